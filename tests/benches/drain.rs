@@ -31,7 +31,7 @@ use std::time::Duration;
 use nm_tests::skip::has_kubectl;
 
 use crate::gathered::GatheredPods;
-use crate::scenario::{PreparedCluster, Scenario};
+use crate::scenario::{PreparedCluster, Scenario, number};
 
 /// Seconds. `kubectl drain` sends about ten requests a second, so fifty nodes take longer.
 const LIMIT: u64 = 300;
@@ -49,7 +49,6 @@ fn main() -> ExitCode {
         let mut chosen = words.iter().filter(|word| among.contains(&word.as_str())).peekable();
         chosen.peek().is_none() || chosen.any(|word| word == name)
     };
-    let number = |name: &str, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().unwrap());
     let is_shared = std::env::var_os("NM_E2E_KUBECONFIG").is_some();
     let all = if is_shared { Vec::new() } else { Scenario::all() };
     let sizes: Vec<&str> = all.iter().map(|scenario| scenario.name).collect();

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1 as core;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_tests::cluster::{Cluster, SUITE_LABEL};
 use nm_tests::wait::wait_until_all;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ impl GatheredPods {
     pub(crate) async fn gather(&self) -> PreparedCluster {
         set_unschedulable(&self.cluster, &self.drained, false).await;
         set_unschedulable(&self.cluster, &self.spare, true).await;
-        let api: Api<core::Pod> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
+        let api: Api<DrainPod> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
         let all = api.list(&ListParams::default()).await.unwrap().items;
         let elsewhere = all.into_iter().filter(|pod| !self.is_on_drained_node(pod));
         let now = DeleteParams::default().grace_period(0);
@@ -93,9 +93,10 @@ impl GatheredPods {
                 async move { drop(api.delete(&pod.name_any(), now).await) }
             })
             .await;
-        let gathered = |pods: &[core::Pod]| {
-            pods.len() == self.pods && pods.iter().all(|pod| self.is_on_drained_node(pod) && is_ready(pod))
+        let is_gathered = |pod: &DrainPod| {
+            self.is_on_drained_node(pod) && pod::is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
         };
+        let gathered = |pods: &[DrainPod]| pods.len() == self.pods && pods.iter().all(is_gathered);
         let selection = watcher::Config::default();
         let pods =
             wait_until_all(&api, selection, "all pods are Ready on the nodes to drain", gathered).await;
@@ -113,21 +114,14 @@ impl GatheredPods {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
             app: pod.labels().get("app").cloned().unwrap_or_default(),
-            node: pod.spec.and_then(|spec| spec.node_name).unwrap_or_default(),
+            node: pod.node.into(),
         });
         PreparedCluster { cluster: self.cluster.clone(), nodes: self.drained.clone(), pods: pods.collect() }
     }
 
-    fn is_on_drained_node(&self, pod: &core::Pod) -> bool {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-        node.is_some_and(|node| self.drained.contains(node))
+    fn is_on_drained_node(&self, pod: &DrainPod) -> bool {
+        self.drained.iter().any(|node| **node == *pod.node)
     }
-}
-
-fn is_ready(pod: &core::Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    pod.metadata.deletion_timestamp.is_none()
-        && conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn object(value: Value) -> DynamicObject {

@@ -19,7 +19,7 @@ use kube_sandbox::request_log::Entry;
 use kube_sandbox::resource::PODS;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::program_of_benchmark;
+use nm_tests::programs::{memory, program_of_benchmark};
 use nm_tests::reconciler::Reconciler;
 use serde_json::json;
 
@@ -49,23 +49,18 @@ impl Meter<'_> {
         let requests = log.count(is_ours);
         let writes = log.count(|entry| is_ours(entry) && entry.subresource == "status");
         let pid = self.reconciler.pid();
+        let mebibytes = |field| memory(pid, field).unwrap() >> 20;
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
         println!(
-            "{what:24} {:7.2} s, processor {:6.2} s, memory {:6.1} MiB (peak {:6.1}), {descriptors} descriptors, \
+            "{what:24} {:7.2} s, processor {:6.2} s, memory {:4} MiB (peak {:4}), {descriptors} descriptors, \
              {requests} requests, {writes} of them status writes",
             self.began.elapsed().as_secs_f64(),
             used.saturating_sub(self.used).as_secs_f64(),
-            memory(pid, "VmRSS"),
-            memory(pid, "VmHWM"),
+            mebibytes("VmRSS"),
+            mebibytes("VmHWM"),
         );
         (self.began, self.began_at, self.used) = (Instant::now(), Timestamp::now(), used);
     }
-}
-
-fn memory(pid: u32, field: &str) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
 }
 
 fn number(name: &str, otherwise: usize) -> usize {

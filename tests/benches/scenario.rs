@@ -36,9 +36,14 @@ const STEP: u64 = 370;
 const EVICTION_COST: Duration = Duration::from_micros(8_700);
 const BACKGROUND_REQUESTS: u32 = 30;
 
+/// A number from the environment.
+pub(crate) fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
 /// How many milliseconds the fastest and the slowest pods take to terminate.
 pub(crate) fn termination_times() -> (u64, u64) {
-    let fastest = std::env::var("NM_DRAIN_ENDS").map_or(FASTEST, |text| text.parse().unwrap());
+    let fastest = number("NM_DRAIN_ENDS", FASTEST);
     (fastest, fastest + SPREAD)
 }
 
@@ -110,14 +115,14 @@ impl Scenario {
 
     /// Makes the API server as slow as a real one, and adds the faults that the environment asks for.
     fn slow_down(faults: &Faults) {
-        let number = |name: &str| std::env::var(name).map_or(0, |text| text.parse().unwrap());
         let evictions = Target::any().subresource("eviction");
         let contend = Action::Contend { each: EVICTION_COST, background: BACKGROUND_REQUESTS };
         faults.add(Rule::new(evictions.clone(), contend));
-        faults.add(Rule::new(Target::any(), Action::Delay(Duration::from_millis(number("NM_DRAIN_DELAY")))));
+        faults
+            .add(Rule::new(Target::any(), Action::Delay(Duration::from_millis(number("NM_DRAIN_DELAY", 0)))));
         let throttled = Action::Fail(Failure::TooManyRequests { retry_after: 1 }, Moment::BeforeEffect);
         #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-        let probability = number("NM_DRAIN_THROTTLED") as f64 / 100.0;
+        let probability = number("NM_DRAIN_THROTTLED", 0) as f64 / 100.0;
         faults.add(Rule::new(evictions, throttled).when(When::Chance { probability, seed: 7 }));
     }
 
