@@ -56,6 +56,7 @@ mod maintenance {
     mod older_groups;
     mod several_per_node;
     mod status_writes;
+    mod suspended;
 }
 mod manifests {
     mod applied;

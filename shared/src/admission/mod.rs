@@ -276,8 +276,12 @@ mod tests {
     #[test]
     fn the_node_of_a_planned_maintenance_counts_as_in_service() {
         let label = json!({"node-role.kubernetes.io/control-plane": ""});
-        let nodes = ["n1", "n2", "n3"].map(|name| node(name, &label)).to_vec();
-        let taken = LiveState { nodes, in_maintenance: vec!["n2".to_owned()], ..live(&[]) };
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let nodes = ["n1", "n2", "n3"].map(|name| {
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": label}, "status": ready}))
+                .unwrap()
+        });
+        let taken = LiveState { nodes: nodes.to_vec(), in_maintenance: vec!["n2".to_owned()], ..live(&[]) };
         assert!(refusal(&taken).is_some());
         assert_eq!(refusal(&LiveState { planned: vec!["n2".to_owned()], ..taken }), None);
     }

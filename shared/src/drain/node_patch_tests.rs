@@ -417,7 +417,7 @@ proptest! {
 
 impl Maintenance {
     fn plan(&self, node: &Value) -> Value {
-        apply(node, super::plan(&parse(node), &self.requester(CordonedBy::Nobody)))
+        apply(node, plan(&parse(node), &self.requester(CordonedBy::Nobody)))
     }
 
     fn end_plan(&self, node: &Value) -> Value {
