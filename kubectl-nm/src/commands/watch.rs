@@ -179,8 +179,7 @@ pub(super) async fn wait(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let mut reporter =
-        WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
+    let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
     follow(timeout, cluster, |event| reporter.react(event)).await
 }
 

@@ -7,10 +7,6 @@ use kube::core::Status;
 use crate::error::Error;
 use crate::error::from_client::NO_RESPONSE;
 
-pub(crate) const SLOW_SERVER: &str = "check the address of the server, the network and any proxy; \
-                                      `kubectl config view --minify` shows the settings in use; --request-timeout sets the \
-                                      timeout";
-
 /// The suffix of the names of nm-reconciler's webhooks, with the closing quote.
 const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io\"";
 

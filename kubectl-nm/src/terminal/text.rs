@@ -58,11 +58,6 @@ impl Line {
         self
     }
 
-    /// The spans with their styles, for the dashboard.
-    pub(crate) fn spans(&self) -> impl Iterator<Item = (Style, &str)> {
-        self.0.iter().map(|(style, text)| (*style, text.as_str()))
-    }
-
     pub(crate) fn painted(&self) -> String {
         let mut painted = String::new();
         for (style, text) in &self.0 {

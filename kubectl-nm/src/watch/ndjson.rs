@@ -155,7 +155,7 @@ impl<'a> NdjsonReporter<'a> {
                 self.print_snapshot()?;
             }
             LoopEvent::Heartbeat => self.print_snapshot()?,
-            LoopEvent::Tick | LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
+            LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(_) => return self.finish(Exit::TimedOut),
             LoopEvent::Interrupted => return self.finish(Exit::Interrupted),
         }
