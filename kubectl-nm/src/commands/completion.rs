@@ -22,7 +22,7 @@ Examples:
 
 Exit codes: 0 printed, 1 failed, 2 usage error.";
 
-/// Print a script for the shell completion of commands, flags and names
+/// Print a completion script for a shell
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionArgs {

@@ -47,9 +47,8 @@ Exit codes: 0 no check failed, 1 a check failed or could not be made, or the clu
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
-    /// Print the findings in this format: json or yaml
-    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data,
-        add = format::offered(format::parse_data))]
+    /// Print the findings in this format
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::data_formats(["json", "yaml"]))]
     output: Option<DataFormat>,
 }
 

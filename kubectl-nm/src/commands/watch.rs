@@ -13,7 +13,7 @@ use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::{WatchChange, watch_maintenances};
-use crate::dashboard::{self, Appearance, DashboardExit, EndReason, ThemeName};
+use crate::dashboard::{self, DashboardExit, EndReason, Options, ThemeName};
 use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
 use crate::interaction::progress;
@@ -106,11 +106,6 @@ struct DashboardFlags {
     )]
     #[arg(long)]
     ascii: bool,
-
-    /// Use the mouse in the dashboard; with false, the terminal uses the mouse to select text
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
-        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    mouse: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -122,7 +117,6 @@ enum WatchFormat {
 }
 
 impl WatchArgs {
-    /// Whether the exit code depends on the maintenances.
     pub(crate) fn has_goal(&self) -> bool {
         self.exit_condition() != ExitCondition::Never
     }
@@ -141,10 +135,17 @@ impl WatchArgs {
 }
 
 impl DashboardFlags {
-    fn appearance(&self, out: &Output) -> Appearance {
-        let theme = if out.is_coloured() { self.theme } else { ThemeName::Mono };
-        let ascii = self.ascii || !is_unicode_locale(|name| std::env::var(name).ok());
-        Appearance { readonly: self.readonly, theme, ascii, mouse: self.mouse }
+    fn options(&self, tracker: &GoalTracker, cluster: &Cluster, out: &Output) -> Options {
+        Options {
+            nodes: tracker.nodes().to_vec(),
+            context: cluster.context().to_owned(),
+            kubectl: cluster.kubectl().to_owned(),
+            readonly: self.readonly,
+            theme: if out.is_coloured() { self.theme } else { ThemeName::Mono },
+            ascii: self.ascii || !is_unicode_locale(|name| std::env::var(name).ok()),
+            size: (0, 0),
+            now: Timestamp::now(),
+        }
     }
 }
 
@@ -168,11 +169,10 @@ pub(super) async fn watch_with_defaults(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let dashboard = DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false, mouse: true };
+    let dashboard = DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false };
     watch(tracker, timeout, None, &dashboard, cluster, out).await
 }
 
-/// Waits for the tracker's targets, and shows their progress.
 pub(super) async fn wait(
     tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -223,8 +223,8 @@ async fn watch(
             result
         }
         None if out.is_on_terminal() => {
-            let appearance = dashboard.appearance(out);
-            show_dashboard(appearance, existing?, tracker, timeout, cluster, out).await
+            let options = dashboard.options(&tracker, cluster, out);
+            show_dashboard(options, existing?, tracker, timeout, cluster, out).await
         }
         Some(WatchFormat::Lines) | None => {
             existing?;
@@ -256,7 +256,7 @@ async fn existing(
 }
 
 async fn show_dashboard(
-    appearance: Appearance,
+    options: Options,
     existing: Vec<NodeMaintenance>,
     mut tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -273,7 +273,7 @@ async fn show_dashboard(
             results: Vec::new(),
             tracker,
         },
-        None => dashboard::run(appearance, cluster, tracker, timeout, out).await?,
+        None => dashboard::run(options, cluster, tracker, timeout, out).await?,
     };
     let has_failed = results.iter().any(Result::is_err);
     for result in results {

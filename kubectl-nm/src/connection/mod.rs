@@ -38,12 +38,10 @@ pub(crate) struct Connection {
     pub(crate) context: String,
     /// The connection flags for commands to paste, each with a leading blank.
     pub(crate) flags: String,
-    /// `kubectl` with these flags.
     pub(crate) kubectl: String,
     pub(crate) request_timeout: Option<Duration>,
 }
 
-/// The kubeconfig that the flags and the environment select.
 pub(crate) fn kubeconfig(flags: &ConnectionFlags) -> Result<Kubeconfig, ConnectionError> {
     KubeconfigFiles::from_process(flags).read()
 }

@@ -24,7 +24,6 @@ pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Se
     report(to, "started", results).await;
 }
 
-/// Deletes the maintenances with these names and uids.
 pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: Sender<Message>) {
     let word = |deletion| match deletion {
         Deletion::UnderWay => "stopping",

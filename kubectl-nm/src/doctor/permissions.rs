@@ -26,7 +26,6 @@ pub(crate) fn findings(missing: &[(&'static str, Fetched<Vec<Permission>>)]) -> 
     found
 }
 
-/// Whether a command lacks the same permissions without its flag.
 fn is_reported_already(
     command: &str,
     lacking: &[Permission],

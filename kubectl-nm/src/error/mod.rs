@@ -64,7 +64,6 @@ pub(crate) enum Error {
     #[error("Unable to connect to the server {server}: {cause}")]
     Unreachable { server: String, cause: String },
 
-    /// `--request-timeout` expired.
     #[error("the server {server} did not respond within {}", duration::show(*.after))]
     NoAnswer { server: String, after: Duration },
 
@@ -101,12 +100,7 @@ pub(crate) enum Error {
     },
 
     #[error("node \"{node}\" is already in maintenance, but {differences}")]
-    Differs {
-        node: String,
-        differences: String,
-        /// The command that would change it.
-        remedy: String,
-    },
+    Differs { node: String, differences: String, remedy: String },
 
     #[error("{}", not_in_maintenance(.0))]
     NotInMaintenance(Vec<String>),
@@ -132,12 +126,7 @@ pub(crate) enum NodeFileProblem {
     #[error(transparent)]
     Unreadable(#[from] io::Error),
     #[error("line {line}, \"{text}\": {why}")]
-    InvalidName {
-        /// Number of the line, from 1.
-        line: usize,
-        text: String,
-        why: String,
-    },
+    InvalidName { line: usize, text: String, why: String },
     #[error("it names no node")]
     Empty,
 }

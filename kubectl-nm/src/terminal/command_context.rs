@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 
-/// A word quoted for a POSIX shell, where that is necessary.
 pub(crate) fn shell_quoted(word: &str) -> Cow<'_, str> {
     // Only a NUL cannot be quoted, and no argument of a program has one.
     shlex::try_quote(word).unwrap_or(Cow::Borrowed("''"))

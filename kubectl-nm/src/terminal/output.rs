@@ -134,7 +134,6 @@ impl Output {
         self.is_data_complete = true;
     }
 
-    /// Prints a whole JSON or YAML document.
     pub(crate) fn document(&mut self, document: &str) -> Result<(), StdoutError> {
         let written = self.data.write(&harmless_document(document));
         self.handle(written)
@@ -151,7 +150,6 @@ impl Output {
         let _ = self.talk.write(&format!("{} ", harmless(text)));
     }
 
-    /// Prints a message: progress, warnings, errors.
     pub(crate) fn talk(&mut self, line: &Line) {
         // The command continues without readers of its messages.
         let _ = self.talk.line(line);

@@ -17,14 +17,12 @@ const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
 
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Something that a watching command reacts to.
 #[derive(Debug)]
 pub(crate) enum LoopEvent {
     Watch(WatchUpdate<NodeMaintenance>),
     /// The time for a sign of life.
     Heartbeat,
     TimedOut(Duration),
-    /// The user pressed Ctrl-C.
     Interrupted,
 }
 

@@ -47,7 +47,6 @@ impl<'a> WaitReporter<'a> {
         Self { out, mode, tracker, flags, lost: None, is_active: false }
     }
 
-    /// Reports an event, and breaks with the exit code when the watch is over.
     pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         match event {
             LoopEvent::Watch(WatchUpdate::Change(change)) => return self.report_update(&change),
@@ -194,7 +193,6 @@ impl<'a> WaitReporter<'a> {
         Ok(())
     }
 
-    /// Reports why the watch ends before its goal, the state of the open targets, and how to resume.
     fn report_end(&mut self, reason: &str) {
         self.out.talk(&Line::default().with(Style::Bad, reason));
         for target in self.tracker.open() {
@@ -212,7 +210,6 @@ impl<'a> WaitReporter<'a> {
     }
 }
 
-/// The time, in whole seconds.
 fn timestamp(now: Timestamp) -> Line {
     // Rounding fails only at the limits of the calendar.
     Line::default().with(Style::Dim, now.round(Unit::Second).unwrap_or_default().to_string())

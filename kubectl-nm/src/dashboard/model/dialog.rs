@@ -27,7 +27,6 @@ pub(crate) struct StartDialog {
     /// Names and patterns of nodes.
     pub(crate) nodes: Field,
     pub(crate) reason: Field,
-    /// The number of nodes, to confirm several.
     pub(crate) count: Field,
     pub(crate) focus: StartField,
 }
@@ -62,7 +61,6 @@ impl StartDialog {
 pub(crate) struct StopDialog {
     /// The maintenances that were selected when the dialog opened.
     pub(crate) targets: Vec<Arc<NodeMaintenance>>,
-    /// Their number, to confirm several.
     pub(crate) count: Field,
 }
 

@@ -9,7 +9,6 @@ use kube::ResourceExt;
 
 use crate::client::watch_stream::WatchChange;
 
-/// How many are shown at most.
 const SHOWN: usize = 500;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

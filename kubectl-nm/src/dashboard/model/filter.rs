@@ -5,15 +5,12 @@
 //! [`PodState::word`](crate::maintenance::PodState::word)). Any other word is searched for in every column. Case does
 //! not matter.
 
-/// The parts of a row that a filter looks at.
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a> {
     /// The node, where rows have different nodes.
     pub(crate) node: Option<&'a str>,
-    /// The namespaces of its pods.
     pub(crate) namespaces: Vec<&'a str>,
     pub(crate) state: &'a str,
-    /// Everything else that can be searched.
     pub(crate) texts: [&'a str; 4],
 }
 

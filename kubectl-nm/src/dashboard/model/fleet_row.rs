@@ -25,14 +25,10 @@ pub(crate) struct FleetRow {
     /// Percentage of the pods to move that are gone.
     pub(crate) percent: i32,
     pub(crate) gone: i32,
-    /// How many pods there were to move.
     pub(crate) pods: i32,
     pub(crate) blocked: i32,
-    /// When the maintenance was created.
     pub(crate) started: Option<Timestamp>,
-    /// When it was drained or failed.
     pub(crate) ended: Option<Timestamp>,
-    /// What blocks its pods, and how many.
     pub(crate) blockers: Vec<(String, usize)>,
     why: String,
     namespaces: Vec<String>,

@@ -47,27 +47,22 @@ pub(crate) trait Row {
     fn key(&self) -> &str;
     /// The order of two rows; equal only for the same row.
     fn order(&self, other: &Self, by: Sort) -> Ordering;
-    /// What a filter looks at.
     fn fields(&self) -> Fields<'_>;
     fn is_blocked(&self) -> bool;
 }
 
-/// Which rows are visible, and in which order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arrangement {
     pub(crate) sort: Sort,
-    pub(crate) reversed: bool,
     pub(crate) filter: Filter,
     pub(crate) blocked_only: bool,
 }
 
-/// The rows of either view, for keys, the mouse and the header.
+/// The rows of either view, for keys and the header.
 pub(crate) trait Rows {
     /// The number of rows, visible or not.
     fn total(&self) -> usize;
-    /// The number of visible rows.
     fn len(&self) -> usize;
-    /// The index of the selection.
     fn at(&self) -> usize;
     /// The visible range on a screen of that height.
     fn window(&self, height: usize) -> Range<usize>;
@@ -96,9 +91,7 @@ pub(crate) struct Listing<R> {
     selected: Option<String>,
     /// Whether the user moved the selection.
     moved: bool,
-    /// The index of the selection in `shown`.
     at: usize,
-    /// The first row on the screen.
     top: usize,
 }
 
@@ -153,7 +146,6 @@ impl<R: Row> Rows for Listing<R> {
 }
 
 impl<R: Row> Listing<R> {
-    /// All rows, in no particular order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &R> {
         self.rows.iter().flatten()
     }
@@ -162,7 +154,6 @@ impl<R: Row> Listing<R> {
         self.rows[*self.places.get(key)?].as_ref()
     }
 
-    /// The visible row at that index.
     pub(crate) fn nth(&self, index: usize) -> Option<&R> {
         self.rows[*self.shown.get(index)?].as_ref()
     }
@@ -245,8 +236,7 @@ impl<R: Row> Listing<R> {
 
     fn compare(&self, one: usize, other: usize) -> Ordering {
         let (Some(one), Some(other)) = (&self.rows[one], &self.rows[other]) else { return Ordering::Equal };
-        let order = one.order(other, self.arrangement.sort);
-        if self.arrangement.reversed { order.reverse() } else { order }
+        one.order(other, self.arrangement.sort)
     }
 
     fn index_of(&self, place: usize) -> Result<usize, usize> {

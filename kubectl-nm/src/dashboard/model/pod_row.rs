@@ -11,9 +11,9 @@ use nm_shared::drain::plan::{SkipReason, Verdict};
 use nm_shared::drain::pod_state;
 use nm_shared::{BlockFacts, BlockReason};
 
-use crate::dashboard::compact_pod::{CompactPod, PodId};
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
+use crate::dashboard::node_pod::{NodePod, PodId};
 use crate::maintenance::PodState;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -24,9 +24,7 @@ pub(crate) struct PodProgress {
     pub(crate) reason: Option<BlockReason>,
     pub(crate) facts: BlockFacts,
     pub(crate) message: String,
-    /// How many evictions were refused.
     pub(crate) attempts: i32,
-    /// When its grace period ends.
     pub(crate) deadline: Option<Timestamp>,
 }
 
@@ -38,11 +36,11 @@ impl From<PodState> for PodProgress {
 
 impl PodProgress {
     /// The progress of a pod with that verdict, from the pod alone.
-    pub(crate) fn of(pod: &CompactPod, verdict: Verdict, now: Timestamp) -> Self {
+    pub(crate) fn of(pod: &NodePod, verdict: Verdict, now: Timestamp) -> Self {
         if let Verdict::Skip(reason) = verdict {
             return Self { message: reason_to_stay(reason).to_owned(), ..PodState::Staying.into() };
         }
-        match pod_state::visible_state(pod, verdict, None, now) {
+        match pod_state::visible_state(&pod.pod, verdict, None, now) {
             None => PodState::Waiting.into(),
             Some(pod_state::PodState::Blocked(blocker)) => Self {
                 since: blocker.since,

@@ -9,7 +9,6 @@ use crate::dashboard::model::filter::{is_pattern, name_matches};
 use crate::dashboard::model::fleet::Fleet;
 use crate::maintenance::start::{self, StartRequest};
 
-/// How many names a hint lists.
 const HINTED: usize = 4;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -41,7 +40,6 @@ impl StartPlan {
         plan
     }
 
-    /// Verifies the reason as well.
     pub(crate) fn with_reason(mut self, reason: &str) -> Self {
         self.problems.extend(start::reason_problem(reason.trim()));
         self
@@ -117,7 +115,6 @@ fn is_active(node: &str, fleet: &Fleet) -> bool {
     fleet.maintenance_of(node).is_some_and(|object| object.metadata.deletion_timestamp.is_none())
 }
 
-/// Why a node cannot be put into maintenance, if it cannot.
 fn refusal(node: &str, fleet: &Fleet) -> Option<String> {
     if let Some(object) = fleet.maintenance_of(node) {
         return Some(match object.metadata.deletion_timestamp {

@@ -8,11 +8,10 @@ use serde_json::json;
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
+use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::listing::{Rows, Sort};
-use crate::dashboard::model::{Model, Side};
-use crate::dashboard::tests::mouse::click_selected as enter;
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{empty, fleet, node, options, pod, press, send, type_in};
 
@@ -26,10 +25,6 @@ fn selected(model: &Model) -> &str {
 
 fn small() -> Options {
     Options { size: (80, 12), ..options() }
-}
-
-fn sorting(model: &Model) -> (Sort, bool) {
-    (model.arrangement().sort, model.arrangement().reversed)
 }
 
 fn controlled(model: &mut Model, c: char) -> Vec<Effect> {
@@ -93,7 +88,7 @@ fn enter_opens_a_node_and_escape_closes_one_level_at_a_time() {
     press(&mut model, KeyCode::Enter);
     type_in(&mut model, "f");
     press(&mut model, KeyCode::Esc);
-    assert_eq!(model.side, None);
+    assert!(!model.shows_events);
     assert!(model.arrangement().blocked_only);
     assert_eq!(press(&mut model, KeyCode::Esc), []);
     assert!(model.arrangement().filter.is_empty() && !model.arrangement().blocked_only);
@@ -150,7 +145,7 @@ fn filters_apply_while_typed_enter_keeps_them_and_escape_restores_the_previous()
 }
 
 #[test]
-fn s_cycles_through_the_sort_orders_and_capital_s_reverses() {
+fn s_cycles_through_the_sort_orders() {
     let mut model = fleet(options());
     let mut sorts = Vec::new();
     for _ in 0..4 {
@@ -164,14 +159,10 @@ fn s_cycles_through_the_sort_orders_and_capital_s_reverses() {
         (Sort::Risk, "worker-07"),
     ];
     assert_eq!(sorts, expected.map(|(sort, node)| (sort, node.to_owned())));
-    type_in(&mut model, "S");
-    assert_eq!((sorting(&model), selected(&model)), ((Sort::Risk, true), "worker-03"));
 
     let mut model = node(options());
     type_in(&mut model, "ss");
     assert_eq!(model.arrangement().sort, Sort::Age, "pods have no progress");
-    type_in(&mut model, "sS");
-    assert_eq!(sorting(&model), (Sort::Risk, true));
 }
 
 #[test]
@@ -187,39 +178,41 @@ fn f_shows_only_blocked_rows() {
 }
 
 #[test]
-fn side_panes_open_scroll_and_close() {
+fn the_events_open_scroll_and_close() {
     let mut model = node(Options { size: (80, 16), ..options() });
+    let many = (0..20).map(|number| {
+        let event = json!({"metadata": {"name": format!("e{number}")}, "note": "x", "eventTime": null});
+        Arc::new(serde_json::from_value(event).unwrap())
+    });
+    let change = WatchChange::Listed(many.collect());
+    send(&mut model, Message::Events { node: "worker-07".into(), change });
     type_in(&mut model, "e");
-    assert_eq!(model.side, Some(Side::Events));
-    type_in(&mut model, "y");
-    assert_eq!(model.side, Some(Side::Document));
+    assert!(model.shows_events);
     type_in(&mut model, "j");
-    assert_eq!((model.side_top, selected(&model)), (0, "cart-2"), "the rows have the focus at first");
+    assert_eq!((model.events_top, selected(&model)), (0, "cart-2"), "the rows have the focus at first");
     press(&mut model, KeyCode::Tab);
     type_in(&mut model, "jjk");
-    assert_eq!((model.side_top, selected(&model)), (1, "cart-2"));
+    assert_eq!((model.events_top, selected(&model)), (1, "cart-2"));
     type_in(&mut model, "G");
-    let bottom = model.side_top;
-    assert!(bottom > 10 && bottom < model.document.lines.len());
+    let bottom = model.events_top;
+    assert!(bottom > 10 && bottom < 23);
     press(&mut model, KeyCode::PageUp);
-    assert!(model.side_top < bottom);
+    assert!(model.events_top < bottom);
     type_in(&mut model, "g");
     press(&mut model, KeyCode::BackTab);
     type_in(&mut model, "j");
-    assert_eq!((model.side_top, selected(&model)), (0, "import-9x"));
-    type_in(&mut model, "y");
-    assert_eq!((model.side, model.side_has_focus), (None, false));
+    assert_eq!((model.events_top, selected(&model)), (0, "import-9x"));
+    type_in(&mut model, "e");
+    assert_eq!((model.shows_events, model.events_have_focus), (false, false));
     press(&mut model, KeyCode::Tab);
-    assert!(!model.side_has_focus, "no pane is open");
+    assert!(!model.events_have_focus, "no pane is open");
 }
 
 #[test]
-fn the_yaml_pane_follows_the_selection_and_events_need_an_open_node() {
+fn events_need_an_open_node() {
     let mut model = fleet(options());
-    type_in(&mut model, "yj");
-    assert!(model.document.lines.iter().any(|line| line == "  name: worker-12"), "{:?}", model.document);
-    type_in(&mut model, "ye");
-    assert_eq!(model.side, None);
+    type_in(&mut model, "e");
+    assert!(!model.shows_events);
     assert!(model.notice.as_ref().unwrap().text.contains("press Enter"));
 }
 
@@ -312,19 +305,6 @@ fn the_cursor_stays_on_a_node_whose_maintenance_ends_or_starts() {
     assert_eq!(selected(&model), node);
     send(&mut model, Message::Maintenances(WatchChange::Applied(object)));
     assert_eq!(selected(&model), node);
-}
-
-#[test]
-fn opening_a_node_with_a_click_ends_typing_a_filter() {
-    let mut model = fleet(options());
-    type_in(&mut model, "/worker");
-    assert_eq!(enter(&mut model), [Effect::Open("worker-07".into())]);
-    assert!(model.typing.is_none());
-    type_in(&mut model, "f");
-    assert!(model.arrangement().blocked_only, "keys have their meaning in the view");
-    press(&mut model, KeyCode::Esc);
-    press(&mut model, KeyCode::Esc);
-    assert_eq!(model.arrangement().filter.text(), "worker", "the fleet keeps its filter");
 }
 
 #[test]

@@ -10,11 +10,11 @@ use nm_shared::cluster::pod::DrainPod;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::{Options, ThemeName};
+use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::update::update;
 use crate::maintenance::fixture::{budget, requested, stopping};
 use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
@@ -142,7 +142,7 @@ pub(super) fn nodes() -> Vec<Arc<NodeMetadata>> {
 }
 
 /// A pod of the open node.
-pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<CompactPod> {
+pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<NodePod> {
     let mut metadata = json!({"namespace": namespace, "name": name, "uid": name});
     if let Some((kind, owner)) = owner.split_once('/') {
         metadata["ownerReferences"] =
@@ -152,11 +152,11 @@ pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc
         metadata[key] = value.clone();
     }
     let pod: DrainPod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-    Arc::new(CompactPod::from(&pod))
+    Arc::new(NodePod::from(pod))
 }
 
 /// The pods of the open node.
-pub(super) fn pods() -> Vec<Arc<CompactPod>> {
+pub(super) fn pods() -> Vec<Arc<NodePod>> {
     let ending = |seconds: i64| {
         let deadline = now() + SignedDuration::from_secs(seconds);
         json!({"deletionTimestamp": deadline.to_string(), "deletionGracePeriodSeconds": 60})

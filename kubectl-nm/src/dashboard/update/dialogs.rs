@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent};
 use kube::ResourceExt;
 
-use crate::dashboard::layout::{ScreenLayout, Shape};
+use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
@@ -141,9 +141,4 @@ fn is_refused(model: &mut Model) -> bool {
         model.show_error(String::from("window too small for that"));
     }
     model.options.readonly || is_small(model)
-}
-
-/// Whether the screen is too small to list what would happen.
-fn is_small(model: &Model) -> bool {
-    ScreenLayout::whole(model).shape == Shape::Line
 }

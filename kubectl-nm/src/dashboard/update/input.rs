@@ -7,12 +7,10 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::filter::Filter;
 use crate::dashboard::update::dialogs;
 use crate::dashboard::update::keys;
-use crate::dashboard::update::mouse;
 
 pub(super) fn update(model: &mut Model, event: Event) -> Option<Effect> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => return press(model, key),
-        Event::Mouse(mouse) => return mouse::update(model, mouse),
         Event::Paste(text) => paste(model, &text),
         Event::Resize(width, height) => model.size = (width, height),
         _ => {}

@@ -7,9 +7,7 @@ use crate::dashboard::model::Model;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Motion {
-    /// So many rows up or down.
     By(isize),
-    /// So many pages up or down.
     Pages(isize),
     Top,
     Bottom,
@@ -40,11 +38,10 @@ impl Motion {
     }
 }
 
-/// Moves through the rows, or through the side pane if it has the focus.
 pub(super) fn travel(model: &mut Model, motion: Motion) {
     let screen = ScreenLayout::whole(model);
-    if model.side_has_focus {
-        model.side_top = motion.target(model.side_top, screen.side_rows());
+    if model.events_have_focus {
+        model.events_top = motion.target(model.events_top, screen.side_rows());
         return;
     }
     let rows = model.rows_mut();

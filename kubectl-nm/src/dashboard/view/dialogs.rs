@@ -2,6 +2,7 @@
 
 use ratatui::layout::Rect;
 
+use crate::dashboard::layout::is_small;
 use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
@@ -15,12 +16,15 @@ use crate::dashboard::view::theme::Tone;
 use crate::maintenance::{node, uid};
 use crate::terminal::text::counted;
 
-/// The widest that a dialog gets.
 const WIDEST: u16 = 76;
 
 const LISTED: usize = 10;
 
 pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
+    if is_small(model) && !matches!(dialog, Dialog::Help(_)) {
+        canvas.write(line(area, 0), area.x, "window too small; Esc cancels", Tone::Alarm);
+        return;
+    }
     let width = area.width.saturating_sub(2).min(WIDEST);
     let area = Rect { x: area.x + (area.width - width) / 2, width, ..area };
     let (caret, more) = (canvas.glyphs.caret, canvas.glyphs.more);
@@ -43,15 +47,6 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
             draw_lines(canvas, area, &title, &stop_lines(model, dialog, typed));
         }
     }
-}
-
-/// Draws a dialog on a screen of one line, which is too small to confirm anything.
-pub(super) fn draw_line(dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
-    let text = match dialog {
-        Dialog::Help(_) => "q quits, Esc goes back; enlarge the window for help",
-        Dialog::Start(_) | Dialog::Stop(_) => "window too small; Esc cancels",
-    };
-    canvas.write(line(area, 0), area.x, text, Tone::Strong);
 }
 
 fn draw_lines(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: &[DialogLine]) {
@@ -195,17 +190,14 @@ const HELP: &[(&str, &str)] = &[
     ("g G", "first and last"),
     ("Enter", "open the selected node"),
     ("Esc", "close the pane or the node, clear the filter"),
-    ("mouse", "the wheel scrolls, a click selects, a second click opens"),
     ("", ""),
     ("", "View"),
     ("/", "filter: ns:x state:blocked node:worker-1* text"),
-    ("s S", "sort by risk, name, progress or age; reverse the order"),
+    ("s", "sort by risk, name, progress or age"),
     ("f", "show only blocked rows"),
     ("e", "events about the open node"),
-    ("y", "the maintenance as YAML"),
-    ("Tab", "move the focus to the side pane or back"),
+    ("Tab", "move the focus to the events or back"),
     ("c", "copy the suggested command, or the row"),
-    ("p", "pause or resume"),
     ("r", "reconnect and redraw"),
     ("", ""),
     ("", "Actions"),

@@ -6,7 +6,6 @@ use crate::dashboard::model::Model;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
 
-/// Draws the most frequent blockers.
 pub(super) fn draw_blockers(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let blockers = model.blockers();
     if !blockers.is_empty() {
@@ -15,7 +14,6 @@ pub(super) fn draw_blockers(model: &Model, canvas: &mut Canvas<'_>, area: Rect) 
     }
 }
 
-/// Draws why the selected row is blocked, and what to do.
 pub(super) fn draw_why(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let Some((why, remedy)) = model.remedy() else { return };
     let (first, second) = (line(area, 0), line(area, 1));
@@ -26,7 +24,6 @@ pub(super) fn draw_why(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     canvas.write(second, x, &remedy.command, Tone::Strong);
 }
 
-/// Draws the keys, the filter being typed, a notice, or a pending request.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if let Some((field, _)) = &model.typing {
         let x = canvas.write(area, area.x + 1, "filter: ", Tone::Strong);
@@ -74,14 +71,13 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
     }
     keys.push(("/", "filter"));
     if model.open.is_some() {
-        keys.extend([("e", "events"), ("c", "copy"), ("y", "YAML")]);
+        keys.extend([("e", "events"), ("c", "copy")]);
     } else {
-        keys.extend([("s", "sort"), ("f", "blocked"), ("y", "YAML")]);
+        keys.extend([("s", "sort"), ("f", "blocked")]);
         // Marks only serve starting and stopping.
         if !model.options.readonly {
             keys.push(("Space", "mark"));
         }
     }
-    keys.push(("p", if model.paused.is_some() { "resume" } else { "pause" }));
     keys
 }

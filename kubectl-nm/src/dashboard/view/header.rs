@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use ratatui::layout::Rect;
 
 use crate::dashboard::message::WatchState;
-use crate::dashboard::model::fleet_row::{IDLE, states};
+use crate::dashboard::model::fleet_row::IDLE;
 use crate::dashboard::model::listing::Arrangement;
 use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::theme::Tone;
@@ -45,8 +45,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 /// Details, as far as there is space: read-only before the sort order before the time of the last change.
 fn details(model: &Model, width: usize) -> String {
     let readonly = model.options.readonly.then(|| String::from("read-only"));
-    let Arrangement { sort, reversed, .. } = model.arrangement();
-    let sort = format!("sort:{}{}", if *reversed { "-" } else { "" }, sort.word());
+    let sort = format!("sort:{}", model.arrangement().sort.word());
     let changed = model
         .health
         .last_change
@@ -58,7 +57,6 @@ fn details(model: &Model, width: usize) -> String {
     lines.into_iter().find(|line| line.len() <= width).unwrap_or_default()
 }
 
-/// Draws how many rows there are, and the active filters.
 fn filtered(model: &Model, canvas: &mut Canvas<'_>, area: Rect, x: u16, what: &str) -> u16 {
     let (shown, total) = (model.rows().len(), counted(model.rows().total(), what));
     let Arrangement { filter, blocked_only, .. } = model.arrangement();
@@ -80,57 +78,10 @@ fn filtered(model: &Model, canvas: &mut Canvas<'_>, area: Rect, x: u16, what: &s
     canvas.write(area, x + 1, &filters.join(" "), Tone::Busy)
 }
 
-/// Draws everything in one line, what needs attention first.
-pub(super) fn draw_line(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let mut x = area.x;
-    let (freshness_word, tone) = freshness_word(model, canvas);
-    if tone == Tone::Alarm || model.is_stale() {
-        x = canvas.write(area, x, &freshness_word, tone) + 1;
-    }
-    if let Some(notice) = &model.notice {
-        canvas.write(area, x, &notice.text, if notice.is_bad { Tone::Bad } else { Tone::Good });
-        return;
-    }
-    if let Some(open) = &model.open {
-        x = canvas.write(area, x, &open.name, Tone::Strong);
-        let Some(row) = model.open_row() else {
-            canvas.write(area, x + 1, "not in maintenance", Tone::Plain);
-            return;
-        };
-        let (glyph, tone) = canvas.glyphs.node(row.state);
-        x = canvas.write(area, x + 1, &format!("{glyph}{}", row.state_word()), tone);
-        if row.blocked > 0 {
-            x = canvas.write(area, x + 1, &row.blocked.to_string(), tone);
-        }
-        canvas.write(area, x + 1, &format!("{}% {}/{}", row.percent, row.gone, row.pods), Tone::Plain);
-        return;
-    }
-    let mut nothing = true;
-    for (state, word) in states() {
-        let count = model.fleet.rows.all().filter(|row| row.state == state).count();
-        if count > 0 {
-            let (glyph, tone) = canvas.glyphs.node(state);
-            let text = format!("{glyph}{count} {}", word.to_lowercase());
-            x = canvas.write_whole(area, x, &text, tone).map_or(x, |end| end + 1);
-            nothing = false;
-        }
-    }
-    if nothing {
-        let words = match model.freshness() {
-            WatchState::Live | WatchState::Lost { .. } => "no maintenances",
-            WatchState::Connecting | WatchState::Forbidden(_) => freshness_word.as_str(),
-        };
-        canvas.write(area, x, words, Tone::Plain);
-    }
-}
-
 /// How fresh the view is, in a word.
 fn freshness_word(model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
-    let freshness = model.freshness();
-    if let (Some(since), false) = (model.paused, matches!(freshness, WatchState::Lost { .. })) {
-        return (format!("PAUSED {}", age(model.now.duration_since(since).as_secs())), Tone::Alarm);
-    }
-    age_word(freshness, model.now).unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
+    age_word(model.freshness(), model.now)
+        .unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
 }
 
 /// How old something is; nothing if it is live.

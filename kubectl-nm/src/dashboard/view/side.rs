@@ -1,35 +1,35 @@
-//! The side pane: events about the open node, or the maintenance as YAML.
+//! The side pane: events about the open node.
 
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
 use crate::dashboard::message::{WatchKind, WatchState};
-use crate::dashboard::model::{Model, OpenNode, Side};
+use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let (title, kind, lines) = match (model.side, &model.open) {
-        (Some(Side::Events), Some(open)) => ("EVENTS", WatchKind::Events, events(model, open, area)),
-        (Some(Side::Document), _) => ("YAML", WatchKind::Maintenances, document(model, area)),
-        _ => return,
-    };
+    let Some(open) = model.open.as_ref().filter(|_| model.shows_events) else { return };
     let head = line(area, 0);
     let across = canvas.glyphs.frame[0].repeat(usize::from(head.width));
     canvas.write(head, head.x, &across, Tone::Quiet);
-    let hint = if model.side_has_focus { "j/k scroll, Tab returns" } else { "Tab to scroll" };
-    let tone = if model.side_has_focus { Tone::Alarm } else { Tone::Strong };
-    let x = canvas.write(head, head.x + 1, &format!(" {title} "), tone);
+    let hint = if model.events_have_focus { "j/k scroll, Tab returns" } else { "Tab to scroll" };
+    let tone = if model.events_have_focus { Tone::Alarm } else { Tone::Strong };
+    let x = canvas.write(head, head.x + 1, " EVENTS ", tone);
     let x = canvas.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
-    if let Some((age, tone)) = age_word(model.health.of(kind), model.now) {
+    if let Some((age, tone)) = age_word(model.health.of(WatchKind::Events), model.now) {
         canvas.write(head, x + 1, &format!(" {age} "), tone);
     }
-    canvas.write_lines(Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area }, 1, &lines);
+    canvas.write_lines(
+        Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area },
+        1,
+        &events(model, open, area),
+    );
 }
 
 fn events(model: &Model, open: &OpenNode, area: Rect) -> Vec<(String, Tone)> {
-    let shown = open.events.latest().iter().skip(model.side_top).take(usize::from(area.height));
+    let shown = open.events.latest().iter().skip(model.events_top).take(usize::from(area.height));
     let lines: Vec<(String, Tone)> = shown
         .map(|event| {
             let ago =
@@ -55,9 +55,4 @@ fn events(model: &Model, open: &OpenNode, area: Rect) -> Vec<(String, Tone)> {
         WatchState::Live => "no recent events",
     };
     vec![(words.to_owned(), Tone::Quiet)]
-}
-
-fn document(model: &Model, area: Rect) -> Vec<(String, Tone)> {
-    let shown = model.document.lines.iter().skip(model.side_top).take(usize::from(area.height));
-    shown.map(|line| (line.clone(), Tone::Plain)).collect()
 }

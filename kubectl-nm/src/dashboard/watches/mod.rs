@@ -4,7 +4,7 @@
 //! number of pods in the cluster. While a node is open, its pods are watched too, and the events about it and its
 //! maintenance. Objects are reduced to what the dashboard needs before they are sent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
@@ -20,50 +20,47 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch};
-use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
+use crate::dashboard::node_pod::NodePod;
 use crate::error::{Error, RESOURCE};
 
 /// The namespace of events about cluster-scoped objects, such as nodes and maintenances.
 const EVENTS_NAMESPACE: &str = "default";
 
-/// The watches. They end when this is dropped.
 pub(crate) struct Watches {
     client: Client,
     server: String,
     to: Sender<Message>,
     fleet: JoinSet<()>,
     node: Option<NodeWatches>,
-    /// The node of each maintenance, by the maintenance's name.
-    nodes: BTreeMap<String, String>,
 }
 
-/// The watches on the open node.
 struct NodeWatches {
-    name: String,
-    /// Kept so that the task goes on.
-    _pods: JoinSet<()>,
-    events: JoinSet<()>,
-    /// The names of the objects whose events are watched.
-    subjects: BTreeSet<String>,
+    subjects: Subjects,
+    /// Kept so that the tasks go on.
+    _tasks: JoinSet<()>,
+}
+
+/// The open node, and the name of its maintenance when it was opened. Events refer to objects by name.
+#[derive(Clone)]
+pub(crate) struct Subjects {
+    pub(crate) node: String,
+    pub(crate) maintenance: Option<String>,
 }
 
 impl Watches {
     pub(crate) fn start(client: Client, server: &str, to: Sender<Message>) -> Self {
         let server = server.to_owned();
-        let mut watches =
-            Self { client, server, to, fleet: JoinSet::new(), node: None, nodes: BTreeMap::new() };
+        let mut watches = Self { client, server, to, fleet: JoinSet::new(), node: None };
         watches.watch_fleet();
         watches
     }
 
-    /// Watches the pods of this node and the events about it, and no longer those of another.
-    pub(crate) fn open(&mut self, node: &str) {
-        let (mut pods, mut events) = (JoinSet::new(), JoinSet::new());
-        let subjects = self.subjects(node);
-        pods.spawn(self.pods(node));
-        events.spawn(self.events(node, &subjects));
-        self.node = Some(NodeWatches { name: node.to_owned(), _pods: pods, events, subjects });
+    pub(crate) fn open(&mut self, subjects: Subjects) {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(self.pods(&subjects.node));
+        tasks.spawn(self.events(&subjects));
+        self.node = Some(NodeWatches { subjects, _tasks: tasks });
     }
 
     pub(crate) fn close(&mut self) {
@@ -73,35 +70,8 @@ impl Watches {
     pub(crate) fn reconnect(&mut self) {
         self.watch_fleet();
         if let Some(open) = self.node.take() {
-            self.open(&open.name);
+            self.open(open.subjects);
         }
-    }
-
-    /// Notes the names of maintenances: that of the open node may have a name of its own, and events refer to it by name.
-    pub(crate) fn note_names(&mut self, change: &WatchChange<NodeMaintenance>) {
-        let mut note = |object: &NodeMaintenance| {
-            self.nodes.insert(object.name_any(), object.spec.node_name.clone());
-        };
-        match change {
-            WatchChange::Listed(objects) => objects.iter().for_each(|object| note(object)),
-            WatchChange::Applied(object) => note(object),
-            // Events about a deleted maintenance are still worth reading.
-            WatchChange::Deleted(_) => return,
-        }
-        let Some(mut open) = self.node.take() else { return };
-        let subjects = self.subjects(&open.name);
-        if !subjects.is_subset(&open.subjects) {
-            open.events = JoinSet::new();
-            open.events.spawn(self.events(&open.name, &subjects));
-            open.subjects = subjects;
-        }
-        self.node = Some(open);
-    }
-
-    /// The names of a node and of its maintenances, to which events refer.
-    fn subjects(&self, node: &str) -> BTreeSet<String> {
-        let own = self.nodes.iter().filter(|(_, of)| *of == node).map(|(name, _)| name.clone());
-        own.chain([node.to_owned()]).collect()
     }
 
     fn watch_fleet(&mut self) {
@@ -120,20 +90,21 @@ impl Watches {
     fn pods(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
         let on_node = format!("spec.nodeName={node}");
         let target = self.target::<DrainPod>(Api::all(self.client.clone()), "pods", Some(on_node));
-        let pods = watch(target, WatchPolicy::DASHBOARD, |pod| Some(CompactPod::from(&pod)));
+        let pods = watch(target, WatchPolicy::DASHBOARD, |pod| Some(NodePod::from(pod)));
         let node = node.to_owned();
         let forwarder = self.forwarder(WatchKind::Pods, Some(&node));
         forwarder.run(vec![pods], move |change| Message::Pods { node: node.clone(), change })
     }
 
-    fn events(&self, node: &str, subjects: &BTreeSet<String>) -> impl Future<Output = ()> + Send + use<> {
+    fn events(&self, subjects: &Subjects) -> impl Future<Output = ()> + Send + use<> {
         let about = |name: &String| {
             let api: Api<Event> = Api::namespaced(self.client.clone(), EVENTS_NAMESPACE);
             let selector = Some(format!("regarding.name={name}"));
             watch(self.target(api, "events.events.k8s.io", selector), WatchPolicy::DASHBOARD, relevant)
         };
-        let events = subjects.iter().map(about).collect();
-        let node = node.to_owned();
+        let node = subjects.node.clone();
+        let names: BTreeSet<&String> = [&subjects.node].into_iter().chain(&subjects.maintenance).collect();
+        let events = names.into_iter().map(about).collect();
         let forwarder = self.forwarder(WatchKind::Events, Some(&node));
         forwarder.run(events, move |change| Message::Events { node: node.clone(), change })
     }
@@ -147,7 +118,6 @@ impl Watches {
     }
 }
 
-/// Sends the updates of watches as messages.
 struct Forwarder {
     to: Sender<Message>,
     kind: WatchKind,
