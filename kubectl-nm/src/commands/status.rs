@@ -123,15 +123,11 @@ pub(super) fn in_form(
     out: &mut Output,
 ) -> Result<(), Error> {
     let items: Result<Vec<_>, _> = objects.iter().map(serde_json::to_value).collect();
-    let mut items = items.map_err(|error| Error::Unshowable(error.to_string()))?;
-    match items.pop() {
-        Some(only) if alone && items.is_empty() => format.print(&only, out),
+    match items.map_err(|error| Error::Unshowable(error.to_string()))?.as_slice() {
+        [only] if alone => format.print(only, out),
         // The error says that the one requested object does not exist.
-        None if alone => Ok(()),
-        last => {
-            items.extend(last);
-            format.print(&list(&items), out)
-        }
+        [] if alone => Ok(()),
+        items => format.print(&list(items), out),
     }
 }
 

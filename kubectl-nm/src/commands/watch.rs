@@ -45,22 +45,9 @@ Exit codes: 0 goal reached or dashboard closed, 1 not in maintenance, 3 failed, 
 before the goal was reached, 124 timed out, 130 interrupted or closed before the goal was reached. \
 Closing the dashboard never stops a maintenance. Times are in UTC.";
 
-const JSON: &str = "\
-With --output json every line is an object with \"version\":1, a \"type\" and a \"time\":
-  snapshot   live, maintenances[]: all maintenances at startup, when the connection is lost or
-             restored, and at least every 30 s; the elements have the fields of node lines
-  node       node, maintenance, uid, state, phase, progress, pods{}, reason, error: a maintenance
-             changed; state is requested, queued, draining, blocked, drained, failed, stopping or
-             gone; phase is that of the object's status: Pending, Running, Succeeded or Failed
-  pod        node, namespace, name, state: blocked (with reason, message, since, attempts),
-             unblocked, migrating (with machine, source, target, since) or gone
-  condition  node, condition, status, reason, message, since
-  done       exitCode, result: reached, failed, lost, timedOut, interrupted or error; nodes[]
-New fields and types may be added; existing ones keep their meaning within a version.";
-
 /// Watch maintenances, on a terminal in the dashboard
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{JSON}\n\n{EXAMPLES}"))]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct WatchArgs {
     /// Names of the nodes; all if none is given
     #[arg(value_name = "NODE", value_parser = names::parse_node)]

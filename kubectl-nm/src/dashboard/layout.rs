@@ -10,9 +10,6 @@ use crate::dashboard::model::Model;
 /// Below so many columns or rows, dialogs that change the cluster do not open.
 const SMALL_BELOW: (u16, u16) = (40, 8);
 
-/// From so many columns on, the side pane is beside the rows; below, it is under them.
-const BESIDE_FROM: u16 = 120;
-
 /// The areas of the screen. Areas that are not shown are empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ScreenLayout {
@@ -21,7 +18,6 @@ pub(crate) struct ScreenLayout {
     pub(crate) banner: Rect,
     pub(crate) heads: Rect,
     pub(crate) body: Rect,
-    pub(crate) side: Rect,
     pub(crate) blockers: Rect,
     pub(crate) why: Rect,
     pub(crate) footer: Rect,
@@ -42,30 +38,12 @@ impl ScreenLayout {
         let footer = cut_bottom(&mut rest, 1);
         let why = cut_bottom(&mut rest, if tall >= 12 && model.remedy().is_some() { 2 } else { 0 });
         let blockers = cut_bottom(&mut rest, u16::from(tall >= 14 && !model.blockers().is_empty()));
-        let side = match model.shows_events {
-            false => Rect::default(),
-            true if area.width >= BESIDE_FROM => {
-                let width = rest.width * 9 / 20;
-                let x = rest.x + rest.width - width;
-                // One column stays free between them.
-                rest.width -= width + 1;
-                Rect { x, width, ..rest }
-            }
-            true => {
-                let height = rest.height / 2;
-                cut_bottom(&mut rest, height)
-            }
-        };
         let heads = cut_top(&mut rest, 1);
-        Self { header, summary, banner, heads, body: rest, side, blockers, why, footer }
+        Self { header, summary, banner, heads, body: rest, blockers, why, footer }
     }
 
     pub(crate) fn rows(&self) -> usize {
         usize::from(self.body.height)
-    }
-
-    pub(crate) fn side_rows(&self) -> usize {
-        usize::from(self.side.height.saturating_sub(1))
     }
 }
 

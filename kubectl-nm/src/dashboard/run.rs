@@ -7,7 +7,6 @@ use std::time::Duration;
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::ResourceExt;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -22,7 +21,7 @@ use crate::dashboard::signals::{self, Signal};
 use crate::dashboard::terminal::Screen;
 use crate::dashboard::update::update;
 use crate::dashboard::view;
-use crate::dashboard::watches::{Subjects, Watches};
+use crate::dashboard::watches::Watches;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::terminal::output::Output;
@@ -80,7 +79,7 @@ async fn until_ended(
     let model = Model::new(options, tracker);
     let mut watches = Watches::start(cluster.client(), cluster.server(), to.clone());
     if let Some(node) = model.opened() {
-        watches.open(subjects(&model, node));
+        watches.open(node);
     }
     let mut dashboard = Dashboard { model, watches, commands: JoinSet::new(), cluster, to };
 
@@ -160,7 +159,7 @@ impl Dashboard<'_> {
         redraw: &mut Redraw,
     ) -> io::Result<Option<EndReason>> {
         match effect {
-            Effect::Open(node) => self.watches.open(subjects(&self.model, &node)),
+            Effect::Open(node) => self.watches.open(&node),
             Effect::Close => self.watches.close(),
             Effect::Reconnect => {
                 self.watches.reconnect();
@@ -168,12 +167,12 @@ impl Dashboard<'_> {
                 screen.wipe()?;
             }
             // A second safeguard: `update` does not return these in read-only mode.
-            Effect::Start(_) | Effect::Stop(_) if self.model.options.readonly => {}
+            Effect::Start(_) | Effect::Stop { .. } if self.model.options.readonly => {}
             Effect::Start(wanted) => {
                 self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
             }
-            Effect::Stop(unwanted) => {
-                self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
+            Effect::Stop { name, uid } => {
+                self.commands.spawn_local(actions::stop(self.cluster.clone(), name, uid, self.to.clone()));
             }
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {
@@ -187,12 +186,6 @@ impl Dashboard<'_> {
         }
         Ok(None)
     }
-}
-
-/// The node to watch, and the maintenance whose events are about it too.
-fn subjects(model: &Model, node: &str) -> Subjects {
-    let maintenance = model.fleet.maintenance_of(node).map(|object| object.name_any());
-    Subjects { node: node.to_owned(), maintenance }
 }
 
 /// In raw mode Ctrl-C is a key with the same meaning as the signal.

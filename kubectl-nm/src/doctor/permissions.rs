@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::client::objects::Permission;
-use crate::doctor::finding::{Fetched, Finding, ok, unknown, warn};
+use crate::doctor::finding::{Fetched, Finding, named, ok, warn};
 
 const CHECK: &str = "permissions";
 
@@ -11,17 +11,18 @@ pub(crate) fn findings(missing: &[(&'static str, Fetched<Vec<Permission>>)]) -> 
     let mut found: Vec<Finding> = Vec::new();
     for (command, lacking) in missing {
         let finding = match lacking {
-            Err(why) => unknown(CHECK, why),
+            Err(why) => Err(why.clone()),
             Ok(lacking) if lacking.is_empty() || is_reported_already(command, lacking, missing) => continue,
             Ok(lacking) => lacks(command, lacking),
         };
+        let finding = named(CHECK, finding);
         // What cannot be checked is often the same for many commands.
         if !found.contains(&finding) {
             found.push(finding);
         }
     }
     if found.is_empty() {
-        found.push(ok(CHECK, "you have all permissions that the commands need"));
+        found.push(named(CHECK, ok("you have all permissions that the commands need")));
     }
     found
 }
@@ -35,7 +36,7 @@ fn is_reported_already(
     missing.iter().any(|(other, lacks)| *other == without_flag && lacks.as_deref() == Ok(lacking))
 }
 
-fn lacks(command: &str, missing: &[Permission]) -> Finding {
+fn lacks(command: &str, missing: &[Permission]) -> Fetched<Finding> {
     let (what, remedy) = match command {
         "plan" | "doctor" | "gather" | "version" => {
             (format!("{command} cannot read everything"), "what you cannot read is left out and listed")
@@ -56,7 +57,7 @@ fn lacks(command: &str, missing: &[Permission]) -> Finding {
             "ask an administrator to bind the ClusterRole nodemaintenance-editor or nodemaintenance-viewer to you",
         ),
     };
-    warn(CHECK, format!("{what}; missing permissions: {}", by_resource(missing)), remedy)
+    warn(format!("{what}; missing permissions: {}", by_resource(missing)), remedy)
 }
 
 /// `create/get nodes, list pods`.

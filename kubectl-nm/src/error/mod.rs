@@ -83,8 +83,8 @@ pub(crate) enum Error {
     #[error("cannot read nodes from {file}: {problem}")]
     NodeFile { file: String, problem: NodeFileProblem },
 
-    #[error("this affects {0} nodes and needs confirmation: run it on a terminal, or pass --yes")]
-    Unconfirmed(usize),
+    #[error("this needs confirmation: run it on a terminal, or pass --yes")]
+    Unconfirmed,
 
     #[error("not confirmed, nothing was changed")]
     Declined,
@@ -134,7 +134,7 @@ pub(crate) enum NodeFileProblem {
 impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Unconfirmed(_) | Self::Declined | Self::Setup(SetupError::Unconfirmed) => Exit::Usage,
+            Self::Unconfirmed | Self::Declined => Exit::Usage,
             Self::Setup(SetupError::NotReady { .. } | SetupError::NotGone { .. }) => Exit::TimedOut,
             _ => Exit::Error,
         }

@@ -46,14 +46,11 @@ pub(crate) enum SetupError {
 
     #[error("not gone after {}: {}", duration::show(*.after), .what.join(", "))]
     NotGone { after: Duration, what: Vec<String> },
-
-    #[error("this needs confirmation: run it on a terminal, or pass --yes")]
-    Unconfirmed,
 }
 
 impl SetupError {
-    pub(crate) fn hint(&self) -> Option<String> {
-        Some(match self {
+    pub(crate) fn hint(&self) -> String {
+        match self {
             Self::Elsewhere { there, .. } => format!(
                 "`kubectl nm install -n {there}` upgrades it there; to move it, run `kubectl nm uninstall` first"
             ),
@@ -89,9 +86,7 @@ impl SetupError {
                 String::from("nothing was changed; change or remove the flag where it was set")
             }
             Self::LeaseNamespace(_) => String::from("choose another namespace with -n"),
-            // The message says what to do.
-            Self::Unconfirmed => return None,
-        })
+        }
     }
 }
 

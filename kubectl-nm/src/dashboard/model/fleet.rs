@@ -28,11 +28,10 @@ pub(crate) struct Fleet {
     /// The nodes that are shown; none means all.
     scope: Vec<String>,
     /// Whether the maintenances are known. Until then, the selection cannot have been deliberate.
-    complete: bool,
+    pub(crate) complete: bool,
     pub(crate) tracker: GoalTracker,
     nodes: BTreeMap<String, Arc<NodeMetadata>>,
     pub(crate) rows: Listing<FleetRow>,
-    pub(crate) marked: BTreeSet<String>,
     pub(crate) blockers: Vec<Blocker>,
 }
 
@@ -45,7 +44,6 @@ impl Fleet {
             tracker,
             nodes: BTreeMap::new(),
             rows: Listing::default(),
-            marked: BTreeSet::new(),
             blockers: Vec::new(),
         };
         fleet.rebuild();
@@ -87,8 +85,6 @@ impl Fleet {
     }
 
     fn refresh(&mut self) {
-        let rows = &self.rows;
-        self.marked.retain(|key| rows.get(key).is_some());
         self.blockers = self.count_blockers();
     }
 

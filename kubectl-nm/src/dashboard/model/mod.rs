@@ -3,7 +3,6 @@
 //! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
 
 pub(crate) mod dialog;
-pub(crate) mod events;
 pub(crate) mod field;
 pub(crate) mod filter;
 pub(crate) mod fleet;
@@ -21,12 +20,11 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
 use self::dialog::{Dialog, StartDialog};
-use self::events::NodeEvents;
 use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
-use self::listing::{Arrangement, Row, Rows};
+use self::listing::{Row, Rows};
 use self::pod_row::PodRow;
 use self::pods::PodList;
 use self::start_plan::StartPlan;
@@ -74,7 +72,6 @@ pub(crate) enum ThemeName {
 pub(crate) struct OpenNode {
     pub(crate) name: String,
     pub(crate) pods: PodList,
-    pub(crate) events: NodeEvents,
 }
 
 /// A short message in the last line.
@@ -98,11 +95,6 @@ pub(crate) struct Model {
     pub(crate) dialog: Option<Dialog>,
     /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
-    pub(crate) shows_events: bool,
-    /// Whether keys scroll the side pane.
-    pub(crate) events_have_focus: bool,
-    /// The first visible line of the side pane.
-    pub(crate) events_top: usize,
     pub(crate) notice: Option<Notice>,
     /// Requests to start and stop that the API server has not answered, oldest first, as the last line shows them.
     pub(crate) pending_requests: Vec<String>,
@@ -125,9 +117,6 @@ impl Model {
             health: WatchHealth::default(),
             dialog: None,
             typing: None,
-            shows_events: false,
-            events_have_focus: false,
-            events_top: 0,
             notice: None,
             pending_requests: Vec::new(),
         }
@@ -211,7 +200,7 @@ impl Model {
 
     pub(crate) fn blockers(&self) -> Vec<String> {
         if self.open.is_none() {
-            let is_any_blocked = self.fleet.rows.all().any(Row::is_blocked);
+            let is_any_blocked = self.fleet.rows.all().any(FleetRow::is_blocked);
             let blockers = self.fleet.blockers.iter().filter(|_| is_any_blocked);
             return blockers.map(|of| format!("{} {}", of.cause, counted(of.nodes, "node"))).collect();
         }
@@ -235,16 +224,6 @@ impl Model {
             Some(open) => &mut open.pods.rows,
             None => &mut self.fleet.rows,
         }
-    }
-
-    pub(crate) fn arrangement(&self) -> &Arrangement {
-        self.rows().arrangement()
-    }
-
-    pub(crate) fn rearrange(&mut self, change: impl FnOnce(&mut Arrangement)) {
-        let mut arrangement = self.arrangement().clone();
-        change(&mut arrangement);
-        self.rows_mut().arrange_by(arrangement);
     }
 
     /// What blocks the selected row, or else the first row, and what to do about it.
@@ -360,6 +339,6 @@ fn why(case: &Case<'_>, message: &str) -> String {
 
 impl OpenNode {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), pods: PodList::default(), events: NodeEvents::default() }
+        Self { name: name.to_owned(), pods: PodList::default() }
     }
 }

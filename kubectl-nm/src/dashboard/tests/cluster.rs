@@ -81,9 +81,8 @@ fn a_finalizer_that_blocks_the_return_to_service_comes_before_pods_blocked_earli
 fn messages_of_a_closed_nodes_watches_are_dropped() {
     let mut model = node(options());
     send(&mut model, Message::Pods { node: "worker-12".into(), change: WatchChange::Listed(vec![]) });
-    send(&mut model, Message::Events { node: "worker-12".into(), change: WatchChange::Listed(vec![]) });
     let open = model.open.as_ref().unwrap();
-    assert!(open.pods.rows.total() > 5 && open.events.latest().len() == 3);
+    assert!(open.pods.rows.total() > 5);
     press(&mut model, KeyCode::Esc);
     send(&mut model, Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(pods()) });
     assert!(model.open.is_none());
@@ -105,10 +104,9 @@ fn blockers_of_most_nodes_come_first() {
 fn a_closed_nodes_watches_do_not_affect_the_health_of_the_open_node() {
     let mut model = node(options());
     let lost = || WatchState::Lost { since: now(), error: "e".into() };
-    for kind in [WatchKind::Pods, WatchKind::Events] {
-        send(&mut model, Message::Watch { kind, node: Some("worker-12".into()), state: lost() });
-        assert_eq!(*model.health.of(kind), WatchState::Live);
-    }
+    let kind = WatchKind::Pods;
+    send(&mut model, Message::Watch { kind, node: Some("worker-12".into()), state: lost() });
+    assert_eq!(*model.health.of(kind), WatchState::Live);
     let denied = WatchState::Forbidden("no".into());
     send(&mut model, Message::Watch { kind: WatchKind::Pods, node: Some("worker-12".into()), state: denied });
     assert!(!model.open.as_ref().unwrap().pods.hidden);
@@ -178,20 +176,14 @@ fn rows_are_old_after_reconnecting_until_they_are_listed_again() {
 }
 
 #[test]
-fn events_and_node_metadata_show_how_old_they_are() {
+fn node_metadata_shows_how_old_it_is() {
     let mut model = node(options());
-    type_in(&mut model, "e");
-    let line = |model: &Model, word: &str| {
-        text(model).lines().find(|line| line.contains(word)).unwrap_or_default().to_owned()
-    };
-    assert!(!line(&model, "EVENTS").contains("STALE") && !line(&model, "Cordoned:").contains("STALE"));
-    let lost = || WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
-    set_watch(&mut model, WatchKind::Events, lost());
-    set_watch(&mut model, WatchKind::Nodes, lost());
-    assert!(line(&model, "EVENTS").contains("STALE 12s"), "{}", text(&model));
-    assert!(line(&model, "Cordoned:").contains("Node: STALE 12s"), "{}", text(&model));
-    set_watch(&mut model, WatchKind::Events, WatchState::Forbidden("no".into()));
-    assert!(line(&model, "EVENTS").contains("FORBIDDEN"), "{}", text(&model));
+    let line =
+        |model: &Model| text(model).lines().find(|line| line.contains("Cordoned:")).unwrap().to_owned();
+    assert!(!line(&model).contains("STALE"));
+    let lost = WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
+    set_watch(&mut model, WatchKind::Nodes, lost);
+    assert!(line(&model).contains("Node: STALE 12s"), "{}", text(&model));
 }
 
 #[test]

@@ -53,22 +53,11 @@ fn the_mono_theme_uses_no_colours() {
     let options = Options { theme: ThemeName::Mono, ..options() };
     let mut model = node(options);
     send(&mut model, Message::Done(Err(CommandError::refused("worker-12"))));
-    type_in(&mut model, "e");
     let looks = painted(&model);
     let legend = looks.rsplit("~~~\n").next().unwrap().to_lowercase();
     for word in legend.split_whitespace().filter(|word| !word.ends_with(':')) {
         assert!(["bold", "dim", "reversed"].contains(&word), "{word} in {legend}");
     }
-}
-
-#[test]
-fn the_events() {
-    let mut model = node(sized(120, 30));
-    type_in(&mut model, "e");
-    assert_snapshot!("events", painted(&model));
-    let mut model = node(sized(80, 24));
-    type_in(&mut model, "e");
-    assert_snapshot!("events_80x24", text(&model));
 }
 
 #[test]
@@ -81,10 +70,6 @@ fn dialogs() {
 
         type_in(&mut model, "x");
         assert_snapshot!(format!("stop_one_{width}x{height}"), painted(&model));
-        press(&mut model, KeyCode::Esc);
-
-        type_in(&mut model, "  x2");
-        assert_snapshot!(format!("stop_two_{width}x{height}"), painted(&model));
         press(&mut model, KeyCode::Esc);
 
         type_in(&mut model, "n");
@@ -114,7 +99,7 @@ fn dialogs() {
 #[test]
 fn the_filter_is_visible_while_typed_and_afterwards() {
     let mut model = fleet(sized(80, 24));
-    type_in(&mut model, "/state:blocked ns:sh");
+    type_in(&mut model, "/blocked sh");
     assert_snapshot!("filter_typed", text(&model));
     press(&mut model, KeyCode::Enter);
     assert_snapshot!("filter_kept", text(&model));
@@ -290,7 +275,7 @@ fn a_resize_keeps_the_selection_visible() {
 #[test]
 fn every_size_can_be_drawn() {
     for make in [fleet as fn(Options) -> Model, node] {
-        for keys in ["", "e", "?", "x", "n", "  x", "/a"] {
+        for keys in ["", "?", "x", "n", "/a"] {
             let mut model = make(options());
             type_in(&mut model, keys);
             for width in [1, 2, 5, 39, 40, 49, 50, 79, 119, 120, 300] {

@@ -6,7 +6,6 @@ use crate::dashboard::message::Effect;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
-use crate::dashboard::model::listing::{Arrangement, Row, Rows, Sort};
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::update::dialogs;
 use crate::dashboard::update::motion::{Motion, travel};
@@ -35,23 +34,8 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             return Some(Effect::Copy(text));
         }
         KeyCode::Char('/') => {
-            let filter = model.arrangement().filter.clone();
+            let filter = model.rows().filter().clone();
             model.typing = Some((Field::new(filter.text()), filter));
-        }
-        KeyCode::Char('s') => {
-            let next = model.arrangement().sort.next();
-            // Pods have no progress of their own.
-            let skips = model.open.is_some() && next == Sort::Progress;
-            model.rearrange(|view| view.sort = if skips { next.next() } else { next });
-        }
-        KeyCode::Char('f') => model.rearrange(|view| view.blocked_only = !view.blocked_only),
-        KeyCode::Char(' ') => mark(model),
-        KeyCode::Char('e') if model.open.is_none() => {
-            model.notify(String::from("press Enter to open a node and see its events"));
-        }
-        KeyCode::Char('e') => show_events(model, !model.shows_events),
-        KeyCode::Tab | KeyCode::BackTab => {
-            model.events_have_focus = model.shows_events && !model.events_have_focus;
         }
         KeyCode::Char('n') => dialogs::open_start(model),
         KeyCode::Char('x') => dialogs::open_stop(model),
@@ -67,34 +51,15 @@ fn enter(model: &mut Model) -> Option<Effect> {
     model.open = Some(OpenNode::new(&node));
     // The filter being typed is the fleet's; it stays as it is.
     model.typing = None;
-    show_events(model, false);
     Some(Effect::Open(node))
 }
 
 fn leave(model: &mut Model) -> Option<Effect> {
-    let Arrangement { filter, blocked_only, .. } = model.arrangement();
-    if model.shows_events {
-        show_events(model, false);
-    } else if !filter.is_empty() || *blocked_only {
-        model.rearrange(|view| (view.filter, view.blocked_only) = (Filter::default(), false));
+    if !model.rows().filter().is_empty() {
+        model.rows_mut().filter_by(Filter::default());
     } else if model.open.take().is_some() {
         model.health.close();
         return Some(Effect::Close);
-    } else {
-        model.fleet.marked.clear();
     }
     None
-}
-
-fn mark(model: &mut Model) {
-    let Some(row) = model.fleet.rows.selected().filter(|_| model.open.is_none()) else { return };
-    let key = row.key().to_owned();
-    if !model.fleet.marked.remove(&key) {
-        model.fleet.marked.insert(key);
-    }
-    model.fleet.rows.select(model.fleet.rows.at() + 1);
-}
-
-fn show_events(model: &mut Model, shown: bool) {
-    (model.shows_events, model.events_have_focus, model.events_top) = (shown, false, 0);
 }

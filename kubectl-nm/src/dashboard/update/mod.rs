@@ -45,7 +45,6 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
         Message::Nodes(change) => model.fleet.apply_nodes(&change),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),
-        Message::Events { node, change } => cluster::events(model, &node, &change),
     }
     None
 }
@@ -56,8 +55,6 @@ fn settle(model: &mut Model) {
     let rows = model.rows_mut();
     rows.pin();
     rows.fit(screen.rows());
-    let events = model.open.as_ref().map_or(0, |open| open.events.latest().len());
-    model.events_top = model.events_top.min(events.saturating_sub(screen.side_rows()));
     if let Some(Dialog::Help(top)) = &mut model.dialog {
         *top = (*top).min(usize::from(u8::MAX));
     }

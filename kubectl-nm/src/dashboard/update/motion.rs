@@ -1,4 +1,4 @@
-//! Moving through rows and lines.
+//! Moving through rows.
 
 use crossterm::event::KeyCode;
 
@@ -40,10 +40,6 @@ impl Motion {
 
 pub(super) fn travel(model: &mut Model, motion: Motion) {
     let screen = ScreenLayout::whole(model);
-    if model.events_have_focus {
-        model.events_top = motion.target(model.events_top, screen.side_rows());
-        return;
-    }
     let rows = model.rows_mut();
     match motion {
         Motion::Top => rows.go_to_top(),
