@@ -17,6 +17,7 @@ pub mod events;
 pub mod eviction_webhook;
 pub mod files;
 pub mod installed_plugin;
+pub mod invariants;
 pub mod kubevirt;
 pub mod leader_election;
 pub mod maintenance;
