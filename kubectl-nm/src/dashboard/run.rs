@@ -167,12 +167,16 @@ impl Dashboard<'_> {
                 screen.wipe()?;
             }
             // A second safeguard: `update` does not return these in read-only mode.
-            Effect::Start(_) | Effect::Stop { .. } if self.model.options.readonly => {}
+            Effect::Start(_) | Effect::Stop { .. } | Effect::Pause { .. } if self.model.options.readonly => {}
             Effect::Start(wanted) => {
                 self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
             }
             Effect::Stop { name, uid } => {
                 self.commands.spawn_local(actions::stop(self.cluster.clone(), name, uid, self.to.clone()));
+            }
+            Effect::Pause { target, pause } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.commands.spawn_local(actions::suspend(cluster, target, pause, to));
             }
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {

@@ -13,6 +13,8 @@ pub(crate) enum Dialog {
     Start(StartDialog),
     /// The maintenance that was selected when the dialog opened.
     Stop(Arc<NodeMaintenance>),
+    /// The same, to be paused or resumed.
+    Pause(Arc<NodeMaintenance>),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -29,15 +29,24 @@ pub(super) fn open_start(model: &mut Model) {
 
 /// Opens the stop dialog for the maintenance of the open or selected node.
 pub(super) fn open_stop(model: &mut Model) {
+    open_for_maintenance(model, "stop", Dialog::Stop);
+}
+
+/// Opens the dialog that pauses that maintenance, or resumes it.
+pub(super) fn open_pause(model: &mut Model) {
+    open_for_maintenance(model, "pause", Dialog::Pause);
+}
+
+fn open_for_maintenance(model: &mut Model, verb: &str, dialog: fn(Arc<NodeMaintenance>) -> Dialog) {
     if is_refused(model) {
         return;
     }
     match model.maintenance().cloned() {
-        None => model.show_error(String::from("no maintenance to stop here")),
+        None => model.show_error(format!("no maintenance to {verb} here")),
         Some(object) if object.metadata.deletion_timestamp.is_some() => {
             model.show_error(String::from("the maintenance is already stopping"));
         }
-        Some(object) => model.dialog = Some(Dialog::Stop(object)),
+        Some(object) => model.dialog = Some(dialog(object)),
     }
 }
 
@@ -48,12 +57,13 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             None
         }
         // What is not visible is not confirmed.
-        Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_))) if is_small(model) => {
+        Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_) | Dialog::Pause(_))) if is_small(model) => {
             model.dialog = Some(dialog).filter(|_| key.code != KeyCode::Esc);
             None
         }
         Some(Dialog::Start(dialog)) => start(model, dialog, key),
         Some(Dialog::Stop(target)) => stop(model, target, key.code),
+        Some(Dialog::Pause(target)) => pause(model, target, key.code),
         None => None,
     }
 }
@@ -61,7 +71,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
 pub(super) fn paste(model: &mut Model, text: &str) {
     match &mut model.dialog {
         Some(Dialog::Start(dialog)) => dialog.field().add(text),
-        Some(Dialog::Stop(_) | Dialog::Help(_)) | None => {}
+        Some(Dialog::Stop(_) | Dialog::Pause(_) | Dialog::Help(_)) | None => {}
     }
 }
 
@@ -108,6 +118,22 @@ fn stop(model: &mut Model, target: Arc<NodeMaintenance>, code: KeyCode) -> Optio
         }
         _ => {
             model.dialog = Some(Dialog::Stop(target));
+            None
+        }
+    }
+}
+
+fn pause(model: &mut Model, target: Arc<NodeMaintenance>, code: KeyCode) -> Option<Effect> {
+    match code {
+        KeyCode::Esc => None,
+        KeyCode::Enter => {
+            let pause = !target.spec.suspend;
+            let verb = if pause { "pausing" } else { "resuming" };
+            model.note_request(format!("{verb} {} ...", node(&target)));
+            Some(Effect::Pause { target, pause })
+        }
+        _ => {
+            model.dialog = Some(Dialog::Pause(target));
             None
         }
     }

@@ -14,7 +14,7 @@ use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, fit_lines};
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
-use crate::maintenance::{node, uid};
+use crate::maintenance::{State, node, uid};
 use crate::terminal::text::counted;
 
 const WIDEST: u16 = 76;
@@ -45,6 +45,10 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
         }
         Dialog::Stop(target) => {
             draw_lines(canvas, area, "stop 1 maintenance", &stop_lines(model, target));
+        }
+        Dialog::Pause(target) => {
+            let verb = if target.spec.suspend { "resume" } else { "pause" };
+            draw_lines(canvas, area, &format!("{verb} 1 maintenance"), &pause_lines(model, target, verb));
         }
     }
 }
@@ -110,11 +114,33 @@ fn start_lines(
     lines
 }
 
+/// The state of a maintenance as it is by now.
+fn state_of(model: &Model, target: &NodeMaintenance) -> String {
+    let row = model.fleet.maintenance(&uid(target)).map(|object| FleetRow::of(object));
+    row.map_or_else(|| String::from("already gone"), |row| format!("{} {}%", row.state_word(), row.percent))
+}
+
+fn pause_lines(model: &Model, target: &NodeMaintenance, verb: &str) -> Vec<DialogLine> {
+    let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
+    let what = match (target.spec.suspend, State::of(target)) {
+        (true, State::Planned) => "The maintenance begins, and its pods are evicted:",
+        (true, _) => "The drain continues:",
+        (false, State::Requested | State::Queued) => "The maintenance does not begin until it is resumed:",
+        (false, _) => "No more pods are evicted until it is resumed. The node stays cordoned:",
+    };
+    let named = format!("  {}  {}", node(target), state_of(model, target));
+    vec![
+        sentence(what),
+        DialogLine::blank(),
+        DialogLine::new(named, Tone::Plain, LinePriority::Listed),
+        DialogLine::blank(),
+        DialogLine::new(format!("[Enter] {verb}  [Esc] cancel"), Tone::Quiet, LinePriority::Required),
+    ]
+}
+
 fn stop_lines(model: &Model, target: &NodeMaintenance) -> Vec<DialogLine> {
     let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
-    let row = model.fleet.maintenance(&uid(target)).map(|object| FleetRow::of(object));
-    let state = row
-        .map_or_else(|| String::from("already gone"), |row| format!("{} {}%", row.state_word(), row.percent));
+    let state = state_of(model, target);
     let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
         Some(true) => ", becomes schedulable",
         Some(false) => ", stays cordoned, as before the maintenance",
@@ -191,12 +217,13 @@ const HELP: &[(&str, &str)] = &[
     ("", "Actions"),
     ("n", "put nodes into maintenance"),
     ("x", "stop the maintenance"),
+    ("p", "pause the maintenance, or resume it"),
     ("q, Ctrl-C", "quit; maintenances continue"),
     ("Ctrl-Z", "suspend"),
     ("", ""),
     ("", "! blocked or failed   ~ in progress   > migrating   . waiting"),
-    ("", "? not picked up by nm-reconciler   < stopping   = staying"),
+    ("", "? not picked up by nm-reconciler   < stopping   = staying   : paused"),
 ];
 
-/// The keys that start and stop maintenances, which read-only disables.
-const WRITING_KEYS: [&str; 2] = ["n", "x"];
+/// The keys that change maintenances, which read-only disables.
+const WRITING_KEYS: [&str; 3] = ["n", "x", "p"];
