@@ -84,6 +84,7 @@ mod plugin {
     mod gather;
     mod job_control;
     mod output_formats;
+    mod pause;
     mod plan;
     mod start_stop;
     mod unreachable_server;

@@ -109,15 +109,17 @@ impl Cluster {
             .await
     }
 
-    /// Sets or clears `spec.suspend`, unless another object has the name by now. Returns the object as it is stored.
+    /// Sets or clears `spec.suspend`, unless another object has the name by now. Returns the object as it is stored, or
+    /// would be.
     pub(crate) async fn suspend(
         &self,
         name: &str,
         uid: &str,
         suspend: bool,
+        dry_run: bool,
     ) -> Result<NodeMaintenance, Error> {
-        let params =
-            PatchParams { field_manager: Some(String::from("kubectl-nm")), ..PatchParams::default() };
+        let field_manager = Some(String::from("kubectl-nm"));
+        let params = PatchParams { field_manager, dry_run, ..PatchParams::default() };
         let patch = Patch::Merge(json!({"metadata": {"uid": uid}, "spec": {"suspend": suspend}}));
         let asked = format!("patch {RESOURCE}");
         self.request(&asked, async || self.api().patch(name, &params, &patch).await).await

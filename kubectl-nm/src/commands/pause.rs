@@ -260,7 +260,7 @@ mod tests {
         );
         let theirs = with_status("n1", json!({"phase": "Running"}));
         let (ended, printed, patched) = change("n1", true, vec![theirs]).await;
-        assert_eq!((ended.unwrap(), patched.len()), (Exit::Error, 0));
+        assert_eq!((ended.unwrap(), patched.len()), (Exit::Error, 1), "a dry run");
         assert!(printed.contains("medik8s") && printed.contains("kubectl nm stop n1"), "{printed}");
     }
 
