@@ -1,7 +1,7 @@
 //! How the reconciler's cost grows with the size of the cluster.
 //!
 //! `cargo bench -p nm-tests --bench scale` measures clusters of an eighth, a quarter, a half and all of `NM_SCALE_NODES` nodes
-//! with 30 pods each, whose tenth node is put into maintenance, all at the same time: `free` without a limit, `limited`
+//! with `NM_SCALE_PODS` pods each, whose tenth node is put into maintenance, all at the same time: `free` without a limit, `limited`
 //! with a `--max-unavailable` of a tenth of the maintenances, where each node returns to service as soon as it is drained.
 //! Words after `--` select one of the two. It prints what each size costs, fits processor time and requests to the number of
 //! pods moved, and fails if the reconciler requested all pods or exceeded its memory. `NM_SCALE_RECONCILER` names another
@@ -28,7 +28,6 @@ use nm_tests::requests::{is_by_reconciler, is_eviction};
 use crate::fit::Fit;
 use crate::fleet::{POLL_INTERVAL, drained, grow_pods, maintenances, number};
 
-const PODS_PER_NODE: usize = 30;
 /// One of so many nodes is put into maintenance.
 const MAINTENANCE_SHARE: usize = 10;
 /// One of so many maintenances may be at work under a limit.
@@ -117,7 +116,8 @@ async fn main() -> ExitCode {
 }
 
 async fn measure(nodes: usize, limited: bool, program: &Path) -> Run {
-    let cluster = Cluster::of_sandbox(nodes, nodes * PODS_PER_NODE, |sandbox| sandbox).await;
+    let pods = nodes * number("NM_SCALE_PODS", 30);
+    let cluster = Cluster::of_sandbox(nodes, pods, |sandbox| sandbox).await;
     // Spread over the cluster.
     let names: Vec<String> = cluster.nodes().await.into_iter().step_by(MAINTENANCE_SHARE).collect();
     grow_pods(&cluster, &names).await;
