@@ -6,13 +6,13 @@ FROM docker.io/library/rust:${RUST_VERSION}-alpine AS build
 WORKDIR /source
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
-    cargo build --locked --profile image -p nm-reconciler && cp target/image/nm-reconciler /nm-reconciler
+    cargo build --locked --release -p nm-reconciler && cp target/release/nm-reconciler /nm-reconciler
 
 FROM scratch
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="nm-reconciler" \
-      org.opencontainers.image.description="Cordons nodes, evicts their pods and gives them back" \
+      org.opencontainers.image.description="Cordons nodes, evicts their pods and returns them to service" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

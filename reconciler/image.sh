@@ -21,13 +21,13 @@ if [ "$machine" = "$(uname -m)" ]; then
     compiler="CC_${target//-/_}"
     export "$compiler=${!compiler:-cc}"
 fi
-"$cargo" build --locked --profile image -p nm-reconciler --target "$target"
+"$cargo" build --locked --release -p nm-reconciler --target "$target"
 id=$("$cargo" pkgid -p nm-reconciler)
 version="${id##*[#@]}"
 name="localhost/nm-reconciler:$version"
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 epoch="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
-built="${CARGO_TARGET_DIR:-target}/$target/image/nm-reconciler"
+built="${CARGO_TARGET_DIR:-target}/$target/release/nm-reconciler"
 archive="${CARGO_TARGET_DIR:-target}/nm-reconciler-$version-$architecture.tar"
 
 work=$(mktemp -d)
@@ -51,7 +51,7 @@ cat >"$work/config" <<JSON
 {"architecture":"$architecture","os":"linux","created":"$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)",
 "config":{"User":"65532:65532","Entrypoint":["/nm-reconciler"],"ExposedPorts":{"8080/tcp":{},"9443/tcp":{}},"Labels":{
 "org.opencontainers.image.title":"nm-reconciler",
-"org.opencontainers.image.description":"Cordons nodes, evicts their pods and gives them back",
+"org.opencontainers.image.description":"Cordons nodes, evicts their pods and returns them to service",
 "org.opencontainers.image.licenses":"Apache-2.0",
 "org.opencontainers.image.version":"$version",
 "org.opencontainers.image.revision":"$revision"}},

@@ -19,6 +19,7 @@ pub mod eviction_webhook;
 pub mod fault_proxy;
 pub mod files;
 pub mod installed_plugin;
+pub mod invariants;
 pub mod kubevirt;
 pub mod leader_election;
 pub mod maintenance;

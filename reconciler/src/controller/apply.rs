@@ -1,8 +1,4 @@
-//! Applying a decision, step by step, in an order that is safe to interrupt between any two steps.
-//!
-//! Work for a node that no longer belongs to the maintenance ends first. The finalizer is written before the lease, the
-//! lease before the node, and they are removed in the reverse order. The status is written before the first eviction,
-//! because it records how many pods there were.
+//! Applying a decision: its steps, one after the other, until one fails. [`nm_shared::decide::steps`] has their order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +11,7 @@ use nm_shared::api::latency_budget::STATUS_WRITE_INTERVAL;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
 use nm_shared::decide::lease_denied;
+use nm_shared::decide::steps::DecisionStep;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::{self, NodePatch};
 use nm_shared::drain::transitions::transitions;
@@ -90,61 +87,83 @@ pub(crate) async fn apply(
     decision: Decision,
     now: Timestamp,
 ) -> Result<(), ApplyError> {
-    let name = maintenance.name_any();
-    let node = &maintenance.spec.node_name;
-    let uid = maintenance.uid().unwrap_or_default();
-    if decision.node_released {
-        context.leave_node(node);
-    }
-    if let Some(wanted) = &decision.evictable {
-        context.evictor.withdraw_unwanted(node, wanted);
-    }
-    context.evictor.withdraw_outdated(maintenance, decision.at_work);
-    if let Some(patch) = &decision.add_finalizer {
-        let adopted = patch_metadata(context, maintenance, patch).await;
-        let adopted = adopted.map_err(|source| ApplyError::Adopt { name: name.clone(), source })?;
-        context.state.maintenance(&uid, |state| state.last_write.remember(adopted));
-    }
-    if let Some(write) = &decision.lease {
-        let taken = with_timeout(WRITE_TIMEOUT, context.leases.write(node, write)).await;
-        taken.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
-    }
-    let mut current_node = observed.node.clone();
-    if let Some(patch) = &decision.node {
-        let patched = patch_node(context, node, patch).await;
-        current_node = Some(patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?);
-    }
-    if let Some(count) = decision.recordon_count {
-        context.state.maintenance(&uid, |state| state.record_recordon(count));
-        // Pods that arrived meanwhile came to a node that accepted pods.
-        context.evictor.state().forget_respawns(node);
-    }
-    if let Some(status) = &decision.status {
-        let written = apply_status(context, maintenance, status, now).await;
-        written.map_err(|source| ApplyError::Status { name: name.clone(), source })?;
-    }
-    if let Some(wanted) = decision.node_conditions {
-        context.conditions.publish(node, wanted);
-    }
-    context.evictor.defer(node, &decision.blocked_by_budget, observed.steady_now);
-    for eviction in decision.evictions {
-        context.evictor.submit(maintenance, eviction);
-    }
-    if decision.cancel_evacuation {
-        cancel_evacuations(&context.client, node).await;
-    }
-    if let Some(lease) = &decision.release_lease {
-        let dropped = with_timeout(WRITE_TIMEOUT, context.leases.delete(lease)).await;
-        dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
-    }
-    if let Some(patch) = &decision.remove_finalizer {
-        let released = release(context, maintenance, patch, current_node).await;
-        released.map_err(|source| ApplyError::Release { name, source })?;
-    }
-    for event in &decision.events {
-        context.events.publish(maintenance, observed.node.as_deref(), event).await;
+    let mut run = DecisionRun { context, maintenance, observed, now, node: observed.node.clone() };
+    for step in decision.into_steps() {
+        run.perform(step).await?;
     }
     Ok(())
+}
+
+/// A decision that is being applied.
+struct DecisionRun<'a> {
+    context: &'a Context,
+    maintenance: &'a Grouped,
+    observed: &'a ClusterState,
+    now: Timestamp,
+    /// The node as the steps so far left it.
+    node: Option<Arc<Node>>,
+}
+
+impl DecisionRun<'_> {
+    async fn perform(&mut self, step: DecisionStep) -> Result<(), ApplyError> {
+        let Self { context, maintenance, observed, now, .. } = *self;
+        let node = &maintenance.spec.node_name;
+        let (name, uid) = (maintenance.name_any(), maintenance.uid().unwrap_or_default());
+        match step {
+            DecisionStep::LeaveNode => context.leave_node(node),
+            DecisionStep::WithdrawUnwanted(wanted) => context.evictor.withdraw_unwanted(node, &wanted),
+            DecisionStep::WithdrawOutdated { has_node } => {
+                context.evictor.withdraw_outdated(maintenance, has_node);
+            }
+            DecisionStep::AddFinalizer(patch) => {
+                let adopted = patch_metadata(context, maintenance, &patch).await;
+                let adopted = adopted.map_err(|source| ApplyError::Adopt { name, source })?;
+                context.state.maintenance(&uid, |state| state.last_write.remember(adopted));
+            }
+            DecisionStep::WriteLease(write) => {
+                let taken = with_timeout(WRITE_TIMEOUT, context.leases.write(node, &write)).await;
+                taken.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
+            }
+            DecisionStep::PatchNode(patch) => {
+                let patched = patch_node(context, node, &patch).await;
+                self.node = Some(patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?);
+            }
+            DecisionStep::RecordRecordon(count) => {
+                context.state.maintenance(&uid, |state| state.record_recordon(count));
+                // Pods that arrived meanwhile came to a node that accepted pods.
+                context.evictor.state().forget_respawns(node);
+            }
+            DecisionStep::WriteStatus(status) => {
+                let written = apply_status(context, maintenance, &status, now).await;
+                written.map_err(|source| ApplyError::Status { name, source })?;
+            }
+            DecisionStep::PublishConditions(wanted) => context.conditions.publish(node, wanted),
+            DecisionStep::Defer(pods) => context.evictor.defer(node, &pods, observed.steady_now),
+            DecisionStep::Evict(evictions) => {
+                for eviction in evictions {
+                    context.evictor.submit(maintenance, eviction);
+                }
+            }
+            DecisionStep::CancelEvacuation => cancel_evacuations(&context.client, node).await,
+            DecisionStep::DeleteLease(lease) => {
+                let dropped = with_timeout(WRITE_TIMEOUT, context.leases.delete(&lease)).await;
+                dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
+            }
+            DecisionStep::RemoveFinalizer(patch) => {
+                let released = release(context, maintenance, &patch).await;
+                released.map_err(|source| ApplyError::Release { name, source })?;
+            }
+            DecisionStep::RemoveRecord => {
+                if let Some(node) = self.node.clone() {
+                    remove_undo_record(context, node, &uid).await;
+                }
+            }
+            DecisionStep::PublishEvent(event) => {
+                context.events.publish(maintenance, observed.node.as_deref(), &event).await;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Writes the status and reports what has changed.
@@ -165,23 +184,15 @@ async fn apply_status(
     Ok(())
 }
 
-/// Removes the finalizer and the undo record, and lets the next maintenance of the node begin.
-async fn release(
-    context: &Context,
-    maintenance: &Grouped,
-    finalizer_patch: &Value,
-    node: Option<Arc<Node>>,
-) -> kube::Result<()> {
-    let released = patch_metadata(context, maintenance, finalizer_patch).await?;
+/// Removes the finalizer and lets the next maintenance of the node begin.
+async fn release(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<()> {
+    let released = patch_metadata(context, maintenance, patch).await?;
     let uid = maintenance.uid().unwrap_or_default();
     context.state.maintenance(&uid, |state| {
         state.released = true;
         state.last_write.remember(released);
     });
     context.triggers.node(&maintenance.spec.node_name);
-    if let Some(node) = node {
-        remove_undo_record(context, node, &uid).await;
-    }
     Ok(())
 }
 

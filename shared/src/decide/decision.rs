@@ -1,4 +1,4 @@
-//! The decision about one maintenance: its steps, in the order in which they are applied.
+//! The decision about one maintenance. [`crate::decide::steps`] has the order in which it is applied.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ pub mod decision;
 pub mod drain_status;
 pub mod drain_survey;
 pub mod eviction_queue;
+pub mod steps;
 
 use std::collections::HashSet;
 use std::sync::Arc;

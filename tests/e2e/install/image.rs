@@ -98,10 +98,7 @@ fn the_dockerfile_and_the_script_build_the_same_image() {
     both("USER 65532:65532", r#""User":"65532:65532""#);
     both(r#"ENTRYPOINT ["/nm-reconciler"]"#, r#""Entrypoint":["/nm-reconciler"]"#);
     both("EXPOSE 8080 9443", r#""ExposedPorts":{"8080/tcp":{},"9443/tcp":{}}"#);
-    both(
-        "build --locked --profile image -p nm-reconciler",
-        "build --locked --profile image -p nm-reconciler",
-    );
+    both("build --locked --release -p nm-reconciler", "build --locked --release -p nm-reconciler");
     for label in ["title", "description", "licenses", "version", "revision"] {
         let name = format!("org.opencontainers.image.{label}");
         let value_in = |text: &str, separator: char| {

@@ -1,0 +1,91 @@
+//! The order in which a decision is applied, as data.
+//!
+//! The order is safe to interrupt between any two steps, because each decision starts from what the API has stored. Work
+//! for a node that no longer belongs to the maintenance ends first. The finalizer is written before the lease, the lease
+//! before the node, and they are removed in the reverse order. The status is written before the first eviction, because it
+//! records how many pods there were. The reconciler performs these steps one after the other and stops at the first that
+//! fails; the model checker in `tests` performs the same steps, interrupts them everywhere and mixes them with others.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::NodeCondition;
+use serde_json::Value;
+
+use crate::api::status::NodeMaintenanceStatus;
+use crate::cluster::disruption_budget::BudgetKey;
+use crate::cluster::node_lease::LeaseWrite;
+use crate::cluster::pod::DrainPod;
+use crate::decide::decision::{Decision, Eviction, PendingEvent};
+use crate::drain::node_patch::NodePatch;
+
+/// One step of a decision. A step is at most one write, so that nothing can happen in the middle of it.
+#[derive(Debug, Clone)]
+pub enum DecisionStep {
+    /// Ends all requests and watches for the node: no maintenance has it any more.
+    LeaveNode,
+    /// Withdraws the requests for pods with other uids.
+    WithdrawUnwanted(HashSet<String>),
+    /// Withdraws the queued evictions that an earlier version of the spec decided, or another maintenance.
+    WithdrawOutdated {
+        /// Whether the maintenance has the node, so that evictions of others are withdrawn too.
+        has_node: bool,
+    },
+    /// Adds our finalizer and the owner reference to the object.
+    AddFinalizer(Value),
+    /// Takes or renews the lease on the node.
+    WriteLease(LeaseWrite),
+    /// Cordons or uncordons the node.
+    PatchNode(NodePatch),
+    /// Remembers that this patch restored a cordon, for the so many-th time.
+    RecordRecordon(u32),
+    /// Writes the status.
+    WriteStatus(Box<NodeMaintenanceStatus>),
+    /// Hands over the conditions that the node is to have.
+    PublishConditions(Vec<NodeCondition>),
+    /// Remembers that a budget blocks these pods.
+    Defer(Vec<(Arc<DrainPod>, BudgetKey)>),
+    /// Queues evictions, which are sent beside the other steps.
+    Evict(Vec<Eviction>),
+    /// Cancels the evacuations that KubeVirt may have begun.
+    CancelEvacuation,
+    /// Deletes our lease on the node.
+    DeleteLease(Arc<Lease>),
+    /// Removes our finalizer from the object.
+    RemoveFinalizer(Value),
+    /// Removes what is left of the undo record, from the node as the steps before left it.
+    RemoveRecord,
+    /// Publishes an event.
+    PublishEvent(PendingEvent),
+}
+
+impl Decision {
+    /// The steps, in the order in which they are applied.
+    pub fn into_steps(self) -> Vec<DecisionStep> {
+        let mut steps = Vec::new();
+        if self.node_released {
+            steps.push(DecisionStep::LeaveNode);
+        }
+        steps.extend(self.evictable.map(DecisionStep::WithdrawUnwanted));
+        steps.push(DecisionStep::WithdrawOutdated { has_node: self.at_work });
+        steps.extend(self.add_finalizer.map(DecisionStep::AddFinalizer));
+        steps.extend(self.lease.map(DecisionStep::WriteLease));
+        steps.extend(self.node.map(DecisionStep::PatchNode));
+        steps.extend(self.recordon_count.map(DecisionStep::RecordRecordon));
+        steps.extend(self.status.map(|status| DecisionStep::WriteStatus(Box::new(status))));
+        steps.extend(self.node_conditions.map(DecisionStep::PublishConditions));
+        steps.push(DecisionStep::Defer(self.blocked_by_budget));
+        steps.push(DecisionStep::Evict(self.evictions));
+        if self.cancel_evacuation {
+            steps.push(DecisionStep::CancelEvacuation);
+        }
+        steps.extend(self.release_lease.map(DecisionStep::DeleteLease));
+        if let Some(patch) = self.remove_finalizer {
+            steps.push(DecisionStep::RemoveFinalizer(patch));
+            steps.push(DecisionStep::RemoveRecord);
+        }
+        steps.extend(self.events.into_iter().map(DecisionStep::PublishEvent));
+        steps
+    }
+}
