@@ -56,6 +56,7 @@ confirmed. With --wait: 0 drained, 3 failed, 4 stopped or replaced before the no
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(crate) struct StartArgs {
     #[command(flatten)]
     nodes: NodeSelection,

@@ -98,6 +98,8 @@ fn a_planned_maintenance_that_is_deleted_leaves_its_node_as_it_was() {
     assert!(taints(&left).is_empty());
     let annotations = left.node.as_deref().unwrap().metadata.annotations.clone().unwrap_or_default();
     assert!(!annotations.contains_key(UNDO_ANNOTATION));
+    let unseen = decide(&ending(&suspended()), &observed(), now());
+    assert!(unseen.node.is_some(), "a taint that arrives late is refused");
 }
 
 #[test]

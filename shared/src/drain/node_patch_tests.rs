@@ -494,5 +494,6 @@ fn a_node_that_came_with_our_marks_keeps_them_when_a_plan_replaces_the_record() 
     let over = first.uncordon(&first.cordon(&node, CordonedBy::Nobody), CordonedBy::NmReconciler);
     let planned = second.plan(&over);
     assert_eq!(first.uncordon(&planned, CordonedBy::NmReconciler), planned, "it is restored already");
+    assert_eq!(refuse_late_cordon(&parse(&planned), "first"), None, "the record of the plan stays");
     assert_eq!(tidy(second.end_plan(&planned)), node);
 }
