@@ -14,17 +14,15 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt};
 use kube_sandbox::sandbox::{Options, Sandbox};
+use nm_shared::NodeMaintenance;
 use nm_shared::api::names;
 use nm_shared::cluster::leader_lease;
-use nm_shared::{NodeMaintenance, Suspension};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::maintenance::{plan, until_suspension};
 use crate::manifests;
 use crate::older_groups;
-use crate::reconciler::Reconciler;
 use crate::skip::skipped;
 use crate::wait::{wait_until, wait_until_all};
 
@@ -49,8 +47,6 @@ pub struct Cluster {
     pub client: Client,
     kubeconfig: PathBuf,
     sandbox: Option<Sandbox>,
-    /// The node of the planned maintenance that a sandbox has if `NM_E2E_SUSPENDED` is set.
-    planned_node: Option<String>,
     files: TempDir,
     since: Timestamp,
     _turn: Option<MutexGuard<'static, ()>>,
@@ -75,8 +71,7 @@ impl Cluster {
         let kubeconfig = PathBuf::from(path);
         let client = client(&kubeconfig).await;
         let since = Timestamp::now();
-        let cluster =
-            Self { client, kubeconfig, sandbox: None, planned_node: None, files, since, _turn: Some(turn) };
+        let cluster = Self { client, kubeconfig, sandbox: None, files, since, _turn: Some(turn) };
         cluster.install().await;
         cluster.clean_up().await;
         let found = cluster.nodes().await.len();
@@ -94,24 +89,9 @@ impl Cluster {
 
     /// A sandbox even where `NM_E2E_KUBECONFIG` names a cluster; `prepare` configures it.
     pub async fn of_sandbox(nodes: usize, pods: usize, prepare: impl FnOnce(Sandbox) -> Sandbox) -> Self {
-        let has_planned = std::env::var_os("NM_E2E_SUSPENDED").is_some();
-        let mut cluster = Self::bare_sandbox(nodes + usize::from(has_planned), pods, prepare).await;
+        let cluster = Self::bare_sandbox(nodes, pods, prepare).await;
         cluster.install().await;
-        if has_planned {
-            cluster.plan_last_node().await;
-        }
         cluster
-    }
-
-    /// Plans a maintenance of the last node, which is no longer among [`Cluster::nodes`]: no other maintenance may notice it.
-    async fn plan_last_node(&mut self) {
-        let node = self.nodes().await.pop().unwrap();
-        plan(self, "suspended", &node).await;
-        let reconciler = Reconciler::start(self);
-        until_suspension(self, "suspended", Some(Suspension::Planned)).await;
-        reconciler.crash().await;
-        self.sandbox().unwrap().requests().clear();
-        self.planned_node = Some(node);
     }
 
     /// A sandbox with nothing installed, not even the custom resource definition.
@@ -124,7 +104,7 @@ impl Cluster {
         std::fs::write(&kubeconfig, sandbox.kubeconfig()).unwrap();
         let client = client(&kubeconfig).await;
         let since = Timestamp::now();
-        Self { client, kubeconfig, sandbox: Some(sandbox), planned_node: None, files, since, _turn: None }
+        Self { client, kubeconfig, sandbox: Some(sandbox), files, since, _turn: None }
     }
 
     /// The path of an administrator's kubeconfig.
@@ -158,12 +138,7 @@ impl Cluster {
     /// The names of the nodes.
     pub async fn nodes(&self) -> Vec<String> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let names = nodes.list_metadata(&ListParams::default()).await.unwrap();
-        names
-            .iter()
-            .map(ResourceExt::name_any)
-            .filter(|name| Some(name) != self.planned_node.as_ref())
-            .collect()
+        nodes.list_metadata(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect()
     }
 
     /// A node as it is now.

@@ -41,6 +41,13 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// Whether the status has the number of pods at the beginning.
+pub fn is_counted(status: Option<&NodeMaintenanceStatus>) -> bool {
+    status.is_some_and(|status| {
+        status.total_pods > 0 || matches!(status.phase, Some(Phase::Running | Phase::Succeeded))
+    })
+}
+
 /// The status of a drain, which times out at `deadline`.
 pub fn draining(
     maintenance: &NodeMaintenance,
@@ -51,8 +58,8 @@ pub fn draining(
 ) -> NodeMaintenanceStatus {
     let mut draft = Draft::new(maintenance, now);
     let status = &mut draft.status;
-    let counted = status.total_pods > 0 || matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
-    survey.write_to(status, !counted, now);
+    let is_counted = is_counted(Some(status));
+    survey.write_to(status, !is_counted, now);
     status.error_on_lease_count = 0;
     status.forbidden = observed.node_conditions_forbidden.as_ref().and_then(|denied| denied.access.clone());
 

@@ -316,6 +316,10 @@ impl Decider<'_> {
         }
         let timed_out = next.phase == Some(Phase::Failed);
         self.settle_status(next, observed.status_written);
+        // The status that counts the pods may be due later: no pod is evicted before it is written.
+        if self.decision.status.is_none() && !drain_status::is_counted(maintenance.status.as_ref()) {
+            return self.evict_nothing();
+        }
 
         let changes = plan.pending().filter_map(|planned| pod_state::next_change(planned, now));
         let changes = changes.chain(deadline.filter(|_| !paused)).chain(plan.next_change(&spec, now));

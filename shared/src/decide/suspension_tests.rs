@@ -191,3 +191,16 @@ fn a_maintenance_that_the_medik8s_operator_began_is_paused_and_not_planned() {
     assert_eq!(Suspension::in_status(status), Some(Suspension::Paused));
     assert!(decision.evictions.is_empty() && !taints(&patched(&observed(), &decision)).is_empty());
 }
+
+#[test]
+fn no_pod_is_evicted_before_the_status_counts_the_pods_even_right_after_another_status() {
+    let (planned, cluster) = planned();
+    let written = now().checked_sub(SignedDuration::from_millis(100)).unwrap();
+    let early = ClusterState { status_written: Some(written), ..cluster };
+    let resumed = suspend(&planned, false);
+    let decision = decide(&resumed, &early, now());
+    assert!(decision.node.is_some() && decision.status.is_none() && decision.evictions.is_empty());
+    assert_eq!(decision.requeue_after, Some(Duration::from_millis(400)));
+    let later = decide(&resumed, &early, now().checked_add(SignedDuration::from_millis(400)).unwrap());
+    assert_eq!((later.status.as_ref().unwrap().eviction_pods, asked(&later)), (2, vec!["a", "b"]));
+}
