@@ -53,6 +53,7 @@ mod layout;
 mod lifecycle;
 mod maintenance {
     mod api_object;
+    mod hostile_names;
     mod older_groups;
     mod several_per_node;
     mod status_writes;
@@ -95,6 +96,7 @@ mod reconciler {
     mod permissions;
     mod process;
     mod readiness;
+    mod stolen_token;
 }
 mod repository {
     mod documentation;
