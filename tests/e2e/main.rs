@@ -49,6 +49,10 @@ mod kubevirt {
     mod migration;
     mod not_migratable;
 }
+mod known_defects {
+    mod node_marks;
+    mod pods;
+}
 mod layout;
 mod lifecycle;
 mod maintenance {
@@ -100,6 +104,7 @@ mod reconciler {
 }
 mod repository {
     mod documentation;
+    mod evidence;
     mod links;
     mod reference;
     mod workflows;
