@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod bad_input;
 mod dashboard {
     mod environment;
     mod session;
