@@ -7,7 +7,6 @@ use crate::commands::doctor::DoctorArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::gather::GatherArgs;
 use crate::commands::install::InstallArgs;
-use crate::commands::man::ManArgs;
 use crate::commands::plan::PlanArgs;
 use crate::commands::start::StartArgs;
 use crate::commands::status::StatusArgs;
@@ -69,8 +68,6 @@ pub(crate) enum Command {
     Gather(GatherArgs),
     Version(VersionArgs),
     Completion(CompletionArgs),
-    #[command(hide = true)]
-    Man(ManArgs),
 }
 
 impl Command {

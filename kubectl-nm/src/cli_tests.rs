@@ -143,34 +143,3 @@ fn the_colour_of_parser_errors_follows_the_flag() {
     assert_eq!(colour_flag(&words("nm bogus --color=never")), Colour::Never);
     assert_eq!(colour_flag(&words("nm bogus --color")), Colour::Auto);
 }
-
-#[test]
-fn every_flag_of_every_command_is_described_in_its_man_page() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_str().unwrap();
-    let Command::Man(args) = parse(&format!("man {path}")).unwrap().command else { panic!("it is man") };
-    let mut out = crate::terminal::output::captured::output().0;
-    crate::commands::man::run(&args, Cli::command(), &mut out).unwrap();
-    let mut command = Cli::command();
-    command.build();
-    let visible = |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
-    let pages = std::iter::once(&command).chain(command.get_subcommands().filter(visible));
-    let mut count = 0;
-    for command in pages {
-        let name = command.get_display_name().unwrap_or_else(|| command.get_name());
-        let page = std::fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
-        let described: Vec<&str> = page.split("\n.TP\n").filter(|part| has_text(part)).collect();
-        for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
-            let shown = format!("\\-\\-{}\\fR", flag.replace('-', "\\-"));
-            let is_there = described.iter().any(|part| part.lines().next().unwrap().contains(&shown));
-            assert!(is_there, "--{flag} is not described in {name}:\n{page}");
-        }
-        count += 1;
-    }
-    assert_eq!(count, std::fs::read_dir(folder.path()).unwrap().count());
-}
-
-/// Whether there is text below the line that names a flag.
-fn has_text(part: &str) -> bool {
-    part.lines().nth(1).is_some_and(|text| !text.trim().is_empty() && !text.starts_with(".SH"))
-}

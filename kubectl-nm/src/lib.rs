@@ -33,25 +33,21 @@ use crate::cli::{Cli, Command};
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::terminal::command_context;
-use crate::terminal::output::{Colour, FirstAnswer, Output};
+use crate::terminal::output::{Colour, Output};
 
 /// Runs the plugin with these arguments, the name of the program first, and returns its exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let started = std::env::var_os("_");
-    let program = arguments.first().map(OsString::as_os_str);
-    let command = command_context::command_name(program, started.as_deref());
     if let Some(candidates) = completion::respond(&arguments, Cli::command) {
         // If the shell does not read them, nothing is left to do.
-        let _ = Output::from_process(Colour::Never, command).text(&candidates);
+        let _ = Output::from_process(Colour::Never, String::new()).text(&candidates);
         return Exit::Done.into();
     }
     match Cli::try_parse_from(&arguments) {
-        Ok(cli) => execute(cli, command).into(),
+        Ok(cli) => execute(cli).into(),
         Err(mut error) => {
             let hint = unknown_command::hint(&mut error);
-            let mut out = Output::from_process(cli::colour_flag(&arguments), command);
+            let mut out = Output::from_process(cli::colour_flag(&arguments), String::new());
             out.parser_error(&error);
             if let Some(hint) = hint {
                 out.hint(&hint);
@@ -61,14 +57,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn execute(cli: Cli, command: &'static str) -> Exit {
-    let first = FirstAnswer::default();
-    let mut out =
-        Output::from_process(cli.color, command).for_cluster(cli.connection.to_paste(), first.clone());
+fn execute(cli: Cli) -> Exit {
+    let mut out = Output::from_process(cli.color, cli.connection.to_paste());
     let has_goal = cli.command.has_goal();
     let result = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            let result = runtime.block_on(dispatch(cli, &first, &mut out));
+            let result = runtime.block_on(dispatch(cli, &mut out));
             // A DNS lookup without response can block a thread, which is not awaited.
             runtime.shutdown_background();
             result
@@ -92,9 +86,9 @@ fn execute(cli: Cli, command: &'static str) -> Exit {
     }
 }
 
-async fn dispatch(cli: Cli, first: &FirstAnswer, out: &mut Output) -> Result<Exit, Error> {
+async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
     let namespace = cli.connection.namespace.as_deref().filter(|name| !name.is_empty());
-    let cluster = async || Ok::<_, Error>(Cluster::from(connection::connect(&cli.connection, first).await?));
+    let cluster = async || Ok::<_, Error>(Cluster::from(connection::connect(&cli.connection).await?));
     match cli.command {
         Command::Start(args) => {
             let cluster = cluster().await?;
@@ -136,6 +130,5 @@ async fn dispatch(cli: Cli, first: &FirstAnswer, out: &mut Output) -> Result<Exi
             Err(error) => commands::version::run_client(&args, out).and(Err(error)),
         },
         Command::Completion(args) => commands::completion::run(&args, out),
-        Command::Man(args) => commands::man::run(&args, Cli::command(), out),
     }
 }

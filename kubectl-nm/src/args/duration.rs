@@ -26,7 +26,6 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     unsigned.parse::<kube::core::Duration>().map(Into::into).map_err(|error| error.to_string())
 }
 
-/// Parses `--request-timeout`, which is a duration or a plain number of seconds.
 pub(crate) fn parse_or_seconds(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_secs).or_else(|_| parse(text))
 }

@@ -82,7 +82,6 @@ pub(crate) async fn list(
     items.iter().map(|item| value(item).map(with_kind)).collect()
 }
 
-/// Applies an object on the server, and returns the result.
 pub(crate) async fn apply(cluster: &Cluster, object: &Value, params: &PatchParams) -> Result<Value, Error> {
     let (api, name, what) = locate(cluster, object);
     let patch = Patch::Apply(object);

@@ -20,7 +20,6 @@ pub(crate) enum ProbeResult {
     RefusedByOther(String),
 }
 
-/// Creates a maintenance of a node that does not exist, in a dry run.
 pub(crate) async fn probe(cluster: &Cluster) -> Result<ProbeResult, Error> {
     let spec =
         NodeMaintenanceSpec { node_name: NONEXISTENT_NODE.to_owned(), ..NodeMaintenanceSpec::default() };

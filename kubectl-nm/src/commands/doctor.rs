@@ -47,9 +47,8 @@ Exit codes: 0 no check failed, 1 a check failed or could not be made, or the clu
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
-    /// Print the findings in this format: json or yaml
-    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data,
-        add = format::offered(format::parse_data))]
+    /// Print the findings in this format
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::data_formats(["json", "yaml"]))]
     output: Option<DataFormat>,
 }
 
@@ -109,47 +108,21 @@ async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterRep
     let (crd, all) = (manifests::crd(), ListParams::default());
     let own = ListParams::default().labels(LABEL_SELECTOR);
     let account = format!("system:serviceaccount:{namespace}:{ACCOUNT}");
-    let (
-        pods,
-        crd,
-        lease,
-        node_leases,
-        webhook_configuration,
-        policies,
-        grants,
-        webhook,
-        nodes,
-        maintenances,
-        missing_permissions,
-    ) = futures::join!(
-        fetched(objects::list(cluster, ("v1", "Pod"), Some(namespace), &own)),
-        fetched(objects::get(cluster, &crd)),
-        fetched(lease_observation::observe(cluster, &lease, Timestamp::now())),
-        fetched(leadership::node_leases(cluster)),
-        fetched(objects::get(cluster, &configuration)),
-        fetched(policies(cluster)),
-        grants(&account, cluster),
-        fetched(webhook_probe::probe(cluster)),
-        fetched(objects::list(cluster, ("v1", "Node"), None, &all)),
-        fetched(all_groups::maintenances(cluster)),
-        missing_permissions(cluster),
-    );
-    let (flags, installation) = (cluster.flags().to_owned(), installation.map_err(Into::into));
     Ok(ClusterReport {
         server,
-        flags,
-        installation,
-        pods,
-        crd,
-        lease,
-        node_leases,
-        webhook_configuration,
-        policies,
-        grants,
-        webhook,
-        nodes,
-        maintenances,
-        missing_permissions,
+        flags: cluster.flags().to_owned(),
+        pods: fetched(objects::list(cluster, ("v1", "Pod"), Some(namespace), &own)).await,
+        crd: fetched(objects::get(cluster, &crd)).await,
+        lease: fetched(lease_observation::observe(cluster, &lease, Timestamp::now())).await,
+        node_leases: fetched(leadership::node_leases(cluster)).await,
+        webhook_configuration: fetched(objects::get(cluster, &configuration)).await,
+        policies: fetched(policies(cluster)).await,
+        grants: grants(&account, cluster).await,
+        webhook: fetched(webhook_probe::probe(cluster)).await,
+        nodes: fetched(objects::list(cluster, ("v1", "Node"), None, &all)).await,
+        maintenances: fetched(all_groups::maintenances(cluster)).await,
+        missing_permissions: missing_permissions(cluster).await,
+        installation: installation.map_err(Into::into),
     })
 }
 

@@ -62,7 +62,6 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     Ok(if stuck { Exit::Failed } else { Exit::Done })
 }
 
-/// Explains one maintenance, and returns whether it is stuck.
 fn explain(
     object: &NodeMaintenance,
     leadership: Leadership,

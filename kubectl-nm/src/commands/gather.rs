@@ -57,16 +57,13 @@ pub(crate) struct GatherArgs {
     output: Option<PathBuf>,
 }
 
-/// Parses the name of the file. Formats that `-o` accepts in other commands are refused, because they would become file
-/// names.
+/// Parses the name of the file. A format that `-o` accepts in other commands would become a file name.
 fn parse_file_name(text: &str) -> Result<PathBuf, String> {
-    let is_format = text == "-" || format::is_format(text);
-    if is_format || text.is_empty() {
-        return Err(format!(
-            "gather writes a file and has no output formats\nhint: name the file, such as -o report.tar.gz, or -o ./{text}"
-        ));
+    if text.ends_with(".tar.gz") {
+        Ok(PathBuf::from(text))
+    } else {
+        Err(String::from("the name of the file must end in .tar.gz, such as report.tar.gz"))
     }
-    Ok(PathBuf::from(text))
 }
 
 pub(crate) async fn run(

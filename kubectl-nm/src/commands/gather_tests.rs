@@ -51,10 +51,10 @@ fn the_manifest_lists_files_and_what_could_not_be_read() {
 
 #[test]
 fn formats_are_refused_as_file_names() {
-    for text in ["-", "json", "yaml", "name", "wide", "table", "jsonpath={.a}", ""] {
-        assert!(parse_file_name(text).is_err_and(|refused| refused.contains("\nhint: ")), "{text}");
+    for text in ["-", "json", "yaml", "name", "wide", "table", "jsonpath={.a}", "", "report.zip"] {
+        assert!(parse_file_name(text).is_err(), "{text}");
     }
-    for text in ["report.tar.gz", "./json", "/tmp/-", "json.tar.gz"] {
+    for text in ["report.tar.gz", "/tmp/-.tar.gz", "json.tar.gz"] {
         assert_eq!(parse_file_name(text), Ok(PathBuf::from(text)));
     }
 }

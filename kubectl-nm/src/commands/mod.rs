@@ -5,7 +5,6 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod gather;
 pub(crate) mod install;
-pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod start;
 pub(crate) mod status;

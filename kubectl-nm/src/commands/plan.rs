@@ -11,7 +11,7 @@ use crate::client::cluster::Cluster;
 use crate::client::nodes::{NodeSelection, check_exist};
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::format::{self, DataFormat, OutputFormat};
+use crate::format::{self, OutputFormat};
 use crate::interaction::progress;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::document::document;
@@ -52,9 +52,9 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     nodes: NodeSelection,
 
-    /// Print it in this format: table, json or yaml
-    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = parse_format,
-        add = format::offered(parse_format))]
+    /// Print it in this format
+    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table",
+        value_parser = format::formats(["table", "json", "yaml"]))]
     output: OutputFormat,
 
     // Last, because arguments after them would be under their help heading.
@@ -88,13 +88,6 @@ struct StartFlags {
     /// A plan never changes anything
     #[arg(long, value_name = "HOW", hide_short_help = true, value_parser = ["none", "client", "server"])]
     dry_run: Option<String>,
-}
-
-/// A plan is not an object: it has no name, and its table has no wide form.
-fn parse_format(text: &str) -> Result<OutputFormat, String> {
-    format::parse_one_of(text, |format| {
-        !matches!(format, OutputFormat::Wide | OutputFormat::Data(DataFormat::Name))
-    })
 }
 
 pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {

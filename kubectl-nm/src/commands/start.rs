@@ -71,9 +71,9 @@ pub(crate) struct StartArgs {
     #[arg(long, conflicts_with = "output")]
     watch: bool,
 
-    /// Print the objects in this format: table, wide, json, yaml or name
-    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse,
-        add = format::offered(format::parse))]
+    /// Print the objects in this format
+    #[arg(long, short = 'o', value_name = "FORMAT",
+        value_parser = format::formats(["table", "wide", "json", "yaml", "name"]))]
     output: Option<OutputFormat>,
 
     // Last, because arguments after it would be under its help heading.

@@ -44,9 +44,9 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
 
-    /// Print them in this format: table, wide, json, yaml or name
-    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = format::parse,
-        add = format::offered(format::parse))]
+    /// Print them in this format
+    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table",
+        value_parser = format::formats(["table", "wide", "json", "yaml", "name"]))]
     output: OutputFormat,
 }
 
@@ -100,7 +100,6 @@ pub(super) fn print(
     }
 }
 
-/// Prints a table, and the blocked pods on stderr.
 fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result<(), Error> {
     if objects.is_empty() {
         return Ok(());
@@ -124,15 +123,11 @@ pub(super) fn in_form(
     out: &mut Output,
 ) -> Result<(), Error> {
     let items: Result<Vec<_>, _> = objects.iter().map(serde_json::to_value).collect();
-    let mut items = items.map_err(|error| Error::Unshowable(error.to_string()))?;
-    match items.pop() {
-        Some(only) if alone && items.is_empty() => format.print(&only, out),
+    match items.map_err(|error| Error::Unshowable(error.to_string()))?.as_slice() {
+        [only] if alone => format.print(only, out),
         // The error says that the one requested object does not exist.
-        None if alone => Ok(()),
-        last => {
-            items.extend(last);
-            format.print(&list(&items), out)
-        }
+        [] if alone => Ok(()),
+        items => format.print(&list(items), out),
     }
 }
 

@@ -30,9 +30,8 @@ pub(crate) struct VersionArgs {
     #[arg(long)]
     client: bool,
 
-    /// Print the versions in this format: json or yaml
-    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data,
-        add = format::offered(format::parse_data))]
+    /// Print the versions in this format
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::data_formats(["json", "yaml"]))]
     output: Option<DataFormat>,
 }
 

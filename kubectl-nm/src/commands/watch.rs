@@ -13,7 +13,7 @@ use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::{WatchChange, watch_maintenances};
-use crate::dashboard::{self, Appearance, DashboardExit, EndReason, ThemeName};
+use crate::dashboard::{self, DashboardExit, EndReason, Options, ThemeName};
 use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
 use crate::interaction::progress;
@@ -45,22 +45,9 @@ Exit codes: 0 goal reached or dashboard closed, 1 not in maintenance, 3 failed, 
 before the goal was reached, 124 timed out, 130 interrupted or closed before the goal was reached. \
 Closing the dashboard never stops a maintenance. Times are in UTC.";
 
-const JSON: &str = "\
-With --output json every line is an object with \"version\":1, a \"type\" and a \"time\":
-  snapshot   live, maintenances[]: all maintenances at startup, when the connection is lost or
-             restored, and at least every 30 s; the elements have the fields of node lines
-  node       node, maintenance, uid, state, phase, progress, pods{}, reason, error: a maintenance
-             changed; state is requested, queued, draining, blocked, drained, failed, stopping or
-             gone; phase is that of the object's status: Pending, Running, Succeeded or Failed
-  pod        node, namespace, name, state: blocked (with reason, message, since, attempts),
-             unblocked, migrating (with machine, source, target, since) or gone
-  condition  node, condition, status, reason, message, since
-  done       exitCode, result: reached, failed, lost, timedOut, interrupted or error; nodes[]
-New fields and types may be added; existing ones keep their meaning within a version.";
-
 /// Watch maintenances, on a terminal in the dashboard
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{JSON}\n\n{EXAMPLES}"))]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct WatchArgs {
     /// Names of the nodes; all if none is given
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
@@ -106,11 +93,6 @@ struct DashboardFlags {
     )]
     #[arg(long)]
     ascii: bool,
-
-    /// Use the mouse in the dashboard; with false, the terminal uses the mouse to select text
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
-        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    mouse: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -122,7 +104,6 @@ enum WatchFormat {
 }
 
 impl WatchArgs {
-    /// Whether the exit code depends on the maintenances.
     pub(crate) fn has_goal(&self) -> bool {
         self.exit_condition() != ExitCondition::Never
     }
@@ -141,10 +122,17 @@ impl WatchArgs {
 }
 
 impl DashboardFlags {
-    fn appearance(&self, out: &Output) -> Appearance {
-        let theme = if out.is_coloured() { self.theme } else { ThemeName::Mono };
-        let ascii = self.ascii || !is_unicode_locale(|name| std::env::var(name).ok());
-        Appearance { readonly: self.readonly, theme, ascii, mouse: self.mouse }
+    fn options(&self, tracker: &GoalTracker, cluster: &Cluster, out: &Output) -> Options {
+        Options {
+            nodes: tracker.nodes().to_vec(),
+            context: cluster.context().to_owned(),
+            kubectl: cluster.kubectl().to_owned(),
+            readonly: self.readonly,
+            theme: if out.is_coloured() { self.theme } else { ThemeName::Mono },
+            ascii: self.ascii || !is_unicode_locale(|name| std::env::var(name).ok()),
+            size: (0, 0),
+            now: Timestamp::now(),
+        }
     }
 }
 
@@ -168,19 +156,17 @@ pub(super) async fn watch_with_defaults(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let dashboard = DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false, mouse: true };
+    let dashboard = DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false };
     watch(tracker, timeout, None, &dashboard, cluster, out).await
 }
 
-/// Waits for the tracker's targets, and shows their progress.
 pub(super) async fn wait(
     tracker: GoalTracker,
     timeout: Option<Duration>,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let mut reporter =
-        WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
+    let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
     follow(timeout, cluster, |event| reporter.react(event)).await
 }
 
@@ -224,8 +210,8 @@ async fn watch(
             result
         }
         None if out.is_on_terminal() => {
-            let appearance = dashboard.appearance(out);
-            show_dashboard(appearance, existing?, tracker, timeout, cluster, out).await
+            let options = dashboard.options(&tracker, cluster, out);
+            show_dashboard(options, existing?, tracker, timeout, cluster, out).await
         }
         Some(WatchFormat::Lines) | None => {
             existing?;
@@ -257,7 +243,7 @@ async fn existing(
 }
 
 async fn show_dashboard(
-    appearance: Appearance,
+    options: Options,
     existing: Vec<NodeMaintenance>,
     mut tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -274,7 +260,7 @@ async fn show_dashboard(
             results: Vec::new(),
             tracker,
         },
-        None => dashboard::run(appearance, cluster, tracker, timeout, out).await?,
+        None => dashboard::run(options, cluster, tracker, timeout, out).await?,
     };
     let has_failed = results.iter().any(Result::is_err);
     for result in results {

@@ -7,7 +7,6 @@
 //!
 //! The definition of the command line is passed in, because commands depend on this module.
 
-pub(crate) mod link;
 mod names;
 mod partial_line;
 
@@ -23,6 +22,9 @@ use crate::completion::names::NameKind;
 use crate::completion::partial_line::{CommandFn, PartialLine};
 use crate::terminal::text::harmless;
 
+/// The program that kubectl runs for completions of the plugin, which is a link to this one.
+const LINK: &str = "kubectl_complete-nm";
+
 /// The variable in which the scripts name the shell.
 pub(crate) const SHELL_VARIABLE: &str = "KUBECTL_NM_COMPLETE";
 
@@ -37,7 +39,7 @@ const NO_FILES: u8 = 4;
 /// The response to a completion request; `None` if the program is not called by a shell's completion.
 pub(crate) fn respond(arguments: &[OsString], command: CommandFn) -> Option<String> {
     let (program, words) = arguments.split_first()?;
-    if Path::new(program).file_stem().is_some_and(|name| name == link::NAME) {
+    if Path::new(program).file_stem().is_some_and(|name| name == LINK) {
         return Some(respond_to_kubectl(words, command));
     }
     let shell = std::env::var(SHELL_VARIABLE).ok()?;

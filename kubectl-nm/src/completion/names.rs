@@ -10,7 +10,6 @@ use crate::args::names::distinct;
 use crate::client::cluster::Cluster;
 use crate::connection::{self, ConnectionFlags};
 use crate::maintenance::node;
-use crate::terminal::output::FirstAnswer;
 
 use crate::completion::partial_line::PartialLine;
 
@@ -59,8 +58,7 @@ fn look_up(kind: NameKind, connection: &ConnectionFlags) -> Option<Vec<String>> 
             silence_standard_streams();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
             runtime.block_on(async {
-                let cluster =
-                    Cluster::from(connection::connect(connection, &FirstAnswer::default()).await.ok()?);
+                let cluster = Cluster::from(connection::connect(connection).await.ok()?);
                 in_cluster(kind, &cluster).await
             })
         }

@@ -96,7 +96,6 @@ fn reason(error: &kube::Error) -> String {
     }
 }
 
-/// The error of the credentials, when a client is made or when a request renews them.
 fn auth_error(error: &kube::Error) -> Option<&AuthError> {
     match error {
         kube::Error::Auth(error) => Some(error),

@@ -1,13 +1,13 @@
 //! Checks of every response: the first must come in time, and none may be a web page.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use std::{io, pin::pin};
 
 use http::{Response, StatusCode, header::CONTENT_TYPE};
 use tokio::time::timeout;
 use tower::BoxError;
-
-use crate::terminal::output::FirstAnswer;
 
 /// A response that no API server sends: a web page, or a redirection to one.
 #[derive(Debug, thiserror::Error)]
@@ -18,12 +18,12 @@ pub(crate) struct NotApiServer(pub(crate) StatusCode);
 #[derive(Clone)]
 pub(super) struct ResponseGuard {
     timeout: Option<Duration>,
-    first: FirstAnswer,
+    has_answered: Arc<AtomicBool>,
 }
 
 impl ResponseGuard {
-    pub(super) fn new(timeout: Option<Duration>, first: FirstAnswer) -> Self {
-        Self { timeout, first }
+    pub(super) fn new(timeout: Option<Duration>) -> Self {
+        Self { timeout, has_answered: Arc::default() }
     }
 
     pub(super) async fn check<B>(
@@ -31,18 +31,18 @@ impl ResponseGuard {
         response: impl Future<Output = Result<Response<B>, BoxError>>,
     ) -> Result<Response<B>, BoxError> {
         let mut response = pin!(response);
-        let in_time = match self.timeout.filter(|_| !self.first.is_received()) {
+        let in_time = match self.timeout.filter(|_| !self.has_answered.load(Relaxed)) {
             None => None,
             Some(limit) => timeout(limit, &mut response).await.ok(),
         };
         let response = match in_time {
             Some(response) => response?,
-            None if self.timeout.is_some() && !self.first.is_received() => {
+            None if self.timeout.is_some() && !self.has_answered.load(Relaxed) => {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
             None => response.await?,
         };
-        self.first.record();
+        self.has_answered.store(true, Relaxed);
         if is_page(&response) { Err(NotApiServer(response.status()).into()) } else { Ok(response) }
     }
 }
@@ -74,14 +74,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_the_first_response_has_a_timeout() {
-        let limited = || ResponseGuard::new(Some(TIMEOUT), FirstAnswer::default());
+        let limited = || ResponseGuard::new(Some(TIMEOUT));
         let guard = limited();
         let begun = Instant::now();
         assert!(guard.clone().check(pending::<Result<Response<()>, BoxError>>()).await.is_err());
         assert_eq!(begun.elapsed(), TIMEOUT);
         assert!(guard.clone().check(late(3)).await.is_ok());
         assert!(guard.check(late(60)).await.is_ok());
-        assert!(ResponseGuard::new(None, FirstAnswer::default()).check(late(60)).await.is_ok());
+        assert!(ResponseGuard::new(None).check(late(60)).await.is_ok());
         // Of two concurrent requests, one is answered in time.
         let guard = limited();
         let (soon, late) = tokio::join!(guard.clone().check(late(1)), guard.check(late(60)));
@@ -97,8 +97,7 @@ mod tests {
             (302, "text/html", false),
             (502, "text/html", true),
         ] {
-            let checked =
-                ResponseGuard::new(None, FirstAnswer::default()).check(ready(answer(code, kind))).await;
+            let checked = ResponseGuard::new(None).check(ready(answer(code, kind))).await;
             assert_eq!(checked.is_ok(), is_accepted, "{code} {kind}");
         }
     }

@@ -1,17 +1,15 @@
 //! The messages that change the model, and the effects that `update` returns.
 
 use jiff::Timestamp;
-use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::compact_pod::CompactPod;
+use crate::dashboard::node_pod::NodePod;
 use crate::error::Error;
 use crate::error::exit::Exit;
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// A key, the mouse, a paste, or a new size.
     Input(crossterm::event::Event),
     /// The clock ticked; once a second.
     Tick(Timestamp),
@@ -20,11 +18,7 @@ pub(crate) enum Message {
     Pods {
         /// The node of the watch. A watch on a node that was closed meanwhile may still deliver messages.
         node: String,
-        change: WatchChange<CompactPod>,
-    },
-    Events {
-        node: String,
-        change: WatchChange<Event>,
+        change: WatchChange<NodePod>,
     },
     Watch {
         kind: WatchKind,
@@ -32,13 +26,11 @@ pub(crate) enum Message {
         node: Option<String>,
         state: WatchState,
     },
-    /// A command that changes the cluster has ended.
     Done(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
 }
 
-/// What the dashboard knows of a node, from its metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NodeMetadata {
     pub(crate) name: String,
@@ -52,10 +44,8 @@ pub(crate) enum WatchKind {
     Maintenances,
     Nodes,
     Pods,
-    Events,
 }
 
-/// How current the data of a watch is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WatchState {
     /// Not listed yet, or not since the watches were restarted.
@@ -71,20 +61,12 @@ pub(crate) enum WatchState {
     Forbidden(String),
 }
 
-/// Why a command did not do everything that it was to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     /// Some requests failed; the error is that of the first.
     #[error("{name}{}: {source}{}", if *others > 0 { format!(" and {others} more") } else { String::new() },
         succeeded.as_ref().map(|words| format!("; {words}")).unwrap_or_default())]
-    Refused {
-        name: String,
-        /// How many more failed.
-        others: usize,
-        source: Box<Error>,
-        /// What the other requests did.
-        succeeded: Option<String>,
-    },
+    Refused { name: String, others: usize, source: Box<Error>, succeeded: Option<String> },
     /// The dashboard ended before the answer. `flags` are the connection flags, each with a space before it.
     #[error(
         "the API server did not answer a request to start or stop maintenances, which may have succeeded; \
@@ -104,14 +86,17 @@ impl CommandError {
 /// An action outside of the model, carried out in `run`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Effect {
-    /// Watch the pods of this node and the events about it, and stop watching those of another.
+    /// Watch the pods of this node, and stop watching those of another.
     Open(String),
     Close,
     /// Restart every watch now, and redraw the whole screen.
     Reconnect,
     Start(Vec<NodeMaintenance>),
-    /// Delete the maintenances with these names, each only if it still has this uid.
-    Stop(Vec<(String, String)>),
+    /// Delete the maintenance with this name, if it still has this uid.
+    Stop {
+        name: String,
+        uid: String,
+    },
     /// Copy this to the clipboard of the user's terminal (OSC 52).
     Copy(String),
     /// Suspend as Ctrl-Z does, and take the screen again afterwards.

@@ -13,10 +13,10 @@
 //! their own, so that a slow server never delays a key.
 
 mod actions;
-mod compact_pod;
 mod layout;
 mod message;
 mod model;
+mod node_pod;
 mod pending_commands;
 mod redraw;
 mod run;
@@ -28,8 +28,8 @@ mod update;
 mod view;
 mod watches;
 
-pub(crate) use model::ThemeName;
-pub(crate) use run::{Appearance, DashboardExit, EndReason, run};
+pub(crate) use model::{Options, ThemeName};
+pub(crate) use run::{DashboardExit, EndReason, run};
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,6 @@ use crate::dashboard::message::{CommandError, Message};
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
-/// How long to wait for running commands when the dashboard ends.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long to wait before saying so.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::client::cluster::Cluster;
 use crate::dashboard::actions;
 use crate::dashboard::message::{CommandError, Effect, Message, WatchKind};
-use crate::dashboard::model::{Model, Options, ThemeName};
+use crate::dashboard::model::{Model, Options};
 use crate::dashboard::pending_commands::await_results;
 use crate::dashboard::redraw::Redraw;
 use crate::dashboard::signals::{self, Signal};
@@ -34,15 +34,6 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many messages may be queued; watches wait when there are more.
 const MESSAGE_QUEUE: usize = 256;
 
-#[derive(Debug, Clone)]
-pub(crate) struct Appearance {
-    pub(crate) readonly: bool,
-    pub(crate) theme: ThemeName,
-    pub(crate) ascii: bool,
-    /// Whether the dashboard handles the mouse; the terminal then selects text with Shift.
-    pub(crate) mouse: bool,
-}
-
 #[derive(Debug)]
 pub(crate) enum EndReason {
     /// Its goal was reached, or never will be.
@@ -53,7 +44,6 @@ pub(crate) enum EndReason {
     TimedOut(Duration),
 }
 
-/// What the caller reports after the dashboard has ended.
 #[derive(Debug)]
 pub(crate) struct DashboardExit {
     pub(crate) reason: EndReason,
@@ -66,17 +56,17 @@ pub(crate) struct DashboardExit {
 
 /// Runs the dashboard until it ends. Takes the screen and releases it.
 pub(crate) async fn run(
-    appearance: Appearance,
+    options: Options,
     cluster: &Cluster,
     tracker: GoalTracker,
     timeout: Option<Duration>,
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
-    LocalSet::new().run_until(until_ended(appearance, cluster, tracker, timeout, out)).await
+    LocalSet::new().run_until(until_ended(options, cluster, tracker, timeout, out)).await
 }
 
 async fn until_ended(
-    appearance: Appearance,
+    options: Options,
     cluster: &Cluster,
     tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -84,17 +74,8 @@ async fn until_ended(
 ) -> Result<DashboardExit, Error> {
     let (to, mut messages) = mpsc::channel(MESSAGE_QUEUE);
     let mut signals = signals::listen().map_err(Error::Screen)?;
-    let mut screen = Screen::take(appearance.mouse, to.clone()).map_err(Error::Screen)?;
-    let options = Options {
-        nodes: tracker.nodes().to_vec(),
-        context: cluster.context().to_owned(),
-        kubectl: cluster.kubectl().to_owned(),
-        readonly: appearance.readonly,
-        theme: appearance.theme,
-        ascii: appearance.ascii,
-        size: screen.size().map_err(Error::Screen)?,
-        now: Timestamp::now(),
-    };
+    let mut screen = Screen::take(to.clone()).map_err(Error::Screen)?;
+    let options = Options { size: screen.size().map_err(Error::Screen)?, ..options };
     let model = Model::new(options, tracker);
     let mut watches = Watches::start(cluster.client(), cluster.server(), to.clone());
     if let Some(node) = model.opened() {
@@ -144,7 +125,7 @@ async fn until_ended(
             Some(message) = messages.recv() => message,
         };
         redraw.soon();
-        if let Some(effect) = dashboard.update(message)
+        if let Some(effect) = update(&mut dashboard.model, message)
             && let Some(reason) =
                 dashboard.carry_out(effect, &mut screen, &mut redraw).map_err(Error::Screen)?
         {
@@ -171,13 +152,6 @@ struct Dashboard<'a> {
 }
 
 impl Dashboard<'_> {
-    fn update(&mut self, message: Message) -> Option<Effect> {
-        if let Message::Maintenances(change) = &message {
-            self.watches.note_names(change);
-        }
-        update(&mut self.model, message)
-    }
-
     fn carry_out(
         &mut self,
         effect: Effect,
@@ -193,12 +167,12 @@ impl Dashboard<'_> {
                 screen.wipe()?;
             }
             // A second safeguard: `update` does not return these in read-only mode.
-            Effect::Start(_) | Effect::Stop(_) if self.model.options.readonly => {}
+            Effect::Start(_) | Effect::Stop { .. } if self.model.options.readonly => {}
             Effect::Start(wanted) => {
                 self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
             }
-            Effect::Stop(unwanted) => {
-                self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
+            Effect::Stop { name, uid } => {
+                self.commands.spawn_local(actions::stop(self.cluster.clone(), name, uid, self.to.clone()));
             }
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {

@@ -9,9 +9,7 @@ use futures::stream::{self, BoxStream};
 pub(crate) enum Signal {
     /// End the program: from the user, the system, or a terminal that was closed.
     End,
-    /// Suspend.
     Stop,
-    /// Continue after a suspension.
     Continue,
 }
 

@@ -4,7 +4,7 @@
 //! the panic message is printed. Signals are handled in `run`, which drops the screen. Output of other programs is kept
 //! off by [`streams`].
 
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, Stdout};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -27,11 +27,6 @@ use crate::dashboard::streams;
 /// The buffer of a frame, larger than any frame, so that each is written at once.
 const FRAME_BYTES: usize = 256 * 1024;
 
-/// Mouse buttons and the wheel, with coordinates of any size. Motion is left out, unlike in crossterm's command: each
-/// motion would wake us.
-const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
-const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
-
 /// Whether we have the screen. Static, because there is one terminal and a panic hook takes no arguments.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -40,7 +35,6 @@ type Backend = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 /// The terminal's screen, while we have it.
 pub(crate) struct Screen {
     terminal: Backend,
-    mouse: bool,
     /// Receives what other programs write to standard error, on Unix.
     #[cfg_attr(not(unix), expect(dead_code, reason = "nothing is diverted"))]
     to: Sender<Message>,
@@ -50,16 +44,15 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Takes the screen. What other programs write to standard error is sent to `to`.
-    pub(crate) fn take(mouse: bool, to: Sender<Message>) -> io::Result<Self> {
+    pub(crate) fn take(to: Sender<Message>) -> io::Result<Self> {
         release_on_panic();
         // Under NO_COLOR crossterm would drop reverse video along with colours. Our themes handle that.
         style::force_color_output(true);
-        let mut screen = Self { terminal: blank()?, mouse, to, resumed: false };
+        let mut screen = Self { terminal: blank()?, to, resumed: false };
         screen.enter()?;
         Ok(screen)
     }
 
-    /// Columns and rows.
     pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
         self.terminal.size().map(|size| (size.width, size.height))
     }
@@ -116,11 +109,7 @@ impl Screen {
         streams::divert(self.to.clone())?;
         terminal::enable_raw_mode()?;
         let out = self.terminal.backend_mut();
-        queue!(out, EnterAlternateScreen, EnableBracketedPaste)?;
-        if self.mouse {
-            out.write_all(MOUSE_ON)?;
-        }
-        out.flush()?;
+        execute!(out, EnterAlternateScreen, EnableBracketedPaste)?;
         self.wipe()
     }
 }
@@ -131,7 +120,6 @@ impl Drop for Screen {
     }
 }
 
-/// A terminal with no previous frame.
 fn blank() -> io::Result<Backend> {
     Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(FRAME_BYTES, io::stdout())))
 }
@@ -144,7 +132,6 @@ fn release() {
     // Errors are ignored: a terminal that is gone needs no restoring.
     let mut out = io::stdout();
     let _ = queue!(out, EndSynchronizedUpdate);
-    let _ = out.write_all(MOUSE_OFF);
     let _ = execute!(out, DisableBracketedPaste, LeaveAlternateScreen, Show);
     let _ = terminal::disable_raw_mode();
     #[cfg(unix)]

@@ -14,7 +14,7 @@ pub(crate) enum CheckResult {
     Fail,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) check: &'static str,
     pub(crate) result: CheckResult,
@@ -36,23 +36,34 @@ impl From<Error> for Unavailable {
 
 pub(crate) type Fetched<T> = Result<T, Unavailable>;
 
-pub(crate) fn ok(check: &'static str, message: impl Into<String>) -> Finding {
-    Finding { check, result: CheckResult::Ok, message: message.into(), remedy: None }
+/// What a check is based on, or why it cannot be made.
+pub(crate) fn read<T>(fetched: &Fetched<T>) -> Fetched<&T> {
+    fetched.as_ref().map_err(Clone::clone)
 }
 
-pub(crate) fn warn(check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    Finding { check, result: CheckResult::Warn, message: message.into(), remedy: Some(remedy.into()) }
+#[expect(clippy::unnecessary_wraps, reason = "checks return it")]
+pub(crate) fn ok(message: impl Into<String>) -> Fetched<Finding> {
+    Ok(Finding { check: "", result: CheckResult::Ok, message: message.into(), remedy: None })
 }
 
-pub(crate) fn fail(check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    Finding { result: CheckResult::Fail, ..warn(check, message, remedy) }
+#[expect(clippy::unnecessary_wraps, reason = "checks return it")]
+pub(crate) fn warn(message: impl Into<String>, remedy: impl Into<String>) -> Fetched<Finding> {
+    Ok(Finding { check: "", result: CheckResult::Warn, message: message.into(), remedy: Some(remedy.into()) })
 }
 
-pub(crate) fn unknown(check: &'static str, why: &Unavailable) -> Finding {
-    Finding {
-        check,
-        result: CheckResult::Unknown,
-        message: format!("cannot be checked: {why}"),
-        remedy: None,
+pub(crate) fn fail(message: impl Into<String>, remedy: impl Into<String>) -> Fetched<Finding> {
+    warn(message, remedy).map(|finding| Finding { result: CheckResult::Fail, ..finding })
+}
+
+/// The finding of the check with this name, also if it cannot be made.
+pub(crate) fn named(check: &'static str, found: Fetched<Finding>) -> Finding {
+    match found {
+        Ok(finding) => Finding { check, ..finding },
+        Err(why) => Finding {
+            check,
+            result: CheckResult::Unknown,
+            message: format!("cannot be checked: {why}"),
+            remedy: None,
+        },
     }
 }

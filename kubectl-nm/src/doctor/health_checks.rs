@@ -13,7 +13,7 @@ use crate::args::duration::age;
 use crate::client::objects::Permission;
 use crate::client::webhook_probe::ProbeResult;
 use crate::doctor::certificate;
-use crate::doctor::finding::{Fetched, Finding, Unavailable, fail, ok, unknown, warn};
+use crate::doctor::finding::{Fetched, Finding, Unavailable, fail, named, ok, read, warn};
 use crate::doctor::orphans;
 use crate::doctor::permissions;
 use crate::doctor::service_account;
@@ -53,24 +53,28 @@ pub(crate) struct ClusterReport {
 }
 
 pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
-    let mut found = vec![ok("cluster", format!("Kubernetes {}", report.server))];
-    found.push(crd(report));
-    found.push(reconciler(report));
-    found.push(leader(report, now));
-    found.push(webhook(report, now));
+    let mut found = vec![
+        named("cluster", ok(format!("Kubernetes {}", report.server))),
+        named("definition", crd(report)),
+        named("reconciler", reconciler(report)),
+        named("leader", leader(report, now)),
+        named("webhook", webhook(report, now)),
+    ];
     if let Some(deployment) =
         report.installation.as_ref().ok().and_then(|installation| installation.deployment.as_ref())
     {
         // If another installer configures the webhook, nm-reconciler has no permission that needs a limit.
         if !matches!(report.webhook_configuration, Ok(None)) {
-            found.push(service_account::policy(&report.server, &report.policies, INSTALL));
+            found.push(named("policy", service_account::policy(&report.server, &report.policies, INSTALL)));
         }
-        found.push(service_account::permissions(deployment, &report.maintenances, &report.grants));
+        let grants = service_account::permissions(deployment, &report.maintenances, &report.grants);
+        found.push(named("grants", grants));
     }
-    found.push(versions(report));
+    found.push(named("versions", versions(report)));
     found.extend(permissions::findings(&report.missing_permissions));
-    found.push(orphans::nodes(&report.nodes, &report.maintenances));
-    found.push(orphans::maintenances(&report.maintenances, is_served(report, now), now));
+    found.push(named("nodes", orphans::nodes(&report.nodes, &report.maintenances)));
+    let stopping = orphans::maintenances(&report.maintenances, is_served(report, now), now);
+    found.push(named("maintenances", stopping));
     for finding in &mut found {
         finding.remedy =
             finding.remedy.as_ref().map(|remedy| command_context::with_flags(remedy, &report.flags));
@@ -78,12 +82,9 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
     found
 }
 
-fn crd(report: &ClusterReport) -> Finding {
-    const CHECK: &str = "definition";
-    let found = match &report.crd {
-        Err(why) => return unknown(CHECK, why),
-        Ok(None) => return fail(CHECK, "the CRD of NodeMaintenance does not exist", INSTALL),
-        Ok(Some(found)) => found,
+fn crd(report: &ClusterReport) -> Fetched<Finding> {
+    let Some(found) = read(&report.crd)? else {
+        return fail("the CRD of NodeMaintenance does not exist", INSTALL);
     };
     let established = found["status"]["conditions"]
         .as_array()
@@ -92,43 +93,35 @@ fn crd(report: &ClusterReport) -> Finding {
         .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
     if !established {
         return fail(
-            CHECK,
             "the CRD of NodeMaintenance exists, but is not served",
             "check the conditions of the CRD",
         );
     }
     match first_deviation(&json!({"spec": manifests::crd()["spec"]}), found) {
-        None => ok(CHECK, "the CRD of NodeMaintenance matches this version"),
+        None => ok("the CRD of NodeMaintenance matches this version"),
         Some(field) => warn(
-            CHECK,
             format!("the CRD of NodeMaintenance comes from another version or operator: {field} differs"),
             INSTALL,
         ),
     }
 }
 
-fn reconciler(report: &ClusterReport) -> Finding {
-    const CHECK: &str = "reconciler";
-    let installation = match &report.installation {
-        Err(why) => return unknown(CHECK, why),
-        Ok(installation) => installation,
-    };
+fn reconciler(report: &ClusterReport) -> Fetched<Finding> {
+    let installation = read(&report.installation)?;
     match (&installation.deployment, &installation.other_operator) {
         (Some(_), Some(other)) => {
             return fail(
-                CHECK,
                 format!("the medik8s operator (deployment {other}) serves the same objects"),
                 format!("remove one of the two, as described in {}", docs_url("how-to/migrate-from-nmo.md")),
             );
         }
         (None, Some(other)) => {
             return warn(
-                CHECK,
                 format!("not installed; the medik8s operator (deployment {other}) serves the objects"),
                 format!("{} describes how to replace it", docs_url("how-to/migrate-from-nmo.md")),
             );
         }
-        (None, None) => return fail(CHECK, "nm-reconciler is not installed", INSTALL),
+        (None, None) => return fail("nm-reconciler is not installed", INSTALL),
         (Some(_), None) => {}
     }
     let deployment = installation.deployment.as_ref().unwrap_or(&Value::Null);
@@ -136,48 +129,39 @@ fn reconciler(report: &ClusterReport) -> Finding {
     let runs = deployment["status"]["availableReplicas"].as_u64().unwrap_or_default() > 0;
     let describe = format!("`kubectl -n {} describe pods` shows the cause", installation.namespace);
     match available_replicas(deployment, pods) {
-        Ok(replicas) => ok(CHECK, format!("{replicas} replicas run in namespace {}", installation.namespace)),
-        Err(why) if runs => warn(CHECK, why.to_string(), describe),
-        Err(why) => fail(CHECK, why.to_string(), describe),
+        Ok(replicas) => ok(format!("{replicas} replicas run in namespace {}", installation.namespace)),
+        Err(why) if runs => warn(why.to_string(), describe),
+        Err(why) => fail(why.to_string(), describe),
     }
 }
 
-fn leader(report: &ClusterReport, now: Timestamp) -> Finding {
-    const CHECK: &str = "leader";
+fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
     const NO_LEADER: &str = "there is no leader: maintenances are neither started nor stopped";
-    let lease = match &report.lease {
-        Err(why) => return unknown(CHECK, why),
-        Ok(lease) => lease,
-    };
+    let lease = read(&report.lease)?;
     match lease.state(now) {
         LeaderLeaseState::Held { by, renewed, .. } => {
             let ago = age(now.duration_since(renewed).as_secs().max(0));
-            ok(
-                CHECK,
-                match lease.skew() {
-                    None => format!("{by} is the leader and renewed its lease {ago} ago"),
-                    Some(skew) => {
-                        let skew = age(skew.as_secs());
-                        format!(
-                            "{by} is the leader and renews its lease; its clock and the local clock differ by {skew}"
-                        )
-                    }
-                },
-            )
+            ok(match lease.skew() {
+                None => format!("{by} is the leader and renewed its lease {ago} ago"),
+                Some(skew) => {
+                    let skew = age(skew.as_secs());
+                    format!(
+                        "{by} is the leader and renews its lease; its clock and the local clock differ by {skew}"
+                    )
+                }
+            })
         }
         LeaderLeaseState::Released | LeaderLeaseState::Expired => {
             if let Some(other) = serving_operator(report) {
-                return ok(
-                    CHECK,
-                    format!("not needed: the medik8s operator (deployment {other}) serves the objects"),
-                );
+                return ok(format!(
+                    "not needed: the medik8s operator (deployment {other}) serves the objects"
+                ));
             }
             let leadership = leadership(report, now);
             match &report.installation {
                 _ if let Leadership::Unelected(written) = leadership => {
                     let ago = age(now.duration_since(written).as_secs().max(0));
                     warn(
-                        CHECK,
                         format!(
                             "there is no leader, but a reconciler without leader election was active {ago} ago"
                         ),
@@ -189,14 +173,14 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Finding {
                     let what =
                         if lease.lease.is_none() { "there is no lease" } else { "the lease has no holder" };
                     let why = "either nothing runs, or a single reconciler outside the cluster";
-                    unknown(CHECK, &Unavailable(format!("{what}: {why}")))
+                    Err(Unavailable(format!("{what}: {why}")))
                 }
-                Ok(found) if found.deployment.is_none() => fail(CHECK, NO_LEADER, INSTALL),
+                Ok(found) if found.deployment.is_none() => fail(NO_LEADER, INSTALL),
                 found => {
                     let namespace = found.as_ref().map_or(manifests::NAMESPACE, |found| &found.namespace);
                     let logs =
                         format!("`kubectl -n {namespace} logs deployment/nm-reconciler` shows the cause");
-                    fail(CHECK, NO_LEADER, logs)
+                    fail(NO_LEADER, logs)
                 }
             }
         }
@@ -223,8 +207,7 @@ fn leadership(report: &ClusterReport, now: Timestamp) -> Leadership {
     leadership::of(&lease, is_installed, leadership::last_write(maintenances, node_leases), now)
 }
 
-fn webhook(report: &ClusterReport, now: Timestamp) -> Finding {
-    const CHECK: &str = "webhook";
+fn webhook(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
     // The probe needs no permission to read the configuration, and other installers name the configuration differently.
     let configuration = report.webhook_configuration.as_ref().ok().and_then(Option::as_ref);
     let expires = configuration
@@ -232,60 +215,50 @@ fn webhook(report: &ClusterReport, now: Timestamp) -> Finding {
     let page = docs_url("reference/webhook.md");
     let renew = format!("nm-reconciler should have renewed it; {page} describes how to renew it now");
     match (&report.webhook, expires) {
-        (_, Some(expires)) if expires <= now => {
-            fail(CHECK, format!("its certificate expired at {expires}"), renew)
-        }
-        (Err(why), _) => unknown(CHECK, why),
+        (_, Some(expires)) if expires <= now => fail(format!("its certificate expired at {expires}"), renew),
+        (Err(why), _) => Err(why.clone()),
         (Ok(ProbeResult::Failed(why)), _) => fail(
-            CHECK,
             format!("it does not respond, so no maintenance can be started: {why}"),
             "check above whether nm-reconciler runs",
         ),
         (Ok(ProbeResult::Admitted), _) if report.webhook_configuration == Ok(None) => {
             let what =
                 "no webhook is configured: invalid maintenances are detected only after they are created";
-            warn(CHECK, what, INSTALL)
+            warn(what, INSTALL)
         }
         (Ok(ProbeResult::Admitted), _) => {
-            fail(CHECK, "it admits a maintenance of a node that does not exist", INSTALL)
+            fail("it admits a maintenance of a node that does not exist", INSTALL)
         }
         (Ok(ProbeResult::RefusedByOther(_)), _) if serving_operator(report).is_some() => {
-            ok(CHECK, "the webhook of the medik8s operator works")
+            ok("the webhook of the medik8s operator works")
         }
         (Ok(ProbeResult::RefusedByOther(message)), _) => warn(
-            CHECK,
             format!("another webhook refuses maintenances: {message}"),
             "remove that webhook if it is a leftover",
         ),
         (Ok(ProbeResult::Works), Some(expires)) if expires.duration_since(now) < EXPIRES_SOON => {
-            warn(CHECK, format!("it works, but its certificate expires at {expires}"), renew)
+            warn(format!("it works, but its certificate expires at {expires}"), renew)
         }
         (Ok(ProbeResult::Works), Some(expires)) => {
-            ok(CHECK, format!("it works; its certificate is valid until {expires}"))
+            ok(format!("it works; its certificate is valid until {expires}"))
         }
-        (Ok(ProbeResult::Works), None) => ok(CHECK, "it works"),
+        (Ok(ProbeResult::Works), None) => ok("it works"),
     }
 }
 
-fn versions(report: &ClusterReport) -> Finding {
-    const CHECK: &str = "versions";
-    let installation = match &report.installation {
-        Err(why) => return unknown(CHECK, why),
-        Ok(installation) => installation,
-    };
+fn versions(report: &ClusterReport) -> Fetched<Finding> {
+    let installation = read(&report.installation)?;
     match installation.version() {
         Some(version) => match version_skew(OWN_VERSION, &version) {
             Some(warning) => {
-                warn(CHECK, warning, "`kubectl nm install --image IMAGE` installs another reconciler version")
+                warn(warning, "`kubectl nm install --image IMAGE` installs another reconciler version")
             }
-            None => ok(CHECK, format!("plugin {OWN_VERSION}, reconciler {version}")),
+            None => ok(format!("plugin {OWN_VERSION}, reconciler {version}")),
         },
-        None if installation.deployment.is_none() => {
-            ok(CHECK, format!("plugin {OWN_VERSION}, no reconciler"))
-        }
+        None if installation.deployment.is_none() => ok(format!("plugin {OWN_VERSION}, no reconciler")),
         None => {
             let image = installation.image().unwrap_or_default();
-            warn(CHECK, format!("the version of {image} is not known"), "give the image a tag such as 0.1.0")
+            warn(format!("the version of {image} is not known"), "give the image a tag such as 0.1.0")
         }
     }
 }

@@ -11,7 +11,7 @@ use nm_shared::api::names::{EXCLUDE_LABEL, FINALIZER, UNDO_ANNOTATION};
 use nm_shared::{Group, Grouped};
 use serde_json::Value;
 
-use crate::doctor::finding::{Fetched, Finding, fail, ok, unknown, warn};
+use crate::doctor::finding::{Fetched, Finding, fail, ok, read, warn};
 use crate::maintenance::node;
 
 /// Stopping a maintenance takes seconds. After this time something blocks it.
@@ -20,18 +20,14 @@ const STOP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 const MAX_NAMES: usize = 10;
 
 /// Nodes that are marked as in maintenance, without a maintenance.
-pub(crate) fn nodes(nodes: &Fetched<Vec<Value>>, maintenances: &Fetched<Vec<Grouped>>) -> Finding {
-    const CHECK: &str = "nodes";
-    let (nodes, maintenances) = match (nodes, maintenances) {
-        (Err(why), _) | (_, Err(why)) => return unknown(CHECK, why),
-        (Ok(nodes), Ok(maintenances)) => (nodes, maintenances),
-    };
+pub(crate) fn nodes(nodes: &Fetched<Vec<Value>>, maintenances: &Fetched<Vec<Grouped>>) -> Fetched<Finding> {
+    let (nodes, maintenances) = (read(nodes)?, read(maintenances)?);
     let in_maintenance: BTreeSet<&str> = maintenances.iter().map(|object| node(object)).collect();
     let left = nodes.iter().filter(|found| !in_maintenance.contains(name(found)));
     let marked: Vec<(Mark, &Value)> = left.filter_map(|found| Some((Mark::of(found)?, found))).collect();
     // The worst kind first: one finding has one remedy.
     let Some((mark, first)) = marked.iter().min_by_key(|(mark, _)| *mark) else {
-        return ok(CHECK, "none is cordoned by a deleted maintenance");
+        return ok("none is cordoned by a deleted maintenance");
     };
     let alike: Vec<&str> =
         marked.iter().filter(|(other, _)| other == mark).map(|(_, found)| name(found)).collect();
@@ -63,7 +59,7 @@ pub(crate) fn nodes(nodes: &Fetched<Vec<Value>>, maintenances: &Fetched<Vec<Grou
         ),
     };
     let named = alike.iter().take(MAX_NAMES).copied().collect::<Vec<_>>().join(", ");
-    warn(CHECK, format!("{} {what}: {named}", alike.len()), remedy)
+    warn(format!("{} {what}: {named}", alike.len()), remedy)
 }
 
 /// How a node is marked as in maintenance, the worst first.
@@ -101,12 +97,12 @@ fn name(found: &Value) -> &str {
 }
 
 /// Maintenances that stay in deletion.
-pub(crate) fn maintenances(maintenances: &Fetched<Vec<Grouped>>, is_served: bool, now: Timestamp) -> Finding {
-    const CHECK: &str = "maintenances";
-    let maintenances = match maintenances {
-        Err(why) => return unknown(CHECK, why),
-        Ok(maintenances) => maintenances,
-    };
+pub(crate) fn maintenances(
+    maintenances: &Fetched<Vec<Grouped>>,
+    is_served: bool,
+    now: Timestamp,
+) -> Fetched<Finding> {
+    let maintenances = read(maintenances)?;
     let since = |object: &Grouped| object.metadata.deletion_timestamp.as_ref().map(|at| at.0);
     let names = |objects: &[&Grouped]| {
         let names = objects.iter().take(MAX_NAMES).map(|object| object.maintenance.name_any());
@@ -119,7 +115,6 @@ pub(crate) fn maintenances(maintenances: &Fetched<Vec<Grouped>>, is_served: bool
     let waiting: Vec<&Grouped> = maintenances.iter().filter(is_waiting).collect();
     if !waiting.is_empty() && !is_served {
         return fail(
-            CHECK,
             format!("{} wait to be stopped, and there is no leader: {}", waiting.len(), names(&waiting)),
             "start nm-reconciler, which returns the nodes to service. Do not remove the finalizer: the nodes would stay cordoned",
         );
@@ -130,10 +125,9 @@ pub(crate) fn maintenances(maintenances: &Fetched<Vec<Grouped>>, is_served: bool
         let resource = if first.group == Group::default() { "nm".into() } else { first.group.definition() };
         let name = first.maintenance.name_any();
         return warn(
-            CHECK,
             format!("{} have been stopping for more than 5 minutes: {}", late.len(), names(&late)),
             format!("`kubectl get {resource} {name} -o yaml` shows the finalizers that block it"),
         );
     }
-    ok(CHECK, format!("{} in total, none of which is stuck stopping", maintenances.len()))
+    ok(format!("{} in total, none of which is stuck stopping", maintenances.len()))
 }

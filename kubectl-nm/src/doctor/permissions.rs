@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::client::objects::Permission;
-use crate::doctor::finding::{Fetched, Finding, ok, unknown, warn};
+use crate::doctor::finding::{Fetched, Finding, named, ok, warn};
 
 const CHECK: &str = "permissions";
 
@@ -11,22 +11,22 @@ pub(crate) fn findings(missing: &[(&'static str, Fetched<Vec<Permission>>)]) -> 
     let mut found: Vec<Finding> = Vec::new();
     for (command, lacking) in missing {
         let finding = match lacking {
-            Err(why) => unknown(CHECK, why),
+            Err(why) => Err(why.clone()),
             Ok(lacking) if lacking.is_empty() || is_reported_already(command, lacking, missing) => continue,
             Ok(lacking) => lacks(command, lacking),
         };
+        let finding = named(CHECK, finding);
         // What cannot be checked is often the same for many commands.
         if !found.contains(&finding) {
             found.push(finding);
         }
     }
     if found.is_empty() {
-        found.push(ok(CHECK, "you have all permissions that the commands need"));
+        found.push(named(CHECK, ok("you have all permissions that the commands need")));
     }
     found
 }
 
-/// Whether a command lacks the same permissions without its flag.
 fn is_reported_already(
     command: &str,
     lacking: &[Permission],
@@ -36,7 +36,7 @@ fn is_reported_already(
     missing.iter().any(|(other, lacks)| *other == without_flag && lacks.as_deref() == Ok(lacking))
 }
 
-fn lacks(command: &str, missing: &[Permission]) -> Finding {
+fn lacks(command: &str, missing: &[Permission]) -> Fetched<Finding> {
     let (what, remedy) = match command {
         "plan" | "doctor" | "gather" | "version" => {
             (format!("{command} cannot read everything"), "what you cannot read is left out and listed")
@@ -45,12 +45,6 @@ fn lacks(command: &str, missing: &[Permission]) -> Finding {
         "install" if missing.iter().all(|missing| ["bind", "escalate"].contains(&missing.verb)) => (
             format!("you can run {command} only if you have every permission that it grants"),
             "the permissions of cluster-admin are sufficient",
-        ),
-        // Objects of others in the namespace are then not known, so it is kept.
-        "uninstall" if missing.iter().all(is_list_everything) => (
-            format!("{command} keeps the namespace"),
-            "everything else is removed; to remove the namespace too, a user must be able to list everything in it, as \
-             cluster-admin can",
         ),
         "install" | "uninstall" => {
             (format!("you cannot run {command}"), "it needs the permissions of cluster-admin")
@@ -63,11 +57,7 @@ fn lacks(command: &str, missing: &[Permission]) -> Finding {
             "ask an administrator to bind the ClusterRole nodemaintenance-editor or nodemaintenance-viewer to you",
         ),
     };
-    warn(CHECK, format!("{what}; missing permissions: {}", by_resource(missing)), remedy)
-}
-
-fn is_list_everything(missing: &Permission) -> bool {
-    (missing.verb, missing.group.as_str(), missing.resource.as_str()) == ("list", "*", "*")
+    warn(format!("{what}; missing permissions: {}", by_resource(missing)), remedy)
 }
 
 /// `create/get nodes, list pods`.
@@ -145,16 +135,6 @@ mod tests {
             messages(&[("start", unavailable()), ("plan", unavailable())]),
             ["cannot be checked: the server does not respond"]
         );
-    }
-
-    #[test]
-    fn without_permission_to_list_everything_uninstall_keeps_the_namespace() {
-        let everything = || Permission { verb: "list", group: "*".into(), resource: "*".into() };
-        let found = findings(&[("uninstall", Ok(vec![everything()]))]);
-        assert!(found[0].message.starts_with("uninstall keeps the namespace; missing permissions: list *"));
-        assert_eq!(found[0].result, CheckResult::Warn);
-        let more = vec![everything(), permission("delete", "Deployment")];
-        assert!(messages(&[("uninstall", Ok(more))])[0].starts_with("you cannot run uninstall; "));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use nm_shared::{Grant, Grouped};
 use serde_json::{Value, json};
 
 use crate::client::reconciler_deployment::{NODE_CONDITIONS, SettingValue};
-use crate::doctor::finding::{Fetched, Finding, Unavailable, ok, unknown, warn};
+use crate::doctor::finding::{Fetched, Finding, Unavailable, ok, read, warn};
 use crate::install::difference::first_deviation;
 use crate::install::manifests;
 
@@ -14,15 +14,10 @@ use crate::install::manifests;
 pub(crate) type Policies = Vec<(Value, Option<Value>)>;
 
 /// Whether a policy limits the permission to patch the webhook configuration to the fields that nm-reconciler writes.
-pub(crate) fn policy(server: &str, policies: &Fetched<Policies>, install: &str) -> Finding {
-    const CHECK: &str = "policy";
-    let policies = match policies {
-        Err(why) => return unknown(CHECK, why),
-        Ok(policies) => policies,
-    };
+pub(crate) fn policy(server: &str, policies: &Fetched<Policies>, install: &str) -> Fetched<Finding> {
+    let policies = read(policies)?;
     if minor(server).is_some_and(|minor| minor < 30) {
         return warn(
-            CHECK,
             "nm-reconciler can change all of its webhook configuration: Kubernetes before 1.30 has no ValidatingAdmissionPolicy",
             "upgrade to Kubernetes 1.30 or later, then run `kubectl nm install` to apply the policy",
         );
@@ -38,12 +33,10 @@ pub(crate) fn policy(server: &str, policies: &Fetched<Policies>, install: &str) 
         }
     });
     match wrong {
-        None => ok(CHECK, "nm-reconciler can change only the certificate and the path of its webhook"),
-        Some(wrong) => warn(
-            CHECK,
-            format!("nm-reconciler can change all of its webhook configuration: {wrong}"),
-            install,
-        ),
+        None => ok("nm-reconciler can change only the certificate and the path of its webhook"),
+        Some(wrong) => {
+            warn(format!("nm-reconciler can change all of its webhook configuration: {wrong}"), install)
+        }
     }
 }
 
@@ -58,8 +51,7 @@ pub(crate) fn permissions(
     deployment: &Value,
     maintenances: &Fetched<Vec<Grouped>>,
     grants: &[(Grant, Fetched<bool>)],
-) -> Finding {
-    const CHECK: &str = "grants";
+) -> Fetched<Finding> {
     let (mut granted, mut unavailable) = (Vec::new(), None);
     for (grant, is_granted) in grants {
         let is_missing = match is_granted {
@@ -75,7 +67,6 @@ pub(crate) fn permissions(
             Ok(true) => {
                 let (verb, resource) = grant.permission();
                 return warn(
-                    CHECK,
                     format!("nm-reconciler cannot {verb} {resource}, which {} needs", grant.feature()),
                     format!("`kubectl nm install --grant {grant}` grants it"),
                 );
@@ -84,14 +75,14 @@ pub(crate) fn permissions(
         }
     }
     if let Some(why) = unavailable {
-        return unknown(CHECK, &why);
+        return Err(why);
     }
     match granted.as_slice() {
-        [] => ok(CHECK, "nm-reconciler has the permissions for the features in use"),
-        granted => ok(
-            CHECK,
-            format!("nm-reconciler has the permissions for the features in use, and {}", granted.join(", ")),
-        ),
+        [] => ok("nm-reconciler has the permissions for the features in use"),
+        granted => ok(format!(
+            "nm-reconciler has the permissions for the features in use, and {}",
+            granted.join(", ")
+        )),
     }
 }
 
@@ -125,10 +116,11 @@ mod tests {
     use nm_shared::{DrainSpec, Group, NodeMaintenance, NodeMaintenanceSpec};
 
     use super::*;
-    use crate::doctor::finding::CheckResult;
+    use crate::doctor::finding::{CheckResult, named};
 
     #[track_caller]
-    fn check(finding: &Finding, result: CheckResult, expected: &str) {
+    fn check(found: &Fetched<Finding>, result: CheckResult, expected: &str) {
+        let finding = named("x", found.clone());
         assert_eq!(finding.result, result, "{finding:?}");
         assert!(finding.message.contains(expected), "{expected} in {finding:?}");
     }

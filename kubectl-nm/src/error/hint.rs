@@ -7,10 +7,6 @@ use kube::core::Status;
 use crate::error::Error;
 use crate::error::from_client::NO_RESPONSE;
 
-pub(crate) const SLOW_SERVER: &str = "check the address of the server, the network and any proxy; \
-                                      `kubectl config view --minify` shows the settings in use; --request-timeout sets the \
-                                      timeout";
-
 /// The suffix of the names of nm-reconciler's webhooks, with the closing quote.
 const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io\"";
 
@@ -18,7 +14,7 @@ impl Error {
     pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Connection(error) => error.hint(),
-            Self::Setup(error) => return error.hint(),
+            Self::Setup(error) => error.hint(),
             Self::Server { asked, status } => return of_server(asked, status),
             Self::NotInstalled { .. } => {
                 String::from("`kubectl nm install` installs it; --context chooses another cluster")
@@ -75,11 +71,9 @@ impl Error {
                 String::from("correct the selector in spec.drain.podSelector of the maintenance")
             }
             // These messages are complete, or no remedy is known.
-            Self::Unconfirmed(_)
-            | Self::Declined
-            | Self::Unshowable(_)
-            | Self::Runtime(_)
-            | Self::Stdout(_) => return None,
+            Self::Unconfirmed | Self::Declined | Self::Unshowable(_) | Self::Runtime(_) | Self::Stdout(_) => {
+                return None;
+            }
         })
     }
 }
@@ -195,7 +189,7 @@ mod tests {
         for error in [
             refused(403, "admission webhook \"nm\" denied the request: invalid nodeName"),
             refused(422, "spec.nodeName: immutable"),
-            Error::Unconfirmed(2),
+            Error::Unconfirmed,
             Error::Declined,
         ] {
             assert_eq!(error.hint(), None, "{error}");

@@ -64,7 +64,6 @@ pub(crate) enum Error {
     #[error("Unable to connect to the server {server}: {cause}")]
     Unreachable { server: String, cause: String },
 
-    /// `--request-timeout` expired.
     #[error("the server {server} did not respond within {}", duration::show(*.after))]
     NoAnswer { server: String, after: Duration },
 
@@ -84,8 +83,8 @@ pub(crate) enum Error {
     #[error("cannot read nodes from {file}: {problem}")]
     NodeFile { file: String, problem: NodeFileProblem },
 
-    #[error("this affects {0} nodes and needs confirmation: run it on a terminal, or pass --yes")]
-    Unconfirmed(usize),
+    #[error("this needs confirmation: run it on a terminal, or pass --yes")]
+    Unconfirmed,
 
     #[error("not confirmed, nothing was changed")]
     Declined,
@@ -101,12 +100,7 @@ pub(crate) enum Error {
     },
 
     #[error("node \"{node}\" is already in maintenance, but {differences}")]
-    Differs {
-        node: String,
-        differences: String,
-        /// The command that would change it.
-        remedy: String,
-    },
+    Differs { node: String, differences: String, remedy: String },
 
     #[error("{}", not_in_maintenance(.0))]
     NotInMaintenance(Vec<String>),
@@ -132,12 +126,7 @@ pub(crate) enum NodeFileProblem {
     #[error(transparent)]
     Unreadable(#[from] io::Error),
     #[error("line {line}, \"{text}\": {why}")]
-    InvalidName {
-        /// Number of the line, from 1.
-        line: usize,
-        text: String,
-        why: String,
-    },
+    InvalidName { line: usize, text: String, why: String },
     #[error("it names no node")]
     Empty,
 }
@@ -145,7 +134,7 @@ pub(crate) enum NodeFileProblem {
 impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Unconfirmed(_) | Self::Declined | Self::Setup(SetupError::Unconfirmed) => Exit::Usage,
+            Self::Unconfirmed | Self::Declined => Exit::Usage,
             Self::Setup(SetupError::NotReady { .. } | SetupError::NotGone { .. }) => Exit::TimedOut,
             _ => Exit::Error,
         }

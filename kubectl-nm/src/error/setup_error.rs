@@ -16,6 +16,9 @@ pub(crate) enum SetupError {
     #[error("the namespace \"{0}\" is reserved for node leases; nm-reconciler needs another one")]
     LeaseNamespace(String),
 
+    #[error("the Deployment of nm-reconciler sets --max-unavailable as a flag, which takes precedence")]
+    LimitIsFlag,
+
     #[error("you lack permissions: {}", .0.join(", "))]
     MissingPermissions(Vec<String>),
 
@@ -43,14 +46,11 @@ pub(crate) enum SetupError {
 
     #[error("not gone after {}: {}", duration::show(*.after), .what.join(", "))]
     NotGone { after: Duration, what: Vec<String> },
-
-    #[error("this needs confirmation: run it on a terminal, or pass --yes")]
-    Unconfirmed,
 }
 
 impl SetupError {
-    pub(crate) fn hint(&self) -> Option<String> {
-        Some(match self {
+    pub(crate) fn hint(&self) -> String {
+        match self {
             Self::Elsewhere { there, .. } => format!(
                 "`kubectl nm install -n {there}` upgrades it there; to move it, run `kubectl nm uninstall` first"
             ),
@@ -82,10 +82,11 @@ impl SetupError {
             Self::NotGone { .. } => String::from(
                 "`kubectl nm doctor` shows whether nm-reconciler runs; repeat the command to continue, with a longer --timeout",
             ),
+            Self::LimitIsFlag => {
+                String::from("nothing was changed; change or remove the flag where it was set")
+            }
             Self::LeaseNamespace(_) => String::from("choose another namespace with -n"),
-            // The message says what to do.
-            Self::Unconfirmed => return None,
-        })
+        }
     }
 }
 

@@ -16,7 +16,6 @@ use crate::install::leadership::Leadership;
 use crate::maintenance::{PICKUP_TIMEOUT, State, condition, degraded, node, reason, status};
 use crate::terminal::command_context::shell_quoted;
 
-/// How many sentences and commands of one cause are listed.
 const LISTED: usize = 3;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,7 +28,6 @@ pub(crate) struct Cause {
     /// What to do, as a sentence without its full stop.
     pub(crate) advice: String,
     pub(crate) commands: Vec<String>,
-    /// Whether it passes without intervention.
     pub(crate) passes: bool,
 }
 

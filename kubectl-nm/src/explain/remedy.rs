@@ -9,7 +9,6 @@ use crate::terminal::command_context::shell_quoted;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
-    /// The kubectl command with the flags for this cluster.
     pub(crate) kubectl: &'a str,
     pub(crate) node: &'a str,
     pub(crate) namespace: &'a str,

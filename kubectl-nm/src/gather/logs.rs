@@ -13,7 +13,6 @@ use crate::error::Error;
 
 const MAX_BYTES: i64 = 10 * 1024 * 1024;
 
-/// How many lines of a log are read, from its end.
 const MAX_LINES: i64 = 100_000;
 
 /// The name of nm-reconciler's own container in its Deployment, or else in the manifests.

@@ -91,7 +91,6 @@ const SWITCHES: &[&str] = &["--node-conditions", "--leader-elect"];
 
 const REDACTED: &str = "(redacted)";
 
-/// A pod of others.
 pub(crate) fn pod(pod: &Value) -> Value {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let mut kept = with_metadata_only(pod);

@@ -3,7 +3,6 @@
 use std::io::BufRead;
 
 use crate::error::Error;
-use crate::error::setup_error::SetupError;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
@@ -17,37 +16,23 @@ pub(crate) fn confirm(what: &str, nodes: &[String], yes: bool, out: &mut Output)
     if yes || nodes.len() < 2 {
         return Ok(());
     }
-    if !out.can_ask() {
-        return Err(Error::Unconfirmed(nodes.len()));
+    if out.can_ask() {
+        for node in nodes {
+            out.talk(&Line::new(format!("node/{node}")));
+        }
     }
-    prompt_for_nodes(what, nodes, out, &mut std::io::stdin().lock())
+    confirm_always(&what.replace("{}", &format!("these {} nodes", nodes.len())), yes, out)
 }
 
 /// Asks for confirmation in any case, unless `--yes` is given.
-///
-/// # Errors
-///
-/// When there is no terminal to ask on, and when the answer is no.
 pub(crate) fn confirm_always(question: &str, yes: bool, out: &mut Output) -> Result<(), Error> {
     if yes {
         return Ok(());
     }
     if !out.can_ask() {
-        return Err(SetupError::Unconfirmed.into());
+        return Err(Error::Unconfirmed);
     }
     prompt(question, out, &mut std::io::stdin().lock())
-}
-
-fn prompt_for_nodes(
-    what: &str,
-    nodes: &[String],
-    out: &mut Output,
-    answers: &mut impl BufRead,
-) -> Result<(), Error> {
-    for node in nodes {
-        out.talk(&Line::new(format!("node/{node}")));
-    }
-    prompt(&what.replace("{}", &format!("these {} nodes", nodes.len())), out, answers)
 }
 
 fn prompt(question: &str, out: &mut Output, answers: &mut impl BufRead) -> Result<(), Error> {
@@ -72,19 +57,18 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_listed_and_only_yes_confirms() {
+    fn only_yes_confirms() {
         for (answer, agreed) in
             [("y\n", true), ("Yes\n", true), ("\n", false), ("n\n", false), ("", false), ("yolo\n", false)]
         {
             let (mut out, captured) = output();
-            let answered =
-                prompt_for_nodes("Drain {}", &nodes(&["n1", "n2"]), &mut out, &mut answer.as_bytes());
+            let answered = prompt("Drain these 2 nodes", &mut out, &mut answer.as_bytes());
             assert_eq!(answered.is_ok(), agreed, "{answer:?}");
             assert!(
                 answered.is_ok() || answered.is_err_and(|error| error.exit() == Exit::Usage),
                 "{answer:?}"
             );
-            assert_eq!(captured.talk(), "node/n1\nnode/n2\nDrain these 2 nodes? [y/N] ");
+            assert_eq!(captured.talk(), "Drain these 2 nodes? [y/N] ");
             assert_eq!(captured.data(), "");
         }
     }
@@ -96,7 +80,7 @@ mod tests {
         confirm("x", &nodes(&["n1", "n2"]), true, &mut out).unwrap();
         let refused = confirm("x", &nodes(&["n1", "n2"]), false, &mut out).unwrap_err();
         assert_eq!((refused.exit(), captured.talk()), (Exit::Usage, String::new()));
-        assert!(matches!(refused, Error::Unconfirmed(2)), "{refused}");
+        assert!(matches!(refused, Error::Unconfirmed), "{refused}");
         confirm_always("x", true, &mut out).unwrap();
         assert_eq!(confirm_always("x", false, &mut out).unwrap_err().exit(), Exit::Usage);
     }

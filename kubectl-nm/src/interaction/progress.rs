@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, interval_at};
 
-use crate::error::hint::SLOW_SERVER;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
@@ -12,11 +11,7 @@ const FIRST_MESSAGE_DELAY: Duration = Duration::from_secs(1);
 
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Delay of the hint if the server has not responded yet.
-const HINT_DELAY: Duration = Duration::from_secs(4);
-
-/// Waits for `work`. If that takes longer than a second, prints messages on stderr, whose text `doing` returns. If the server
-/// has never responded, prints a hint long before the timeout.
+/// Waits for `work`. If that takes longer than a second, prints messages on stderr, whose text `doing` returns.
 pub(crate) async fn during<T>(
     out: &mut Output,
     doing: impl Fn() -> String,
@@ -24,20 +19,11 @@ pub(crate) async fn during<T>(
 ) -> T {
     let mut work = std::pin::pin!(work);
     let mut ticks = interval_at(Instant::now() + FIRST_MESSAGE_DELAY, MESSAGE_INTERVAL);
-    let mut hint_delay = std::pin::pin!(tokio::time::sleep(HINT_DELAY));
-    let mut is_hint_due = true;
     loop {
         tokio::select! {
             biased;
             done = &mut work => return done,
             _ = ticks.tick() => out.talk(&Line::new(format!("{} ...", doing()))),
-            () = &mut hint_delay, if is_hint_due => {
-                is_hint_due = false;
-                if out.awaits_first_answer() {
-                    out.talk(&Line::new(format!("{} ... no response yet", doing())));
-                    out.hint(SLOW_SERVER);
-                }
-            }
         }
     }
 }
@@ -52,7 +38,6 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::terminal::output::FirstAnswer;
     use crate::terminal::output::captured::output;
 
     #[tokio::test(start_paused = true)]
@@ -76,12 +61,6 @@ mod tests {
         assert_eq!(during(&mut out, || format!("{} of 9", done.get()), work).await, "done");
         assert_eq!(captured.talk(), "2 of 9 ...\n9 of 9 ...\n");
         assert_eq!(captured.data(), "");
-
-        let first = FirstAnswer::default();
-        let (out, captured) = output();
-        let mut out = out.for_cluster(String::new(), first);
-        during(&mut out, || "asking".into(), tokio::time::sleep(Duration::from_secs(5))).await;
-        assert_eq!(captured.talk(), format!("asking ...\nasking ... no response yet\nhint: {SLOW_SERVER}\n"));
 
         let (mut out, captured) = output();
         during(&mut out, String::new, tokio::time::sleep(Duration::from_millis(999))).await;

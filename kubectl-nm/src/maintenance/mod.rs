@@ -10,9 +10,7 @@ pub(crate) mod headline;
 pub(crate) mod start;
 pub(crate) mod state;
 
-pub(crate) use fields::{
-    PICKUP_TIMEOUT, condition, degraded, name_unless_node, node, pods_to_go, status, uid,
-};
+pub(crate) use fields::{PICKUP_TIMEOUT, condition, degraded, name_unless_node, node, status, uid};
 pub(crate) use headline::{headline, pods_gone, reason, stop_progress};
 pub(crate) use state::{PodState, State};
 

@@ -94,9 +94,7 @@ pub(crate) enum PodState {
     Evicting,
     /// It has to go, and its eviction has not been requested.
     Waiting,
-    /// It is no longer on the node.
     Gone,
-    /// It stays on the node.
     Staying,
 }
 

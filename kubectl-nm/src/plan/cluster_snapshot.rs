@@ -32,7 +32,6 @@ const PAGE_SIZE: u32 = 500;
 pub(crate) struct ClusterSnapshot {
     /// All nodes; none without access.
     pub(crate) nodes: Option<Vec<Node>>,
-    /// All maintenances of our own API group.
     pub(crate) maintenances: Vec<NodeMaintenance>,
     pub(crate) older: Vec<NodeMaintenance>,
     pub(crate) pods: Option<SnapshotPods>,
@@ -42,13 +41,11 @@ pub(crate) struct ClusterSnapshot {
     /// Whether the cluster is OpenShift. Only known if a control-plane node is planned.
     pub(super) is_openshift: bool,
     pub(crate) limit: MaxUnavailableLimit,
-    /// What is unknown, and the missing access.
     pub(crate) unknown: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotPods {
-    /// The pods on planned nodes, by node.
     pub(crate) planned: HashMap<String, Vec<Arc<Pod>>>,
     /// The requests of the pods on other nodes, by node.
     pub(crate) used: BTreeMap<String, Resources>,

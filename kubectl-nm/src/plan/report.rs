@@ -41,7 +41,6 @@ pub(crate) struct NodeReport {
     pub(crate) node: String,
     /// The state of its maintenance, if it is already in maintenance.
     pub(crate) state: Option<State>,
-    /// Why it cannot be put into maintenance.
     pub(crate) refusal: Option<String>,
     /// Why it would be queued.
     pub(crate) queue: Option<String>,

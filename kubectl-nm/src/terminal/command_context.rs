@@ -1,25 +1,10 @@
-//! Commands in messages, which people copy and paste: they use the program's name as it was called, and act on the same
-//! cluster.
+//! Commands in messages, which people copy and paste: they act on the same cluster.
 //!
 //! Messages put commands in backticks, without connection flags. The flags are inserted where the message is printed, so
 //! no message can forget them.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
-use std::path::Path;
 
-/// The command that the user types, `kubectl nm` or `oc nm`.
-///
-/// It follows from the program's own name and from the variable `_`, which shells set to the program that they start: that
-/// of kubectl or oc, which run plugins in their own place. Without either it is `kubectl nm`.
-pub(crate) fn command_name(program: Option<&OsStr>, started: Option<&OsStr>) -> &'static str {
-    let is = |path: Option<&OsStr>, name: &str| {
-        path.and_then(|path| Path::new(path).file_stem()).is_some_and(|stem| stem == name)
-    };
-    if is(program, "oc-nm") || is(started, "oc") { "oc nm" } else { "kubectl nm" }
-}
-
-/// A word quoted for a POSIX shell, where that is necessary.
 pub(crate) fn shell_quoted(word: &str) -> Cow<'_, str> {
     // Only a NUL cannot be quoted, and no argument of a program has one.
     shlex::try_quote(word).unwrap_or(Cow::Borrowed("''"))
@@ -68,22 +53,6 @@ fn command_with_flags(command: &str, flags: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_plugin_is_named_after_the_program_that_starts_it() {
-        for (program, started, command) in [
-            ("kubectl-nm", None, "kubectl nm"),
-            ("/usr/local/bin/kubectl-nm", Some("/usr/bin/kubectl"), "kubectl nm"),
-            ("/usr/local/bin/kubectl-nm", Some("/usr/bin/oc"), "oc nm"),
-            ("/usr/local/bin/oc-nm", Some("/usr/bin/kubectl"), "oc nm"),
-            ("kubectl-nm.exe", Some("oc.exe"), "oc nm"),
-            ("", Some(""), "kubectl nm"),
-        ] {
-            let name = command_name(Some(program.as_ref()), started.map(OsStr::new));
-            assert_eq!(name, command, "{program} {started:?}");
-        }
-        assert_eq!(command_name(None, None), "kubectl nm");
-    }
 
     #[test]
     fn words_are_quoted_for_a_shell() {

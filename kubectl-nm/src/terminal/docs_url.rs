@@ -2,7 +2,6 @@
 
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-/// The address of a page in `docs/`.
 pub(crate) fn docs_url(page: &str) -> String {
     format!("{REPOSITORY}/blob/main/docs/{page}")
 }

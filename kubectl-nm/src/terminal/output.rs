@@ -5,8 +5,6 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::terminal::command_context;
 use crate::terminal::text::{Line, harmless, harmless_document};
@@ -34,20 +32,6 @@ impl StdoutError {
     }
 }
 
-/// Whether the cluster has answered a request yet, shared between the client and the progress messages.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FirstAnswer(Arc<AtomicBool>);
-
-impl FirstAnswer {
-    pub(crate) fn is_received(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn record(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 pub(crate) struct Output {
     data: Sink,
     talk: Sink,
@@ -56,11 +40,8 @@ pub(crate) struct Output {
     /// Whether the data is complete, so that every further line is a message.
     is_data_complete: bool,
     on_stdout_error: OnStdoutError,
-    /// Lines that are held back while the dashboard has the terminal.
-    held: Option<Vec<Line>>,
     /// The connection flags for commands in messages, with a leading blank.
     flags: String,
-    first_answer: Option<FirstAnswer>,
 }
 
 /// What a command does when stdout cannot be written.
@@ -73,18 +54,16 @@ enum OnStdoutError {
 struct Sink {
     to: Box<dyn Write>,
     coloured: bool,
-    terminal: bool,
-    /// The command that the user typed, `kubectl nm` or `oc nm`.
-    command: &'static str,
 }
 
 impl Output {
-    /// The standard streams of this process, which was started as `command`.
-    pub(crate) fn from_process(colour: Colour, command: &'static str) -> Self {
-        let data = Sink::new(Box::new(io::stdout()), colour, io::stdout().is_terminal(), command);
-        let talk = Sink::new(Box::new(io::stderr()), colour, io::stderr().is_terminal(), command);
-        let can_prompt = io::stdin().is_terminal() && talk.terminal;
-        let terminal = can_prompt && data.terminal && !is_dumb();
+    /// The standard streams of this process. `flags` are the connection flags, each with a leading blank.
+    pub(crate) fn from_process(colour: Colour, flags: String) -> Self {
+        let (data_terminal, talk_terminal) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        let data = Sink { to: Box::new(io::stdout()), coloured: is_coloured(colour, data_terminal) };
+        let talk = Sink { to: Box::new(io::stderr()), coloured: is_coloured(colour, talk_terminal) };
+        let can_prompt = io::stdin().is_terminal() && talk_terminal;
+        let terminal = can_prompt && data_terminal && !is_dumb();
         Self {
             terminal,
             can_prompt,
@@ -92,19 +71,8 @@ impl Output {
             talk,
             is_data_complete: false,
             on_stdout_error: OnStdoutError::End,
-            held: None,
-            flags: String::new(),
-            first_answer: None,
+            flags,
         }
-    }
-
-    /// This output for a command that uses a cluster: with the connection flags, each with a leading blank.
-    pub(crate) fn for_cluster(self, flags: String, first_answer: FirstAnswer) -> Self {
-        Self { flags, first_answer: Some(first_answer), ..self }
-    }
-
-    pub(crate) fn awaits_first_answer(&self) -> bool {
-        self.first_answer.as_ref().is_some_and(|first| !first.is_received())
     }
 
     /// Whether stdin, stdout and stderr are a terminal on which live output can be drawn.
@@ -121,10 +89,6 @@ impl Output {
     }
 
     pub(crate) fn data(&mut self, line: &Line) -> Result<(), StdoutError> {
-        if let Some(held) = &mut self.held {
-            held.push(line.clone());
-            return Ok(());
-        }
         if self.is_data_complete {
             self.talk(line);
             return Ok(());
@@ -170,20 +134,14 @@ impl Output {
         self.is_data_complete = true;
     }
 
-    /// Prints a whole JSON or YAML document.
     pub(crate) fn document(&mut self, document: &str) -> Result<(), StdoutError> {
         let written = self.data.write(&harmless_document(document));
         self.handle(written)
     }
 
-    /// Prints text as it is. On a terminal, control characters other than tabs and line ends are escaped.
+    /// Prints a text of this program as it is.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), StdoutError> {
-        let harmless = |line: &str| line.split('\t').map(harmless).collect::<Vec<_>>().join("\t");
-        let written = if self.data.terminal {
-            self.data.write(&text.split('\n').map(harmless).collect::<Vec<_>>().join("\n"))
-        } else {
-            self.data.write(text)
-        };
+        let written = self.data.write(text);
         self.handle(written)
     }
 
@@ -192,12 +150,7 @@ impl Output {
         let _ = self.talk.write(&format!("{} ", harmless(text)));
     }
 
-    /// Prints a message: progress, warnings, errors.
     pub(crate) fn talk(&mut self, line: &Line) {
-        if let Some(held) = &mut self.held {
-            held.push(line.clone());
-            return;
-        }
         // The command continues without readers of its messages.
         let _ = self.talk.line(line);
     }
@@ -216,40 +169,18 @@ impl Output {
         self.advise(&format!("hint: {hint}"));
     }
 
-    /// Holds lines back from now on, because the dashboard has the terminal.
-    pub(crate) fn hold(&mut self) {
-        self.held.get_or_insert_default();
-    }
-
-    pub(crate) fn held(&mut self) -> Vec<Line> {
-        self.held.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Prints the lines that are still held back, and every further line.
-    pub(crate) fn release(&mut self) {
-        for line in self.held.take().unwrap_or_default() {
-            self.talk(&line);
-        }
-    }
-
     /// Prints what the command line parser returns: help and versions are data, everything else is a message.
     pub(crate) fn parser_error(&mut self, error: &clap::Error) {
         let sink = if error.use_stderr() { &mut self.talk } else { &mut self.data };
         let text = error.render();
         let text = if sink.coloured { text.ansi().to_string() } else { text.to_string() };
-        let _ = sink.write(&text.replace("kubectl nm", sink.command));
+        let _ = sink.write(&text);
     }
 }
 
 impl Sink {
-    fn new(to: Box<dyn Write>, colour: Colour, terminal: bool, command: &'static str) -> Self {
-        Self { to, coloured: is_coloured(colour, terminal), terminal, command }
-    }
-
     fn line(&mut self, line: &Line) -> Result<(), StdoutError> {
         let text = if self.coloured { line.painted() } else { line.to_string() };
-        // Only commands in backticks: names and reasons from the API stay as they are.
-        let text = text.replace("`kubectl nm ", &format!("`{} ", self.command));
         self.write(&format!("{}\n", text.trim_end()))
     }
 
@@ -319,18 +250,8 @@ pub(crate) mod captured {
 
     /// An output without colour, and what it prints.
     pub(crate) fn output() -> (Output, Captured) {
-        output_on(false)
-    }
-
-    /// The same, where stdout may be a terminal.
-    pub(super) fn output_on(terminal: bool) -> (Output, Captured) {
-        output_of(terminal, "kubectl nm")
-    }
-
-    /// The same, for a program that was started as `command`.
-    pub(super) fn output_of(terminal: bool, command: &'static str) -> (Output, Captured) {
         let captured = Captured { data: SharedBuffer::default(), talk: SharedBuffer::default() };
-        let sink = |to: &SharedBuffer| Sink { to: Box::new(to.clone()), coloured: false, terminal, command };
+        let sink = |to: &SharedBuffer| Sink { to: Box::new(to.clone()), coloured: false };
         let (data, talk) = (sink(&captured.data), sink(&captured.talk));
         let flags = String::new();
         let out = Output {
@@ -340,9 +261,7 @@ pub(crate) mod captured {
             can_prompt: false,
             is_data_complete: false,
             on_stdout_error: OnStdoutError::End,
-            held: None,
             flags,
-            first_answer: None,
         };
         (out, captured)
     }
@@ -387,38 +306,6 @@ mod tests {
                 "{colour:?} {terminal} {no_color} {dumb}"
             );
         }
-    }
-
-    #[test]
-    fn lines_are_held_back_while_the_dashboard_has_the_terminal() {
-        let (mut out, captured) = captured::output();
-        out.hold();
-        out.data(&Line::new("a")).unwrap();
-        out.talk(&Line::new("b"));
-        assert_eq!(out.held(), [Line::new("a"), Line::new("b")]);
-        assert_eq!((out.held().len(), captured.data().len()), (0, 0));
-        out.talk(&Line::new("c"));
-        out.release();
-        out.talk(&Line::new("d"));
-        assert_eq!(captured.talk(), "c\nd\n");
-    }
-
-    #[test]
-    fn text_is_unchanged_except_on_terminals() {
-        for (terminal, shown) in [(false, "a\tb\u{1b}[31m\r\n\n"), (true, "a\tb^[[31m\n\n")] {
-            let (mut out, captured) = captured::output_on(terminal);
-            out.text("a\tb\u{1b}[31m\r\n\n").unwrap();
-            assert_eq!(captured.data(), shown);
-        }
-    }
-
-    #[test]
-    fn hints_name_the_command_as_the_user_typed_it() {
-        let (mut out, captured) = captured::output_of(false, "oc nm");
-        out.talk(&Line::new("hint: `kubectl nm install` and `kubectl get nodes`"));
-        out.data(&Line::new("the reason says kubectl nm")).unwrap();
-        assert_eq!(captured.talk(), "hint: `oc nm install` and `kubectl get nodes`\n");
-        assert_eq!(captured.data(), "the reason says kubectl nm\n");
     }
 
     #[test]

@@ -2,10 +2,8 @@
 
 use crate::terminal::text::{Line, Style};
 
-/// The space between two columns.
 const GAP: usize = 3;
 
-/// The least width of a column, including the gap.
 const MIN_WIDTH: usize = 6;
 
 /// Lays rows out under headers. The last column is not padded.

@@ -6,7 +6,6 @@
 
 use std::fmt::{self, Write};
 
-/// What a span of text means, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
@@ -37,17 +36,14 @@ impl Style {
 pub(crate) struct Line(Vec<(Style, String)>);
 
 impl Line {
-    /// A line of plain text.
     pub(crate) fn new(text: impl AsRef<str>) -> Self {
         Self::default().with(Style::Plain, text)
     }
 
-    /// This line with plain text appended.
     pub(crate) fn and(self, text: impl AsRef<str>) -> Self {
         self.with(Style::Plain, text)
     }
 
-    /// This line with styled text appended.
     pub(crate) fn with(mut self, style: Style, text: impl AsRef<str>) -> Self {
         self.0.push((style, harmless(text.as_ref())));
         self
@@ -56,11 +52,6 @@ impl Line {
     pub(crate) fn join(mut self, rest: Self) -> Self {
         self.0.extend(rest.0);
         self
-    }
-
-    /// The spans with their styles, for the dashboard.
-    pub(crate) fn spans(&self) -> impl Iterator<Item = (Style, &str)> {
-        self.0.iter().map(|(style, text)| (*style, text.as_str()))
     }
 
     pub(crate) fn painted(&self) -> String {

@@ -17,18 +17,12 @@ const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
 
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-const TICK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Something that a watching command reacts to.
 #[derive(Debug)]
 pub(crate) enum LoopEvent {
     Watch(WatchUpdate<NodeMaintenance>),
     /// The time for a sign of life.
     Heartbeat,
-    /// A second has passed, for what shows ages.
-    Tick,
     TimedOut(Duration),
-    /// The user pressed Ctrl-C.
     Interrupted,
 }
 
@@ -45,8 +39,6 @@ pub(crate) async fn run(
     let deadline = timeout.and_then(|after| Some((start.checked_add(after)?, after)));
     let mut heartbeats = interval_at(start + FIRST_HEARTBEAT, HEARTBEAT_INTERVAL);
     heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ticks = interval_at(start + TICK_INTERVAL, TICK_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         let event = tokio::select! {
             biased;
@@ -58,7 +50,6 @@ pub(crate) async fn run(
             },
             after = expiry(deadline) => LoopEvent::TimedOut(after),
             _ = heartbeats.tick() => LoopEvent::Heartbeat,
-            _ = ticks.tick() => LoopEvent::Tick,
         };
         if let ControlFlow::Break(exit) = react(event)? {
             return Ok(exit);
@@ -91,7 +82,7 @@ mod tests {
             LoopEvent::TimedOut(_) => ControlFlow::Break(Exit::TimedOut),
             LoopEvent::Interrupted => ControlFlow::Break(Exit::Interrupted),
             LoopEvent::Watch(WatchUpdate::Live) => ControlFlow::Break(Exit::Done),
-            LoopEvent::Watch(_) | LoopEvent::Heartbeat | LoopEvent::Tick => ControlFlow::Continue(()),
+            LoopEvent::Watch(_) | LoopEvent::Heartbeat => ControlFlow::Continue(()),
         }
     }
 

@@ -25,7 +25,6 @@ pub(crate) enum Goal {
     Stopped,
 }
 
-/// What ends a watch by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ExitCondition {
     #[default]
@@ -50,7 +49,6 @@ impl From<&NodeMaintenance> for WaitTarget {
     }
 }
 
-/// How the wait for a target ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TargetOutcome {
     Reached,
@@ -83,7 +81,6 @@ pub(crate) struct TrackerUpdate {
     pub(crate) is_first_list: bool,
     /// The targets that the watch no longer waits for.
     pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
-    /// The exit code, if the watch is over.
     pub(crate) exit: Option<Exit>,
 }
 
@@ -135,7 +132,6 @@ impl GoalTracker {
         self.open.iter().flatten()
     }
 
-    /// The nodes that the watch still waits for.
     pub(crate) fn open_nodes(&self) -> Vec<String> {
         match &self.open {
             Some(open) => open.iter().map(|target| target.node.clone()).collect(),

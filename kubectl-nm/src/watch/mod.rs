@@ -1,4 +1,4 @@
-//! Watching maintenances from the command line: until a goal is reached, as lines of text, as NDJSON or below a prompt.
+//! Watching maintenances from the command line: until a goal is reached, as lines of text, or as NDJSON.
 //!
 //! [`event_loop`] turns the watch, the clock and Ctrl-C into events; [`goal_tracker`] decides when the watch is over;
 //! [`wait_reporter`] and [`ndjson`] show what happens.
@@ -6,6 +6,5 @@
 pub(crate) mod event_loop;
 pub(crate) mod exit_summary;
 pub(crate) mod goal_tracker;
-pub(crate) mod live_lines;
 pub(crate) mod ndjson;
 pub(crate) mod wait_reporter;

@@ -142,7 +142,6 @@ impl<'a> NdjsonReporter<'a> {
         Self { out, now, tracker, live: true, results: Vec::new() }
     }
 
-    /// Reports an event, and breaks with the exit code when the watch is over.
     pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         match event {
             LoopEvent::Watch(WatchUpdate::Change(change)) => return self.report_update(&change),
@@ -155,7 +154,7 @@ impl<'a> NdjsonReporter<'a> {
                 self.print_snapshot()?;
             }
             LoopEvent::Heartbeat => self.print_snapshot()?,
-            LoopEvent::Tick | LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
+            LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(_) => return self.finish(Exit::TimedOut),
             LoopEvent::Interrupted => return self.finish(Exit::Interrupted),
         }

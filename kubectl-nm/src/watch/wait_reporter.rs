@@ -3,7 +3,6 @@
 //! `start --wait` and `stop --wait` report the progress towards a goal; `watch` prints a log. Nothing here does I/O other
 //! than printing, so that tests play whole waits.
 
-use std::io;
 use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
@@ -21,7 +20,6 @@ use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::exit_summary::{resume_hints, tally};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
-use crate::watch::live_lines::LiveLines;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReportMode {
@@ -38,7 +36,6 @@ pub(crate) struct WaitReporter<'a> {
     tracker: GoalTracker,
     /// The connection flags for the commands in hints, each with a space before it.
     flags: &'a str,
-    live: Option<LiveLines>,
     /// Since when the connection is lost, if it is.
     lost: Option<Timestamp>,
     /// Whether a line was printed since the last heartbeat.
@@ -47,43 +44,10 @@ pub(crate) struct WaitReporter<'a> {
 
 impl<'a> WaitReporter<'a> {
     pub(crate) fn new(out: &'a mut Output, mode: ReportMode, tracker: GoalTracker, flags: &'a str) -> Self {
-        Self { out, mode, tracker, flags, live: None, lost: None, is_active: false }
+        Self { out, mode, tracker, flags, lost: None, is_active: false }
     }
 
-    /// The same with live lines below what it prints, if stdout is a terminal that can be drawn on.
-    pub(crate) fn with_live_lines(mut self) -> Self {
-        if self.out.is_on_terminal() {
-            let nodes = self.tracker.nodes().len();
-            self.live = Some(LiveLines::new(nodes, self.out.is_coloured()));
-            self.out.hold();
-        }
-        self
-    }
-
-    /// Reports an event, and breaks with the exit code when the watch is over.
     pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
-        let flow = self.report(event);
-        let is_over = !matches!(flow, Ok(ControlFlow::Continue(())));
-        match self.draw(is_over) {
-            Ok(()) => flow,
-            Err(error) => flow.and(Err(Error::Screen(error))),
-        }
-    }
-
-    /// Prints the held lines, and below them the live lines unless the watch is over.
-    fn draw(&mut self, is_over: bool) -> io::Result<()> {
-        let Some(mut live) = self.live.take() else { return Ok(()) };
-        let printed = self.out.held();
-        if is_over {
-            self.out.release();
-            return live.remove(&printed);
-        }
-        live.draw(&printed, self.tracker.cache(), Timestamp::now(), self.lost)?;
-        self.live = Some(live);
-        Ok(())
-    }
-
-    fn report(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         match event {
             LoopEvent::Watch(WatchUpdate::Change(change)) => return self.report_update(&change),
             LoopEvent::Watch(WatchUpdate::Lost { since, error }) if self.lost.is_none() => {
@@ -96,7 +60,7 @@ impl<'a> WaitReporter<'a> {
                 self.talk(Line::default().with(Style::Good, "reconnected"));
             }
             LoopEvent::Heartbeat => self.report_heartbeat()?,
-            LoopEvent::Tick | LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
+            LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(after) => {
                 self.report_end(&format!("timed out after {}", duration::show(after)));
                 return Ok(ControlFlow::Break(Exit::TimedOut));
@@ -229,7 +193,6 @@ impl<'a> WaitReporter<'a> {
         Ok(())
     }
 
-    /// Reports why the watch ends before its goal, the state of the open targets, and how to resume.
     fn report_end(&mut self, reason: &str) {
         self.out.talk(&Line::default().with(Style::Bad, reason));
         for target in self.tracker.open() {
@@ -247,16 +210,6 @@ impl<'a> WaitReporter<'a> {
     }
 }
 
-/// However the watch ends, held lines are printed and the live lines are removed.
-impl Drop for WaitReporter<'_> {
-    fn drop(&mut self) {
-        // If the terminal is gone, nobody can read the error either.
-        let _ = self.draw(true);
-        self.out.release();
-    }
-}
-
-/// The time, in whole seconds.
 fn timestamp(now: Timestamp) -> Line {
     // Rounding fails only at the limits of the calendar.
     Line::default().with(Style::Dim, now.round(Unit::Second).unwrap_or_default().to_string())

@@ -234,7 +234,6 @@ async fn the_plugin_installed_by_krew_runs_and_completes() {
     let nowhere = Path::new("/nowhere/kubeconfig");
     let version = plugin.run("kubectl", nowhere, &["nm", "version", "--client"]).await.ok();
     assert_eq!(version.stdout, format!("Plugin: {}\n", env!("CARGO_PKG_VERSION")));
-    let linked = plugin.run("kubectl", nowhere, &["nm", "completion", "install"]).await.ok();
-    assert_eq!(linked.stdout, format!("{} created\n", plugin.folder().join("kubectl_complete-nm").display()));
+    std::os::unix::fs::symlink("kubectl-nm", plugin.folder().join("kubectl_complete-nm")).unwrap();
     assert_eq!(plugin.completions(nowhere, &["sta"]).await, ["start", "status"]);
 }

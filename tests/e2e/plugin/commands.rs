@@ -235,18 +235,6 @@ fn without_a_cluster_every_command_names_the_server_and_a_remedy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hints_of_oc_nm_name_oc() {
-    let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
-    let output = tokio::process::Command::new(program("kubectl-nm"))
-        .arg("status")
-        .env("KUBECONFIG", cluster.kubeconfig())
-        .env("_", "/usr/bin/oc")
-        .output();
-    let output = String::from_utf8(output.await.unwrap().stderr).unwrap();
-    assert!(output.contains("hint: `oc nm install` installs it"), "{output}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn suggested_commands_apply_to_the_same_cluster() {
     let (bare, installed) = tokio::join!(
         Cluster::bare_sandbox(1, 0, |sandbox| sandbox),
@@ -295,8 +283,4 @@ fn usage_errors_exit_with_two_and_help_with_zero() {
     let help = run(&["start", "--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&help.stdout).contains("kubectl nm start"));
-    let of_oc =
-        std::process::Command::new(program("kubectl-nm")).arg("--help").env("_", "/usr/bin/oc").output();
-    let of_oc = String::from_utf8(of_oc.unwrap().stdout).unwrap();
-    assert!(of_oc.contains("Usage: oc nm") && !of_oc.contains("kubectl nm"), "{of_oc}");
 }

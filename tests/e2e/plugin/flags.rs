@@ -210,9 +210,8 @@ async fn gather_names_its_report_by_the_time() {
             2,
             "",
             &format!(
-                "error: invalid value '{format}' for '--output <FILE.tar.gz>': gather writes a file and has no output \
-                 formats\nhint: name the file, such as -o report.tar.gz, or -o ./{format}\n\n\
-                 For more information, try '--help'.\n"
+                "error: invalid value '{format}' for '--output <FILE.tar.gz>': the name of the file must end in .tar.gz, \
+                 such as report.tar.gz\n\nFor more information, try '--help'.\n"
             ),
         );
     }

@@ -31,28 +31,25 @@ async fn a_wait_in_the_background_is_not_stopped_by_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_continues_in_the_background_after_ctrl_z_and_shows_progress_in_the_foreground() {
+async fn a_wait_continues_in_the_background_after_ctrl_z() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
     let terminal = shell(&cluster, &["--norc", "--noprofile", "-i"]);
     terminal.until_shown("prompt>").await;
     terminal.press(&format!("kubectl-nm start {node} --wait\n"));
-    terminal.until_shown("[-----").await;
+    terminal.until_shown("Requested").await;
     terminal.press(CTRL_Z);
     terminal.until_shown("Stopped").await;
     terminal.press("bg; clear\n");
     terminal.until("an empty screen", |screen| !screen.contents().contains("Stopped")).await;
-    // This hint appears after five seconds. By then the terminal would have stopped a job that writes to it.
+    // This hint appears after five seconds.
     terminal.until_shown("is nm-reconciler running").await;
     terminal.press("jobs\n");
     let screen = terminal.until_shown("[1]").await;
     assert!(screen.contains("Running"), "{screen}");
-    assert!(!screen.contains("[-----"), "no progress lines in the background: {screen}");
     terminal.press("fg\n");
-    terminal.until_shown("[-----").await;
     let _reconciler = Reconciler::start(&cluster);
-    let screen = terminal.until_shown(&format!("node/{node} drained")).await;
-    assert!(!screen.contains("[####"), "the progress lines are removed: {screen}");
+    terminal.until_shown(&format!("node/{node} drained")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +58,7 @@ async fn keys_typed_during_a_wait_are_left_to_the_shell() {
     let node = &cluster.nodes().await[0];
     let line = format!("kubectl-nm start {node} --wait; read line; echo read=$line.");
     let terminal = shell(&cluster, &["-c", &line]);
-    terminal.until_shown("[-----").await;
+    terminal.until_shown("Requested").await;
     terminal.press("typed ahead\n");
     let _reconciler = Reconciler::start(&cluster);
     terminal.until_shown(&format!("node/{node} drained")).await;

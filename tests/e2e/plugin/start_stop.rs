@@ -60,7 +60,7 @@ async fn start_and_stop_print_a_line_for_each_node() {
     assert_eq!(specs, [(&json!(a), &json!("kernel")), (&json!(b), &json!("disk"))]);
 
     let unconfirmed = run(&["stop", "--all"]).await;
-    let refusal = "error: this affects 2 nodes and needs confirmation: run it on a terminal, or pass --yes\n";
+    let refusal = "error: this needs confirmation: run it on a terminal, or pass --yes\n";
     unconfirmed.expect(2, "", refusal);
     let stopped = run(&["stop", "--all", "-y"]).await;
     stopped.expect(0, &format!("node/{a} maintenance stopped\nnode/{b} maintenance stopped\n"), "");
@@ -83,7 +83,7 @@ async fn nodes_are_selected_by_labels_and_by_files() {
     label(json!("blue")).await;
     let blue = "kubectl-nm.dev/e2e-pool=blue";
     let refused = plugin(&cluster, &["start", "-l", blue]).await;
-    let refusal = "error: this affects 2 nodes and needs confirmation: run it on a terminal, or pass --yes\n";
+    let refusal = "error: this needs confirmation: run it on a terminal, or pass --yes\n";
     refused.expect(2, "", refusal);
     let started = plugin(&cluster, &["start", "-l", blue, "-y"]).await;
     started.expect(0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");

@@ -85,10 +85,6 @@ async fn every_command_reports_a_silent_server_and_times_out() {
             let first = failed.stderr.lines().next().unwrap();
             let has_progress = first.contains(&format!(" {server}")) && first.ends_with(" ...");
             assert!(has_progress, "{args:?}: {failed:?}");
-            assert!(
-                failed.stderr.contains(" ... no response yet\nhint: check the address"),
-                "{args:?}: {failed:?}"
-            );
         }
     }
 }
@@ -100,7 +96,7 @@ async fn a_slow_server_is_waited_for() {
     let lists = Target::any().verb("list").resource("nodemaintenances");
     cluster.sandbox().unwrap().faults().add(Rule::new(lists, slow));
     let shown = plugin(&cluster, &["status"]).await.ok();
-    assert!(shown.stderr.contains(" ... no response yet\nhint: check the address"), "{shown:?}");
+    assert!(shown.stderr.starts_with("asking "), "{shown:?}");
     assert!(shown.stderr.ends_with("No maintenances found.\n"), "{shown:?}");
 }
 

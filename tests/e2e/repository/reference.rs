@@ -75,7 +75,7 @@ fn every_flag_of_the_plugin_is_listed() {
     let is_connection = |section: &&String| section.starts_with("Connection");
     let mut generated = String::new();
     let mut connection = None;
-    for command in commands.filter(|command| *command != "help").chain(["man"]) {
+    for command in commands.filter(|command| *command != "help") {
         let sections = sections(&help("kubectl-nm", &[command]));
         connection = connection.or_else(|| sections.iter().find(is_connection).cloned());
         let own: String =

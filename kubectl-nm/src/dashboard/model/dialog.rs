@@ -11,7 +11,8 @@ pub(crate) enum Dialog {
     /// The help, scrolled by so many lines.
     Help(usize),
     Start(StartDialog),
-    Stop(StopDialog),
+    /// The maintenance that was selected when the dialog opened.
+    Stop(Arc<NodeMaintenance>),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,7 +28,6 @@ pub(crate) struct StartDialog {
     /// Names and patterns of nodes.
     pub(crate) nodes: Field,
     pub(crate) reason: Field,
-    /// The number of nodes, to confirm several.
     pub(crate) count: Field,
     pub(crate) focus: StartField,
 }
@@ -56,14 +56,6 @@ impl StartDialog {
             StartField::Reason | StartField::Count => StartField::Nodes,
         };
     }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct StopDialog {
-    /// The maintenances that were selected when the dialog opened.
-    pub(crate) targets: Vec<Arc<NodeMaintenance>>,
-    /// Their number, to confirm several.
-    pub(crate) count: Field,
 }
 
 /// Whether what was typed confirms so many: one needs only Enter, several need their number.

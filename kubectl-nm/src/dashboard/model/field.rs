@@ -32,7 +32,6 @@ impl Field {
         }
     }
 
-    /// Edits the text with the keys of a shell.
     pub(crate) fn press(&mut self, key: KeyEvent) {
         use KeyCode::{Backspace, Char, Delete, End, Home, Left, Right};
         let control = key.modifiers.contains(KeyModifiers::CONTROL);

@@ -8,11 +8,9 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::NodeMetadata;
-use crate::dashboard::model::drain_rate::DrainRate;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::{Listing, Row};
 use crate::error::Error;
-use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::changes::MaintenanceChange;
 use crate::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 
@@ -30,18 +28,10 @@ pub(crate) struct Fleet {
     /// The nodes that are shown; none means all.
     scope: Vec<String>,
     /// Whether the maintenances are known. Until then, the selection cannot have been deliberate.
-    complete: bool,
-    /// All maintenances, and how far they are from the goal.
+    pub(crate) complete: bool,
     pub(crate) tracker: GoalTracker,
-    /// While the view is paused, the maintenances as they were then.
-    paused: Option<MaintenanceCache>,
     nodes: BTreeMap<String, Arc<NodeMetadata>>,
-    /// The rate of each drain, by uid.
-    rates: HashMap<String, DrainRate>,
     pub(crate) rows: Listing<FleetRow>,
-    /// The keys of the marked rows.
-    pub(crate) marked: BTreeSet<String>,
-    /// Those of most nodes first.
     pub(crate) blockers: Vec<Blocker>,
 }
 
@@ -52,23 +42,17 @@ impl Fleet {
             scope,
             complete: false,
             tracker,
-            paused: None,
             nodes: BTreeMap::new(),
-            rates: HashMap::new(),
             rows: Listing::default(),
-            marked: BTreeSet::new(),
             blockers: Vec::new(),
         };
         fleet.rebuild();
         fleet
     }
 
-    /// Applies a change that the watch on maintenances reported. While paused, the rows stay.
+    /// Applies a change that the watch on maintenances reported.
     pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
         let update = self.tracker.apply_to_all(change)?;
-        if self.paused.is_some() {
-            return Ok(update);
-        }
         if matches!(change, WatchChange::Listed(_)) {
             if !std::mem::replace(&mut self.complete, true) {
                 self.rows.unpin();
@@ -79,16 +63,6 @@ impl Fleet {
             self.refresh();
         }
         Ok(update)
-    }
-
-    /// Keeps the rows and the maintenances as they are now.
-    pub(crate) fn pause(&mut self) {
-        self.paused = Some(self.tracker.cache().clone());
-    }
-
-    pub(crate) fn resume(&mut self) {
-        self.paused = None;
-        self.rebuild();
     }
 
     fn apply_to_row(&mut self, change: &MaintenanceChange) {
@@ -110,17 +84,8 @@ impl Fleet {
         }
     }
 
-    /// Updates what depends on the rows.
     fn refresh(&mut self) {
-        let rows = &self.rows;
-        self.marked.retain(|key| rows.get(key).is_some());
-        self.rates.retain(|key, _| rows.get(key).is_some());
         self.blockers = self.count_blockers();
-    }
-
-    /// The maintenances as the view shows them.
-    fn cache(&self) -> &MaintenanceCache {
-        self.paused.as_ref().unwrap_or_else(|| self.tracker.cache())
     }
 
     pub(crate) fn apply_nodes(&mut self, change: &WatchChange<NodeMetadata>) {
@@ -138,26 +103,19 @@ impl Fleet {
         }
     }
 
-    /// Records the progress of every drain; once a second.
-    pub(crate) fn tick(&mut self) {
-        for row in self.rows.all().filter(|row| row.state.is_some()) {
-            self.rates.entry(row.key().to_owned()).or_default().note(row.gone);
-        }
-    }
-
     /// The maintenance of a node: the oldest, if there are several, as in the reconciler.
     pub(crate) fn maintenance_of(&self, node: &str) -> Option<&Arc<NodeMaintenance>> {
         let rank =
             |object: &&Arc<NodeMaintenance>| (object.metadata.creation_timestamp.clone(), object.name_any());
-        self.cache().all().filter(|object| object.spec.node_name == node).min_by_key(rank)
+        self.tracker.cache().all().filter(|object| object.spec.node_name == node).min_by_key(rank)
     }
 
     pub(crate) fn maintenance(&self, uid: &str) -> Option<&Arc<NodeMaintenance>> {
-        self.cache().get(uid)
+        self.tracker.cache().get(uid)
     }
 
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<NodeMaintenance>> {
-        self.cache().all().find(|object| object.name_any() == name)
+        self.tracker.cache().all().find(|object| object.name_any() == name)
     }
 
     pub(crate) fn node(&self, node: &str) -> Option<&NodeMetadata> {
@@ -166,10 +124,6 @@ impl Fleet {
 
     pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(String::as_str)
-    }
-
-    pub(crate) fn rate(&self, uid: &str) -> Option<&DrainRate> {
-        self.rates.get(uid)
     }
 
     fn is_in_scope(&self, node: &str) -> bool {
@@ -182,10 +136,9 @@ impl Fleet {
         }
     }
 
-    /// Rebuilds all rows; the selection stays on its node.
     fn rebuild(&mut self) {
         let selected = self.rows.pinned().map(|row| (row.key().to_owned(), row.node.clone()));
-        let objects = self.cache().all().filter(|object| self.is_in_scope(&object.spec.node_name));
+        let objects = self.tracker.cache().all().filter(|object| self.is_in_scope(&object.spec.node_name));
         let mut rows: Vec<FleetRow> = objects.map(|object| FleetRow::of(object)).collect();
         let scope: BTreeSet<&str> = self.scope.iter().map(String::as_str).collect();
         let idle = scope.into_iter().filter(|node| self.maintenance_of(node).is_none());

@@ -5,8 +5,7 @@ use std::cmp::Ordering;
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
-use crate::dashboard::model::filter::Fields;
-use crate::dashboard::model::listing::{Row, Sort};
+use crate::dashboard::model::listing::Row;
 use crate::explain::remedy;
 use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress, uid};
 
@@ -25,14 +24,10 @@ pub(crate) struct FleetRow {
     /// Percentage of the pods to move that are gone.
     pub(crate) percent: i32,
     pub(crate) gone: i32,
-    /// How many pods there were to move.
     pub(crate) pods: i32,
     pub(crate) blocked: i32,
-    /// When the maintenance was created.
     pub(crate) started: Option<Timestamp>,
-    /// When it was drained or failed.
     pub(crate) ended: Option<Timestamp>,
-    /// What blocks its pods, and how many.
     pub(crate) blockers: Vec<(String, usize)>,
     why: String,
     namespaces: Vec<String>,
@@ -83,6 +78,10 @@ impl FleetRow {
             why: String::from("not in maintenance"),
             ..Self::default()
         }
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked > 0 || self.state == Some(State::Failed)
     }
 
     pub(crate) fn state_word(&self) -> &'static str {
@@ -137,30 +136,15 @@ impl Row for FleetRow {
         &self.key
     }
 
-    fn order(&self, other: &Self, by: Sort) -> Ordering {
+    fn order(&self, other: &Self) -> Ordering {
         // Nodes without a maintenance come last.
         let attention = |row: &Self| (row.state.is_none(), row.state, -row.blocked);
-        // A row without a start time sorts last.
-        let started = |row: &Self| (row.started.is_none(), row.started);
-        let first = match by {
-            Sort::Risk => attention(self).cmp(&attention(other)),
-            Sort::Name => Ordering::Equal,
-            Sort::Progress => self.percent.cmp(&other.percent),
-            Sort::Age => started(self).cmp(&started(other)),
-        };
+        let first = attention(self).cmp(&attention(other));
         first.then_with(|| self.node.cmp(&other.node)).then_with(|| self.key.cmp(&other.key))
     }
 
-    fn fields(&self) -> Fields<'_> {
-        Fields {
-            node: Some(&self.node),
-            namespaces: self.namespaces.iter().map(String::as_str).collect(),
-            state: self.state_word(),
-            texts: [&self.why, "", "", ""],
-        }
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.blocked > 0 || self.state == Some(State::Failed)
+    fn texts(&self) -> Vec<&str> {
+        let own = [self.node.as_str(), self.state_word(), &self.why];
+        own.into_iter().chain(self.namespaces.iter().map(String::as_str)).collect()
     }
 }

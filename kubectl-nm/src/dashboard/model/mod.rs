@@ -3,9 +3,6 @@
 //! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
 
 pub(crate) mod dialog;
-pub(crate) mod document;
-pub(crate) mod drain_rate;
-pub(crate) mod events;
 pub(crate) mod field;
 pub(crate) mod filter;
 pub(crate) mod fleet;
@@ -23,13 +20,11 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
 use self::dialog::{Dialog, StartDialog};
-use self::document::Document;
-use self::events::NodeEvents;
 use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
-use self::listing::{Arrangement, Row, Rows};
+use self::listing::{Row, Rows};
 use self::pod_row::PodRow;
 use self::pods::PodList;
 use self::start_plan::StartPlan;
@@ -50,7 +45,6 @@ pub(crate) struct Options {
     /// The kubectl command line for this cluster, for commands to paste: `kubectl` with the connection flags of this
     /// invocation (`kubectl --context prod`), quoted for a shell.
     pub(crate) kubectl: String,
-    /// Whether starting and stopping is disabled.
     pub(crate) readonly: bool,
     pub(crate) theme: ThemeName,
     pub(crate) ascii: bool,
@@ -78,15 +72,6 @@ pub(crate) enum ThemeName {
 pub(crate) struct OpenNode {
     pub(crate) name: String,
     pub(crate) pods: PodList,
-    /// The events about it and its maintenance.
-    pub(crate) events: NodeEvents,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Events,
-    /// The maintenance as YAML.
-    Document,
 }
 
 /// A short message in the last line.
@@ -101,7 +86,6 @@ pub(crate) struct Notice {
 pub(crate) struct Model {
     pub(crate) options: Options,
     pub(crate) now: Timestamp,
-    /// Columns and rows of the terminal.
     pub(crate) size: (u16, u16),
     pub(crate) fleet: Fleet,
     /// The targets of the goal that reached it, or never will.
@@ -111,14 +95,6 @@ pub(crate) struct Model {
     pub(crate) dialog: Option<Dialog>,
     /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
-    pub(crate) side: Option<Side>,
-    /// Whether keys scroll the side pane.
-    pub(crate) side_has_focus: bool,
-    /// The first visible line of the side pane.
-    pub(crate) side_top: usize,
-    pub(crate) document: Document,
-    /// Since when the view is paused.
-    pub(crate) paused: Option<Timestamp>,
     pub(crate) notice: Option<Notice>,
     /// Requests to start and stop that the API server has not answered, oldest first, as the last line shows them.
     pub(crate) pending_requests: Vec<String>,
@@ -141,11 +117,6 @@ impl Model {
             health: WatchHealth::default(),
             dialog: None,
             typing: None,
-            side: None,
-            side_has_focus: false,
-            side_top: 0,
-            document: Document::default(),
-            paused: None,
             notice: None,
             pending_requests: Vec::new(),
         }
@@ -163,7 +134,6 @@ impl Model {
         }
     }
 
-    /// The row of the open node's maintenance.
     pub(crate) fn open_row(&self) -> Option<FleetRow> {
         self.fleet.maintenance_of(self.opened()?).map(|object| FleetRow::of(object))
     }
@@ -177,7 +147,6 @@ impl Model {
         let shows_maintenance =
             self.opened().is_some_and(|node| !is_live && self.fleet.maintenance_of(node).is_some());
         match self.freshness() {
-            _ if self.paused.is_some() => true,
             WatchState::Live => false,
             WatchState::Lost { .. } => true,
             WatchState::Connecting | WatchState::Forbidden(_) => self.rows().total() > 0 || shows_maintenance,
@@ -229,10 +198,9 @@ impl Model {
         }
     }
 
-    /// The most frequent blockers, with how many nodes or pods they concern.
     pub(crate) fn blockers(&self) -> Vec<String> {
         if self.open.is_none() {
-            let is_any_blocked = self.fleet.rows.all().any(Row::is_blocked);
+            let is_any_blocked = self.fleet.rows.all().any(FleetRow::is_blocked);
             let blockers = self.fleet.blockers.iter().filter(|_| is_any_blocked);
             return blockers.map(|of| format!("{} {}", of.cause, counted(of.nodes, "node"))).collect();
         }
@@ -244,7 +212,6 @@ impl Model {
         blockers.map(|(cause, pods)| format!("{cause} {}", counted(*pods, "pod"))).collect()
     }
 
-    /// The rows of the view.
     pub(crate) fn rows(&self) -> &dyn Rows {
         match &self.open {
             Some(open) => &open.pods.rows,
@@ -257,16 +224,6 @@ impl Model {
             Some(open) => &mut open.pods.rows,
             None => &mut self.fleet.rows,
         }
-    }
-
-    pub(crate) fn arrangement(&self) -> &Arrangement {
-        self.rows().arrangement()
-    }
-
-    pub(crate) fn rearrange(&mut self, change: impl FnOnce(&mut Arrangement)) {
-        let mut arrangement = self.arrangement().clone();
-        change(&mut arrangement);
-        self.rows_mut().arrange_by(arrangement);
     }
 
     /// What blocks the selected row, or else the first row, and what to do about it.
@@ -382,6 +339,6 @@ fn why(case: &Case<'_>, message: &str) -> String {
 
 impl OpenNode {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), pods: PodList::default(), events: NodeEvents::default() }
+        Self { name: name.to_owned(), pods: PodList::default() }
     }
 }

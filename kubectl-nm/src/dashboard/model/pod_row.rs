@@ -11,9 +11,8 @@ use nm_shared::drain::plan::{SkipReason, Verdict};
 use nm_shared::drain::pod_state;
 use nm_shared::{BlockFacts, BlockReason};
 
-use crate::dashboard::compact_pod::{CompactPod, PodId};
-use crate::dashboard::model::filter::Fields;
-use crate::dashboard::model::listing::{Row, Sort};
+use crate::dashboard::model::listing::Row;
+use crate::dashboard::node_pod::{NodePod, PodId};
 use crate::maintenance::PodState;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -24,9 +23,7 @@ pub(crate) struct PodProgress {
     pub(crate) reason: Option<BlockReason>,
     pub(crate) facts: BlockFacts,
     pub(crate) message: String,
-    /// How many evictions were refused.
     pub(crate) attempts: i32,
-    /// When its grace period ends.
     pub(crate) deadline: Option<Timestamp>,
 }
 
@@ -38,11 +35,11 @@ impl From<PodState> for PodProgress {
 
 impl PodProgress {
     /// The progress of a pod with that verdict, from the pod alone.
-    pub(crate) fn of(pod: &CompactPod, verdict: Verdict, now: Timestamp) -> Self {
+    pub(crate) fn of(pod: &NodePod, verdict: Verdict, now: Timestamp) -> Self {
         if let Verdict::Skip(reason) = verdict {
             return Self { message: reason_to_stay(reason).to_owned(), ..PodState::Staying.into() };
         }
-        match pod_state::visible_state(pod, verdict, None, now) {
+        match pod_state::visible_state(&pod.pod, verdict, None, now) {
             None => PodState::Waiting.into(),
             Some(pod_state::PodState::Blocked(blocker)) => Self {
                 since: blocker.since,
@@ -85,35 +82,21 @@ impl Row for PodRow {
         &self.id.key
     }
 
-    fn order(&self, other: &Self, by: Sort) -> Ordering {
+    fn order(&self, other: &Self) -> Ordering {
         let (own, others) = (&self.progress, &other.progress);
-        let since = |progress: &PodProgress| (progress.since.is_none(), progress.since);
         let by_state = own.state.cmp(&others.state).then_with(|| match own.state {
             // Of the pods that are gone, the latest comes first.
             Some(PodState::Gone) => others.since.cmp(&own.since),
             _ => Ordering::Equal,
         });
-        let first = match by {
-            Sort::Risk | Sort::Progress => by_state,
-            Sort::Name => Ordering::Equal,
-            Sort::Age => since(own).cmp(&since(others)),
-        };
-        first
+        by_state
             .then_with(|| self.id.namespace.cmp(&other.id.namespace))
             .then_with(|| self.id.name.cmp(&other.id.name))
             .then_with(|| self.id.key.cmp(&other.id.key))
     }
 
-    fn fields(&self) -> Fields<'_> {
-        Fields {
-            node: None,
-            namespaces: vec![&self.id.namespace],
-            state: self.progress.word(),
-            texts: [&self.id.name, &self.id.owner, &self.progress.message, ""],
-        }
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.progress.state == Some(PodState::Blocked)
+    fn texts(&self) -> Vec<&str> {
+        let PodId { namespace, name, owner, .. } = &*self.id;
+        vec![namespace, name, owner, self.progress.word(), &self.progress.message]
     }
 }

@@ -11,9 +11,9 @@ use nm_shared::{
     BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference,
 };
 
-use crate::dashboard::compact_pod::{CompactPod, PodId};
 use crate::dashboard::model::listing::{Listing, Row};
 use crate::dashboard::model::pod_row::{PodProgress, PodRow};
+use crate::dashboard::node_pod::{NodePod, PodId};
 use crate::maintenance::{PodState, status};
 
 /// From so many changes on, a full sort is cheaper than moving rows one by one.
@@ -21,29 +21,25 @@ const FULL_SORT_FROM: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct PodList {
-    /// The pods that the watch reported, by uid.
     watched: HashMap<String, WatchedPod>,
     /// Their uids by namespace and name, because statuses name pods so.
     uids: HashMap<String, String>,
     /// What the last status reported about all pods, and the pods that it named.
     last_status: (StatusSummary, Vec<String>),
-    /// The drain spec behind the verdicts.
     spec: DrainSpec,
     pub(crate) rows: Listing<PodRow>,
-    /// Whether the watch has listed all pods.
     pub(crate) complete: bool,
-    /// Whether the user has no permission to list pods.
     pub(crate) hidden: bool,
 }
 
 #[derive(Debug)]
 struct WatchedPod {
-    pod: Arc<CompactPod>,
+    pod: Arc<NodePod>,
     verdict: Verdict,
 }
 
 impl WatchedPod {
-    fn new(pod: &Arc<CompactPod>, spec: &DrainSpec, now: Timestamp) -> Self {
+    fn new(pod: &Arc<NodePod>, spec: &DrainSpec, now: Timestamp) -> Self {
         Self { pod: Arc::clone(pod), verdict: pod.verdict(spec, now) }
     }
 
@@ -85,7 +81,7 @@ impl WatchedPod {
 impl PodList {
     pub(crate) fn list(
         &mut self,
-        pods: &[Arc<CompactPod>],
+        pods: &[Arc<NodePod>],
         maintenance: Option<&NodeMaintenance>,
         now: Timestamp,
     ) {
@@ -101,7 +97,7 @@ impl PodList {
 
     pub(crate) fn apply(
         &mut self,
-        pod: &Arc<CompactPod>,
+        pod: &Arc<NodePod>,
         maintenance: Option<&NodeMaintenance>,
         now: Timestamp,
     ) {
@@ -168,7 +164,7 @@ impl PodList {
     }
 
     pub(crate) fn tick(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
-        let terminating = self.watched.values().filter(|watched| watched.pod.is_terminating());
+        let terminating = self.watched.values().filter(|watched| watched.pod.deadline().is_some());
         let changed = self.changed(terminating, &StatusView::of(maintenance), now);
         self.upsert(changed);
     }
@@ -217,7 +213,6 @@ impl PodList {
     }
 }
 
-/// What a status reports about all pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct StatusSummary {
     in_maintenance: bool,
@@ -228,13 +223,11 @@ struct StatusSummary {
     order: DrainOrder,
 }
 
-/// What a status reports about pods, by namespace and name.
 #[derive(Default)]
 struct StatusView<'a> {
     summary: StatusSummary,
     blocked: HashMap<(&'a str, &'a str), &'a BlockedPod>,
     migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
-    /// The pods that still have to go.
     pending: &'a [PodReference],
 }
 
@@ -261,7 +254,6 @@ impl<'a> StatusView<'a> {
         }
     }
 
-    /// The pods that it names as blocked or migrating.
     fn named_pods(&self) -> Vec<String> {
         let named = self.blocked.keys().chain(self.migrating.keys());
         named.map(|(namespace, name)| path(namespace, name)).collect()

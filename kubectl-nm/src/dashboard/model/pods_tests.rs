@@ -12,25 +12,25 @@ fn now() -> Timestamp {
     "2026-01-02T03:10:00Z".parse().unwrap()
 }
 
-fn pod(name: &str, more: &Value) -> Arc<CompactPod> {
+fn pod(name: &str, more: &Value) -> Arc<NodePod> {
     let mut object = json!({"metadata": {"name": name, "namespace": "shop", "uid": name}});
     for (key, value) in more.as_object().unwrap() {
         object["metadata"][key] = value.clone();
     }
     let pod: DrainPod = serde_json::from_value(object).unwrap();
-    Arc::new(CompactPod::from(&pod))
+    Arc::new(NodePod::from(pod))
 }
 
-fn plain(name: &str) -> Arc<CompactPod> {
+fn plain(name: &str) -> Arc<NodePod> {
     pod(name, &json!({}))
 }
 
-fn owned(name: &str, kind: &str) -> Arc<CompactPod> {
+fn owned(name: &str, kind: &str) -> Arc<NodePod> {
     let owner = json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o", "controller": true}]);
     pod(name, &json!({"ownerReferences": owner}))
 }
 
-fn terminating(name: &str, deadline: &str) -> Arc<CompactPod> {
+fn terminating(name: &str, deadline: &str) -> Arc<NodePod> {
     pod(name, &json!({"deletionTimestamp": deadline, "deletionGracePeriodSeconds": 30}))
 }
 
@@ -140,7 +140,7 @@ fn a_change_of_the_status_updates_the_pods_that_it_names() {
 
 #[test]
 fn a_change_of_many_pods_keeps_them_in_order() {
-    let many: Vec<Arc<CompactPod>> = (0..1000).map(|i| plain(&format!("p{i:03}"))).collect();
+    let many: Vec<Arc<NodePod>> = (0..1000).map(|i| plain(&format!("p{i:03}"))).collect();
     let mut pods = PodList::default();
     pods.list(&many, Some(&running(&json!({}))), now());
     pods.apply_status(Some(&running(&json!({"podCounts": {"evicting": 1000}}))), now());

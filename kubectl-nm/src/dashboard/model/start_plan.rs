@@ -5,11 +5,9 @@ use nm_shared::NodeMaintenance;
 use crate::args::names;
 use crate::dashboard::model::dialog::is_confirmed;
 use crate::dashboard::model::field::Field;
-use crate::dashboard::model::filter::{is_pattern, name_matches};
 use crate::dashboard::model::fleet::Fleet;
 use crate::maintenance::start::{self, StartRequest};
 
-/// How many names a hint lists.
 const HINTED: usize = 4;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,7 +27,7 @@ impl StartPlan {
     pub(crate) fn of(text: &str, fleet: &Fleet, nodes_are_known: bool) -> Self {
         let mut plan = Self { unchecked: !nodes_are_known, ..Self::default() };
         for word in text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()) {
-            if is_pattern(word) {
+            if word.contains(['*', '?']) {
                 plan.add_all(word, fleet);
             } else {
                 plan.add_one(word, fleet);
@@ -41,7 +39,6 @@ impl StartPlan {
         plan
     }
 
-    /// Verifies the reason as well.
     pub(crate) fn with_reason(mut self, reason: &str) -> Self {
         self.problems.extend(start::reason_problem(reason.trim()));
         self
@@ -69,7 +66,8 @@ impl StartPlan {
             ));
             return;
         }
-        let fitting: Vec<&str> = fleet.node_names().filter(|name| name_matches(pattern, name)).collect();
+        let fitting: Vec<&str> =
+            fleet.node_names().filter(|name| glob(pattern.as_bytes(), name.as_bytes())).collect();
         if fitting.is_empty() {
             self.problems.push(format!("no node matches {pattern}"));
         }
@@ -117,7 +115,6 @@ fn is_active(node: &str, fleet: &Fleet) -> bool {
     fleet.maintenance_of(node).is_some_and(|object| object.metadata.deletion_timestamp.is_none())
 }
 
-/// Why a node cannot be put into maintenance, if it cannot.
 fn refusal(node: &str, fleet: &Fleet) -> Option<String> {
     if let Some(object) = fleet.maintenance_of(node) {
         return Some(match object.metadata.deletion_timestamp {
@@ -127,6 +124,32 @@ fn refusal(node: &str, fleet: &Fleet) -> Option<String> {
     }
     let namesake = fleet.named(node)?;
     Some(format!("is the name of a maintenance of node {}", namesake.spec.node_name))
+}
+
+/// Matches `*` and `?`, going back to the last `*` on a mismatch.
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p + 1, n));
+                p += 1;
+            }
+            Some(c) if *c == b'?' || c.eq_ignore_ascii_case(&name[n]) => {
+                p += 1;
+                n += 1;
+            }
+            _ => match &mut star {
+                Some((after, from)) => {
+                    *from += 1;
+                    (p, n) = (*after, *from);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
 }
 
 #[cfg(test)]

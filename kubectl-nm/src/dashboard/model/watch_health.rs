@@ -11,7 +11,6 @@ pub(crate) struct WatchHealth {
     watches: BTreeMap<WatchKind, WatchState>,
     /// Since when data may be out of date, for each watch whose data is not known to be current.
     old: BTreeMap<WatchKind, Timestamp>,
-    pub(crate) last_change: Option<Timestamp>,
 }
 
 impl WatchHealth {
@@ -47,12 +46,10 @@ impl WatchHealth {
         self.old.get(&kind).copied()
     }
 
-    /// Forgets the watches of a node that was closed.
+    /// Forgets the watch of a node that was closed.
     pub(crate) fn close(&mut self) {
-        for kind in [WatchKind::Pods, WatchKind::Events] {
-            self.watches.remove(&kind);
-            self.old.remove(&kind);
-        }
+        self.watches.remove(&WatchKind::Pods);
+        self.old.remove(&WatchKind::Pods);
     }
 
     pub(crate) fn of(&self, kind: WatchKind) -> &WatchState {

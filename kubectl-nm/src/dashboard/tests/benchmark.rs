@@ -16,10 +16,10 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::{Model, Options};
+use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::tests::scenes::{self, empty, options, press, send, set_watch};
 use crate::dashboard::view::draw;
 
@@ -27,7 +27,7 @@ use crate::dashboard::view::draw;
 const SIZE: (u16, u16) = (200, 50);
 
 /// Keys that make sense in both views.
-const KEYS: &str = "jjjjkGkgjsjSjfjfyjy/a";
+const KEYS: &str = "jjjjkGkgjj/a";
 
 /// How often each step is measured.
 const TIMES: usize = 2000;
@@ -197,7 +197,7 @@ fn maintenance(node: usize, pods: usize, step: usize) -> NodeMaintenance {
     object
 }
 
-fn pod(number: usize, terminating: bool) -> Arc<CompactPod> {
+fn pod(number: usize, terminating: bool) -> Arc<NodePod> {
     let more = if terminating {
         json!({"deletionTimestamp": "2026-01-02T03:10:30Z", "deletionGracePeriodSeconds": 30})
     } else {

@@ -8,11 +8,10 @@ use serde_json::json;
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
+use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::model::listing::{Rows, Sort};
-use crate::dashboard::model::{Model, Side};
-use crate::dashboard::tests::mouse::click_selected as enter;
+use crate::dashboard::model::listing::Rows;
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{empty, fleet, node, options, pod, press, send, type_in};
 
@@ -26,10 +25,6 @@ fn selected(model: &Model) -> &str {
 
 fn small() -> Options {
     Options { size: (80, 12), ..options() }
-}
-
-fn sorting(model: &Model) -> (Sort, bool) {
-    (model.arrangement().sort, model.arrangement().reversed)
 }
 
 fn controlled(model: &mut Model, c: char) -> Vec<Effect> {
@@ -89,19 +84,13 @@ fn enter_opens_a_node_and_escape_closes_one_level_at_a_time() {
     assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Open("worker-12".into())]);
     assert_eq!(model.opened(), Some("worker-12"));
     assert_eq!(press(&mut model, KeyCode::Enter), []);
-    type_in(&mut model, "e/x");
+    type_in(&mut model, "/x");
     press(&mut model, KeyCode::Enter);
-    type_in(&mut model, "f");
-    press(&mut model, KeyCode::Esc);
-    assert_eq!(model.side, None);
-    assert!(model.arrangement().blocked_only);
     assert_eq!(press(&mut model, KeyCode::Esc), []);
-    assert!(model.arrangement().filter.is_empty() && !model.arrangement().blocked_only);
+    assert!(model.rows().filter().is_empty());
     assert_eq!(press(&mut model, KeyCode::Esc), [Effect::Close]);
     assert_eq!((model.opened(), selected(&model)), (None, "worker-12"));
-    type_in(&mut model, " ");
     assert_eq!(press(&mut model, KeyCode::Esc), []);
-    assert!(model.fleet.marked.is_empty());
     assert_eq!(press(&mut empty(options()), KeyCode::Enter), [], "there is nothing to open");
 }
 
@@ -122,7 +111,7 @@ fn quitting_never_stops_a_maintenance() {
         assert_eq!(controlled(&mut model, 'z'), [Effect::Suspend]);
         assert_eq!(controlled(&mut model, 'x'), []);
         type_in(&mut model, "/q");
-        assert_eq!(model.arrangement().filter.text(), "q", "a letter, while a filter is being typed");
+        assert_eq!(model.rows().filter().text(), "q", "a letter, while a filter is being typed");
         assert_eq!(controlled(&mut model, 'c'), [Effect::Quit]);
     }
 }
@@ -131,96 +120,22 @@ fn quitting_never_stops_a_maintenance() {
 fn filters_apply_while_typed_enter_keeps_them_and_escape_restores_the_previous() {
     for mut model in [fleet(options()), node(options())] {
         type_in(&mut model, "/worker");
-        assert_eq!(model.arrangement().filter.text(), "worker");
+        assert_eq!(model.rows().filter().text(), "worker");
         press(&mut model, KeyCode::Backspace);
         press(&mut model, KeyCode::Enter);
-        assert_eq!((model.arrangement().filter.text(), model.typing.is_none()), ("worke", true));
+        assert_eq!((model.rows().filter().text(), model.typing.is_none()), ("worke", true));
         type_in(&mut model, "/r-3");
-        assert_eq!(model.arrangement().filter.text(), "worker-3");
+        assert_eq!(model.rows().filter().text(), "worker-3");
         press(&mut model, KeyCode::Esc);
-        assert_eq!(model.arrangement().filter.text(), "worke");
+        assert_eq!(model.rows().filter().text(), "worke");
         type_in(&mut model, "/ a");
         controlled(&mut model, 'w');
-        assert_eq!(model.arrangement().filter.text(), "worke ");
+        assert_eq!(model.rows().filter().text(), "worke ");
         controlled(&mut model, 'u');
-        assert_eq!(model.arrangement().filter.text(), "");
-        send(&mut model, Message::Input(Event::Paste("ns:shop\nx".into())));
-        assert_eq!(model.arrangement().filter.text(), "ns:shop x");
+        assert_eq!(model.rows().filter().text(), "");
+        send(&mut model, Message::Input(Event::Paste("shop\nx".into())));
+        assert_eq!(model.rows().filter().text(), "shop x");
     }
-}
-
-#[test]
-fn s_cycles_through_the_sort_orders_and_capital_s_reverses() {
-    let mut model = fleet(options());
-    let mut sorts = Vec::new();
-    for _ in 0..4 {
-        type_in(&mut model, "s");
-        sorts.push((model.arrangement().sort, selected(&model).to_owned()));
-    }
-    let expected = [
-        (Sort::Name, "worker-01"),
-        (Sort::Progress, "worker-21"),
-        (Sort::Age, "worker-01"),
-        (Sort::Risk, "worker-07"),
-    ];
-    assert_eq!(sorts, expected.map(|(sort, node)| (sort, node.to_owned())));
-    type_in(&mut model, "S");
-    assert_eq!((sorting(&model), selected(&model)), ((Sort::Risk, true), "worker-03"));
-
-    let mut model = node(options());
-    type_in(&mut model, "ss");
-    assert_eq!(model.arrangement().sort, Sort::Age, "pods have no progress");
-    type_in(&mut model, "sS");
-    assert_eq!(sorting(&model), (Sort::Risk, true));
-}
-
-#[test]
-fn f_shows_only_blocked_rows() {
-    let mut model = fleet(options());
-    type_in(&mut model, "f");
-    assert_eq!(model.fleet.rows.len(), 3);
-    type_in(&mut model, "f");
-    assert_eq!(model.fleet.rows.len(), 11);
-    let mut model = node(options());
-    type_in(&mut model, "f");
-    assert_eq!(model.open.as_ref().unwrap().pods.rows.len(), 3);
-}
-
-#[test]
-fn side_panes_open_scroll_and_close() {
-    let mut model = node(Options { size: (80, 16), ..options() });
-    type_in(&mut model, "e");
-    assert_eq!(model.side, Some(Side::Events));
-    type_in(&mut model, "y");
-    assert_eq!(model.side, Some(Side::Document));
-    type_in(&mut model, "j");
-    assert_eq!((model.side_top, selected(&model)), (0, "cart-2"), "the rows have the focus at first");
-    press(&mut model, KeyCode::Tab);
-    type_in(&mut model, "jjk");
-    assert_eq!((model.side_top, selected(&model)), (1, "cart-2"));
-    type_in(&mut model, "G");
-    let bottom = model.side_top;
-    assert!(bottom > 10 && bottom < model.document.lines.len());
-    press(&mut model, KeyCode::PageUp);
-    assert!(model.side_top < bottom);
-    type_in(&mut model, "g");
-    press(&mut model, KeyCode::BackTab);
-    type_in(&mut model, "j");
-    assert_eq!((model.side_top, selected(&model)), (0, "import-9x"));
-    type_in(&mut model, "y");
-    assert_eq!((model.side, model.side_has_focus), (None, false));
-    press(&mut model, KeyCode::Tab);
-    assert!(!model.side_has_focus, "no pane is open");
-}
-
-#[test]
-fn the_yaml_pane_follows_the_selection_and_events_need_an_open_node() {
-    let mut model = fleet(options());
-    type_in(&mut model, "yj");
-    assert!(model.document.lines.iter().any(|line| line == "  name: worker-12"), "{:?}", model.document);
-    type_in(&mut model, "ye");
-    assert_eq!(model.side, None);
-    assert!(model.notice.as_ref().unwrap().text.contains("press Enter"));
 }
 
 #[test]
@@ -283,8 +198,6 @@ fn the_selected_row_stays_selected_when_a_worse_one_appears() {
     press(&mut model, KeyCode::Esc);
     type_in(&mut model, "g");
     assert_eq!(selected(&model), "worker-12");
-    type_in(&mut model, "ss");
-    assert_eq!(selected(&model), "worker-21", "a new sort order selects its first row");
 
     let mut model = node(options());
     assert_eq!(selected(&model), "cart-0");
@@ -315,19 +228,6 @@ fn the_cursor_stays_on_a_node_whose_maintenance_ends_or_starts() {
 }
 
 #[test]
-fn opening_a_node_with_a_click_ends_typing_a_filter() {
-    let mut model = fleet(options());
-    type_in(&mut model, "/worker");
-    assert_eq!(enter(&mut model), [Effect::Open("worker-07".into())]);
-    assert!(model.typing.is_none());
-    type_in(&mut model, "f");
-    assert!(model.arrangement().blocked_only, "keys have their meaning in the view");
-    press(&mut model, KeyCode::Esc);
-    press(&mut model, KeyCode::Esc);
-    assert_eq!(model.arrangement().filter.text(), "worker", "the fleet keeps its filter");
-}
-
-#[test]
 fn fields_support_the_usual_editing_keys() {
     for (typed, keys, becomes) in [
         ("abc", vec![control('h')], "ab|"),
@@ -351,7 +251,7 @@ fn fields_support_the_usual_editing_keys() {
         for key in &keys {
             send(&mut model, Message::Input(Event::Key(*key)));
         }
-        let filter = model.arrangement().filter.text().to_owned();
+        let filter = model.rows().filter().text().to_owned();
         let shown = text(&model).lines().last().unwrap().replace('\u{258f}', "|");
         assert!(shown.contains(&format!("filter: {becomes} ")), "{typed:?} {keys:?}: {shown}");
         assert_eq!(filter, becomes.replace('|', ""));

@@ -3,7 +3,6 @@
 mod benchmark;
 mod cluster;
 mod keys;
-mod mouse;
 mod painted;
 mod scenes;
 mod screens;

@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::pod::DrainPod;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::{Options, ThemeName};
+use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::update::update;
 use crate::maintenance::fixture::{budget, requested, stopping};
 use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
@@ -142,7 +141,7 @@ pub(super) fn nodes() -> Vec<Arc<NodeMetadata>> {
 }
 
 /// A pod of the open node.
-pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<CompactPod> {
+pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<NodePod> {
     let mut metadata = json!({"namespace": namespace, "name": name, "uid": name});
     if let Some((kind, owner)) = owner.split_once('/') {
         metadata["ownerReferences"] =
@@ -152,11 +151,11 @@ pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc
         metadata[key] = value.clone();
     }
     let pod: DrainPod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-    Arc::new(CompactPod::from(&pod))
+    Arc::new(NodePod::from(pod))
 }
 
 /// The pods of the open node.
-pub(super) fn pods() -> Vec<Arc<CompactPod>> {
+pub(super) fn pods() -> Vec<Arc<NodePod>> {
     let ending = |seconds: i64| {
         let deadline = now() + SignedDuration::from_secs(seconds);
         json!({"deletionTimestamp": deadline.to_string(), "deletionGracePeriodSeconds": 60})
@@ -175,20 +174,6 @@ pub(super) fn pods() -> Vec<Arc<CompactPod>> {
     ];
     pods.extend((0..4).map(|i| pod("pay", &format!("worker-{i}"), "ReplicaSet/worker", &ending(40 + i))));
     pods
-}
-
-/// The events about the open node.
-pub(super) fn events() -> Vec<Arc<Event>> {
-    let event = |name: &str, seconds: i64, type_: &str, reason: &str, note: &str| {
-        let value = json!({"metadata": {"name": name}, "type": type_, "reason": reason, "note": note,
-            "eventTime": format!("{}.000000Z", ago(seconds).trim_end_matches('Z'))});
-        Arc::new(serde_json::from_value(value).unwrap())
-    };
-    vec![
-        event("a", 251, "Normal", "Cordoned", "node worker-07 takes no new pods"),
-        event("b", 190, "Warning", "EvictionBlocked", "shop/cart-0: PDB shop/cart needs 3, has 3"),
-        event("c", 12, "Normal", "Migrating", "vms/virt-launcher-db-x goes to worker-11"),
-    ]
 }
 
 /// A model that knows nothing of the cluster yet.
@@ -216,12 +201,10 @@ pub(super) fn node(options: Options) -> Model {
     let effects = press(&mut model, KeyCode::Enter);
     assert_eq!(effects, [Effect::Open(String::from("worker-07"))]);
     set_watch(&mut model, WatchKind::Pods, WatchState::Live);
-    set_watch(&mut model, WatchKind::Events, WatchState::Live);
     let node = || String::from("worker-07");
     send(&mut model, Message::Pods { node: node(), change: WatchChange::Listed(pods()) });
     let last = pods().into_iter().find(|pod| pod.id.name == "front-6c4f9-aa1").unwrap();
     send(&mut model, Message::Pods { node: node(), change: WatchChange::Deleted(last) });
-    send(&mut model, Message::Events { node: node(), change: WatchChange::Listed(events()) });
     model
 }
 
@@ -244,8 +227,7 @@ pub(super) fn send(model: &mut Model, message: Message) -> Vec<Effect> {
 
 /// Reports the state of a watch; one on a node is on the open node.
 pub(super) fn set_watch(model: &mut Model, kind: WatchKind, state: WatchState) {
-    let opened =
-        matches!(kind, WatchKind::Pods | WatchKind::Events).then(|| model.opened().map(String::from));
+    let opened = (kind == WatchKind::Pods).then(|| model.opened().map(String::from));
     send(model, Message::Watch { kind, node: opened.flatten(), state });
 }
 

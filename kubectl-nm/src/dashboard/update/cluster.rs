@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::{Effect, WatchKind, WatchState};
 use crate::dashboard::model::{Model, OpenNode};
+use crate::dashboard::node_pod::NodePod;
 
-/// Applies a change of maintenances. While paused, only the goal is tracked.
 pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) -> Option<Effect> {
     let update = match model.fleet.apply(change) {
         Ok(update) => update,
@@ -20,14 +18,10 @@ pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenan
         }
     };
     model.settled.extend(update.settled);
-    if model.paused.is_none() {
-        model.health.last_change = Some(model.now);
-        show_maintenance(model, change);
-    }
+    show_maintenance(model, change);
     update.exit.map(Effect::End)
 }
 
-/// Applies a change of maintenances to the open node, if it concerns that.
 fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
     let concerns_open = |open: &&mut OpenNode| match change {
         WatchChange::Listed(_) => true,
@@ -38,20 +32,13 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
     open.pods.apply_status(maintenance, model.now);
 }
 
-pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<CompactPod>) {
+pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>) {
     let Some(open) = model.open.as_mut().filter(|open| open.name == node) else { return };
-    model.health.last_change = Some(model.now);
     let maintenance = model.fleet.maintenance_of(node).map(AsRef::as_ref);
     match change {
         WatchChange::Listed(pods) => open.pods.list(pods, maintenance, model.now),
-        WatchChange::Applied(facts) => open.pods.apply(facts, maintenance, model.now),
-        WatchChange::Deleted(facts) => open.pods.remove(&facts.id, maintenance, model.now),
-    }
-}
-
-pub(super) fn events(model: &mut Model, node: &str, change: &WatchChange<Event>) {
-    if let Some(open) = model.open.as_mut().filter(|open| open.name == node) {
-        open.events.apply(change);
+        WatchChange::Applied(pod) => open.pods.apply(pod, maintenance, model.now),
+        WatchChange::Deleted(pod) => open.pods.remove(&pod.id, maintenance, model.now),
     }
 }
 
@@ -68,7 +55,6 @@ pub(super) fn watch_state(model: &mut Model, kind: WatchKind, node: Option<&str>
 }
 
 pub(super) fn tick(model: &mut Model) {
-    model.fleet.tick();
     if let Some(open) = &mut model.open {
         let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
         open.pods.tick(maintenance, model.now);

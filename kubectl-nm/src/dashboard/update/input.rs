@@ -7,12 +7,10 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::filter::Filter;
 use crate::dashboard::update::dialogs;
 use crate::dashboard::update::keys;
-use crate::dashboard::update::mouse;
 
 pub(super) fn update(model: &mut Model, event: Event) -> Option<Effect> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => return press(model, key),
-        Event::Mouse(mouse) => return mouse::update(model, mouse),
         Event::Paste(text) => paste(model, &text),
         Event::Resize(width, height) => model.size = (width, height),
         _ => {}
@@ -35,10 +33,10 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     let Some((mut field, before)) = model.typing.take() else { return keys::press(model, key) };
     match key.code {
         KeyCode::Enter => {}
-        KeyCode::Esc => model.rearrange(|view| view.filter = before),
+        KeyCode::Esc => model.rows_mut().filter_by(before),
         _ => {
             field.press(key);
-            model.rearrange(|view| view.filter = Filter::new(field.text()));
+            model.rows_mut().filter_by(Filter::new(field.text()));
             model.typing = Some((field, before));
         }
     }
@@ -49,7 +47,7 @@ fn paste(model: &mut Model, text: &str) {
     if let Some((field, _)) = &mut model.typing {
         field.add(text);
         let filter = Filter::new(field.text());
-        model.rearrange(|view| view.filter = filter);
+        model.rows_mut().filter_by(filter);
     } else {
         dialogs::paste(model, text);
     }

@@ -6,8 +6,7 @@ use crate::dashboard::message::Effect;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
-use crate::dashboard::model::listing::{Arrangement, Row, Rows, Sort};
-use crate::dashboard::model::{Model, OpenNode, Side};
+use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::update::dialogs;
 use crate::dashboard::update::motion::{Motion, travel};
 
@@ -24,10 +23,9 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
         KeyCode::Char('q') => return Some(Effect::Quit),
         KeyCode::Enter => return enter(model),
         KeyCode::Esc => return leave(model),
-        KeyCode::Char('p') => return pause(model),
         KeyCode::Char('r') => {
             model.notify(String::from("reconnecting"));
-            model.health.renew(model.paused.unwrap_or(model.now));
+            model.health.renew(model.now);
             return Some(Effect::Reconnect);
         }
         KeyCode::Char('c') => {
@@ -36,25 +34,8 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             return Some(Effect::Copy(text));
         }
         KeyCode::Char('/') => {
-            let filter = model.arrangement().filter.clone();
+            let filter = model.rows().filter().clone();
             model.typing = Some((Field::new(filter.text()), filter));
-        }
-        KeyCode::Char('s') => {
-            let next = model.arrangement().sort.next();
-            // Pods have no progress of their own.
-            let skips = model.open.is_some() && next == Sort::Progress;
-            model.rearrange(|view| view.sort = if skips { next.next() } else { next });
-        }
-        KeyCode::Char('S') => model.rearrange(|view| view.reversed = !view.reversed),
-        KeyCode::Char('f') => model.rearrange(|view| view.blocked_only = !view.blocked_only),
-        KeyCode::Char(' ') => mark(model),
-        KeyCode::Char('e') if model.open.is_none() => {
-            model.notify(String::from("press Enter to open a node and see its events"));
-        }
-        KeyCode::Char('e') => toggle_side(model, Side::Events),
-        KeyCode::Char('y') => toggle_side(model, Side::Document),
-        KeyCode::Tab | KeyCode::BackTab => {
-            model.side_has_focus = model.side.is_some() && !model.side_has_focus;
         }
         KeyCode::Char('n') => dialogs::open_start(model),
         KeyCode::Char('x') => dialogs::open_stop(model),
@@ -64,64 +45,21 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     None
 }
 
-pub(super) fn enter(model: &mut Model) -> Option<Effect> {
+fn enter(model: &mut Model) -> Option<Effect> {
     let row = model.fleet.rows.selected().filter(|_| model.open.is_none())?;
     let node = row.node.clone();
     model.open = Some(OpenNode::new(&node));
     // The filter being typed is the fleet's; it stays as it is.
     model.typing = None;
-    close_side(model);
     Some(Effect::Open(node))
 }
 
-/// Closes what was opened last.
 fn leave(model: &mut Model) -> Option<Effect> {
-    let Arrangement { filter, blocked_only, .. } = model.arrangement();
-    if model.side.is_some() {
-        close_side(model);
-    } else if !filter.is_empty() || *blocked_only {
-        model.rearrange(|view| (view.filter, view.blocked_only) = (Filter::default(), false));
+    if !model.rows().filter().is_empty() {
+        model.rows_mut().filter_by(Filter::default());
     } else if model.open.take().is_some() {
         model.health.close();
         return Some(Effect::Close);
-    } else {
-        model.fleet.marked.clear();
     }
     None
-}
-
-fn pause(model: &mut Model) -> Option<Effect> {
-    if let Some(since) = model.paused.take() {
-        model.fleet.resume();
-        // Changes were dropped while paused: the view is that old until the watches have listed everything again.
-        model.health.renew(since);
-        return Some(Effect::Reconnect);
-    }
-    model.paused = Some(model.now);
-    model.fleet.pause();
-    None
-}
-
-fn mark(model: &mut Model) {
-    let Some(row) = model.fleet.rows.selected().filter(|_| model.open.is_none()) else { return };
-    let key = row.key().to_owned();
-    if !model.fleet.marked.remove(&key) {
-        model.fleet.marked.insert(key);
-    }
-    model.fleet.rows.select(model.fleet.rows.at() + 1);
-}
-
-fn toggle_side(model: &mut Model, side: Side) {
-    if model.side == Some(side) {
-        close_side(model);
-    } else {
-        model.side = Some(side);
-        model.side_top = 0;
-    }
-}
-
-fn close_side(model: &mut Model) {
-    model.side = None;
-    model.side_has_focus = false;
-    model.side_top = 0;
 }

@@ -7,13 +7,12 @@ mod dialogs;
 mod input;
 mod keys;
 mod motion;
-mod mouse;
 
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
+use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::model::{Model, Side};
 
 /// How long a notice stays. An error stays until the next key.
 const NOTICE_SECONDS: i64 = 8;
@@ -25,7 +24,6 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
 }
 
 fn apply(model: &mut Model, message: Message) -> Option<Effect> {
-    let is_dropped = model.paused.is_some() && !is_first_list(model, &message);
     match message {
         Message::Input(event) => return input::update(model, event),
         Message::Maintenances(change) => return cluster::maintenances(model, &change),
@@ -34,9 +32,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
             model.notice.take_if(|notice| {
                 !notice.is_bad && now.duration_since(notice.at).as_secs() >= NOTICE_SECONDS
             });
-            if model.paused.is_none() {
-                cluster::tick(model);
-            }
+            cluster::tick(model);
         }
         Message::Done(outcome) => {
             model.note_answer();
@@ -47,41 +43,18 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         }
         Message::ProgramOutput(words) => model.show_error(words),
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
-        _ if is_dropped => {}
         Message::Nodes(change) => model.fleet.apply_nodes(&change),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),
-        Message::Events { node, change } => cluster::events(model, &node, &change),
     }
     None
 }
 
-/// Whether a change is the first about a node. While paused, other changes are dropped, because resuming lists everything
-/// again; but a node that was opened meanwhile has nothing to show yet.
-fn is_first_list(model: &Model, message: &Message) -> bool {
-    let Some(open) = &model.open else { return false };
-    match message {
-        Message::Pods { node, .. } => *node == open.name && !open.pods.complete,
-        Message::Events { node, .. } => *node == open.name && !open.events.complete,
-        _ => false,
-    }
-}
-
 /// Updates what depends on the size of the screen and on the selection.
 fn settle(model: &mut Model) {
-    if model.side == Some(Side::Document) {
-        let maintenance = model.maintenance().cloned();
-        model.document.refresh(maintenance.as_deref());
-    }
     let screen = ScreenLayout::whole(model);
     let rows = model.rows_mut();
     rows.pin();
     rows.fit(screen.rows());
-    let lines = match (model.side, &model.open) {
-        (Some(Side::Document), _) => model.document.lines.len(),
-        (Some(Side::Events), Some(open)) => open.events.latest().len(),
-        _ => 0,
-    };
-    model.side_top = model.side_top.min(lines.saturating_sub(screen.side_rows()));
     if let Some(Dialog::Help(top)) = &mut model.dialog {
         *top = (*top).min(usize::from(u8::MAX));
     }

@@ -1,4 +1,4 @@
-//! Moving through rows and lines.
+//! Moving through rows.
 
 use crossterm::event::KeyCode;
 
@@ -7,9 +7,7 @@ use crate::dashboard::model::Model;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Motion {
-    /// So many rows up or down.
     By(isize),
-    /// So many pages up or down.
     Pages(isize),
     Top,
     Bottom,
@@ -40,13 +38,8 @@ impl Motion {
     }
 }
 
-/// Moves through the rows, or through the side pane if it has the focus.
 pub(super) fn travel(model: &mut Model, motion: Motion) {
     let screen = ScreenLayout::whole(model);
-    if model.side_has_focus {
-        model.side_top = motion.target(model.side_top, screen.side_rows());
-        return;
-    }
     let rows = model.rows_mut();
     match motion {
         Motion::Top => rows.go_to_top(),

@@ -49,7 +49,6 @@ impl<'a> Canvas<'a> {
         self.buffer.set_stringn(x, area.y, self.glyphs.more, 1, style).0
     }
 
-    /// Writes text if all of it fits.
     pub(crate) fn write_whole(&mut self, area: Rect, x: u16, text: &str, tone: Tone) -> Option<u16> {
         let width = Span::raw(self.shown(text)).width();
         let fits = usize::from(x) + width <= usize::from(area.x + area.width);
@@ -64,7 +63,6 @@ impl<'a> Canvas<'a> {
         x
     }
 
-    /// Writes lines below each other, so many columns from the left.
     pub(crate) fn write_lines(&mut self, area: Rect, indent: u16, lines: &[(String, Tone)]) {
         for (line, (text, tone)) in area.rows().zip(lines) {
             self.write(line, line.x + indent, text, *tone);

@@ -1,4 +1,4 @@
-//! The rows of the fleet, as a table or as cards.
+//! The rows of the fleet.
 
 use ratatui::layout::Rect;
 
@@ -7,8 +7,8 @@ use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::WatchState;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::listing::{Row, Rows};
-use crate::dashboard::view::canvas::{Canvas, line, wrapped};
+use crate::dashboard::model::listing::Rows;
+use crate::dashboard::view::canvas::{Canvas, wrapped};
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
 
@@ -44,14 +44,12 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
         nothing(model, canvas, screen.body);
         return;
     }
-    // The cursor and the mark come before the first column.
-    let indent = 2;
-    let width = screen.heads.width.saturating_sub(indent);
+    let width = screen.heads.width.saturating_sub(table::CURSOR);
     let longest = rows.all().map(|row| row.node.len()).max().unwrap_or(0);
     let mut columns = COLUMNS;
     columns[0].width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
     columns[COLUMNS.len() - 1].width = if width >= WORDS_FROM { 28 } else { 16 };
-    table::draw(rows, &columns, indent, model, canvas, screen);
+    table::draw(rows, &columns, model, canvas, screen);
 }
 
 impl DrawnRow for FleetRow {
@@ -78,28 +76,8 @@ impl DrawnRow for FleetRow {
         };
         (text, Tone::Plain)
     }
-
-    fn draw_card(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-        let (glyph, tone) = canvas.glyphs.node(self.state);
-        let first = line(area, 0);
-        let mut right = first.x + first.width;
-        if self.state.is_some() && (self.pods > 0 || self.has_started()) {
-            let far = format!("{}% {}/{}", self.percent, self.gone, self.pods);
-            right = canvas.write_right(first, &far, Tone::Plain);
-        }
-        let first = Rect { width: right.saturating_sub(first.x + 1), ..first };
-        let x = canvas.write(first, first.x + 2, &format!("{glyph}{}", self.state_word()), tone);
-        canvas.write(first, x + 1, &self.node, Tone::Strong);
-        let second = line(area, 1);
-        let x = match self.seconds(model.now) {
-            Some(seconds) => canvas.write(second, second.x + 4, &age(seconds), Tone::Quiet),
-            None => second.x + 3,
-        };
-        canvas.write(second, x + 1, self.why(model.now), Tone::Plain);
-    }
 }
 
-/// Draws why there is no row.
 fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let plain = |text: String| (text, Tone::Plain);
     let mut lines = vec![plain(String::new())];

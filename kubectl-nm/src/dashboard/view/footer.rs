@@ -6,7 +6,6 @@ use crate::dashboard::model::Model;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
 
-/// Draws the most frequent blockers.
 pub(super) fn draw_blockers(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let blockers = model.blockers();
     if !blockers.is_empty() {
@@ -15,7 +14,6 @@ pub(super) fn draw_blockers(model: &Model, canvas: &mut Canvas<'_>, area: Rect) 
     }
 }
 
-/// Draws why the selected row is blocked, and what to do.
 pub(super) fn draw_why(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let Some((why, remedy)) = model.remedy() else { return };
     let (first, second) = (line(area, 0), line(area, 1));
@@ -26,19 +24,13 @@ pub(super) fn draw_why(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     canvas.write(second, x, &remedy.command, Tone::Strong);
 }
 
-/// Draws the keys, the filter being typed, a notice, or a pending request.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if let Some((field, _)) = &model.typing {
         let x = canvas.write(area, area.x + 1, "filter: ", Tone::Strong);
         let width = usize::from((area.x + area.width).saturating_sub(x));
         let x =
             canvas.write(area, x, &field.shown(canvas.glyphs.caret, canvas.glyphs.more, width), Tone::Plain);
-        canvas.write(
-            area,
-            x + 2,
-            "ns:x state:blocked node:worker-1* text  [Enter] keep  [Esc] undo",
-            Tone::Quiet,
-        );
+        canvas.write(area, x + 2, "words such as blocked  [Enter] keep  [Esc] undo", Tone::Quiet);
         return;
     }
     if let Some(notice) = &model.notice {
@@ -73,15 +65,6 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
         keys.push(("x", "stop"));
     }
     keys.push(("/", "filter"));
-    if model.open.is_some() {
-        keys.extend([("e", "events"), ("c", "copy"), ("y", "YAML")]);
-    } else {
-        keys.extend([("s", "sort"), ("f", "blocked"), ("y", "YAML")]);
-        // Marks only serve starting and stopping.
-        if !model.options.readonly {
-            keys.push(("Space", "mark"));
-        }
-    }
-    keys.push(("p", if model.paused.is_some() { "resume" } else { "pause" }));
+    keys.push(("c", "copy"));
     keys
 }

@@ -4,8 +4,7 @@ use jiff::Timestamp;
 use ratatui::layout::Rect;
 
 use crate::dashboard::message::WatchState;
-use crate::dashboard::model::fleet_row::{IDLE, states};
-use crate::dashboard::model::listing::Arrangement;
+use crate::dashboard::model::fleet_row::IDLE;
 use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::theme::Tone;
 use crate::terminal::text::counted;
@@ -34,103 +33,27 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         x = filtered(model, canvas, area, x, "pod");
     } else {
         x = filtered(model, canvas, area, x, "node");
-        if !model.fleet.marked.is_empty() {
-            x = canvas.write(area, x + 2, &format!("{} marked", model.fleet.marked.len()), Tone::Strong);
-        }
     }
-    let width = usize::from((area.x + area.width).saturating_sub(x + 2));
-    canvas.write_right(area, &details(model, width), Tone::Quiet);
+    if model.options.readonly {
+        canvas.write_whole(area, x + 2, "read-only", Tone::Quiet);
+    }
 }
 
-/// Details, as far as there is space: read-only before the sort order before the time of the last change.
-fn details(model: &Model, width: usize) -> String {
-    let readonly = model.options.readonly.then(|| String::from("read-only"));
-    let Arrangement { sort, reversed, .. } = model.arrangement();
-    let sort = format!("sort:{}{}", if *reversed { "-" } else { "" }, sort.word());
-    let changed = model
-        .health
-        .last_change
-        .map(|at| format!("changed {} ago", age(model.now.duration_since(at).as_secs())));
-    let (readonly, sort) = (readonly.as_slice(), [sort]);
-    let details =
-        [[&sort, changed.as_slice(), readonly].concat(), [&sort, readonly].concat(), readonly.to_vec()];
-    let lines = details.iter().map(|details| format!("{}  ", details.join("  ")));
-    lines.into_iter().find(|line| line.len() <= width).unwrap_or_default()
-}
-
-/// Draws how many rows there are, and the active filters.
 fn filtered(model: &Model, canvas: &mut Canvas<'_>, area: Rect, x: u16, what: &str) -> u16 {
     let (shown, total) = (model.rows().len(), counted(model.rows().total(), what));
-    let Arrangement { filter, blocked_only, .. } = model.arrangement();
-    let mut filters = Vec::new();
-    if *blocked_only {
-        filters.push("blocked only");
-    }
-    if !filter.is_empty() {
-        filters.push(filter.text().trim());
-    }
-    if filters.is_empty() {
-        return if model.open.is_some() || model.health.last_change.is_none() {
-            x
-        } else {
-            canvas.write(area, x + 2, &total, Tone::Plain)
-        };
+    let filter = model.rows().filter();
+    if filter.is_empty() {
+        let shows_total = model.open.is_none() && model.fleet.complete;
+        return if shows_total { canvas.write(area, x + 2, &total, Tone::Plain) } else { x };
     }
     let x = canvas.write(area, x + 2, &format!("{shown} of {total}:"), Tone::Strong);
-    canvas.write(area, x + 1, &filters.join(" "), Tone::Busy)
-}
-
-/// Draws everything in one line, what needs attention first.
-pub(super) fn draw_line(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let mut x = area.x;
-    let (freshness_word, tone) = freshness_word(model, canvas);
-    if tone == Tone::Alarm || model.is_stale() {
-        x = canvas.write(area, x, &freshness_word, tone) + 1;
-    }
-    if let Some(notice) = &model.notice {
-        canvas.write(area, x, &notice.text, if notice.is_bad { Tone::Bad } else { Tone::Good });
-        return;
-    }
-    if let Some(open) = &model.open {
-        x = canvas.write(area, x, &open.name, Tone::Strong);
-        let Some(row) = model.open_row() else {
-            canvas.write(area, x + 1, "not in maintenance", Tone::Plain);
-            return;
-        };
-        let (glyph, tone) = canvas.glyphs.node(row.state);
-        x = canvas.write(area, x + 1, &format!("{glyph}{}", row.state_word()), tone);
-        if row.blocked > 0 {
-            x = canvas.write(area, x + 1, &row.blocked.to_string(), tone);
-        }
-        canvas.write(area, x + 1, &format!("{}% {}/{}", row.percent, row.gone, row.pods), Tone::Plain);
-        return;
-    }
-    let mut nothing = true;
-    for (state, word) in states() {
-        let count = model.fleet.rows.all().filter(|row| row.state == state).count();
-        if count > 0 {
-            let (glyph, tone) = canvas.glyphs.node(state);
-            let text = format!("{glyph}{count} {}", word.to_lowercase());
-            x = canvas.write_whole(area, x, &text, tone).map_or(x, |end| end + 1);
-            nothing = false;
-        }
-    }
-    if nothing {
-        let words = match model.freshness() {
-            WatchState::Live | WatchState::Lost { .. } => "no maintenances",
-            WatchState::Connecting | WatchState::Forbidden(_) => freshness_word.as_str(),
-        };
-        canvas.write(area, x, words, Tone::Plain);
-    }
+    canvas.write(area, x + 1, filter.text().trim(), Tone::Busy)
 }
 
 /// How fresh the view is, in a word.
 fn freshness_word(model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
-    let freshness = model.freshness();
-    if let (Some(since), false) = (model.paused, matches!(freshness, WatchState::Lost { .. })) {
-        return (format!("PAUSED {}", age(model.now.duration_since(since).as_secs())), Tone::Alarm);
-    }
-    age_word(freshness, model.now).unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
+    age_word(model.freshness(), model.now)
+        .unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
 }
 
 /// How old something is; nothing if it is live.

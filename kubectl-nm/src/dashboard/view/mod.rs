@@ -7,7 +7,6 @@ mod fleet;
 mod footer;
 mod header;
 mod node;
-mod side;
 mod summary;
 mod table;
 mod theme;
@@ -16,20 +15,13 @@ use ratatui::Frame;
 
 use self::canvas::Canvas;
 use self::theme::Tone;
-use crate::dashboard::layout::{ScreenLayout, Shape};
+use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
 
 pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     let area = frame.area();
     let screen = ScreenLayout::of(model, area);
     let mut canvas = Canvas::new(frame.buffer_mut(), &model.options);
-    if screen.shape == Shape::Line {
-        match &model.dialog {
-            Some(dialog) => dialogs::draw_line(dialog, &mut canvas, area),
-            None => header::draw_line(model, &mut canvas, screen.header),
-        }
-        return;
-    }
     header::draw(model, &mut canvas, screen.header);
     if let Some((notice, is_bad)) = model.banner() {
         let tone = if is_bad { Tone::Bad } else { Tone::Plain };
@@ -44,7 +36,6 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
         summary::draw_fleet(model, &mut canvas, screen.summary);
         fleet::draw(model, &mut canvas, &screen);
     }
-    side::draw(model, &mut canvas, screen.side);
     footer::draw_blockers(model, &mut canvas, screen.blockers);
     footer::draw_why(model, &mut canvas, screen.why);
     canvas.fade(false);

@@ -1,4 +1,4 @@
-//! The pods of the open node, as a table or as cards.
+//! The pods of the open node.
 
 use jiff::Timestamp;
 use ratatui::layout::Rect;
@@ -46,7 +46,7 @@ pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, scre
     let is_wide = screen.heads.width >= WITH_OWNERS_FROM;
     let columns: Vec<Column<PodColumn>> =
         COLUMNS.into_iter().filter(|column| is_wide || column.what != PodColumn::Owner).collect();
-    table::draw(rows, &columns, 1, model, canvas, screen);
+    table::draw(rows, &columns, model, canvas, screen);
 }
 
 impl DrawnRow for PodRow {
@@ -69,31 +69,12 @@ impl DrawnRow for PodRow {
         };
         (text, tone)
     }
-
-    fn draw_card(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-        let (glyph, tone) = canvas.glyphs.pod(self.progress.state);
-        let first = line(area, 0);
-        let right = canvas.write_right(first, &time(&self.progress, model.now), Tone::Plain);
-        let first = Rect { width: right.saturating_sub(first.x + 1), ..first };
-        let x = canvas.write(first, first.x + 1, &format!("{glyph}{}", self.progress.word()), tone);
-        canvas.write(first, x + 1, &format!("{}/{}", self.id.namespace, self.id.name), Tone::Plain);
-        let second = line(area, 1);
-        let detail = detail(self, model.now);
-        canvas.write(
-            second,
-            second.x + 4,
-            if detail.is_empty() { &self.id.owner } else { &detail },
-            Tone::Plain,
-        );
-    }
 }
 
-/// For how long it has been in its state.
 fn time(progress: &PodProgress, now: Timestamp) -> String {
     progress.since.map_or_else(|| String::from("-"), |since| age(now.duration_since(since).as_secs()))
 }
 
-/// Details beside the state.
 fn detail(row: &PodRow, now: Timestamp) -> String {
     let PodProgress { state, reason, facts, message, attempts, deadline, .. } = &row.progress;
     match (state, reason, deadline) {

@@ -1,28 +1,27 @@
 //! The summary: the fleet in sum, or one node in full.
 
+use jiff::{SignedDuration, Timestamp};
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::{NodeMaintenance, PodCounts};
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::layout::{ScreenLayout, Shape};
+use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::WatchKind;
-use crate::dashboard::model::drain_rate;
 use crate::dashboard::model::fleet_row::{FleetRow, states};
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
-use crate::maintenance::{State, condition, status, uid};
+use crate::maintenance::{State, condition, status};
 
-/// Columns of the fleet's bar.
 const FLEET_BAR: u16 = 24;
 
 /// From so many columns on, the states have their signs in the summary.
 const ROOMY: u16 = 100;
 
-/// How many seconds the sparkline shows at most.
-const SPARKS: u16 = 120;
+/// How long a drain has to run before the time left is estimated.
+const MIN_ELAPSED: SignedDuration = SignedDuration::from_secs(5);
 
 /// Draws how many nodes are in each state, and how many pods are gone.
 pub(super) fn draw_fleet(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
@@ -53,14 +52,9 @@ pub(super) fn draw_fleet(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 /// Draws what there is to know of a node beside its pods.
 pub(super) fn draw_node(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
     let maintenance = model.fleet.maintenance_of(&open.name);
-    let mut at = 0;
-    if screen.shape == Shape::Table {
-        facts(model, open, maintenance.map(AsRef::as_ref), canvas, line(screen.summary, 0));
-        at = 1;
-    }
+    facts(model, open, maintenance.map(AsRef::as_ref), canvas, line(screen.summary, 0));
     if let Some(maintenance) = maintenance {
-        progress(model, maintenance, canvas, line(screen.summary, at));
-        sparkline(model, maintenance, canvas, screen.sparkline);
+        progress(model, maintenance, canvas, line(screen.summary, 1));
     }
 }
 
@@ -140,12 +134,11 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
     }
 }
 
-/// An estimate of when the pods that are not blocked are gone.
 fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     let cordoned = condition(maintenance, "Cordoned").filter(|cordoned| cordoned.status == "True");
     let since = cordoned.map(|cordoned| cordoned.last_transition_time.0).or(row.started);
     let unblocked = row.pods - row.gone - row.blocked;
-    let left = since.and_then(|since| drain_rate::estimate(row.gone, unblocked, since, model.now));
+    let left = since.and_then(|since| estimate(row.gone, unblocked, since, model.now));
     match (left, row.blocked) {
         (None, 1..) if unblocked <= 0 => String::from("no ETA while blocked"),
         (None, _) => String::from("ETA -"),
@@ -154,20 +147,34 @@ fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     }
 }
 
-fn sparkline(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_>, area: Rect) {
-    let Some(rate) = model.fleet.rate(&uid(maintenance)) else { return };
-    let width = area.width.saturating_sub(30).min(SPARKS);
-    let steps = rate.steps(usize::from(width));
-    let most = steps.iter().copied().max().unwrap_or(0);
-    let top = canvas.glyphs.sparks.len() - 1;
-    let spark = |step: &i32| {
-        let height = usize::try_from(*step).unwrap_or(0) * top / usize::try_from(most.max(1)).unwrap_or(1);
-        canvas.glyphs.sparks[if *step > 0 { height.max(1) } else { 0 }]
-    };
-    let sparks: String = steps.iter().map(spark).collect();
-    let x = canvas.write(area, area.x + 1, "pods/s ", Tone::Quiet);
-    let x = canvas.write(area, x, &sparks, Tone::Busy);
-    if !steps.is_empty() {
-        canvas.write(area, x + 1, &format!("last {} s, at most {most}", steps.len()), Tone::Quiet);
+/// The time until the pods that nothing blocks are gone, at the average rate so far; none if there is no basis for it.
+fn estimate(gone: i32, unblocked: i32, since: Timestamp, now: Timestamp) -> Option<SignedDuration> {
+    let so_far = now.duration_since(since);
+    if gone <= 0 || unblocked <= 0 || so_far < MIN_ELAPSED {
+        return None;
+    }
+    let seconds = so_far.as_secs().checked_mul(i64::from(unblocked))? / i64::from(gone);
+    Some(SignedDuration::from_secs(seconds.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_uses_the_average_rate_and_needs_progress() {
+        let started = Timestamp::UNIX_EPOCH;
+        for (gone, unblocked, seconds, expected) in [
+            (10, 5, 60, Some(30)),
+            (1, 1000, 60, Some(60_000)),
+            (100, 1, 10, Some(1)),
+            (0, 5, 60, None),
+            (5, 0, 60, None),
+            (5, 5, 4, None),
+        ] {
+            let now = started + SignedDuration::from_secs(seconds);
+            let estimated = estimate(gone, unblocked, started, now).map(|left| left.as_secs());
+            assert_eq!(estimated, expected, "{gone} {unblocked} {seconds}");
+        }
     }
 }

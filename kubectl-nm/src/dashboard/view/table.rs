@@ -1,29 +1,23 @@
-//! The rows of a view as a table or as cards. Of the columns that do not fit a width the least important are dropped, and
+//! The rows of a view as a table. Of the columns that do not fit a width the least important are dropped, and
 //! the others share the space that is left.
 
 use ratatui::layout::Rect;
 
-use crate::dashboard::layout::{ScreenLayout, Shape};
+use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::listing::{Listing, Row, Rows};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
 
-/// A row as it is drawn.
 pub(super) trait DrawnRow: Row {
-    /// What a column shows.
     type Cell: Copy;
-    /// The text of a cell.
     fn cell(&self, column: &Column<Self::Cell>, model: &Model, canvas: &Canvas<'_>) -> (String, Tone);
-    /// Draws the row as two lines.
-    fn draw_card(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Column<T> {
     pub(super) what: T,
     pub(super) head: &'static str,
-    /// Its minimum width.
     pub(super) width: u16,
     /// Its share of the space that is left; 0 keeps the minimum.
     pub(super) growth: u16,
@@ -40,45 +34,36 @@ impl<T> Column<T> {
     }
 }
 
-/// Before a marked row.
-const MARK: &str = "*";
-
-/// The gap between two columns.
 const GAP: u16 = 1;
 
-/// Draws the visible rows of a listing. The cursor and marks are in the first `indent` columns.
+/// The width of the cursor before a row.
+pub(super) const CURSOR: u16 = 1;
+
+/// Draws the visible rows of a listing, after a column for the cursor.
 pub(super) fn draw<R: DrawnRow>(
     rows: &Listing<R>,
     columns: &[Column<R::Cell>],
-    indent: u16,
     model: &Model,
     canvas: &mut Canvas<'_>,
     screen: &ScreenLayout,
 ) {
-    let columns = fit(columns, screen.heads.width.saturating_sub(indent));
-    let mut x = screen.heads.x + indent;
+    let columns = fit(columns, screen.heads.width.saturating_sub(CURSOR));
+    let mut x = screen.heads.x + CURSOR;
     for column in &columns {
         canvas.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
         x += column.width + GAP;
     }
     for (at, index) in (0u16..).zip(rows.window(screen.rows())) {
         let Some(row) = rows.nth(index) else { continue };
-        let area = Rect { height: screen.row_height(), ..line(screen.body, at * screen.row_height()) };
+        let area = line(screen.body, at);
         if index == rows.at() {
             canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
         }
-        if model.fleet.marked.contains(row.key()) {
-            canvas.write(area, area.x + 1, MARK, Tone::Strong);
-        }
-        if screen.shape == Shape::Cards {
-            row.draw_card(model, canvas, area);
-        } else {
-            let mut x = area.x + indent;
-            for column in &columns {
-                let (text, tone) = row.cell(column, model, canvas);
-                canvas.write(cell(area, x, column.width), x, &text, tone);
-                x += column.width + GAP;
-            }
+        let mut x = area.x + CURSOR;
+        for column in &columns {
+            let (text, tone) = row.cell(column, model, canvas);
+            canvas.write(cell(area, x, column.width), x, &text, tone);
+            x += column.width + GAP;
         }
         if index == rows.at() {
             canvas.select(area);

@@ -7,18 +7,14 @@ use ratatui::style::{Color, Modifier, Style};
 use crate::dashboard::model::ThemeName;
 use crate::maintenance::{PodState, State};
 
-/// The meaning of a text, for its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
-    /// A name.
     Strong,
-    /// Secondary.
     Quiet,
     Good,
     /// In progress.
     Busy,
-    /// Needs attention.
     Bad,
     /// Must not be overlooked.
     Alarm,
@@ -56,7 +52,6 @@ impl ThemeName {
 
 #[derive(Debug)]
 pub(crate) struct Glyphs {
-    /// Before the selected row.
     pub(crate) cursor: &'static str,
     /// The full part of a bar.
     pub(crate) full: &'static str,
@@ -64,14 +59,10 @@ pub(crate) struct Glyphs {
     pub(crate) empty: &'static str,
     /// Where text is cut.
     pub(crate) more: &'static str,
-    /// A live view.
     pub(crate) live: &'static str,
-    /// The cursor in a field.
     pub(crate) caret: &'static str,
     /// A frame: horizontal, vertical, and the corners clockwise from the upper left.
     pub(crate) frame: [&'static str; 6],
-    /// The heights of a sparkline.
-    pub(crate) sparks: [&'static str; 8],
     done: &'static str,
 }
 
@@ -83,7 +74,6 @@ const UNICODE: Glyphs = Glyphs {
     live: "●",
     caret: "▏",
     frame: ["─", "│", "┌", "┐", "┘", "└"],
-    sparks: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     done: "✓",
 };
 
@@ -95,7 +85,6 @@ const ASCII: Glyphs = Glyphs {
     live: "*",
     caret: "_",
     frame: ["-", "|", "+", "+", "+", "+"],
-    sparks: ["_", ".", ":", "-", "=", "+", "*", "#"],
     done: "v",
 };
 

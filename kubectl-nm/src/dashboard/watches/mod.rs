@@ -1,15 +1,11 @@
 //! The watches of the dashboard, each a task that sends messages.
 //!
 //! The fleet needs the maintenances and the metadata of nodes and nothing else, so that its cost does not grow with the
-//! number of pods in the cluster. While a node is open, its pods are watched too, and the events about it and its
-//! maintenance. Objects are reduced to what the dashboard needs before they are sent.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! number of pods in the cluster. While a node is open, its pods are watched too. Objects are reduced to what the dashboard needs before they are sent.
 
 use futures::StreamExt;
-use futures::stream::{BoxStream, select_all};
+use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, PartialObjectMeta};
 use kube::{Client, ResourceExt};
 use nm_shared::NodeMaintenance;
@@ -20,50 +16,32 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch};
-use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
+use crate::dashboard::node_pod::NodePod;
 use crate::error::{Error, RESOURCE};
 
-/// The namespace of events about cluster-scoped objects, such as nodes and maintenances.
-const EVENTS_NAMESPACE: &str = "default";
-
-/// The watches. They end when this is dropped.
 pub(crate) struct Watches {
     client: Client,
     server: String,
     to: Sender<Message>,
     fleet: JoinSet<()>,
-    node: Option<NodeWatches>,
-    /// The node of each maintenance, by the maintenance's name.
-    nodes: BTreeMap<String, String>,
-}
-
-/// The watches on the open node.
-struct NodeWatches {
-    name: String,
-    /// Kept so that the task goes on.
-    _pods: JoinSet<()>,
-    events: JoinSet<()>,
-    /// The names of the objects whose events are watched.
-    subjects: BTreeSet<String>,
+    /// The open node, and the watch on its pods.
+    node: Option<(String, JoinSet<()>)>,
 }
 
 impl Watches {
     pub(crate) fn start(client: Client, server: &str, to: Sender<Message>) -> Self {
         let server = server.to_owned();
-        let mut watches =
-            Self { client, server, to, fleet: JoinSet::new(), node: None, nodes: BTreeMap::new() };
+        let mut watches = Self { client, server, to, fleet: JoinSet::new(), node: None };
         watches.watch_fleet();
         watches
     }
 
-    /// Watches the pods of this node and the events about it, and no longer those of another.
+    /// Watches the pods of this node, and no longer those of another.
     pub(crate) fn open(&mut self, node: &str) {
-        let (mut pods, mut events) = (JoinSet::new(), JoinSet::new());
-        let subjects = self.subjects(node);
+        let mut pods = JoinSet::new();
         pods.spawn(self.pods(node));
-        events.spawn(self.events(node, &subjects));
-        self.node = Some(NodeWatches { name: node.to_owned(), _pods: pods, events, subjects });
+        self.node = Some((node.to_owned(), pods));
     }
 
     pub(crate) fn close(&mut self) {
@@ -72,36 +50,9 @@ impl Watches {
 
     pub(crate) fn reconnect(&mut self) {
         self.watch_fleet();
-        if let Some(open) = self.node.take() {
-            self.open(&open.name);
+        if let Some((node, _)) = self.node.take() {
+            self.open(&node);
         }
-    }
-
-    /// Notes the names of maintenances: that of the open node may have a name of its own, and events refer to it by name.
-    pub(crate) fn note_names(&mut self, change: &WatchChange<NodeMaintenance>) {
-        let mut note = |object: &NodeMaintenance| {
-            self.nodes.insert(object.name_any(), object.spec.node_name.clone());
-        };
-        match change {
-            WatchChange::Listed(objects) => objects.iter().for_each(|object| note(object)),
-            WatchChange::Applied(object) => note(object),
-            // Events about a deleted maintenance are still worth reading.
-            WatchChange::Deleted(_) => return,
-        }
-        let Some(mut open) = self.node.take() else { return };
-        let subjects = self.subjects(&open.name);
-        if !subjects.is_subset(&open.subjects) {
-            open.events = JoinSet::new();
-            open.events.spawn(self.events(&open.name, &subjects));
-            open.subjects = subjects;
-        }
-        self.node = Some(open);
-    }
-
-    /// The names of a node and of its maintenances, to which events refer.
-    fn subjects(&self, node: &str) -> BTreeSet<String> {
-        let own = self.nodes.iter().filter(|(_, of)| *of == node).map(|(name, _)| name.clone());
-        own.chain([node.to_owned()]).collect()
     }
 
     fn watch_fleet(&mut self) {
@@ -110,32 +61,20 @@ impl Watches {
         let maintenances =
             watch(target, WatchPolicy::DASHBOARD, |object| Some(without_managed_fields(object)));
         let forwarder = self.forwarder(WatchKind::Maintenances, None);
-        self.fleet.spawn(forwarder.run(vec![maintenances], Message::Maintenances));
+        self.fleet.spawn(forwarder.run(maintenances, Message::Maintenances));
         let target = self.target::<PartialObjectMeta<Node>>(Api::all(self.client.clone()), "nodes", None);
         let nodes = watch(target, WatchPolicy::DASHBOARD, |node| Some(metadata(&node)));
         let forwarder = self.forwarder(WatchKind::Nodes, None);
-        self.fleet.spawn(forwarder.run(vec![nodes], Message::Nodes));
+        self.fleet.spawn(forwarder.run(nodes, Message::Nodes));
     }
 
     fn pods(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
         let on_node = format!("spec.nodeName={node}");
         let target = self.target::<DrainPod>(Api::all(self.client.clone()), "pods", Some(on_node));
-        let pods = watch(target, WatchPolicy::DASHBOARD, |pod| Some(CompactPod::from(&pod)));
+        let pods = watch(target, WatchPolicy::DASHBOARD, |pod| Some(NodePod::from(pod)));
         let node = node.to_owned();
         let forwarder = self.forwarder(WatchKind::Pods, Some(&node));
-        forwarder.run(vec![pods], move |change| Message::Pods { node: node.clone(), change })
-    }
-
-    fn events(&self, node: &str, subjects: &BTreeSet<String>) -> impl Future<Output = ()> + Send + use<> {
-        let about = |name: &String| {
-            let api: Api<Event> = Api::namespaced(self.client.clone(), EVENTS_NAMESPACE);
-            let selector = Some(format!("regarding.name={name}"));
-            watch(self.target(api, "events.events.k8s.io", selector), WatchPolicy::DASHBOARD, relevant)
-        };
-        let events = subjects.iter().map(about).collect();
-        let node = node.to_owned();
-        let forwarder = self.forwarder(WatchKind::Events, Some(&node));
-        forwarder.run(events, move |change| Message::Events { node: node.clone(), change })
+        forwarder.run(pods, move |change| Message::Pods { node: node.clone(), change })
     }
 
     fn target<K>(&self, api: Api<K>, resource: &'static str, selector: Option<String>) -> WatchTarget<K> {
@@ -147,7 +86,6 @@ impl Watches {
     }
 }
 
-/// Sends the updates of watches as messages.
 struct Forwarder {
     to: Sender<Message>,
     kind: WatchKind,
@@ -155,27 +93,17 @@ struct Forwarder {
 }
 
 impl Forwarder {
-    /// Runs until the user turns out to have no permission. Several watches together are live when all of them are.
+    /// Runs until the user turns out to have no permission.
     async fn run<T>(
         self,
-        watches: Vec<BoxStream<'static, Result<WatchUpdate<T>, Error>>>,
+        mut watch: BoxStream<'static, Result<WatchUpdate<T>, Error>>,
         message: impl Fn(WatchChange<T>) -> Message,
     ) {
-        let mut live = vec![false; watches.len()];
-        let numbered = watches.into_iter().enumerate();
-        let mut updates =
-            select_all(numbered.map(|(at, watch)| watch.map(move |update| (at, update)).boxed()));
-        while let Some((at, update)) = updates.next().await {
+        while let Some(update) = watch.next().await {
             match update {
                 Ok(WatchUpdate::Change(change)) => self.send(message(change)).await,
-                Ok(WatchUpdate::Live) => {
-                    live[at] = true;
-                    if live.iter().all(|live| *live) {
-                        self.report(WatchState::Live).await;
-                    }
-                }
+                Ok(WatchUpdate::Live) => self.report(WatchState::Live).await,
                 Ok(WatchUpdate::Lost { since, error }) => {
-                    live[at] = false;
                     self.report(WatchState::Lost { since, error: error.to_string() }).await;
                 }
                 Err(error) => return self.report(WatchState::Forbidden(error.to_string())).await,
@@ -204,13 +132,6 @@ fn metadata(node: &PartialObjectMeta<Node>) -> NodeMetadata {
         was_schedulable: node_patch::was_schedulable(&node.metadata),
         control_plane: has_control_plane_label(&node.metadata),
     }
-}
-
-/// An event about a node or a maintenance. The field selector selects by name, and other objects may have that name.
-fn relevant(mut event: Event) -> Option<Event> {
-    event.metadata.managed_fields = None;
-    let kind = event.regarding.as_ref().and_then(|regarding| regarding.kind.as_deref());
-    matches!(kind, Some("Node" | "NodeMaintenance")).then_some(event)
 }
 
 #[cfg(test)]
