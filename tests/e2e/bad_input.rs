@@ -62,7 +62,7 @@ impl Random {
 
     /// Replaces, removes or repeats something below `value`.
     fn change(&mut self, value: &mut Value) {
-        let stops = self.below(4) == 0;
+        let stops = self.below(16) == 0;
         match value {
             Value::Object(map) if !map.is_empty() && !stops => {
                 let key = map.keys().nth(self.below(map.len())).unwrap().clone();
@@ -80,7 +80,13 @@ impl Random {
                     _ => self.change(&mut list[at]),
                 }
             }
-            _ => *value = self.value(),
+            _ => {
+                // Mostly of the same type: an object with a field of another type is not stored.
+                let (before, any) = (std::mem::discriminant(&*value), self.below(8) == 0);
+                let next =
+                    (0..32).map(|_| self.value()).find(|next| any || std::mem::discriminant(next) == before);
+                *value = next.unwrap_or_default();
+            }
         }
     }
 
