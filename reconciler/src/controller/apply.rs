@@ -146,7 +146,7 @@ impl DecisionRun<'_> {
             }
             DecisionStep::CancelEvacuation => cancel_evacuations(&context.client, node).await,
             DecisionStep::DeleteLease(lease) => {
-                let dropped = with_timeout(WRITE_TIMEOUT, context.leases.delete(&lease)).await;
+                let dropped = with_timeout(WRITE_TIMEOUT, context.leases.release(node, &lease)).await;
                 dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
             }
             DecisionStep::RemoveFinalizer(patch) => {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::cluster::node_lease::{self, LeaseWrite};
+use nm_shared::decide::decision::LeaseRelease;
 use serde_json::json;
 use tokio::sync::watch;
 use tracing::{error, warn};
@@ -102,9 +103,28 @@ impl NodeLeases {
         Ok(())
     }
 
+    /// Deletes our lease on `node`, if there is one.
+    pub(crate) async fn release(&self, node: &str, lease: &LeaseRelease) -> kube::Result<()> {
+        match lease {
+            LeaseRelease::Observed(lease) => self.delete(lease).await,
+            LeaseRelease::Unobserved => {
+                // The permissions do not include to get it.
+                let only = ListParams::default().fields(&format!("metadata.name={}", node_lease::name(node)));
+                let found = match self.api().list(&only).await {
+                    Err(kube::Error::Api(status)) if status.code == 403 => return Ok(()),
+                    found => found?,
+                };
+                match found.items.iter().find(|lease| node_lease::is_ours(lease)) {
+                    Some(lease) => self.delete(lease).await,
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
     /// Deletes our lease, unless it has changed hands. Without permission to delete it, it expires: returning a node to
     /// service does not wait for that.
-    pub(crate) async fn delete(&self, lease: &Lease) -> kube::Result<()> {
+    async fn delete(&self, lease: &Lease) -> kube::Result<()> {
         let preconditions = Preconditions { uid: lease.uid(), resource_version: lease.resource_version() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.api().delete(&lease.name_any(), &params).await {
