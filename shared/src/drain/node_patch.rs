@@ -18,6 +18,7 @@ use crate::api::names::{
     EXCLUDE_LABEL, EXCLUDE_VALUE, PLANNED_TAINT, PREFER_NO_SCHEDULE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT,
 };
 use crate::cluster::node_fit::taint;
+use crate::cluster::selector;
 
 /// A merge patch for a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -322,22 +323,29 @@ fn everything(node: &Node, group: Group) -> UndoRecord {
     }
 }
 
-/// A record that cannot be parsed counts as one that reverts everything, so that the node does not stay cordoned forever.
+/// The undo record in a node's annotations. A record that cannot be parsed counts as one that reverts everything, so that
+/// the node does not stay cordoned forever.
+///
+/// Of a record only the marks of maintenances count. More programs may write the annotation than may write labels and
+/// taints, such as the kubelet of the node (the admission plugin `NodeRestriction` lets it write annotations of its own
+/// node, but no taints and not every label). None of them changes labels and taints of others through this program.
 fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
     let text = metadata.annotations.as_ref()?.get(UNDO_ANNOTATION)?;
-    Some(serde_json::from_str(text).unwrap_or_else(|_| {
-        UndoRecord {
-            made_unschedulable: true,
-            added_taints: Group::ALL
-                .iter()
-                .flat_map(|group| marks(*group))
-                .chain([planned_taint()])
-                .map(|taint| id(&taint))
-                .collect(),
-            labels_before: BTreeMap::from([(EXCLUDE_LABEL.to_owned(), None)]),
-            ..UndoRecord::default()
-        }
-    }))
+    let marks = Group::ALL.iter().flat_map(|group| marks(*group)).chain([planned_taint()]);
+    let marks: Vec<String> = marks.map(|taint| id(&taint)).collect();
+    let mut undo = serde_json::from_str(text).unwrap_or_else(|_| UndoRecord {
+        made_unschedulable: true,
+        added_taints: marks.clone(),
+        labels_before: BTreeMap::from([(EXCLUDE_LABEL.to_owned(), None)]),
+        ..UndoRecord::default()
+    });
+    undo.added_taints.retain(|added| marks.contains(added));
+    undo.labels_before.retain(|label, _| label == EXCLUDE_LABEL);
+    for before in undo.labels_before.values_mut() {
+        // The API server would refuse the patch.
+        *before = before.take().filter(|value| selector::is_value(value));
+    }
+    Some(undo)
 }
 
 /// The record of a maintenance that has begun.
@@ -380,8 +388,10 @@ fn planned_taint() -> Taint {
 
 /// The taints of the node without the one that a planned maintenance added.
 fn taints_without_plan(node: &Node) -> Vec<Taint> {
-    let added = planned_record(&node.metadata).map(|undo| undo.added_taints).unwrap_or_default();
-    taints(node).iter().filter(|taint| !added.contains(&id(taint))).cloned().collect()
+    let planned = planned_taint();
+    let is_ours =
+        planned_record(&node.metadata).is_some_and(|undo| undo.added_taints.contains(&id(&planned)));
+    taints(node).iter().filter(|taint| !(is_ours && same(taint, &planned))).cloned().collect()
 }
 
 fn marks(group: Group) -> [Taint; 2] {
