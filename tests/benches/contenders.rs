@@ -27,7 +27,7 @@ const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn reconciler(prepared: &PreparedCluster, limit: Duration) -> Run {
     let flags = ["--metrics-addr", "127.0.0.1:0", "--log-format", "text"];
     let program = program_of_benchmark("nm-reconciler");
-    let mut reconciler = Reconciler::start_build(&prepared.cluster, &program, &flags);
+    let mut reconciler = Reconciler::start_build(&prepared.route.reconciler_kubeconfig, &program, &flags);
     let address = reconciler.metrics_address().await;
     until_served(address, "/metrics", |metrics| sample(metrics, "nm_leader") == Some(1.0)).await;
     until_served(address, "/readyz", |answer| answer.trim() == "ok").await;
@@ -71,7 +71,7 @@ pub(crate) async fn kubectl(prepared: &PreparedCluster, limit: Duration) -> Run 
         .arg("drain")
         .args(&prepared.nodes)
         .args(["--ignore-daemonsets", "--delete-emptydir-data", "--force"])
-        .env("KUBECONFIG", prepared.cluster.kubeconfig())
+        .env("KUBECONFIG", &prepared.route.kubeconfig)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -21,6 +21,7 @@ mod floor;
 mod gathered;
 mod observer;
 mod pod_watch;
+mod route;
 mod run;
 mod scenario;
 mod table;

@@ -94,15 +94,15 @@ async fn connect(prepared: &PreparedCluster) -> (Requests, Responses) {
     (requests, responses)
 }
 
-/// Whether the API server throttles the client: it says when to retry. A budget's refusal does not.
+/// Whether the API server throttles the client, in plain text. A budget's refusal has a cause.
 fn is_throttled<T>(answer: &kube::Result<T>) -> bool {
     let Err(kube::Error::Api(status)) = answer else { return false };
-    status.code == 429 && status.details.as_ref().is_some_and(|details| details.retry_after_seconds > 0)
+    status.code == 429 && status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }
 
 /// Each client has a connection of its own.
 async fn client(prepared: &PreparedCluster) -> Client {
-    let kubeconfig = Kubeconfig::read_from(prepared.cluster.kubeconfig()).unwrap();
+    let kubeconfig = Kubeconfig::read_from(&prepared.route.kubeconfig).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.default_retry = false;
     config.headers.push(("user-agent".parse().unwrap(), AGENT.parse().unwrap()));

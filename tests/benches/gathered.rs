@@ -14,6 +14,7 @@ use nm_tests::cluster::{Cluster, SUITE_LABEL};
 use nm_tests::wait::wait_until_all;
 use serde_json::{Value, json};
 
+use crate::route::Route;
 use crate::scenario::{Pod, PreparedCluster, set_unschedulable};
 
 const NAMESPACE: &str = "nm-drain-benchmark";
@@ -25,6 +26,7 @@ const CONCURRENT_DELETIONS: usize = 64;
 /// A cluster with one workload for all rounds.
 pub(crate) struct GatheredPods {
     cluster: Arc<Cluster>,
+    route: Arc<Route>,
     /// The nodes to drain.
     pub(crate) drained: Vec<String>,
     /// The nodes for the replacements.
@@ -43,8 +45,9 @@ impl GatheredPods {
         let mut names = cluster.nodes().await;
         names.sort_unstable();
         let spare = names.split_off(nodes);
-        let gathered =
-            Self { cluster: Arc::new(cluster), drained: names, spare, pods: nodes * pods_per_node };
+        let route = Arc::new(Route::to(&cluster).await);
+        let pods = nodes * pods_per_node;
+        let gathered = Self { cluster: Arc::new(cluster), route, drained: names, spare, pods };
         gathered.fill(grace_period).await;
         gathered
     }
@@ -116,7 +119,12 @@ impl GatheredPods {
             app: pod.labels().get("app").cloned().unwrap_or_default(),
             node: pod.node.into(),
         });
-        PreparedCluster { cluster: self.cluster.clone(), nodes: self.drained.clone(), pods: pods.collect() }
+        PreparedCluster {
+            cluster: self.cluster.clone(),
+            route: self.route.clone(),
+            nodes: self.drained.clone(),
+            pods: pods.collect(),
+        }
     }
 
     fn is_on_drained_node(&self, pod: &DrainPod) -> bool {

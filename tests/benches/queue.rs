@@ -8,27 +8,24 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark panics where it cannot measure")]
 #![expect(clippy::print_stdout, reason = "figures are what a benchmark is for")]
 
+mod fleet;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, PostParams};
 use kube_sandbox::request_log::Entry;
-use kube_sandbox::resource::PODS;
-use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{memory, program_of_benchmark};
 use nm_tests::reconciler::Reconciler;
-use serde_json::json;
+use nm_tests::requests::is_by_reconciler;
+
+use crate::fleet::{POLL_INTERVAL, drained, grow_pods, number};
 
 /// How long nothing happens while that is measured.
 const IDLE: Duration = Duration::from_secs(60);
 /// How long the reconciler runs before its first figures.
 const SETTLE: Duration = Duration::from_secs(3);
-/// How often progress is checked.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The reconciler and the time since which it is measured.
 struct Meter<'a> {
@@ -43,8 +40,7 @@ impl Meter<'_> {
     /// Prints what the reconciler has used since the last call.
     fn print(&mut self, what: &str) {
         let used = self.reconciler.processor_time().unwrap();
-        let is_ours =
-            |entry: &Entry| entry.at >= self.began_at && entry.user_agent.starts_with("nm-reconciler/");
+        let is_ours = |entry: &Entry| entry.at >= self.began_at && is_by_reconciler(entry);
         let log = self.cluster.sandbox().unwrap().requests();
         let requests = log.count(is_ours);
         let writes = log.count(|entry| is_ours(entry) && entry.subresource == "status");
@@ -63,10 +59,6 @@ impl Meter<'_> {
     }
 }
 
-fn number(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
-}
-
 #[tokio::main]
 async fn main() {
     let (nodes, pods) = (number("NM_QUEUE_NODES", 1_000), number("NM_QUEUE_PODS", 30_000));
@@ -75,10 +67,11 @@ async fn main() {
     let program = std::env::var_os("NM_QUEUE_RECONCILER")
         .map_or_else(|| program_of_benchmark("nm-reconciler"), PathBuf::from);
     let cluster = Cluster::of_sandbox(nodes, pods, |sandbox| sandbox).await;
-    grow_pods(&cluster).await;
+    let names = cluster.nodes().await;
+    grow_pods(&cluster, &names[..maintenances]).await;
     let limit_flag = format!("--max-unavailable={limit}");
     let flags: Vec<&str> = if limit == 0 { Vec::new() } else { vec![&limit_flag] };
-    let reconciler = Reconciler::start_build(&cluster, &program, &flags);
+    let reconciler = Reconciler::start_build(&cluster.reconciler_kubeconfig(), &program, &flags);
     let mut meter = Meter {
         cluster: &cluster,
         reconciler: &reconciler,
@@ -89,14 +82,13 @@ async fn main() {
     tokio::time::sleep(SETTLE).await;
     println!("{nodes} nodes, {pods} pods, {maintenances} maintenances, limit {limit}");
     meter.print("without maintenances");
-    let names = cluster.nodes().await;
-    stream::iter(&names[..maintenances]).for_each_concurrent(16, |node| create(&cluster, node)).await;
+    fleet::begin(&cluster, &names[..maintenances]).await;
     let at_once = if limit == 0 { maintenances } else { limit };
     until_drained(&cluster, at_once).await;
     meter.print("the first are drained");
     for step in 0..steps.min(maintenances / at_once - 1) {
         let drained = until_drained(&cluster, at_once).await;
-        stream::iter(&drained).for_each_concurrent(16, |name| delete(&cluster, name)).await;
+        fleet::end(&cluster, &drained).await;
         until_drained(&cluster, at_once).await;
         meter.print(&format!("step {}", step + 1));
     }
@@ -106,51 +98,12 @@ async fn main() {
     meter.print("while nothing happens");
 }
 
-/// Gives each pod what makes those of real clusters large: managed fields and variables.
-async fn grow_pods(cluster: &Cluster) {
-    let padding: Vec<_> =
-        (0..20).map(|at| json!({"name": format!("SETTING_{at}"), "value": "x".repeat(40)})).collect();
-    let fields: serde_json::Map<_, _> =
-        (0..60).map(|at| (format!("f:setting-{at}"), json!({"f:name": {}, "f:value": {}}))).collect();
-    let fields = json!([{"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-        "fieldsV1": fields}]);
-    let store = &cluster.sandbox().unwrap().cluster().store;
-    let all: Vec<_> = store.read(|state| state.list(&PODS, None).collect());
-    for some in all.chunks(200) {
-        store.write(|state| {
-            for pod in some {
-                let mut pod = (**pod).clone();
-                pod["spec"]["containers"][0]["env"] = json!(padding);
-                pod["metadata"]["managedFields"] = fields.clone();
-                state.put(&PODS, pod);
-            }
-        });
-        // The sandbox must not seem to hang.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-async fn create(cluster: &Cluster, node: &str) {
-    let spec = NodeMaintenanceSpec { node_name: node.to_owned(), ..NodeMaintenanceSpec::default() };
-    let object = NodeMaintenance::new(node, spec);
-    cluster.maintenances().create(&PostParams::default(), &object).await.unwrap();
-}
-
-async fn delete(cluster: &Cluster, name: &str) {
-    cluster.maintenances().delete(name, &DeleteParams::default()).await.unwrap();
-}
-
 /// The names of the maintenances whose nodes are drained, once there are `count`.
 async fn until_drained(cluster: &Cluster, count: usize) -> Vec<String> {
     loop {
-        let all = cluster.maintenances().list(&ListParams::default()).await.unwrap();
-        let is_drained = |found: &&NodeMaintenance| {
-            found.status.as_ref().and_then(|status| status.phase) == Some(Phase::Succeeded)
-                && found.metadata.deletion_timestamp.is_none()
-        };
-        let drained: Vec<String> = all.iter().filter(is_drained).map(ResourceExt::name_any).collect();
+        let drained = drained(cluster);
         if drained.len() >= count {
-            return drained;
+            return drained.into_iter().collect();
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kube_sandbox::request_log::Entry;
+use kube_sandbox::request_log::{Entry, RequestLog};
+use kube_sandbox::sandbox::Sandbox;
+use nm_tests::fault_proxy::FaultProxy;
 
 use crate::observer::{Observation, Observer};
 use crate::scenario::PreparedCluster;
@@ -59,8 +61,8 @@ impl Stopwatch {
     /// Starts now, with an empty request log.
     pub(crate) async fn start(prepared: &PreparedCluster) -> Self {
         let observer = Observer::start(prepared).await;
-        if let Some(sandbox) = prepared.cluster.sandbox() {
-            sandbox.requests().clear();
+        if let Some(log) = request_log(prepared) {
+            log.clear();
         }
         Self { observer, began: Instant::now(), began_at: Timestamp::now() }
     }
@@ -70,10 +72,10 @@ impl Stopwatch {
         limit.saturating_sub(self.began.elapsed())
     }
 
-    /// Stops. A sandbox has counted all requests with this user agent.
+    /// Stops. The sandbox or the proxy has counted all requests with this user agent.
     pub(crate) fn stop(&self, prepared: &PreparedCluster, agent: &str, observation: Observation) -> Run {
-        let requests = prepared.cluster.sandbox().map(|sandbox| {
-            let mut entries = sandbox.requests().all();
+        let requests = request_log(prepared).map(|log| {
+            let mut entries = log.all();
             entries.retain(|entry| entry.user_agent.starts_with(agent));
             Requests::logged(&entries, self.began_at)
         });
@@ -89,6 +91,12 @@ impl Stopwatch {
             requests,
         }
     }
+}
+
+/// The log of all requests of the programs: the proxy's, or else the sandbox's.
+fn request_log(prepared: &PreparedCluster) -> Option<&RequestLog> {
+    let proxy = prepared.route.proxy().map(FaultProxy::requests);
+    proxy.or_else(|| prepared.cluster.sandbox().map(Sandbox::requests))
 }
 
 impl Requests {

@@ -5,18 +5,19 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube_sandbox::controllers::kubelet::annotations::{START_DELAY, STOP_DELAY};
-use kube_sandbox::faults::{Action, Failure, Faults, Moment, Rule, Target, When};
 use kube_sandbox::resource::{BUDGETS, DEPLOYMENTS, PODS};
 use kube_sandbox::store::State;
 use kube_sandbox::workload::{self, App, Kind};
 use nm_tests::cluster::Cluster;
+use nm_tests::contention::slow_evictions;
 use serde_json::{Value, json};
+
+use crate::route::Route;
 
 /// Pods of a deployment. A budget of 10% allows two disruptions at a time.
 const REPLICAS: usize = 20;
@@ -30,11 +31,6 @@ const SPREAD: u64 = 1_000;
 /// How many milliseconds longer each deployment takes than the one before it, modulo [`SPREAD`], so that deletions are not
 /// in step with any interval.
 const STEP: u64 = 370;
-
-/// What an eviction takes of a real API server's time, and how many requests of others compete with the evictions during a
-/// drain. `docs/performance.md` has the measurement.
-const EVICTION_COST: Duration = Duration::from_micros(8_700);
-const BACKGROUND_REQUESTS: u32 = 30;
 
 /// A number from the environment.
 pub(crate) fn number(name: &str, otherwise: u64) -> u64 {
@@ -64,6 +60,8 @@ pub(crate) struct Scenario {
 pub(crate) struct PreparedCluster {
     /// The cluster, which may have further rounds.
     pub(crate) cluster: Arc<Cluster>,
+    /// How the programs reach it.
+    pub(crate) route: Arc<Route>,
     /// The nodes to drain.
     pub(crate) nodes: Vec<String>,
     /// The pods to evict.
@@ -103,27 +101,15 @@ impl Scenario {
         self.fill(&cluster);
         until(&cluster, |state| self.is_filled(state)).await;
         set_unschedulable(&cluster, spare, false).await;
-        Self::slow_down(cluster.sandbox().unwrap().faults());
+        slow_evictions(cluster.sandbox().unwrap().faults());
         let pods = pods(&cluster, drained);
         let mut on: HashMap<&str, usize> = HashMap::new();
         for pod in &pods {
             *on.entry(&pod.node).or_default() += 1;
         }
         assert!(drained.iter().all(|node| on.get(node.as_str()) == Some(&self.pods_per_node)), "{on:?}");
-        PreparedCluster { nodes: drained.to_vec(), pods, cluster: Arc::new(cluster) }
-    }
-
-    /// Makes the API server as slow as a real one, and adds the faults that the environment asks for.
-    fn slow_down(faults: &Faults) {
-        let evictions = Target::any().subresource("eviction");
-        let contend = Action::Contend { each: EVICTION_COST, background: BACKGROUND_REQUESTS };
-        faults.add(Rule::new(evictions.clone(), contend));
-        faults
-            .add(Rule::new(Target::any(), Action::Delay(Duration::from_millis(number("NM_DRAIN_DELAY", 0)))));
-        let throttled = Action::Fail(Failure::TooManyRequests { retry_after: 1 }, Moment::BeforeEffect);
-        #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-        let probability = number("NM_DRAIN_THROTTLED", 0) as f64 / 100.0;
-        faults.add(Rule::new(evictions, throttled).when(When::Chance { probability, seed: 7 }));
+        let route = Arc::new(Route::to(&cluster).await);
+        PreparedCluster { nodes: drained.to_vec(), pods, route, cluster: Arc::new(cluster) }
     }
 
     fn fill(&self, cluster: &Cluster) {

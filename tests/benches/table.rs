@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use crate::route::faults;
 use crate::run::Run;
 use crate::scenario::termination_times;
 
@@ -15,9 +16,15 @@ pub(crate) fn print_environment(with_kubectl: bool) {
         let version = Command::new("kubectl").args(["version", "--client"]).output().unwrap();
         println!("kubectl: {}", String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or_default());
     }
+    let (delay, throttled) = faults();
+    if !delay.is_zero() || throttled > 0 {
+        println!(
+            "Through a proxy that delays each request by {delay:?} and throttles {throttled}% of the evictions."
+        );
+    }
     if std::env::var_os("NM_E2E_KUBECONFIG").is_some() {
         println!(
-            "On the cluster of NM_E2E_KUBECONFIG. Its request counts are those of nm-reconciler's own metrics."
+            "On the cluster of NM_E2E_KUBECONFIG. Without a proxy, request counts are those of nm-reconciler's own metrics."
         );
     } else {
         let (fastest, slowest) = termination_times();

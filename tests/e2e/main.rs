@@ -90,6 +90,7 @@ mod plugin {
 }
 mod reconciler {
     mod connections;
+    mod fault_proxy;
     mod observability;
     mod optional_permissions;
     mod permissions;

@@ -12,9 +12,11 @@
 )]
 
 pub mod cluster;
+pub mod contention;
 pub mod elf;
 pub mod events;
 pub mod eviction_webhook;
+pub mod fault_proxy;
 pub mod files;
 pub mod installed_plugin;
 pub mod invariants;

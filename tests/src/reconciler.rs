@@ -33,25 +33,25 @@ impl Reconciler {
 
     /// Starts a reconciler with these flags and no others, so that it logs as it does where it is installed.
     pub fn start_with_only(cluster: &Cluster, flags: &[&str]) -> Self {
-        Self::spawn(cluster, without_settings(&program("nm-reconciler")), flags)
+        Self::start_build(&cluster.reconciler_kubeconfig(), &program("nm-reconciler"), flags)
     }
 
     /// Starts a reconciler without flags, configured by environment variables.
     pub fn start_with_env(cluster: &Cluster, variables: &[(&str, &str)]) -> Self {
         let mut command = without_settings(&program("nm-reconciler"));
         command.envs(variables.iter().copied());
-        Self::spawn(cluster, command, &[])
+        Self::spawn(&cluster.reconciler_kubeconfig(), command, &[])
     }
 
-    /// Starts another build of the reconciler, with these flags and no others.
-    pub fn start_build(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
-        Self::spawn(cluster, without_settings(program), flags)
+    /// Starts any build of the reconciler with any kubeconfig, and with these flags and no others.
+    pub fn start_build(kubeconfig: &Path, program: &Path, flags: &[&str]) -> Self {
+        Self::spawn(kubeconfig, without_settings(program), flags)
     }
 
-    fn spawn(cluster: &Cluster, command: std::process::Command, flags: &[&str]) -> Self {
+    fn spawn(kubeconfig: &Path, command: std::process::Command, flags: &[&str]) -> Self {
         let mut child = Command::from(command)
             .args(flags)
-            .env("KUBECONFIG", cluster.reconciler_kubeconfig())
+            .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -81,7 +81,7 @@ async fn the_image_holds_a_static_program_that_drains_a_node() {
     let workload = Workload::new(&cluster, "image").await;
     workload.deployment("web", 2).await;
     let node = node_of(&workload.until_running("web", 2).await[0]).to_owned();
-    let _reconciler = Reconciler::start_build(&cluster, &image.program(), &[]);
+    let _reconciler = Reconciler::start_build(&cluster.reconciler_kubeconfig(), &image.program(), &[]);
     start(&cluster, "e2e-image", &node).await;
     until_drained(&cluster, "e2e-image").await;
     stop(&cluster, "e2e-image").await;

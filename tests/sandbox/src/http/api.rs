@@ -1,12 +1,46 @@
 //! The state of an API server.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
 
 use crate::access::Access;
 use crate::cluster::Cluster;
 use crate::faults::Faults;
 use crate::http::lifecycle::server_state::{ServerState, Shutdown};
+use crate::http::response::answer::{Body, ConnectionLost};
+use crate::model::clock::Clock;
 use crate::request_log::RequestLog;
+
+/// Another API server, which answers the requests.
+#[derive(Clone)]
+pub struct Upstream(Arc<Forward>);
+
+type Forward =
+    dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Body>, ConnectionLost>> + Send + Sync;
+
+impl Upstream {
+    /// `forward` sends a request to the other API server.
+    pub fn new<F>(forward: impl Fn(Request<Bytes>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Response<Body>, ConnectionLost>> + Send + 'static,
+    {
+        Self(Arc::new(move |request| Box::pin(forward(request))))
+    }
+
+    pub(crate) async fn forward(&self, request: Request<Bytes>) -> Result<Response<Body>, ConnectionLost> {
+        (self.0)(request).await
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Upstream")
+    }
+}
 
 /// An API server over a cluster.
 #[derive(Debug)]
@@ -16,18 +50,36 @@ pub struct Api {
     pub(crate) log: RequestLog,
     pub(crate) faults: Faults,
     pub(crate) serving: ServerState,
+    /// Answers all requests, where there is one.
+    pub(crate) upstream: Option<Upstream>,
     address: Mutex<String>,
 }
 
 impl Api {
     /// An API server over a cluster, without a socket.
     pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
+        let access = Access::new(cluster.clone());
+        Self::with(cluster, access, None)
+    }
+
+    /// A proxy in front of another API server, which authenticates and authorizes the requests. The proxy has faults, a
+    /// request log and an end like any API server. `upstream` gets its administrator's token, which the other server does
+    /// not know.
+    pub fn proxy(upstream: impl FnOnce(&str) -> Upstream) -> Arc<Self> {
+        let cluster = Arc::new(Cluster::new(Clock::start()));
+        let access = Access::new(cluster.clone());
+        let upstream = upstream(access.admin_token());
+        Self::with(cluster, access, Some(upstream))
+    }
+
+    fn with(cluster: Arc<Cluster>, access: Access, upstream: Option<Upstream>) -> Arc<Self> {
         Arc::new(Self {
-            access: Access::new(cluster.clone()),
+            access,
             faults: Faults::new(cluster.clone()),
             cluster,
             log: RequestLog::default(),
             serving: ServerState::default(),
+            upstream,
             address: Mutex::default(),
         })
     }

@@ -37,7 +37,7 @@ use http::{HeaderMap, Method, Request, Response};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-pub use crate::http::api::Api;
+pub use crate::http::api::{Api, Upstream};
 pub(crate) use crate::http::lifecycle::server_state::Shutdown;
 pub use crate::http::response::answer::{Body, ConnectionLost};
 
@@ -67,9 +67,18 @@ impl Api {
         };
         let entry = &mut under_way.entry;
         let mut allowance = WatchBudget::default();
-        let answer = match self.access.authenticate(&head.headers) {
-            Err(refusal) => Err(refusal),
-            Ok(user) => {
+        let answer = match (&self.upstream, self.access.authenticate(&head.headers)) {
+            (Some(upstream), _) => {
+                let plan = self.faults.meet(entry);
+                allowance = plan.allowance;
+                let forward = async {
+                    let answer = upstream.forward(Request::from_parts(head, body)).await;
+                    Ok(answer.unwrap_or_else(|_: ConnectionLost| answer::lost()))
+                };
+                fault_injection::play(plan, Box::pin(forward)).await
+            }
+            (None, Err(refusal)) => Err(refusal),
+            (None, Ok(user)) => {
                 user.name.clone_into(&mut entry.user);
                 let plan = self.faults.meet(entry);
                 allowance = plan.allowance;

@@ -22,8 +22,11 @@ use crate::http::response::representation::Representation;
 use crate::http::selector::Selection;
 use crate::model::status_error::StatusError;
 
-/// How often an idle watch with bookmarks gets one.
+/// How often a watch with bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long before its timeout a watch gets its last bookmark, from which the next watch continues, as in kube-apiserver
+/// (`nextBookmarkTime`).
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// How many changes a watch reads at once.
 const AT_ONCE: usize = 500;
 /// The timeout of a watch without `timeoutSeconds`.
@@ -46,6 +49,7 @@ pub(crate) fn answer(api: &Arc<Api>, call: &Call) -> HandlerResult {
     let show =
         Representation::new(&call.resource, call.form, call.query.get("includeObject"), cluster.clock.now());
     let node = read::node(call.resource.storage(), &selection);
+    let ends_at = Instant::now() + seconds.map_or(LONGEST, Duration::from_secs);
     let mut watch = Watch {
         // Subscribed before the first read, so that no change is missed.
         grown: cluster.store.follow(call.resource.storage(), node),
@@ -55,9 +59,8 @@ pub(crate) fn answer(api: &Arc<Api>, call: &Call) -> HandlerResult {
         show,
         said_any: false,
         since: from.unwrap_or_default(),
-        ends_at: Instant::now() + seconds.map_or(LONGEST, Duration::from_secs),
-        bookmark_every: bookmarks.then_some(BOOKMARK_EVERY),
-        bookmark_at: Instant::now() + BOOKMARK_EVERY,
+        ends_at,
+        bookmark_at: if bookmarks { next_bookmark(ends_at) } else { None },
         over: false,
     };
     let wants_initial = streams || (from.is_none() && call.query.get("sendInitialEvents").is_none());
@@ -85,8 +88,8 @@ struct Watch {
     since: u64,
     grown: signal::Receiver<u64>,
     ends_at: Instant,
-    bookmark_every: Option<Duration>,
-    bookmark_at: Instant,
+    /// When it gets its next bookmark, if it gets any.
+    bookmark_at: Option<Instant>,
     over: bool,
 }
 
@@ -117,7 +120,9 @@ impl Watch {
                 biased;
                 changed = self.grown.changed() => if changed.is_err() { return None },
                 () = sleep_until(self.ends_at) => return None,
-                () = sleep_until(self.bookmark_at), if self.bookmark_every.is_some() => return Some(self.bookmark()),
+                () = sleep_until(self.bookmark_at.unwrap_or(self.ends_at)), if self.bookmark_at.is_some() => {
+                    return Some(self.bookmark());
+                }
             }
         }
         None
@@ -200,7 +205,7 @@ impl Watch {
 
     /// The bookmark's revision: that of the store if nothing relevant has changed.
     fn bookmark(&mut self) -> Vec<u8> {
-        self.bookmark_at = Instant::now() + BOOKMARK_EVERY;
+        self.bookmark_at = next_bookmark(self.ends_at);
         let revision = self.api.cluster().store.read(State::revision);
         let mut said = self.catch_up(revision);
         if self.over {
@@ -210,6 +215,13 @@ impl Watch {
         line(&mut said, "BOOKMARK", &json_bytes(&self.show.bookmark(&metadata)));
         said
     }
+}
+
+/// When a watch that ends at a time gets its next bookmark, if it gets one more.
+fn next_bookmark(ends_at: Instant) -> Option<Instant> {
+    let now = Instant::now();
+    let last = ends_at.checked_sub(LAST_BOOKMARK).filter(|last| *last > now)?;
+    Some(last.min(now + BOOKMARK_EVERY))
 }
 
 /// An object that no longer matches: its last matching state, at the revision of the change.

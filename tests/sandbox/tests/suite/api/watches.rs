@@ -125,6 +125,21 @@ async fn an_idle_watch_gets_bookmarks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_bookmark_comes_two_seconds_before_the_end() {
+    let api = begin();
+    let mut watch = Watch::begin(&api, "allowWatchBookmarks=true&timeoutSeconds=30").await;
+    let began = tokio::time::Instant::now();
+    let mut bookmarks = Vec::new();
+    for _ in 0..2 {
+        assert_eq!(watch.reported().await, "BOOKMARK ");
+        bookmarks.push(began.elapsed().as_secs());
+    }
+    assert_eq!(bookmarks, [0, 28], "one after the initial events");
+    assert_eq!(watch.next().await, None);
+    assert_eq!(began.elapsed().as_secs(), 30);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_ends_when_its_time_is_over() {
     let api = begin();
     let mut watch = Watch::begin(&api, "timeoutSeconds=5").await;
