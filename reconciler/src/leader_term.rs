@@ -23,6 +23,7 @@ use crate::controller::event_recorder::EventRecorder;
 use crate::controller::node_conditions::NodeConditionPublisher;
 use crate::controller::reconcile::{after_failure, reconcile};
 use crate::evict::evictor::Evictor;
+use crate::runtime::clock::Clock;
 use crate::runtime::shutdown::shutdown_begins;
 use crate::runtime::tasks::{TaskExit, TaskExits, TaskSpawner};
 use crate::telemetry::metrics::Metrics;
@@ -37,19 +38,24 @@ use crate::watch::served_groups;
 /// The task that, like the controllers, ends at shutdown.
 const EVICTOR_TASK: &str = "the evictor";
 
+/// What a term works with.
+pub(crate) struct Term {
+    pub(crate) client: TermClient,
+    pub(crate) clock: Clock,
+    pub(crate) flags: Flags,
+    pub(crate) readiness: Readiness,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) shutdown: watch::Receiver<bool>,
+}
+
 /// Runs a term until shutdown, then lets the reconciles and evictions in progress finish.
 ///
 /// # Errors
 /// When a task ends early. Other tasks may still run, so the caller has to drop the term's runtime.
-pub(crate) async fn run(
-    client: TermClient,
-    flags: &Flags,
-    readiness: &Readiness,
-    metrics: Arc<Metrics>,
-    shutdown: watch::Receiver<bool>,
-) -> Result<(), TaskExit> {
+pub(crate) async fn run(term: Term) -> Result<(), TaskExit> {
     let (tasks, mut exits) = TaskSpawner::new();
-    let done = run_tasks(client, flags, readiness, metrics, shutdown, tasks, &mut exits).await;
+    let readiness = term.readiness.clone();
+    let done = run_tasks(term, tasks, &mut exits).await;
     if let Err(exit) = &done {
         error!("{exit}; the term ends");
         readiness.add_failed("leader-tasks", &exit.to_string());
@@ -57,15 +63,8 @@ pub(crate) async fn run(
     done
 }
 
-async fn run_tasks(
-    client: TermClient,
-    flags: &Flags,
-    readiness: &Readiness,
-    metrics: Arc<Metrics>,
-    shutdown: watch::Receiver<bool>,
-    tasks: TaskSpawner,
-    exits: &mut TaskExits,
-) -> Result<(), TaskExit> {
+async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Result<(), TaskExit> {
+    let Term { client, clock, flags, readiness, metrics, shutdown } = term;
     let writers = Group::ALL.map(|group| (group, Writer::new(group)));
     let stores = writers.iter().map(|(group, writer)| (*group, writer.as_reader()));
     let state = Arc::new(LeaderState::new(stores));
@@ -81,15 +80,20 @@ async fn run_tasks(
     tasks.spawn("the watch on nodes, DaemonSets and budgets", watches);
     tasks.spawn("the watch on leases of nodes", lease_watch);
     tasks.spawn(EVICTOR_TASK, evictor.clone().run(shutdown.clone()));
-    let waiting = trigger_waiting(state.clone(), triggers.clone(), flags.max_unavailable);
+    let waiting = trigger_waiting(state.clone(), triggers.clone(), flags.max_unavailable, clock.clone());
     tasks.spawn("the updates of the queue", waiting);
     tokio::select! {
         _ = async { tokio::join!(cluster.ready(), leases.ready()) } => debug!("nodes and their leases are known"),
         () = shutdown_begins(shutdown.clone()) => return Ok(()),
         exit = exits.next() => return Err(exit),
     }
-    let (conditions, publishing) =
-        NodeConditionPublisher::start(&client, triggers.clone(), cluster.nodes.clone(), state.clone());
+    let (conditions, publishing) = NodeConditionPublisher::start(
+        &client,
+        triggers.clone(),
+        cluster.nodes.clone(),
+        state.clone(),
+        clock.clone(),
+    );
     tasks.spawn("the publisher of node conditions", publishing);
     let context = Arc::new(Context {
         watches: NodeWatches::new(client.clone(), triggers.clone(), tasks.clone(), state.clone()),
@@ -97,8 +101,9 @@ async fn run_tasks(
         openshift: OpenshiftDiscovery::new(client.clone()),
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,
-        own_pod: flags.own_pod.clone(),
+        own_pod: flags.own_pod,
         client,
+        clock,
         triggers,
         metrics,
         state,
@@ -225,6 +230,12 @@ mod tests {
         TermClient { client: Client::new(server, "default"), throttle: Throttle::default() }
     }
 
+    fn term(client: TermClient, shutdown: watch::Receiver<bool>) -> (Term, Readiness) {
+        let (flags, readiness) = (Flags::parse_from(["nm-reconciler"]), Readiness::default());
+        let (clock, metrics) = (Clock::system(), Arc::new(Metrics::new()));
+        (Term { client, clock, flags, readiness: readiness.clone(), metrics, shutdown }, readiness)
+    }
+
     fn items(path: &str) -> Value {
         let metadata = |name: &str| json!({"name": name, "uid": name, "resourceVersion": "1"});
         match path {
@@ -256,10 +267,9 @@ mod tests {
             (Method::GET, "/pods", "the watch on pods on n"),
             (Method::PATCH, "/nodemaintenances/m", "the controller of nodemaintenance.medik8s.io"),
         ] {
-            let flags = Flags::parse_from(["nm-reconciler"]);
-            let (readiness, metrics) = (Readiness::default(), Arc::new(Metrics::new()));
             let (_sender, shutdown) = watch::channel(false);
-            let leading = run(cluster((verb, path)), &flags, &readiness, metrics, shutdown);
+            let (term, readiness) = term(cluster((verb, path)), shutdown);
+            let leading = run(term);
             let ended = timeout(Duration::from_secs(60), leading).await;
             let end =
                 ended.unwrap_or_else(|_| panic!("the term goes on without {path}")).unwrap_err().to_string();
@@ -272,11 +282,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_term_ends_without_an_error_at_shutdown() {
-        let flags = Flags::parse_from(["nm-reconciler"]);
-        let (readiness, metrics) = (Readiness::default(), Arc::new(Metrics::new()));
         let (sender, shutdown) = watch::channel(false);
-        let client = cluster((Method::DELETE, "/nothing"));
-        let leading = run(client, &flags, &readiness, metrics, shutdown);
+        let (term, _readiness) = term(cluster((Method::DELETE, "/nothing")), shutdown);
+        let leading = run(term);
         let shutting_down = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
             sender.send_replace(true);

@@ -10,6 +10,7 @@ mod client;
 mod config;
 mod controller;
 mod evict;
+pub mod in_process;
 mod leader;
 mod leader_term;
 mod program;

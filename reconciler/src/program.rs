@@ -18,7 +18,8 @@ use crate::config::flags::Flags;
 use crate::config::logging;
 use crate::leader::election::{Candidate, ElectionError};
 use crate::leader::running_leader_check::{AnotherLeads, check_no_leader};
-use crate::leader_term;
+use crate::leader_term::{self, Term};
+use crate::runtime::clock::Clock;
 use crate::runtime::leader_runtime::LeaderRuntime;
 use crate::runtime::shutdown::{grace_period_ends, shutdown_begins, shutdown_signal};
 use crate::runtime::tasks::TaskExit;
@@ -109,11 +110,12 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
     }
     let reviewing = webhook::start(flags, &client, &readiness, &metrics, shutdown.clone()).await?;
     let work = |client| {
-        let (flags, shutdown) = (flags.clone(), shutdown.clone());
-        let (readiness, metrics) = (readiness.clone(), metrics.clone());
+        let (flags, clock) = (flags.clone(), Clock::system());
+        let (readiness, metrics, shutdown) = (readiness.clone(), metrics.clone(), shutdown.clone());
+        let term = Term { client, clock, flags, readiness, metrics, shutdown: shutdown.clone() };
         async move {
             tokio::select! {
-                done = leader_term::run(client, &flags, &readiness, metrics, shutdown.clone()) => done,
+                done = leader_term::run(term) => done,
                 () = grace_period_ends(shutdown) => Ok(()),
             }
         }

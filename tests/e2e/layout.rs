@@ -23,7 +23,7 @@ const LAYERS: [(&str, &[&[&str]]); 4] = [
             &["watch"],
             &["controller", "webhook"],
             &["leader_term"],
-            &["program"],
+            &["in_process", "program"],
         ],
     ),
     (

@@ -144,7 +144,7 @@ pub struct Removal {
     pub precondition: Option<String>,
     /// The uid of the pod that had the name at that moment.
     pub pod: String,
-    /// Whether the pod's node had a maintenance that was not being deleted.
+    /// Whether the pod's node had a maintenance. One that is being deleted has not ended before the object is gone.
     pub in_maintenance: bool,
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::DrainSpec;
-use nm_shared::cluster::pod::{self, DrainPod, PodView};
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl NodePod {
     }
 
     pub(crate) fn terminating_since(&self) -> Option<Timestamp> {
-        let termination = self.pod.termination()?;
+        let termination = pod::termination(&self.pod)?;
         let grace = SignedDuration::from_secs(termination.grace_seconds.unwrap_or(0));
         Some(termination.deadline.saturating_sub(grace).unwrap_or(termination.deadline))
     }

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -27,6 +27,7 @@ use nm_shared::gate::ownership;
 use nm_shared::{Group, Grouped, NodeMaintenanceStatus};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::cache::gate_index::GateIndex;
 use crate::cache::read_your_writes::LastWrite;
@@ -211,11 +212,25 @@ impl LeaderState {
         }
     }
 
-    /// Records that the store of a group is complete.
+    /// Records that the store of a group is complete, and forgets what was last written to the maintenances in it: if etcd
+    /// was restored from a backup, those writes never happened.
     pub(crate) fn mark_listed(&self, group: Group) {
+        let mut memory = self.lock();
         for listed in self.groups.iter().filter(|listed| listed.group == group) {
             listed.is_listed.store(true, Ordering::Release);
+            for maintenance in listed.store.state() {
+                if let Some(state) = memory.maintenances.get_mut(ownership::uid(&maintenance)) {
+                    state.last_write = LastWrite::default();
+                }
+            }
         }
+    }
+
+    /// Whether a maintenance names this node; none while not all of them are known.
+    pub(crate) fn is_in_maintenance(&self, node: &str) -> Option<bool> {
+        let found = self.filter_received(|maintenance| maintenance.spec.node_name == node).next().is_some();
+        let are_listed = || self.groups.iter().all(|group| group.is_listed.load(Ordering::Acquire));
+        (found || are_listed()).then_some(found)
     }
 
     /// How long to wait for groups that have not been listed; none if nothing has to be waited for.
@@ -314,6 +329,13 @@ impl LeaderState {
         }
     }
 
+    /// Forgets the last writes of all nodes: the store is complete.
+    pub(crate) fn nodes_listed(&self) {
+        for state in self.lock().nodes.values_mut() {
+            state.last_write = LastWrite::default();
+        }
+    }
+
     /// Forgets the last writes of all leases: the store is complete.
     pub(crate) fn leases_listed(&self) {
         for state in self.lock().nodes.values_mut() {
@@ -383,6 +405,31 @@ mod tests {
             state.mark_listed(group);
         }
         assert_eq!(state.initial_list_wait(), None);
+    }
+
+    #[test]
+    fn a_list_replaces_what_a_restore_of_etcd_has_undone() {
+        let mut writer = Writer::new(Group::Medik8s);
+        let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+        let at = |version: &str| {
+            let mut found = maintenance("a", Group::Medik8s, &Value::Null);
+            found.maintenance.metadata.resource_version = Some(version.to_owned());
+            found
+        };
+        let latest = |state: &LeaderState| state.latest(Arc::new(at("5"))).metadata.resource_version.clone();
+        let node = |version: &str| {
+            let node = json!({"metadata": {"name": "n", "resourceVersion": version}});
+            serde_json::from_value::<Node>(node).unwrap()
+        };
+        let latest_node =
+            |state: &LeaderState| state.latest_node(Arc::new(node("5"))).metadata.resource_version.clone();
+        state.maintenance(ownership::uid(&at("9")), |state| state.last_write.remember(at("9")));
+        state.node("n", |state| state.last_write.remember(node("9")));
+        assert_eq!((latest(&state).as_deref(), latest_node(&state).as_deref()), (Some("9"), Some("9")));
+        writer.apply_watcher_event(&watcher::Event::Apply(at("5")));
+        state.mark_listed(Group::Medik8s);
+        state.nodes_listed();
+        assert_eq!((latest(&state).as_deref(), latest_node(&state).as_deref()), (Some("5"), Some("5")));
     }
 
     #[test]

@@ -3,12 +3,13 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::Client;
 use kube::core::Resource;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 use nm_shared::gate::quorum;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::cache::triggers::Triggers;

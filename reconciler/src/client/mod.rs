@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{PatchParams, PostParams};
+use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use nm_shared::api::names::FIELD_MANAGER;
 use tower::util::option_layer;
@@ -19,6 +20,7 @@ use tower::util::option_layer;
 use crate::client::fence::Fence;
 use crate::client::request_metrics::RequestMetricsLayer;
 use crate::client::throttle::Throttle;
+pub(crate) use crate::client::transport::HttpService;
 use crate::telemetry::metrics::Metrics;
 
 /// The client of a term.
@@ -35,12 +37,26 @@ impl TermClient {
     /// # Errors
     /// When the configuration has unusable credentials or certificates.
     pub(crate) fn new(config: Config, metrics: &Arc<Metrics>, fence: Option<&Fence>) -> kube::Result<Self> {
+        Ok(Self::layered(transport::builder(config)?, metrics, fence))
+    }
+
+    /// The same over a service in this process.
+    pub(crate) fn in_process(
+        service: HttpService,
+        read_timeout: Duration,
+        metrics: &Arc<Metrics>,
+        fence: &Fence,
+    ) -> Self {
+        Self::layered(transport::in_process(service, read_timeout), metrics, Some(fence))
+    }
+
+    fn layered(builder: ClientBuilder<HttpService>, metrics: &Arc<Metrics>, fence: Option<&Fence>) -> Self {
         let throttle = Throttle::default();
-        let builder = transport::builder(config)?
+        let builder = builder
             .with_layer(&RequestMetricsLayer(metrics.clone()))
             .with_layer(&throttle)
             .with_layer(&option_layer(fence.cloned()));
-        Ok(Self { client: builder.build(), throttle })
+        Self { client: builder.build(), throttle }
     }
 }
 

@@ -46,15 +46,16 @@ const OTHER_CONNECTIONS: usize = 2;
 
 type Answer = Response<Box<DynBody>>;
 
+/// What a client sends its requests to.
+pub(crate) type HttpService = BoxService<Request<Body>, Answer, BoxError>;
+
 type Http1Client = legacy::Client<Connector, Body>;
 
 /// A client whose connections belong to the current runtime.
 ///
 /// # Errors
 /// When the configuration has unusable credentials or certificates.
-pub(crate) fn builder(
-    config: Config,
-) -> kube::Result<ClientBuilder<BoxService<Request<Body>, Answer, BoxError>>> {
+pub(crate) fn builder(config: Config) -> kube::Result<ClientBuilder<HttpService>> {
     if config.proxy_url.is_some() {
         // kube's own client, which speaks to proxies and only HTTP/1.1.
         return ClientBuilder::try_from(config);
@@ -66,6 +67,15 @@ pub(crate) fn builder(
         .map_err(BoxError::from)
         .service(Transport::new(&config)?);
     Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
+}
+
+/// A client of a service in this process, whose answers may be silent for `read_timeout`, as those of a server.
+pub(crate) fn in_process(service: HttpService, read_timeout: Duration) -> ClientBuilder<HttpService> {
+    let limited = service.map_future(move |answer| async move {
+        let answer: Answer = tokio::time::timeout(read_timeout, answer).await??;
+        Ok(answer.map(|body| boxed(TimeoutBody::new(read_timeout, body))))
+    });
+    ClientBuilder::new(limited.boxed(), "default")
 }
 
 /// Sends requests to one server.

@@ -146,7 +146,7 @@ impl DecisionRun<'_> {
             }
             DecisionStep::CancelEvacuation => cancel_evacuations(&context.client, node).await,
             DecisionStep::DeleteLease(lease) => {
-                let dropped = with_timeout(WRITE_TIMEOUT, context.leases.delete(&lease)).await;
+                let dropped = with_timeout(WRITE_TIMEOUT, context.leases.release(node, &lease)).await;
                 dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
             }
             DecisionStep::RemoveFinalizer(patch) => {
@@ -173,10 +173,10 @@ async fn apply_status(
     status: &NodeMaintenanceStatus,
     now: Timestamp,
 ) -> kube::Result<()> {
-    let sent = Timestamp::now();
+    let sent = context.clock.now();
     let written = write_status(context, maintenance, status).await?;
     // The interval counts from the request, but at least half of it has to follow the answer of a slow API server.
-    let answered = Timestamp::now().checked_sub(STATUS_WRITE_INTERVAL / 2).unwrap_or(sent);
+    let answered = context.clock.now().checked_sub(STATUS_WRITE_INTERVAL / 2).unwrap_or(sent);
     let uid = maintenance.uid().unwrap_or_default();
     context.state.maintenance(&uid, |state| state.status_written = Some(sent.max(answered)));
     report_transitions(context, maintenance, status, now);

@@ -16,6 +16,7 @@ use crate::client::discovery::OpenshiftDiscovery;
 use crate::controller::event_recorder::EventRecorder;
 use crate::controller::node_conditions::NodeConditionPublisher;
 use crate::evict::evictor::Evictor;
+use crate::runtime::clock::Clock;
 use crate::telemetry::metrics::Metrics;
 use crate::watch::cluster_watches::ClusterWatches;
 use crate::watch::node_leases::NodeLeases;
@@ -23,6 +24,7 @@ use crate::watch::node_watches::NodeWatches;
 
 pub(crate) struct Context {
     pub(crate) client: Client,
+    pub(crate) clock: Clock,
     pub(crate) triggers: Triggers,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) state: Arc<LeaderState>,

@@ -12,7 +12,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::FuturesUnordered;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::Patch;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -28,6 +27,7 @@ use crate::cache::leader_state::LeaderState;
 use crate::cache::triggers::Triggers;
 use crate::client::{patch_params, with_timeout};
 use crate::runtime::backoff::Backoff;
+use crate::runtime::clock::Clock;
 use crate::watch::projected_node::project;
 
 /// How long to wait after a refusal for lack of permission, which concerns all nodes.
@@ -70,12 +70,14 @@ impl NodeConditionPublisher {
         triggers: Triggers,
         nodes: Store<Node>,
         state: Arc<LeaderState>,
+        clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, receiver) = unbounded();
         let writer = ConditionWriter {
             api: Api::all(client.clone()),
             nodes,
             state,
+            clock,
             permits: Semaphore::new(MAX_CONCURRENT_WRITES),
             triggers,
             last_refusal: Arc::default(),
@@ -100,6 +102,7 @@ struct ConditionWriter {
     api: Api<Node>,
     nodes: Store<Node>,
     state: Arc<LeaderState>,
+    clock: Clock,
     permits: Semaphore,
     triggers: Triggers,
     last_refusal: Arc<LastRefusal>,
@@ -182,7 +185,7 @@ impl ConditionWriter {
     /// The patch that makes the node show what is wanted; none if it does, or no longer exists.
     fn patch(&self, node: &str, wanted: &[NodeCondition]) -> Option<Value> {
         let node = self.state.latest_node(self.nodes.get(&ObjectRef::new(node))?);
-        node_conditions::patch(wanted, &node, Timestamp::now())
+        node_conditions::patch(wanted, &node, self.clock.now())
     }
 
     async fn write(&self, node: &str, patch: &Value) -> kube::Result<()> {
@@ -242,7 +245,7 @@ mod tests {
         store.apply_watcher_event(&watcher::Event::Apply(node("1", there)));
         let client = Client::new(server, "default");
         let (conditions, run) =
-            NodeConditionPublisher::start(&client, Triggers::new(state()).0, nodes, state());
+            NodeConditionPublisher::start(&client, Triggers::new(state()).0, nodes, state(), Clock::system());
         tokio::spawn(run);
         (conditions, writes, store)
     }
@@ -327,8 +330,15 @@ mod tests {
         let api = Api::all(Client::new(never, "default"));
         let permits = Semaphore::new(MAX_CONCURRENT_WRITES);
         let (triggers, _) = Triggers::new(state());
-        let writer =
-            ConditionWriter { api, nodes, state: state(), permits, triggers, last_refusal: Arc::default() };
+        let writer = ConditionWriter {
+            api,
+            nodes,
+            state: state(),
+            clock: Clock::system(),
+            permits,
+            triggers,
+            last_refusal: Arc::default(),
+        };
         sender.unbounded_send(("gone".to_owned(), wanted())).unwrap();
         drop(sender);
         writer.run(receiver).await;

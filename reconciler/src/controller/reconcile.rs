@@ -1,14 +1,14 @@
 //! One reconcile of one maintenance: observe, decide, apply.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use nm_shared::Grouped;
 use nm_shared::api::latency_budget::RECONCILE_INTERVAL;
 use nm_shared::decide::{decide, missing_access};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::controller::apply::{ApplyError, apply};
@@ -56,7 +56,7 @@ pub(crate) async fn reconcile(
 async fn observe_and_apply(context: &Context, maintenance: &Grouped) -> Result<Option<Duration>, ApplyError> {
     let is_openshift = takes_control_plane(context, maintenance)
         && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
-    let (now, decided) = (Timestamp::now(), Instant::now());
+    let (now, decided) = (context.clock.now(), Instant::now());
     let Some(observed) = observe(context, maintenance, is_openshift, now) else { return Ok(None) };
     let decision = decide(maintenance, &observed, now);
     // Recorded before the first await, because concurrent reconciles count the nodes that are taken. A maintenance that

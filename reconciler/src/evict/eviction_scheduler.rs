@@ -14,7 +14,9 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// No answer within this time is slow.
 pub(crate) const MIN_SLOW_ANSWER: Duration = Duration::from_secs(1);

@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
@@ -16,6 +15,7 @@ use nm_shared::decide::decision::{Eviction, RemovalRequest};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::steady_time::SteadyTime;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::cache::triggers::Triggers;

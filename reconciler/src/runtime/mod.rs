@@ -1,6 +1,7 @@
-//! Tasks, the leader's runtime, backoff and shutdown.
+//! Tasks, the leader's runtime, the clock, backoff and shutdown.
 
 pub(crate) mod backoff;
+pub(crate) mod clock;
 pub(crate) mod leader_runtime;
 pub(crate) mod shutdown;
 pub(crate) mod tasks;

@@ -87,6 +87,7 @@ impl ClusterWatches {
                     triggers.node(&name);
                 }
                 WatchUpdate::Listed => {
+                    state.nodes_listed();
                     seen = all_nodes.state().into_iter().map(|node| (node.name_any(), node)).collect();
                     let nodes = seen.iter().map(|(name, node)| (name.clone(), gate_node(node.clone())));
                     state.gate.replace_nodes(nodes.collect());
@@ -181,6 +182,7 @@ mod tests {
     use super::*;
     use crate::client::TermClient;
     use crate::client::throttle::Throttle;
+    use crate::runtime::clock::Clock;
     use crate::telemetry::metrics::Metrics;
     use crate::telemetry::readiness::Readiness;
     use crate::watch::queue_updates::trigger_waiting;
@@ -242,7 +244,8 @@ mod tests {
             triggered.next().await;
         }
         assert!(began.elapsed() < RECOVERY_DELAY, "each list triggers every maintenance");
-        let waiting = tokio::spawn(trigger_waiting(state, triggers, Some(MaxUnavailable::Nodes(1))));
+        let waiting =
+            tokio::spawn(trigger_waiting(state, triggers, Some(MaxUnavailable::Nodes(1)), Clock::system()));
         assert!(timeout(2 * RECOVERY_DELAY, triggered.next()).await.is_ok());
         assert!(began.elapsed() >= RECOVERY_DELAY, "not before");
         for task in [run, waiting] {

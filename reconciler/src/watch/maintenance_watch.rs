@@ -46,8 +46,8 @@ pub(crate) fn maintenance_watch(
                     Some(maintenance.clone())
                 }
                 Ok(watcher::Event::InitDone) => {
-                    state.replace_gate();
                     state.mark_listed(group);
+                    state.replace_gate();
                     None
                 }
                 _ => return,

@@ -2,26 +2,37 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::cluster::node_lease::{self, LeaseWrite};
+use nm_shared::decide::decision::LeaseRelease;
 use serde_json::json;
 use tokio::sync::watch;
-use tracing::{error, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::cache::leader_state::{LeaderState, ListForbidden, ListState};
 use crate::cache::read_your_writes::LastWrite;
 use crate::cache::triggers::Triggers;
-use crate::client::{patch_params, post_params};
+use crate::client::{patch_params, post_params, with_timeout};
 use crate::telemetry::readiness::ReadinessCheck;
 use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
 
+/// How long a lease has to be left without a maintenance before it is deleted.
+const ORPHAN_DELAY: Duration = Duration::from_secs(1);
+
+/// How long to wait for the answer to its deletion.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
 pub(crate) struct NodeLeases {
     client: Client,
     leases: Store<Lease>,
@@ -42,19 +53,28 @@ impl NodeLeases {
         let stream =
             watch_stream(api, watcher::Config::default()).modify(drop_managed_fields).reflect(writer);
         let (sender, list_state) = watch::channel(ListState::NotListed);
-        let (triggers, memory) = (triggers.clone(), state.clone());
+        let (triggers, memory, store) = (triggers.clone(), state.clone(), leases.clone());
+        let (orphan_sender, orphans) = unbounded();
+        let report_orphan = move |lease: &Lease| {
+            // The receiver is gone only when the term ends.
+            let _ = orphan_sender.unbounded_send(lease.clone());
+        };
+        let this = Self { client: client.clone(), leases, list_state, state };
+        let clean_up = this.clone().delete_orphans(orphans);
         let run = async move {
-            run_watch("leases on nodes", Some(check), stream, |update| match update {
+            let watch = run_watch("leases on nodes", Some(check), stream, |update| match update {
                 WatchUpdate::Changed(lease) => {
                     if let Some(node) = node_lease::node(&lease.name_any()) {
                         memory.lease_delivered(node, lease);
                         triggers.node(node);
+                        report_orphan(lease);
                     }
                 }
                 WatchUpdate::Listed => {
                     memory.leases_listed();
                     sender.send_replace(ListState::Listed);
                     triggers.all();
+                    store.state().iter().for_each(|lease| report_orphan(lease));
                 }
                 WatchUpdate::Interrupted => {}
                 WatchUpdate::Forbidden(refusal) => {
@@ -63,10 +83,39 @@ impl NodeLeases {
                         triggers.all();
                     }
                 }
-            })
-            .await;
+            });
+            tokio::join!(watch, clean_up);
         };
-        (Self { client: client.clone(), leases, list_state, state }, run)
+        (this, run)
+    }
+
+    /// Deletes leases that are ours on nodes without a maintenance. A request of an earlier leader can create one late,
+    /// after another leader has released the node, and nobody else may change the node while it is valid.
+    async fn delete_orphans(self, mut found: UnboundedReceiver<Lease>) {
+        while let Some(lease) = found.next().await {
+            let name = lease.name_any();
+            let Some(node) = node_lease::node(&name).filter(|_| node_lease::is_ours(&lease)) else {
+                continue;
+            };
+            if self.state.is_in_maintenance(node) == Some(true) {
+                continue;
+            }
+            // The maintenance, or the lease's deletion, may be on its way.
+            tokio::time::sleep(ORPHAN_DELAY).await;
+            let Some(left) = self.leases.get(&ObjectRef::new(&name).within(LEASE_NAMESPACE)) else {
+                continue;
+            };
+            let is_orphan = self.state.is_in_maintenance(node) == Some(false);
+            if left.resource_version() != lease.resource_version() || !is_orphan {
+                continue;
+            }
+            match with_timeout(DELETE_TIMEOUT, self.delete(&left)).await {
+                Ok(()) => info!(lease = name, "deleted a lease on a node without a maintenance"),
+                Err(error) => {
+                    debug!(lease = name, %error, "the lease on a node without a maintenance expires");
+                }
+            }
+        }
     }
 
     /// Waits until the leases are listed, or the API server refuses to list them.
@@ -102,9 +151,28 @@ impl NodeLeases {
         Ok(())
     }
 
+    /// Deletes our lease on `node`, if there is one.
+    pub(crate) async fn release(&self, node: &str, lease: &LeaseRelease) -> kube::Result<()> {
+        match lease {
+            LeaseRelease::Observed(lease) => self.delete(lease).await,
+            LeaseRelease::Unobserved => {
+                // The permissions do not include to get it.
+                let only = ListParams::default().fields(&format!("metadata.name={}", node_lease::name(node)));
+                let found = match self.api().list(&only).await {
+                    Err(kube::Error::Api(status)) if status.code == 403 => return Ok(()),
+                    found => found?,
+                };
+                match found.items.iter().find(|lease| node_lease::is_ours(lease)) {
+                    Some(lease) => self.delete(lease).await,
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
     /// Deletes our lease, unless it has changed hands. Without permission to delete it, it expires: returning a node to
     /// service does not wait for that.
-    pub(crate) async fn delete(&self, lease: &Lease) -> kube::Result<()> {
+    async fn delete(&self, lease: &Lease) -> kube::Result<()> {
         let preconditions = Preconditions { uid: lease.uid(), resource_version: lease.resource_version() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.api().delete(&lease.name_any(), &params).await {

@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cache::leader_state::LeaderState;
 use crate::cache::triggers::Triggers;
+use crate::runtime::clock::Clock;
 
 /// Changes within this time of each other lead to one round.
 const COALESCING: Duration = Duration::from_millis(10);
@@ -32,6 +33,7 @@ pub(crate) fn trigger_waiting(
     state: Arc<LeaderState>,
     triggers: Triggers,
     limit: Option<MaxUnavailable>,
+    clock: Clock,
 ) -> impl Future<Output = ()> + Send + 'static {
     let mut changes = state.gate.changes();
     let mut wait = ROUND_INTERVAL;
@@ -42,7 +44,7 @@ pub(crate) fn trigger_waiting(
                 sleep(COALESCING).await;
                 changes.mark_unchanged();
             }
-            let round = Round::new(&state, limit, is_changed, Timestamp::now());
+            let round = Round::new(&state, limit, is_changed, clock.now());
             for maintenance in round.due {
                 triggers.maintenance(&maintenance);
             }

@@ -4,7 +4,6 @@
 //! [`DrainPod`] is decoded from the same JSON, and everything else is skipped.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Toleration};
@@ -199,36 +198,6 @@ fn read_tolerations(mut all: Vec<Toleration>) -> Box<[Toleration]> {
     all.into()
 }
 
-/// What decides whether a drain moves a pod, and how far it has terminated. [`DrainPod`] has all of it. A program that keeps
-/// more pods, and shows them, implements it for a type of its own.
-pub trait PodView {
-    /// Its namespace.
-    fn namespace(&self) -> &str;
-    /// Its labels.
-    fn labels(&self) -> Cow<'_, BTreeMap<String, String>>;
-    /// The kind of its controller.
-    fn controller(&self) -> PodController<'_>;
-    /// See [`is_finished`].
-    fn is_finished(&self) -> bool;
-    /// See [`is_mirror`].
-    fn is_mirror(&self) -> bool;
-    /// Whether it has emptyDir data, which is deleted with it.
-    fn has_empty_dir(&self) -> bool;
-    /// Its termination, if it is terminating.
-    fn termination(&self) -> Option<Termination<'_>>;
-}
-
-/// The controller of a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PodController<'a> {
-    /// There is none, so that nothing replaces the pod.
-    None,
-    /// A `DaemonSet` of the apps group with this name.
-    DaemonSet(&'a str),
-    /// Any other.
-    Other,
-}
-
 /// The termination of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Termination<'a> {
@@ -240,42 +209,13 @@ pub struct Termination<'a> {
     pub finalizers: &'a [String],
 }
 
-impl PodView for DrainPod {
-    fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    fn labels(&self) -> Cow<'_, BTreeMap<String, String>> {
-        self.metadata.labels.as_ref().map_or_else(|| Cow::Owned(BTreeMap::new()), Cow::Borrowed)
-    }
-
-    fn controller(&self) -> PodController<'_> {
-        match (daemon_set(self), controller(self)) {
-            (Some(owner), _) => PodController::DaemonSet(&owner.name),
-            (None, Some(_)) => PodController::Other,
-            (None, None) => PodController::None,
-        }
-    }
-
-    fn is_finished(&self) -> bool {
-        is_finished(self)
-    }
-
-    fn is_mirror(&self) -> bool {
-        is_mirror(self)
-    }
-
-    fn has_empty_dir(&self) -> bool {
-        self.has_empty_dir
-    }
-
-    fn termination(&self) -> Option<Termination<'_>> {
-        Some(Termination {
-            deadline: deadline(self)?,
-            grace_seconds: self.metadata.deletion_grace_period_seconds,
-            finalizers: self.metadata.finalizers.as_deref().unwrap_or_default(),
-        })
-    }
+/// Its termination, if it is terminating.
+pub fn termination(pod: &DrainPod) -> Option<Termination<'_>> {
+    Some(Termination {
+        deadline: deadline(pod)?,
+        grace_seconds: pod.metadata.deletion_grace_period_seconds,
+        finalizers: pod.metadata.finalizers.as_deref().unwrap_or_default(),
+    })
 }
 
 /// Whether its containers have terminated for good.

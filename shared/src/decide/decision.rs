@@ -42,7 +42,7 @@ pub struct Decision {
     /// Whether no maintenance has the node any more. All requests for it stop before any other step.
     pub node_released: bool,
     /// Our lease, to be deleted once the node has returned to service.
-    pub release_lease: Option<Arc<Lease>>,
+    pub release_lease: Option<LeaseRelease>,
     /// Whether KubeVirt may be migrating virtual machines that may now stay.
     pub cancel_evacuation: bool,
     /// Last: a merge patch that removes our finalizer from the object.
@@ -58,6 +58,15 @@ impl Decision {
     pub fn requeue_in(&mut self, wait: Duration) {
         self.requeue_after = Some(self.requeue_after.map_or(wait, |sooner| sooner.min(wait)));
     }
+}
+
+/// Our lease on a node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LeaseRelease {
+    /// As it was observed.
+    Observed(Arc<Lease>),
+    /// None was observed, but one may exist: the answer to its creation may be lost, and the watch late.
+    Unobserved,
 }
 
 /// A pod to be evicted or deleted.

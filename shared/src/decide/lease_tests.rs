@@ -64,6 +64,8 @@ fn the_lease_is_deleted_with_the_maintenance_if_it_is_ours() {
     let lease = Some(Arc::new(serde_json::from_value(lease).unwrap()));
     assert_eq!(
         decide(&over, &ClusterState { lease: lease.clone(), ..cordoned() }, now()).release_lease,
-        lease
+        lease.map(LeaseRelease::Observed)
     );
+    let unobserved = decide(&over, &cordoned(), now()).release_lease;
+    assert_eq!(unobserved, Some(LeaseRelease::Unobserved), "its creation may not be known");
 }

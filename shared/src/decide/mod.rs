@@ -26,7 +26,7 @@ use crate::cluster::node;
 use crate::cluster::node_lease;
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
-use crate::decide::decision::{Decision, EventReason, EventSubject, PendingEvent};
+use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
 use crate::drain::eviction_outcome::AccessDenied;
@@ -234,13 +234,15 @@ impl Decider<'_> {
         Requester { uid, group: observed.group, cordoned_by, others: &observed.other_uids }
     }
 
-    /// Whether the node has all marks and no undo record, before the status says that it was cordoned. The finalizer and
-    /// the lease are written before the marks, so the marks are ours and someone removed the record.
+    /// Whether someone removed the undo record before the status of this maintenance says that it has cordoned the node: the
+    /// marks are ours if another maintenance says that it has, or if there is our lease, which is written before the
+    /// marks, and our taint, which nobody else sets.
     fn has_lost_record(&self, node: &Node) -> bool {
-        node_patch::has_all_marks(node, self.observed.group)
-            && !node_patch::has_record(node)
-            && ownership::is_adopted(self.maintenance)
-            && self.observed.lease.as_deref().is_some_and(node_lease::is_ours)
+        let Self { observed, .. } = *self;
+        let is_leased = || observed.lease.as_deref().is_some_and(node_lease::is_ours);
+        !node_patch::has_record(node)
+            && (observed.competing.iter().any(|other| ownership::has_begun(other))
+                || (node_patch::has_drain_taint(node, observed.group) && is_leased()))
     }
 
     /// Records the override with the status by which the maintenance has begun. Until that is written it is recorded
@@ -341,11 +343,25 @@ impl Decider<'_> {
         if !inherited {
             if let Some(node) = node {
                 self.uncordon(node);
+                if self.decision.node.is_none() && self.may_have_sent_cordon() {
+                    self.decision.node = node_patch::refuse_late_cordon(node, ownership::uid(maintenance));
+                }
             }
-            self.decision.release_lease = observed.lease.clone().filter(|lease| node_lease::is_ours(lease));
+            self.decision.release_lease = match observed.lease.clone() {
+                Some(lease) if node_lease::is_ours(&lease) => Some(LeaseRelease::Observed(lease)),
+                None if node.is_some() => Some(LeaseRelease::Unobserved),
+                _ => None,
+            };
         }
         let sentence = format!("Maintenance of node {} is removed", maintenance.spec.node_name);
         self.publish(EventSubject::Maintenance, EventReason::RemovedMaintenance, sentence);
+    }
+
+    /// Whether a cordon may be on its way although the node shows none: its sender may have crashed, or given up waiting for
+    /// the answer. The lease is written before.
+    fn may_have_sent_cordon(&self) -> bool {
+        let is_forbidden = self.maintenance.status.as_ref().is_some_and(|status| status.forbidden.is_some());
+        !is_forbidden && self.observed.lease.as_deref().is_some_and(node_lease::is_ours)
     }
 
     /// The maintenance has failed for as long as the reason persists.

@@ -116,6 +116,52 @@ fn marks_are_known_as_ours_if_the_undo_record_is_removed_before_the_status_is_wr
 }
 
 #[test]
+fn our_taint_and_our_lease_show_that_the_record_was_removed_and_so_does_another_maintenance() {
+    let lease = json!({"spec": {"holderIdentity": crate::api::names::LEASE_HOLDER, "leaseDurationSeconds": 3600,
+        "renewTime": "2026-01-01T00:59:00.000000Z"}});
+    let lease = Some(Arc::new(serde_json::from_value(lease).unwrap()));
+    let stripped = |node: &mut Value| {
+        node["metadata"]["annotations"] = json!({});
+        node["metadata"]["labels"] = json!({});
+    };
+    let leased = ClusterState { lease, ..with_node(cordoned(), stripped) };
+    let younger = NodeMaintenance {
+        status: begun().status,
+        ..maintenance(&json!({"metadata": {"name": "z", "uid": "z-uid",
+        "creationTimestamp": "2026-01-01T00:00:00Z"}}))
+    };
+    let untainted = with_node(with_node(cordoned(), stripped), remove_taint);
+    let beside = ClusterState { competing: vec![Arc::new(younger)], ..untainted };
+    for observed in [leased, beside] {
+        let first = maintenance(&json!({"metadata": {"finalizers": null}}));
+        let decision = decide(&first, &observed, now());
+        let there = patched(observed, &decision);
+        let end = decide(
+            &ending(&after(&maintenance(&json!({})), &decision)),
+            &ClusterState { competing: vec![], ..there.clone() },
+            now(),
+        );
+        assert!(is_in_service(&patched(there, &end)));
+    }
+}
+
+#[test]
+fn a_maintenance_that_ends_without_a_record_makes_a_late_cordon_fail() {
+    let lease = json!({"spec": {"holderIdentity": crate::api::names::LEASE_HOLDER}});
+    let lease = Some(Arc::new(serde_json::from_value(lease).unwrap()));
+    let leased = ClusterState { lease, ..observed() };
+    let new = maintenance(&json!({}));
+    let end = decide(&ending(&new), &leased, now());
+    assert_eq!(reasons(&end), [EventReason::RemovedMaintenance], "nothing was uncordoned");
+    let changed = patched(leased, &end);
+    assert!(is_in_service(&changed));
+    let node = changed.node.as_deref().unwrap();
+    assert!(node_patch::remove_record(node, "m-uid").is_some(), "it is removed after the finalizer");
+    assert_eq!(decide(&ending(&new), &changed, now()).node, None, "once");
+    assert_eq!(decide(&ending(&new), &observed(), now()).node, None, "nothing was sent without the lease");
+}
+
+#[test]
 fn the_undo_record_names_an_heir_before_the_finalizer_is_removed() {
     let heir = Arc::new(maintenance(&json!({"metadata": {"name": "z", "uid": "z-uid"}})));
     let beside =

@@ -9,7 +9,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::NodeCondition;
 use serde_json::Value;
 
@@ -17,7 +16,7 @@ use crate::api::status::NodeMaintenanceStatus;
 use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::node_lease::LeaseWrite;
 use crate::cluster::pod::DrainPod;
-use crate::decide::decision::{Decision, Eviction, PendingEvent};
+use crate::decide::decision::{Decision, Eviction, LeaseRelease, PendingEvent};
 use crate::drain::node_patch::NodePatch;
 
 /// One step of a decision. A step is at most one write, so that nothing can happen in the middle of it.
@@ -50,8 +49,8 @@ pub enum DecisionStep {
     Evict(Vec<Eviction>),
     /// Cancels the evacuations that KubeVirt may have begun.
     CancelEvacuation,
-    /// Deletes our lease on the node.
-    DeleteLease(Arc<Lease>),
+    /// Deletes our lease on the node, if there is one.
+    DeleteLease(LeaseRelease),
     /// Removes our finalizer from the object.
     RemoveFinalizer(Value),
     /// Removes what is left of the undo record, from the node as the steps before left it.

@@ -194,6 +194,19 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     })))
 }
 
+/// The patch that makes the API server refuse a cordon that was sent for this maintenance and has not arrived: it only
+/// changes the resourceVersion, by a record that [`remove_record`] removes. None if the node has that record.
+pub fn refuse_late_cordon(node: &Node, uid: &str) -> Option<NodePatch> {
+    let record = UndoRecord { maintenance: Some(uid.to_owned()), restored: true, ..UndoRecord::default() };
+    if recorded(&node.metadata).as_ref() == Some(&record) {
+        return None;
+    }
+    Some(NodePatch(json!({"metadata": {
+        "resourceVersion": node.metadata.resource_version,
+        "annotations": {UNDO_ANNOTATION: json!(record).to_string()},
+    }})))
+}
+
 /// The patch that leaves the node as it is to another of its maintenances; none if there is no undo record.
 pub fn hand_over(node: &Node, requester: &Requester, heir: &str) -> Option<NodePatch> {
     let undo = valid_record(node, requester)?;
@@ -298,7 +311,8 @@ fn has_own_mark(node: &Node, group: Group) -> bool {
     has_drain_taint(node, group) || labelled()
 }
 
-fn has_drain_taint(node: &Node, group: Group) -> bool {
+/// Whether the node has the taint that only maintenances of this group set.
+pub fn has_drain_taint(node: &Node, group: Group) -> bool {
     taints(node).iter().any(|taint| taint.key == group.drain_taint())
 }
 

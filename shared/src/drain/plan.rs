@@ -4,7 +4,7 @@
 //! warnings.
 //! Source: kubernetes/kubectl `pkg/drain/filters.go`, v0.34.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::api::maintenance::DrainSpec;
 use crate::api::status::BlockReason;
-use crate::cluster::pod::{self, DrainPod, PodController, PodView};
+use crate::cluster::pod::{self, DrainPod};
 
 /// What to do with a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl DrainPlan {
     ) -> Result<Self, InvalidSelector> {
         let filters = PodFilters::new(spec, daemon_sets, now)?;
         let planned = |pod: Arc<DrainPod>| {
-            let (verdict, warnings) = filters.judge(&*pod);
+            let (verdict, warnings) = filters.judge(&pod);
             PlannedPod { pod, verdict, warnings }
         };
         let mut pods: Vec<PlannedPod> = pods.into_iter().map(planned).collect();
@@ -180,7 +180,7 @@ pub struct PodFilters<'a> {
 }
 
 /// One filter; it may add warnings, and decides if it returns a verdict.
-type PodFilter<'a> = fn(&PodFilters<'a>, &dyn PodView, &mut Vec<Warning>) -> Option<Verdict>;
+type PodFilter<'a> = fn(&PodFilters<'a>, &DrainPod, &mut Vec<Warning>) -> Option<Verdict>;
 
 impl<'a> PodFilters<'a> {
     /// The filters for a drain spec.
@@ -202,7 +202,7 @@ impl<'a> PodFilters<'a> {
     }
 
     /// The verdict on a pod, with everything worth knowing about it.
-    pub fn judge(&self, pod: &dyn PodView) -> (Verdict, Vec<Warning>) {
+    pub fn judge(&self, pod: &DrainPod) -> (Verdict, Vec<Warning>) {
         let filters: [PodFilter<'a>; 6] = [
             Self::selected,
             Self::terminating_too_long,
@@ -216,24 +216,25 @@ impl<'a> PodFilters<'a> {
         (verdict.unwrap_or(Verdict::Evict), warnings)
     }
 
-    fn selected(&self, pod: &dyn PodView, _: &mut Vec<Warning>) -> Option<Verdict> {
-        let is_selected = self.spec.pod_selector.is_none() || self.selector.matches(&pod.labels());
+    fn selected(&self, pod: &DrainPod, _: &mut Vec<Warning>) -> Option<Verdict> {
+        let is_selected = self.spec.pod_selector.is_none()
+            || self.selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()));
         (!is_selected).then_some(Verdict::Skip(SkipReason::NotSelected))
     }
 
-    fn terminating_too_long(&self, pod: &dyn PodView, _: &mut Vec<Warning>) -> Option<Verdict> {
+    fn terminating_too_long(&self, pod: &DrainPod, _: &mut Vec<Warning>) -> Option<Verdict> {
         let timeout = self.spec.skip_wait_for_delete_timeout_seconds;
-        let overdue = self.now.duration_since(pod.termination()?.deadline);
+        let overdue = pod::overdue(pod, self.now)?;
         (timeout > 0 && overdue > SignedDuration::from_secs(timeout))
             .then_some(Verdict::Skip(SkipReason::TerminatingTooLong))
     }
 
-    fn daemon_set(&self, pod: &dyn PodView, warnings: &mut Vec<Warning>) -> Option<Verdict> {
-        let PodController::DaemonSet(name) = pod.controller() else { return None };
-        if pod.is_finished() {
+    fn daemon_set(&self, pod: &DrainPod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
+        let daemon_set = pod::daemon_set(pod)?;
+        if pod::is_finished(pod) {
             return None;
         }
-        if self.daemon_sets.may_exist(pod.namespace(), name) {
+        if self.daemon_sets.may_exist(pod::names(pod).namespace, &daemon_set.name) {
             warnings.push(Warning::IgnoringDaemonSetPods);
             return Some(Verdict::Skip(SkipReason::DaemonSet));
         }
@@ -244,20 +245,20 @@ impl<'a> PodFilters<'a> {
         (!self.spec.force).then_some(Verdict::Block(BlockReason::Unmanaged))
     }
 
-    fn mirror(_: &Self, pod: &dyn PodView, _: &mut Vec<Warning>) -> Option<Verdict> {
-        pod.is_mirror().then_some(Verdict::Skip(SkipReason::Mirror))
+    fn mirror(_: &Self, pod: &DrainPod, _: &mut Vec<Warning>) -> Option<Verdict> {
+        pod::is_mirror(pod).then_some(Verdict::Skip(SkipReason::Mirror))
     }
 
-    fn local_storage(&self, pod: &dyn PodView, warnings: &mut Vec<Warning>) -> Option<Verdict> {
-        if !pod.has_empty_dir() || pod.is_finished() {
+    fn local_storage(&self, pod: &DrainPod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
+        if !pod.has_empty_dir || pod::is_finished(pod) {
             return None;
         }
         warnings.push(Warning::LocalStorage);
         (!self.spec.delete_empty_dir_data).then_some(Verdict::Block(BlockReason::LocalStorage))
     }
 
-    fn unmanaged(&self, pod: &dyn PodView, warnings: &mut Vec<Warning>) -> Option<Verdict> {
-        if pod.controller() != PodController::None || pod.is_finished() {
+    fn unmanaged(&self, pod: &DrainPod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
+        if pod::controller(pod).is_some() || pod::is_finished(pod) {
             return None;
         }
         warnings.push(Warning::Unmanaged);

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::group::Group;
 use crate::api::status::{BlockFacts, BlockReason, truncated};
 use crate::cluster::disruption_budget::BudgetRefusal;
-use crate::cluster::pod::{self, PodView, Termination};
+use crate::cluster::pod::{self, DrainPod, Termination};
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::eviction_outcome::{EvictionOutcome, KUBEVIRT_WEBHOOK};
@@ -100,7 +100,7 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
         return PodState::Blocked(Blocker::new(BlockReason::ComesBack, message));
     }
     let unready_node = (!context.node_ready).then_some(&*planned.pod.node);
-    if let Some(state) = visible_state(&*planned.pod, planned.verdict, unready_node, now) {
+    if let Some(state) = visible_state(&planned.pod, planned.verdict, unready_node, now) {
         return state;
     }
     if planned.verdict == Verdict::Wait {
@@ -151,7 +151,7 @@ pub fn next_change(planned: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
 /// The state of a pod as far as the pod itself shows it; none if it depends on its evictions. `unready_node` is its node,
 /// if that is not Ready.
 pub fn visible_state(
-    pod: &dyn PodView,
+    pod: &DrainPod,
     verdict: Verdict,
     unready_node: Option<&str>,
     now: Timestamp,
@@ -160,7 +160,7 @@ pub fn visible_state(
         Verdict::Skip(_) => Some(PodState::Skipped),
         Verdict::Block(reason) => Some(PodState::Blocked(blocked_by_spec(reason))),
         Verdict::Evict | Verdict::Wait => {
-            pod.termination().map(|termination| terminating(&termination, unready_node, now))
+            pod::termination(pod).map(|termination| terminating(&termination, unready_node, now))
         }
     }
 }

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::watch as signal;
 
 use crate::cluster::Cluster;
 pub use crate::cluster::store::frozen_status::Writers;
@@ -36,6 +37,7 @@ pub struct Faults {
     rules: Mutex<Vec<(RuleId, Rule)>>,
     watches: Arc<OpenWatches>,
     last: AtomicU64,
+    played: signal::Sender<u64>,
 }
 
 /// Identifies a rule.
@@ -57,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) end: Option<(End, Moment)>,
     /// How many events it sends, if it is a watch.
     pub(crate) allowance: WatchBudget,
+    /// By how many revisions it is stale, if it is a list.
+    pub(crate) stale_by: Option<u64>,
     /// What it counts as while it is in progress, for each rule by which it contends with others.
     contends: Vec<Arc<()>>,
 }
@@ -70,13 +74,15 @@ pub(crate) enum End {
     Throttled(StatusError),
     /// The connection is closed without a response.
     Disconnected,
+    /// There is no response, and the connection stays open.
+    Unanswered,
 }
 
 impl Faults {
     /// A cluster without faults.
     pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
         let (rules, watches) = (Mutex::default(), Arc::default());
-        Self { cluster, rules, watches, last: AtomicU64::new(0) }
+        Self { cluster, rules, watches, last: AtomicU64::new(0), played: signal::Sender::new(0) }
     }
 
     /// Adds a rule. If several rules match a request, all their delays apply, and the oldest of the other rules.
@@ -102,6 +108,19 @@ impl Faults {
         rules.iter().find(|(known, _)| *known == id).map_or(0, |(_, rule)| rule.played())
     }
 
+    /// Waits until a rule was applied to a request, which may not have been answered yet. Returns at once if the rule is
+    /// removed.
+    pub async fn until_played(&self, id: RuleId) {
+        let mut played = self.played.subscribe();
+        loop {
+            played.borrow_and_update();
+            let is_there = self.rules().iter().any(|(known, _)| *known == id);
+            if !is_there || self.played(id) > 0 || played.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// How many open watches match.
     pub fn open_watches(&self, target: &Target) -> usize {
         self.watches.count(target)
@@ -118,6 +137,19 @@ impl Faults {
     /// connection that a load balancer has dropped silently. Returns the number of watches.
     pub fn mute_watches(&self, target: &Target) -> usize {
         self.watches.allow(target, WatchBudget::Nothing)
+    }
+
+    /// Delays the events of the open watches that match. Returns the number of watches.
+    pub fn delay_watches(&self, target: &Target, delay: Duration) -> usize {
+        self.watches.allow(target, WatchBudget::Late(delay))
+    }
+
+    /// Restores all objects as they were at `revision`, as from a backup of etcd: later changes never happened, and the
+    /// next one gets the revision after it. Restart the API server, because watches do not know this.
+    ///
+    /// Returns whether the history goes back that far.
+    pub fn restore(&self, revision: u64) -> bool {
+        self.cluster.store.restore(revision)
     }
 
     /// Drops all history: watches and continue tokens at an older revision get a 410.
@@ -203,14 +235,26 @@ impl Faults {
                     }
                     continue;
                 }
+                Action::DelayEvents(delay) => {
+                    if plan.allowance == WatchBudget::Everything {
+                        plan.allowance = WatchBudget::Late(delay);
+                    }
+                    continue;
+                }
+                Action::StaleList { revisions } => {
+                    plan.stale_by = Some(revisions);
+                    continue;
+                }
                 Action::Fail(failure @ Failure::Throttled { .. }, moment) => {
                     (End::Throttled(failure.refusal(entry)), moment)
                 }
                 Action::Fail(failure, moment) => (End::Refused(failure.refusal(entry)), moment),
                 Action::Disconnect(moment) => (End::Disconnected, moment),
+                Action::NeverAnswer(moment) => (End::Unanswered, moment),
             };
             plan.end.get_or_insert((end, moment));
         }
+        self.played.send_modify(|played| *played += 1);
         plan
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch as signal;
 
@@ -18,6 +19,8 @@ pub(crate) enum WatchBudget {
     Events(usize),
     /// None, and it does not end.
     Nothing,
+    /// All events, each this much later.
+    Late(Duration),
 }
 
 /// The open watches.

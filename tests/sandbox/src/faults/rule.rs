@@ -25,6 +25,16 @@ pub enum Action {
     Fail(Failure, Moment),
     /// Closes the connection without a response.
     Disconnect(Moment),
+    /// Never responds, and keeps the connection open.
+    NeverAnswer(Moment),
+    /// Answers a list as it was so many revisions ago, as an API server does that lags behind another one. Later changes
+    /// reach a watch that starts there.
+    StaleList {
+        /// How many revisions, at most.
+        revisions: u64,
+    },
+    /// Sends the events of a watch so much later.
+    DelayEvents(Duration),
     /// Ends a watch cleanly after so many events, as at its timeout. Bookmarks count.
     EndWatch {
         /// How many events are sent.
@@ -122,9 +132,12 @@ impl Rule {
 
     /// The action for this request, if any. Counts the request.
     pub(crate) fn meet(&mut self, entry: &crate::request_log::Entry) -> Option<Action> {
-        // Only watches can end.
-        let concerns = entry.verb == "watch" || !matches!(self.action, Action::EndWatch { .. });
-        if !concerns || !self.target.matches(entry) {
+        let is_possible = match self.action {
+            Action::EndWatch { .. } | Action::DelayEvents(_) => entry.verb == "watch",
+            Action::StaleList { .. } => entry.verb == "list",
+            _ => true,
+        };
+        if !is_possible || !self.target.matches(entry) {
             return None;
         }
         self.matches += 1;

@@ -82,6 +82,10 @@ impl Api {
                 user.name.clone_into(&mut entry.user);
                 let plan = self.faults.meet(entry);
                 allowance = plan.allowance;
+                let query = match plan.stale_by {
+                    Some(revisions) => query.at_revision(self.cluster.store.readable_revision(revisions)),
+                    None => query,
+                };
                 let carry_out = async {
                     match path {
                         Path::Resource(path) => {

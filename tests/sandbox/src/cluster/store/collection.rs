@@ -189,6 +189,30 @@ impl CollectionState {
         self.compacted = revision;
     }
 
+    /// The oldest revision at which the objects can be read.
+    pub(crate) fn oldest_readable(&self) -> u64 {
+        self.forgotten.max(self.compacted)
+    }
+
+    /// Undoes the changes after a revision, the newest first. Watches at a later revision have to start again.
+    pub(crate) fn restore(&mut self, revision: u64) {
+        while self.history.back().is_some_and(|past| past.revision > revision) {
+            let Some(past) = self.history.pop_back() else { return };
+            self.index(&past.key, past.after.as_ref(), past.before.as_ref());
+            match &past.before {
+                Some(before) => self.objects.insert(past.key.clone(), before.clone()),
+                None => self.objects.remove(&past.key),
+            };
+            for node in past.nodes() {
+                if let Some(on) = self.nodes.get_mut(&node) {
+                    on.changes.pop_back();
+                    on.grown.send_replace(revision);
+                }
+            }
+        }
+        self.grown.send_replace(revision);
+    }
+
     fn first_after(&self, revision: u64) -> usize {
         self.history.partition_point(|past| past.revision <= revision)
     }

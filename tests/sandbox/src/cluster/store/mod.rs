@@ -92,6 +92,28 @@ impl Store {
         look(&self.lock())
     }
 
+    /// A revision at most so many before the newest one, at which all objects can be read.
+    pub(crate) fn readable_revision(&self, back: u64) -> u64 {
+        let state = self.lock();
+        let oldest = state.tables.values().map(CollectionState::oldest_readable).max().unwrap_or_default();
+        state.revision.saturating_sub(back).max(oldest).max(1)
+    }
+
+    /// Undoes the changes after `revision`, which becomes the newest one. Returns whether the history goes back that far.
+    pub(crate) fn restore(&self, revision: u64) -> bool {
+        let mut state = self.lock();
+        let is_known = state.tables.values().all(|rows| rows.oldest_readable() <= revision);
+        if is_known && revision < state.revision {
+            for rows in state.tables.values_mut() {
+                rows.restore(revision);
+            }
+            state.revision = revision;
+            drop(state);
+            self.revision.send_replace(revision);
+        }
+        is_known
+    }
+
     /// A receiver that is notified of every new revision.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()

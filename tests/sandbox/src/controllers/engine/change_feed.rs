@@ -32,7 +32,8 @@ impl ChangeFeed {
 
     fn read_one(&mut self, state: &State, collection: &Collection, controller: &mut impl Controller) {
         let revision = state.revision();
-        let seen = self.seen.get(collection).copied();
+        // A later revision is from before a restore.
+        let seen = self.seen.get(collection).copied().filter(|seen| *seen <= revision);
         if seen == Some(revision) {
             return;
         }

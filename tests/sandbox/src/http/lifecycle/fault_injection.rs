@@ -21,6 +21,7 @@ pub(crate) async fn play(plan: Plan, carry_out: impl Future<Output = HandlerResu
                 End::Refused(refusal) => Err(refusal),
                 End::Throttled(refusal) => Ok(answer::throttled(&refusal)),
                 End::Disconnected => Ok(answer::lost()),
+                End::Unanswered => std::future::pending().await,
             }
         }
     };

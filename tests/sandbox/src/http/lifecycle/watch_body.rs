@@ -48,7 +48,15 @@ impl WatchBody {
                     self.left = *self.leash.allowance.borrow_and_update();
                 }
                 frame = self.body.frame(), if self.left != WatchBudget::Nothing => {
-                    return match frame? {
+                    let frame = frame?;
+                    if let WatchBudget::Late(delay) = self.left {
+                        // What happens meanwhile follows at once.
+                        tokio::select! {
+                            () = tokio::time::sleep(delay) => {}
+                            _ = self.life.over() => return Some(Err(ConnectionLost)),
+                        }
+                    }
+                    return match frame {
                         Ok(frame) => frame.into_data().ok().map(|bytes| Ok(self.cut(bytes))),
                         Err(lost) => Some(Err(lost)),
                     };

@@ -105,6 +105,18 @@ impl Query {
         )
     }
 
+    /// The same query of a list at exactly this revision, unless it continues one or wants another revision.
+    pub(crate) fn at_revision(mut self, revision: u64) -> Self {
+        let is_free =
+            self.get("continue").is_none() && self.get("resourceVersion").is_none_or(|any| any == "0");
+        if is_free {
+            self.0.retain(|(name, _)| name != "resourceVersion" && name != "resourceVersionMatch");
+            self.0.push(("resourceVersion".to_owned(), revision.to_string()));
+            self.0.push(("resourceVersionMatch".to_owned(), "Exact".to_owned()));
+        }
+        self
+    }
+
     /// The first value of a parameter, if it is not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.given(name).filter(|value| !value.is_empty())

@@ -1,0 +1,407 @@
+//! Lives of maintenances, each a script of what people and controllers do. A life ends when nothing is left of its
+//! maintenances. Whatever fails on the way, its waits are what has to be reached.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use kube_sandbox::controllers::kubelet::annotations;
+use kube_sandbox::kubevirt::Vmi;
+use kube_sandbox::resource::{LEASES, NODES, PODS};
+use kube_sandbox::store::Key;
+use kube_sandbox::workload::{App, Kind};
+use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE, UNDO_ANNOTATION};
+use serde_json::json;
+
+use crate::world::{Done, MAINTENANCES, PATH, Setup, World};
+
+/// A script.
+#[derive(Clone, Copy)]
+pub(crate) struct Life {
+    pub(crate) name: &'static str,
+    pub(crate) setup: fn() -> Setup,
+    pub(crate) run: fn(Arc<World>) -> BoxFuture<'static, Done>,
+}
+
+/// The node that is drained.
+const NODE: &str = "node-01";
+
+const NODE_PATH: &str = "/api/v1/nodes/node-01";
+
+macro_rules! life {
+    ($name:ident, $setup:expr) => {
+        Life { name: stringify!($name), setup: || $setup, run: |world| Box::pin($name(world)) }
+    };
+    ($name:ident) => {
+        life!($name, Setup::default())
+    };
+}
+
+/// All lives.
+pub(crate) fn all() -> Vec<Life> {
+    vec![
+        life!(drained),
+        life!(blocked_by_a_budget),
+        life!(late_pods_and_lost_marks),
+        life!(respawned),
+        life!(timed_out),
+        life!(kinds_of_pods_refused),
+        life!(stopped_midway),
+        life!(selected_in_order),
+        life!(deleted_after_a_while),
+        life!(not_waited_for),
+        life!(cordoned_before),
+        life!(taken_over),
+        life!(two_of_one_node),
+        life!(queued, Setup { nodes: 3, flags: &["--max-unavailable", "1"], ..Setup::default() }),
+        life!(lease_of_another),
+        life!(lease_renewed),
+        life!(virtual_machine, Setup { kubevirt: Some(Duration::from_secs(20)), ..Setup::default() }),
+        life!(migration_cancelled, Setup { kubevirt: Some(Duration::from_secs(3600)), ..Setup::default() }),
+        life!(node_deleted),
+        life!(node_conditions, Setup { flags: &["--node-conditions"], ..Setup::default() }),
+    ]
+}
+
+/// A deployment in the namespace `default`.
+fn app(name: &str) -> App {
+    App::new(Kind::Deployment, "default", name)
+}
+
+/// A deployment of one pod whose budget allows no disruption.
+fn blocked_app(name: &str) -> App {
+    app(name).budget(json!({"minAvailable": 1}))
+}
+
+async fn delete_budget(world: &World, name: &str) {
+    world.delete(&format!("/apis/policy/v1/namespaces/default/poddisruptionbudgets/{name}")).await;
+}
+
+async fn drained(world: Arc<World>) -> Done {
+    App::new(Kind::DaemonSet, "kube-system", "agent").create(world.sandbox.cluster()).unwrap();
+    world.run_on(NODE, &app("web").replicas(3).budget(json!({"maxUnavailable": 1}))).await;
+    world.run_on(NODE, &app("api").replicas(2)).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn blocked_by_a_budget(world: Arc<World>) -> Done {
+    world.run_on(NODE, &blocked_app("db")).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_blocked("m").await?;
+    world.step("open the budget");
+    delete_budget(&world, "db").await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn late_pods_and_lost_marks(world: Arc<World>) -> Done {
+    world.run_on(NODE, &app("web")).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("late pod");
+    App::new(Kind::Pod, "default", "late").node_name(NODE).create(world.sandbox.cluster()).unwrap();
+    let late = |state: &kube_sandbox::store::State| state.get(&PODS, &Key::new("default", "late")).is_none();
+    world.until("the late pod is gone", late).await?;
+    world.step("uncordon");
+    world.patch(NODE_PATH, json!({"spec": {"unschedulable": null}})).await;
+    world.until_marked(NODE).await?;
+    world.step("strip the label and the taints");
+    let stripped = json!({"metadata": {"labels": {EXCLUDE_LABEL: null}}, "spec": {"taints": null}});
+    world.patch(NODE_PATH, stripped).await;
+    world.until_marked(NODE).await?;
+    world.step("strip the record");
+    world.patch(NODE_PATH, json!({"metadata": {"annotations": {UNDO_ANNOTATION: null}}})).await;
+    world.until_marked(NODE).await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn respawned(world: Arc<World>) -> Done {
+    world.run_on(NODE, &app("boomerang").node_name(NODE).tolerates_everything()).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_blocked("m").await?;
+    world.step("delete the deployment");
+    world.delete("/apis/apps/v1/namespaces/default/deployments/boomerang").await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn timed_out(world: Arc<World>) -> Done {
+    world.run_on(NODE, &blocked_app("db")).await;
+    world.step("start");
+    world.start("m", NODE, json!({"timeoutSeconds": 30})).await;
+    world.until_phase("m", "Failed").await?;
+    world.step("allow more time");
+    world.patch(&format!("{PATH}/m"), json!({"spec": {"drain": {"timeoutSeconds": 0}}})).await;
+    world.until_phase("m", "Running").await?;
+    world.step("open the budget");
+    delete_budget(&world, "db").await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn kinds_of_pods_refused(world: Arc<World>) -> Done {
+    world.run_on(NODE, &App::new(Kind::Pod, "default", "bare")).await;
+    let scratch = json!([{"name": "scratch", "emptyDir": {}}]);
+    world.run_on(NODE, &app("cache").pod("volumes", scratch)).await;
+    world.step("start");
+    world.start("m", NODE, json!({"force": false, "deleteEmptyDirData": false})).await;
+    let both = |maintenance: &nm_shared::NodeMaintenance| {
+        maintenance.status.as_ref().is_some_and(|status| status.blocked_pods.len() == 2)
+    };
+    world.until_maintenance("m", "has two blocked pods", both).await?;
+    world.step("allow both");
+    world
+        .patch(&format!("{PATH}/m"), json!({"spec": {"drain": {"force": true, "deleteEmptyDirData": true}}}))
+        .await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn stopped_midway(world: Arc<World>) -> Done {
+    world.run_on(NODE, &blocked_app("db")).await;
+    world
+        .run_on(NODE, &app("web").replicas(2).grace(60).annotation(annotations::IGNORE_TERMINATION, ""))
+        .await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    let terminates = |state: &kube_sandbox::store::State| {
+        state.on_node(&PODS, NODE).filter(|pod| pod["metadata"]["deletionTimestamp"].is_string()).count() == 2
+    };
+    world.until("two pods terminate", terminates).await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn selected_in_order(world: Arc<World>) -> Done {
+    for (name, value) in [("low", 10), ("high", 1000)] {
+        let class = json!({"metadata": {"name": name}, "value": value});
+        world.post("/apis/scheduling.k8s.io/v1/priorityclasses", class).await;
+        world.run_on(NODE, &app(name).label("goes", "yes").pod("priorityClassName", json!(name))).await;
+    }
+    world.run_on(NODE, &app("stays")).await;
+    world.step("start");
+    let selector = json!({"matchLabels": {"goes": "yes"}});
+    let drain = json!({"podSelector": selector, "gracePeriodSeconds": 5, "order": "PriorityAscending"});
+    world.start("m", NODE, drain).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn deleted_after_a_while(world: Arc<World>) -> Done {
+    world.run_on(NODE, &blocked_app("db")).await;
+    world.step("start");
+    world.start("m", NODE, json!({"deleteAfterSeconds": 20})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn not_waited_for(world: Arc<World>) -> Done {
+    let slow = json!({
+        "metadata": {"name": "slow", "finalizers": ["example.com/slow"]},
+        "spec": {"nodeName": NODE, "containers": [{"name": "app", "image": "registry.example/slow:1"}],
+            "terminationGracePeriodSeconds": 2},
+    });
+    world.post("/api/v1/namespaces/default/pods", slow).await;
+    world.pass(2).await;
+    world.step("start");
+    world.start("m", NODE, json!({"skipWaitForDeleteTimeoutSeconds": 15})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn cordoned_before(world: Arc<World>) -> Done {
+    world.run_on(NODE, &app("web")).await;
+    let foreign = json!([{"key": "example.com/slow", "effect": "PreferNoSchedule"}]);
+    let metadata = json!({"labels": {"example.com/mine": "1"}, "annotations": {"example.com/mine": "1"}});
+    world
+        .patch(NODE_PATH, json!({"metadata": metadata, "spec": {"unschedulable": true, "taints": foreign}}))
+        .await;
+    world.pass(1).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn taken_over(world: Arc<World>) -> Done {
+    world.run_on(NODE, &blocked_app("db")).await;
+    world.run_on(NODE, &app("web").replicas(2)).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_blocked("m").await?;
+    world.kill_replica();
+    world.pass(5).await;
+    world.step("take over");
+    delete_budget(&world, "db").await;
+    world.start_replica();
+    world.until_phase("m", "Succeeded").await?;
+    world.kill_replica();
+    world.delete(&format!("{PATH}/m")).await;
+    world.pass(5).await;
+    world.step("take over and stop");
+    world.start_replica();
+    world.until_gone("m").await
+}
+
+async fn two_of_one_node(world: Arc<World>) -> Done {
+    world.run_on(NODE, &app("web")).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.pass(1).await;
+    world.start("second", NODE, json!({})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.until_phase("second", "Failed").await?;
+    world.step("stop the first");
+    world.stop("m").await?;
+    world.until_phase("second", "Succeeded").await?;
+    world.until_marked(NODE).await?;
+    world.step("stop the second");
+    world.stop("second").await
+}
+
+async fn queued(world: Arc<World>) -> Done {
+    world.run_on(NODE, &app("web")).await;
+    world.run_on("node-02", &app("api")).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.start("queued", "node-02", json!({})).await;
+    world.until_phase("queued", "Pending").await?;
+    world.step("stop the first");
+    world.stop("m").await?;
+    world.until_phase("queued", "Succeeded").await?;
+    world.step("stop the second");
+    world.stop("queued").await
+}
+
+async fn lease_of_another(world: Arc<World>) -> Done {
+    world.run_on(NODE, &app("web")).await;
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases");
+    let lease = json!({
+        "metadata": {"name": "node-node-01"},
+        "spec": {"holderIdentity": "another", "leaseDurationSeconds": 60, "renewTime": micro(&world)},
+    });
+    world.post(&path, lease).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    // For a replica whose clock is ahead the lease has expired.
+    let is_decided = |maintenance: &nm_shared::NodeMaintenance| {
+        let phase = maintenance.status.as_ref().and_then(|status| status.phase);
+        matches!(phase, Some(nm_shared::Phase::Pending | nm_shared::Phase::Succeeded))
+    };
+    world.until_maintenance("m", "is Pending or Succeeded", is_decided).await?;
+    world.step("the lease expires");
+    world.until_phase("m", "Succeeded").await?;
+    world.step("the lease is taken away");
+    let spec = json!({"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": micro(&world)});
+    world.patch(&format!("{path}/node-node-01"), json!({"spec": spec})).await;
+    // For a replica whose clock is ahead the lease has expired, and it takes it.
+    let is_decided = |state: &kube_sandbox::store::State| {
+        let lease = state.get(&LEASES, &Key::new(LEASE_NAMESPACE, "node-node-01"));
+        lease.is_some_and(|lease| lease["spec"]["holderIdentity"] == nm_shared::api::names::LEASE_HOLDER)
+            || state.get(&MAINTENANCES, &Key::cluster("m")).is_some_and(|m| m["status"]["phase"] == "Failed")
+    };
+    world.until("m is Failed, or has the lease again", is_decided).await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+fn micro(world: &World) -> String {
+    world.now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+async fn lease_renewed(world: Arc<World>) -> Done {
+    world.run_on(NODE, &app("web")).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_phase("m", "Succeeded").await?;
+    let renewed = |state: &kube_sandbox::store::State| {
+        let lease = state.get(&LEASES, &Key::new(LEASE_NAMESPACE, "node-node-01"));
+        lease.map(|lease| lease["spec"]["renewTime"].clone())
+    };
+    let first = world.read(renewed);
+    world.pass(1790).await;
+    world.step("renew");
+    let is_renewed = |state: &kube_sandbox::store::State| renewed(state) != first;
+    world.until("the lease is renewed", is_renewed).await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn run_vm(world: &World) {
+    world.patch("/api/v1/nodes/node-02", json!({"spec": {"unschedulable": true}})).await;
+    world.pass(1).await;
+    Vmi::new("default", "vm").create(world.sandbox.cluster()).unwrap();
+    let runs = |state: &kube_sandbox::store::State| state.on_node(&PODS, NODE).next().is_some();
+    world.until("the virtual machine runs", runs).await.unwrap();
+    world.pass(5).await;
+    world.patch("/api/v1/nodes/node-02", json!({"spec": {"unschedulable": null}})).await;
+    world.pass(1).await;
+}
+
+async fn virtual_machine(world: Arc<World>) -> Done {
+    run_vm(&world).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn migration_cancelled(world: Arc<World>) -> Done {
+    run_vm(&world).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    let migrates = |maintenance: &nm_shared::NodeMaintenance| {
+        let status = maintenance.status.as_ref();
+        status.and_then(|status| status.migrating_pods.as_ref()).is_some_and(|pods| !pods.is_empty())
+    };
+    world.until_maintenance("m", "migrates", migrates).await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn node_deleted(world: Arc<World>) -> Done {
+    world.run_on(NODE, &blocked_app("db")).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_blocked("m").await?;
+    world.step("delete the node");
+    world.delete(NODE_PATH).await;
+    // It belongs to the node.
+    world.until_gone("m").await
+}
+
+async fn node_conditions(world: Arc<World>) -> Done {
+    world.run_on(NODE, &app("web")).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.until("the node shows that it is drained", |state| shows_drained(state, true)).await?;
+    world.step("stop");
+    world.stop("m").await?;
+    world.until("the node shows nothing of it", |state| shows_drained(state, false)).await
+}
+
+fn shows_drained(state: &kube_sandbox::store::State, expected: bool) -> bool {
+    let node = state.get(&NODES, &Key::cluster(NODE));
+    let conditions = node.map(|node| node["status"]["conditions"].clone()).unwrap_or_default();
+    let drained = conditions.as_array().into_iter().flatten().find(|one| one["type"] == "Drained");
+    drained.is_some_and(|one| one["status"] == "True") == expected
+}
