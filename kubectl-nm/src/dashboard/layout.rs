@@ -46,19 +46,12 @@ impl ScreenLayout {
             Constraint::Length(1),
         ])
         .areas(area);
-        let (rows, side) = match model.side {
-            None => (rest, Rect::default()),
-            Some(_) => {
-                let is_beside = area.width >= BESIDE_FROM;
-                let parts = if is_beside {
-                    Layout::horizontal([Constraint::Fill(11), Constraint::Fill(9)]).spacing(1)
-                } else {
-                    Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)])
-                };
-                let [rows, side] = parts.areas(rest);
-                (rows, side)
-            }
+        let parts = if area.width >= BESIDE_FROM {
+            Layout::horizontal([Constraint::Fill(11), Constraint::Fill(9)]).spacing(1)
+        } else {
+            Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)])
         };
+        let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
         let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
         Self { header, summary, banner, heads, body, side, blockers, why, footer }
     }
