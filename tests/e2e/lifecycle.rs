@@ -26,6 +26,8 @@ fn movable(pods: &[Pod]) -> i32 {
 }
 
 // Cases 1, 2 and 17.
+// Defect kubevirt/node-maintenance-operator#20: The node lifecycle controller adds or removes the taint
+// `unschedulable` at the same time, and it is sometimes left behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_drained_and_returned_to_service_exactly_as_it_was() {
     let cluster = Cluster::start(3).await;
@@ -149,6 +151,8 @@ async fn labels_and_taints_of_others_survive_drain_and_return_to_service() {
 }
 
 // Case 6.
+// Defect aws/aws-node-termination-handler#331: The node was deleted meanwhile. The program crashes, and other nodes
+// wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_maintenance_of_a_missing_node_fails() {
     let cluster = Cluster::start(1).await;
@@ -190,6 +194,9 @@ async fn with_another_finalizer_ours_is_removed_and_the_node_returns_to_service(
 }
 
 // Case 25.
+// Defect rancher/system-upgrade-controller#341, NVIDIA/k8s-driver-manager#212, rancher/rancher#44643,
+// siderolabs/talos-controller-manager#31, kubereboot/kured#929: At the end of its work, the controller uncordons a
+// node that somebody else had cordoned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_cordoned_before_its_maintenance_stays_cordoned_after_it() {
     let cluster = Cluster::start(2).await;

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod bad_input;
 mod dashboard {
     mod environment;
     mod session;
@@ -49,10 +50,15 @@ mod kubevirt {
     mod migration;
     mod not_migratable;
 }
+mod known_defects {
+    mod node_marks;
+    mod pods;
+}
 mod layout;
 mod lifecycle;
 mod maintenance {
     mod api_object;
+    mod hostile_names;
     mod older_groups;
     mod several_per_node;
     mod status_writes;
@@ -96,9 +102,11 @@ mod reconciler {
     mod permissions;
     mod process;
     mod readiness;
+    mod stolen_token;
 }
 mod repository {
     mod documentation;
+    mod evidence;
     mod links;
     mod reference;
     mod workflows;

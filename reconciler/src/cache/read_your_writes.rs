@@ -65,6 +65,8 @@ mod tests {
         node
     }
 
+    // Defect openshift/machine-config-operator#3264: An outdated cache shows the node as uncordoned, and it stays
+    // cordoned.
     #[test]
     fn a_write_is_used_until_the_watch_has_caught_up() {
         let mut write = LastWrite::default();

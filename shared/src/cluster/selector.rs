@@ -88,11 +88,17 @@ fn requirement(part: &str) -> Result<LabelSelectorRequirement, String> {
 /// Whether a text is a valid label key: letters, digits and `-_.`, with an optional prefix and slash.
 fn is_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    !name.is_empty() && is_value(name) && prefix.is_none_or(|prefix| !prefix.is_empty() && is_value(prefix))
+    !name.is_empty()
+        && is_value(name)
+        && prefix.is_none_or(|prefix| !prefix.is_empty() && is_qualified(prefix))
 }
 
-/// Whether a text is a valid label value.
-fn is_value(value: &str) -> bool {
+/// Whether a label may have this value.
+pub(crate) fn is_value(value: &str) -> bool {
+    value.len() <= 63 && is_qualified(value)
+}
+
+fn is_qualified(value: &str) -> bool {
     let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
         && ends(value.chars().next())

@@ -119,6 +119,7 @@ fn a_new_maintenance_is_adopted_and_cordons_counts_and_evicts() {
     assert_eq!(asked(&decision), ["a", "b"]);
 }
 
+// Defect DataDog/draino#5: A node is drained before it is cordoned.
 #[test]
 fn no_pod_is_evicted_before_the_pods_are_known_and_the_other_nodes_are_cordoned() {
     let unlisted = decide(&maintenance(&json!({})), &ClusterState { pods: None, ..observed() }, now());

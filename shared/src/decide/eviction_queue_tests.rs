@@ -165,6 +165,8 @@ fn an_api_server_that_fails_does_not_count_as_refusing() {
     );
 }
 
+// Defect gardener/machine-controller-manager#703: Budgets that can never allow an eviction are tried without a
+// pause, and the API server is overloaded.
 #[test]
 fn an_exhausted_budget_is_probed_with_one_pod_and_blocks_the_others() {
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::api::group::Group;
 use crate::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
 use crate::cluster::node_fit::taint;
+use crate::cluster::selector;
 
 /// A merge patch for a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -265,15 +266,29 @@ fn everything(node: &Node, group: Group) -> UndoRecord {
     }
 }
 
-/// A record that cannot be parsed counts as one that reverts everything, so that the node does not stay cordoned forever.
+/// The undo record in a node's annotations. A record that cannot be parsed counts as one that reverts everything, so that
+/// the node does not stay cordoned forever.
+///
+/// Of a record only the marks of maintenances count. More programs may write the annotation than may write labels and
+/// taints, such as the kubelet of the node (the admission plugin `NodeRestriction` lets it write annotations of its own
+/// node, but no taints and not every label). None of them changes labels and taints of others through this program.
 fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
     let text = metadata.annotations.as_ref()?.get(UNDO_ANNOTATION)?;
-    Some(serde_json::from_str(text).unwrap_or_else(|_| UndoRecord {
+    let marks: Vec<String> =
+        Group::ALL.iter().flat_map(|group| marks(*group)).map(|taint| id(&taint)).collect();
+    let mut undo = serde_json::from_str(text).unwrap_or_else(|_| UndoRecord {
         made_unschedulable: true,
-        added_taints: Group::ALL.iter().flat_map(|group| marks(*group)).map(|taint| id(&taint)).collect(),
+        added_taints: marks.clone(),
         labels_before: BTreeMap::from([(EXCLUDE_LABEL.to_owned(), None)]),
         ..UndoRecord::default()
-    }))
+    });
+    undo.added_taints.retain(|added| marks.contains(added));
+    undo.labels_before.retain(|label, _| label == EXCLUDE_LABEL);
+    for before in undo.labels_before.values_mut() {
+        // The API server would refuse the patch.
+        *before = before.take().filter(|value| selector::is_value(value));
+    }
+    Some(undo)
 }
 
 /// The record, unless it is stale: then its maintenance is gone, for example because the medik8s operator ended it, which

@@ -255,6 +255,34 @@ fn a_missing_record_reverts_everything_and_is_written_again() {
 }
 
 #[test]
+fn a_forged_record_changes_no_labels_and_taints_of_others() {
+    let dedicated = json!({"key": "example.com/dedicated", "value": "gpu", "effect": "NoSchedule"});
+    let node = json!({
+        "metadata": {"name": "n", "labels": {"example.com/team": "blue"}}, "spec": {"taints": [dedicated]},
+    });
+    let maintenance = Maintenance::alone("m");
+    let there = maintenance.cordon(&node, CordonedBy::Nobody);
+    for label in [json!("true\n"), json!("a".repeat(64)), json!("-"), json!(null)] {
+        let mut forged = there.clone();
+        forged["metadata"]["annotations"][UNDO_ANNOTATION] = json!(
+            json!({
+                "maintenance": "m", "madeUnschedulable": true,
+                "addedTaints": [
+                    "example.com/dedicated:NoSchedule",
+                    "medik8s.io/drain:NoSchedule",
+                    "node.kubernetes.io/unschedulable:NoSchedule",
+                ],
+                "labelsBefore": {
+                    "node-restriction.kubernetes.io/tenant": "trusted", "example.com/team": null, EXCLUDE_LABEL: label,
+                },
+            })
+            .to_string()
+        );
+        assert_eq!(tidy(maintenance.uncordon(&forged, CordonedBy::NmReconciler)), node, "{label}");
+    }
+}
+
+#[test]
 fn the_heir_of_a_node_has_its_record_whatever_marks_are_removed_by_hand() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
     let first = Maintenance::beside("first", "second");

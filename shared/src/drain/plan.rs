@@ -307,6 +307,8 @@ mod tests {
 
     const EVICT: Verdict = Verdict::Evict;
 
+    // Defect kubernetes/kubernetes#31252, kubernetes/kubernetes#41864: Pods whose controller was deleted fail the
+    // drain, although it is forced.
     #[test]
     fn by_default_everything_goes_but_daemon_sets_and_mirror_pods() {
         let spec = DrainSpec::default();
@@ -330,6 +332,7 @@ mod tests {
 
     const MIRROR: &str = "kubernetes.io/config.mirror";
 
+    // Defect kubernetes/kubernetes#26080, aws/karpenter-provider-aws#2255: A finished pod blocks the drain.
     #[test]
     fn finished_pods_are_evicted_whatever_they_are() {
         let spec = DrainSpec { force: false, delete_empty_dir_data: false, ..DrainSpec::default() };

@@ -91,6 +91,8 @@ fn a_position_has_the_length_of_the_queue_and_the_limit_in_nodes() {
     assert_eq!(found.position, QueuePosition { position: 1, length: 1, limit: 2 });
 }
 
+// Defect openshift/machine-api-operator#1066: Two control-plane nodes are drained at once, and their budgets block
+// each other forever.
 #[test]
 fn control_plane_nodes_begin_one_at_a_time_and_block_no_others() {
     let one = Some("position 1 of 1 in the queue: only one control-plane node may be in maintenance");

@@ -19,6 +19,7 @@ use nm_tests::wait::wait_until_all;
 use nm_tests::workload::{Workload, node_of, parse, with_finalizer};
 use serde_json::json;
 
+// Defect kubernetes/kubectl#172, eksctl-io/eksctl#4004: A blocked drain prints nothing, or no name of the pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocking_budget_is_reported_with_its_numbers() {
     let cluster = Cluster::start(2).await;
@@ -36,6 +37,8 @@ async fn a_blocking_budget_is_reported_with_its_numbers() {
     until_drained_without_errors(&cluster, "e2e-numbers").await;
 }
 
+// Defect kubernetes/kubernetes#75957, aws/karpenter-provider-aws#1414: Two budgets select a pod. The eviction fails
+// with 500, the drain stops or hangs, and nothing says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_budgets_of_a_pod_are_both_reported_and_it_is_evicted_when_one_is_left() {
     let cluster = Cluster::start(2).await;
@@ -107,6 +110,8 @@ async fn a_missing_permission_is_reported_as_degraded_until_it_is_granted() {
     until_drained_without_errors(&cluster, "e2e-right").await;
 }
 
+// Defect deckhouse/deckhouse#23007: A webhook is unreachable for a second. The pod is never tried again, and the
+// node is rebooted with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreachable_webhook_is_reported_and_the_pod_is_evicted_once_it_is_removed() {
     let cluster = Cluster::start(1).await;

@@ -53,6 +53,8 @@ async fn delete_without_grace(workload: &Workload, pod: &str) {
     wait_until(&workload.pods(), pod, "gone", |found| found.is_none()).await;
 }
 
+// Defect aws/karpenter-provider-aws#633: The drain ends when all evictions were requested. The node is shut down
+// while pods still terminate.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_maintenance_waits_until_an_evicted_pod_is_gone() {
     let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
@@ -104,6 +106,8 @@ async fn a_pod_that_is_gone_before_its_eviction_counts_as_gone_and_its_namesake_
     }
 }
 
+// Defect kubernetes/kubernetes#93947, kubernetes/kops#5988: A namespace is deleted during the drain. The eviction is
+// forbidden, and the drain fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminating_namespace_is_waited_for_and_not_reported_as_a_missing_permission() {
     let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
@@ -146,6 +150,8 @@ impl Reviewer for RefuseWithCode {
     }
 }
 
+// Defect kubereboot/kured#1269, Azure/AKS#4720: A webhook refuses an eviction until it has moved the data, and the
+// drain is aborted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusing_webhook_is_reported_with_its_message_whatever_its_code() {
     let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };

@@ -18,6 +18,7 @@ use nm_tests::workload::{Workload, with_finalizer};
 use serde_json::json;
 
 // Case 32.
+// Defect rancher/system-upgrade-controller#71: The plan is deleted while it fails, and its nodes stay cordoned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_returns_to_service_while_pods_terminate_and_the_others_stay() {
     let cluster = Cluster::start(2).await;

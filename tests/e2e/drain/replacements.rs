@@ -46,6 +46,8 @@ async fn each_replacement_in_a_stateful_set_is_evicted_separately() {
 }
 
 // Case 33.
+// Defect kubernetes-sigs/karpenter#998, kubernetes/kubernetes#64923, zalando-incubator/cluster-lifecycle-manager#54:
+// An eviction meets the replacement of the same name on another node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_eviction_leaves_the_replacement_alone() {
     let why = "only a sandbox delays an eviction until its pod is replaced";

@@ -11,6 +11,8 @@ use nm_tests::maintenance::{start, until_drained};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::pods_on;
 
+// Defect aws/aws-node-termination-handler#537, kubernetes-sigs/kubespray#4747, gruntwork-io/kubergrunt#65: Pods move
+// onto nodes that are drained next, and are evicted again.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_nodes_at_once_need_one_eviction_per_pod_and_at_most_fifteen_other_requests_per_node() {
     if !has_sandbox("only a sandbox counts requests") {

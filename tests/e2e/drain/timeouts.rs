@@ -25,6 +25,7 @@ fn is_blocked(status: &NodeMaintenanceStatus, pod: &str, reason: BlockReason) ->
 }
 
 // Case 31.
+// Defect aws/aws-node-termination-handler#545: A drain that a budget blocks until its timeout crashes the program.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_timed_out_drain_fails_with_its_node_cordoned_and_continues_without_the_timeout() {
     let cluster = Cluster::start(2).await;
@@ -100,6 +101,8 @@ async fn an_event_truncates_a_failure_message_that_is_too_long() {
 }
 
 // Case 31.
+// Defect kubernetes-sigs/karpenter#2316, kubernetes-sigs/cluster-api#10706: Pods of an unreachable node terminate
+// for as long as their grace period, which may be days.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_for_a_terminating_pod_can_be_skipped_and_resumed() {
     let cluster = Cluster::start(2).await;
@@ -126,6 +129,8 @@ async fn waiting_for_a_terminating_pod_can_be_skipped_and_resumed() {
 }
 
 // Case 31.
+// Defect kubernetes-sigs/cluster-api#13508: The node is unreachable and a budget refuses its pods. The drain never
+// ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_refused_for_longer_than_delete_after_seconds_is_deleted() {
     let cluster = Cluster::start(2).await;

@@ -83,6 +83,7 @@ async fn deleting_a_node_during_its_drain_deletes_the_maintenance_and_a_new_node
 }
 
 // Case 28.
+// Defect kubevirt/node-maintenance-operator#92: The node is deleted, and the object and its lease stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_a_node_after_its_drain_deletes_the_maintenance_and_its_lease() {
     let cluster = Cluster::start(1).await;

@@ -26,6 +26,8 @@ fn has_pending(status: &NodeMaintenanceStatus, pod: &str) -> bool {
 }
 
 // Case 27.
+// Defect openshift/machine-config-operator#6028, kubevirt/node-maintenance-operator#46: Somebody uncordons the node
+// during the drain. This is not noticed, and the drain is reported as complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uncordoned_node_is_cordoned_again_and_still_returned_to_its_original_state() {
     let cluster = Cluster::start(1).await;

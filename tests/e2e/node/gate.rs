@@ -128,6 +128,7 @@ async fn a_burst_in_the_wrong_order_does_not_exceed_max_unavailable() {
     }
 }
 
+// Defect kubereboot/kured#841: The last control-plane node that works is cordoned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_of_the_control_plane_stays_unless_overridden() {
     let cluster = Cluster::start(3).await;

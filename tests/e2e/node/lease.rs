@@ -74,6 +74,7 @@ async fn a_node_in_maintenance_has_a_lease_that_is_renewed_and_deleted_with_the_
 }
 
 // Cases 10 and 11.
+// Defect medik8s/node-healthcheck-operator#249: The lease of another program on the node is touched.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_leased_by_another_program_is_not_touched() {
     let cluster = Cluster::start(1).await;

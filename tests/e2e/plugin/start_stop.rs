@@ -189,6 +189,7 @@ async fn several_nodes_need_a_confirmation_on_a_terminal() {
     }
 }
 
+// Defect eksctl-io/eksctl#2628: The timeout of the command is not respected while evictions are refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_a_blocked_drain_times_out() {
     let cluster = Cluster::start(2).await;

@@ -139,13 +139,87 @@ fn every_field_of_the_object_is_listed() {
     }
 }
 
-/// The rules of roles, as a table.
-fn rules(roles: &[DynamicObject]) -> String {
+/// Which requests need a permission of nm-reconciler: the first row whose resource and verb match, and whose name or
+/// namespace is in the rule, if it has one.
+const REQUESTS: [(&str, &str, &str); 19] = [
+    (
+        "nodemaintenances list",
+        "",
+        "watches the maintenances; the webhook lists them for each creation; adds and removes its finalizer, and the owner reference to the node",
+    ),
+    ("nodemaintenances/status patch", "", "writes the status"),
+    ("customresourcedefinitions list", "", "watches whether the definition of an older group is installed"),
+    ("nodes patch", "", "watches the nodes; cordons and uncordons; the webhook gets the node of a creation"),
+    (
+        "pods list",
+        "",
+        "watches the pods of each node in maintenance; the webhook lists them for its warnings",
+    ),
+    ("pods/eviction create", "", "evicts"),
+    ("daemonsets list", "", "watches which pods belong to a DaemonSet and stay"),
+    (
+        "poddisruptionbudgets list",
+        "",
+        "watches which evictions are allowed, and the guard of etcd on OpenShift",
+    ),
+    (
+        "virtualmachineinstances list",
+        "",
+        "watches the migrations of virtual machines on nodes in maintenance",
+    ),
+    (
+        "virtualmachineinstances/evacuate update",
+        "",
+        "asks KubeVirt to cancel the evacuations of a maintenance that is deleted",
+    ),
+    (
+        "validatingwebhookconfigurations patch",
+        "",
+        "writes the certificate authority and the path of its webhooks, and watches that they stay",
+    ),
+    ("events create", "", "publishes events, and counts those that repeat"),
+    (
+        "leases create",
+        "medik8s-leases",
+        "takes, renews and releases the lease of each node in maintenance, and watches the leases of others",
+    ),
+    ("leases create", "", "creates the lease of the leader election"),
+    ("leases patch", "nm-reconciler", "takes, renews and watches the lease of the leader election"),
+    ("secrets create", "", "creates the Secret of the webhook"),
+    (
+        "secrets update",
+        "nm-reconciler-webhook",
+        "renews the certificate and the path of the webhook, and watches them",
+    ),
+    ("nodes/status patch", "", "writes node conditions"),
+    ("pods delete", "", "deletes a pod that was refused for longer than `deleteAfterSeconds`"),
+];
+
+/// What a rule of nm-reconciler is for.
+fn requests(rule: &Value, namespace: &str) -> &'static str {
+    let has = |field: &str, wanted: &str| {
+        rule[field].as_array().into_iter().flatten().any(|word| word.as_str() == Some(wanted))
+    };
+    let found = REQUESTS.iter().find(|(access, place, _)| {
+        let (resource, verb) = access.split_once(' ').unwrap();
+        let is_place = place.is_empty() || *place == namespace || has("resourceNames", place);
+        has("resources", resource) && has("verbs", verb) && is_place
+    });
+    found.unwrap_or_else(|| panic!("no request is known that needs {rule}")).2
+}
+
+/// The rules of roles, as a table; for nm-reconciler with the requests that need them.
+fn rules(roles: &[DynamicObject], are_of_reconciler: bool) -> String {
     let mut rows =
         String::from("| where | API group | resources | only named | verbs |\n|---|---|---|---|---|\n");
+    if are_of_reconciler {
+        rows = rows
+            .replace(" verbs |\n", " verbs | requests that need it |\n")
+            .replace("|---|\n", "|---|---|\n");
+    }
     for role in roles {
-        let place =
-            role.metadata.namespace.as_deref().map_or("cluster".into(), |name| format!("namespace `{name}`"));
+        let namespace = role.metadata.namespace.as_deref();
+        let place = namespace.map_or("cluster".into(), |name| format!("namespace `{name}`"));
         for rule in role.data["rules"].as_array().unwrap() {
             let words = |field: &str| {
                 let words = rule[field].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -155,7 +229,11 @@ fn rules(roles: &[DynamicObject]) -> String {
             };
             let [groups, resources, names, verbs] =
                 ["apiGroups", "resources", "resourceNames", "verbs"].map(|field| words(field).join(", "));
-            let _ = writeln!(rows, "| {place} | {groups} | {resources} | {names} | {verbs} |");
+            let _ = write!(rows, "| {place} | {groups} | {resources} | {names} | {verbs} |");
+            if are_of_reconciler {
+                let _ = write!(rows, " {} |", requests(rule, namespace.unwrap_or_default()));
+            }
+            rows.push('\n');
         }
     }
     rows
@@ -172,14 +250,14 @@ fn every_permission_is_listed() {
     };
     let roles: Vec<DynamicObject> = manifests::all().into_iter().filter(is_role).collect();
     let (people, program): (Vec<_>, Vec<_>) = roles.into_iter().partition(is_for_people);
-    check("permissions.md", "reconciler", &rules(&program));
+    check("permissions.md", "reconciler", &rules(&program, true));
     for role in people {
         let name = role.metadata.name.clone().unwrap();
-        check("permissions.md", &name, &rules(&[role]));
+        check("permissions.md", &name, &rules(&[role], false));
     }
     for component in manifests::PERMISSION_COMPONENTS {
         let roles: Vec<DynamicObject> = manifests::component(component).into_iter().filter(is_role).collect();
-        check("permissions.md", component, &rules(&roles));
+        check("permissions.md", component, &rules(&roles, true));
     }
 }
 

@@ -1,8 +1,8 @@
 //! The webhook's port is open to every pod in the cluster. Clients other than the API server learn nothing, cost no
 //! requests, and do not disturb the API server.
 
-use crate::webhook::certificates::SHORT_CERTIFICATES;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
@@ -11,13 +11,17 @@ use kube::api::{Patch, PatchParams};
 use kube_sandbox::request_log::Entry;
 use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use nm_tests::cluster::Cluster;
-use nm_tests::maintenance::create_dry_run;
+use nm_tests::leader_election::until_leads;
+use nm_tests::maintenance::{create_dry_run, start, stop, until_drained_without_errors};
 use nm_tests::requests::is_by;
 use nm_tests::wait::wait_until;
 use nm_tests::webhook::{WebhookConnection, namespace, serve_webhook};
+use nm_tests::workload::Workload;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+
+use crate::webhook::certificates::SHORT_CERTIFICATES;
 
 fn configurations(cluster: &Cluster) -> Api<ValidatingWebhookConfiguration> {
     Api::all(cluster.client.clone())
@@ -117,6 +121,58 @@ async fn a_flood_of_slow_connections_blocks_no_creation() {
         create_dry_run(&cluster, &node).await.expect("the API server gets a response");
     }
     drop(held);
+}
+
+/// Opens connections to a server without TLS that stay silent, stop in the middle of the headers, or never end them.
+async fn flood_plain(address: SocketAddr) -> Vec<TcpStream> {
+    let mut held = Vec::new();
+    for number in 0..300 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let begun = match number % 3 {
+            0 => String::new(),
+            1 => "GET /metrics HTTP/1.1\r\nHost: ".to_owned(),
+            _ => format!("GET /metrics HTTP/1.1\r\nHost: x\r\nX-Long: {}", "x".repeat(1 << 20)),
+        };
+        // The server may close the connection meanwhile.
+        let _ = tokio::time::timeout(Duration::from_millis(100), stream.write_all(begun.as_bytes())).await;
+        held.push(stream);
+    }
+    held
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_continues_while_both_servers_are_flooded() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, "the ports are flooded").await else { return };
+    let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "flooded").await;
+    for number in 0..20 {
+        workload.create_pod(node, &format!("pod-{number}"), json!({})).await;
+    }
+    let flags = ["--leader-elect", "--metrics-addr", "127.0.0.1:0"];
+    let reconciler = serve_webhook(&cluster, &flags).await;
+    let (webhook, metrics) = (reconciler.webhook_address().await, reconciler.metrics_address().await);
+    let before = until_leads(&cluster, &reconciler).await;
+    let open = async || (flood(&cluster, webhook).await, flood_plain(metrics).await);
+    let mut held = open().await;
+    // Servers close connections that are too many or too slow, so there are new ones all the time.
+    let flooding = async {
+        loop {
+            held = open().await;
+        }
+    };
+    let drain = async {
+        // The webhook is called for both.
+        create_dry_run(&cluster, node).await.unwrap();
+        start(&cluster, "e2e-flooded", node).await;
+        until_drained_without_errors(&cluster, "e2e-flooded").await;
+    };
+    tokio::select! {
+        () = drain => {}
+        never = flooding => match never {},
+    }
+    let after = until_leads(&cluster, &reconciler).await;
+    assert_eq!(after.lease_transitions, before.lease_transitions, "the lease is kept");
+    stop(&cluster, "e2e-flooded").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

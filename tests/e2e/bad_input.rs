@@ -1,0 +1,165 @@
+//! Bad input: the fuzz targets of `tests/fuzz`, on the inputs that are kept there and on changed copies of them.
+//!
+//! A changed copy has something else in one to four places: another value, another type, a field less, a byte more. The
+//! copies are the same in every run. `NM_FUZZ_SECONDS` is how long each target runs, [`SECONDS`] if it is not set.
+
+use std::panic::catch_unwind;
+use std::time::{Duration, Instant};
+
+use nm_tests::files::repository;
+use serde_json::{Value, json};
+
+#[path = "../fuzz/targets.rs"]
+#[expect(unreachable_pub, reason = "the fuzz crate uses them too")]
+mod targets;
+
+/// How long each target runs.
+const SECONDS: u64 = 3;
+
+/// No input takes longer, even in a debug build on a busy machine.
+const MAX_TIME: Duration = Duration::from_secs(5);
+
+/// Pseudo-random numbers (`splitmix64`).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((bits ^ (bits >> 31)) % limit.max(1) as u64).unwrap()
+    }
+
+    fn value(&mut self) -> Value {
+        let values = [
+            json!(null),
+            json!(true),
+            json!(0),
+            json!(-1),
+            json!(429),
+            json!(i64::from(i32::MAX)),
+            json!(i64::MAX),
+            json!(i64::MIN),
+            json!(1e300),
+            json!(""),
+            json!("x".repeat(5000)),
+            json!("ünï\u{202e}\u{1b}[31m\n\0"),
+            json!("9999-12-31T23:59:59Z"),
+            json!("0001-01-01T00:00:00Z"),
+            json!("-262143-01-01T00:00:00Z"),
+            json!("true"),
+            json!("Succeeded"),
+            json!("admission webhook \""),
+            json!([]),
+            json!({}),
+            json!([null]),
+            json!({"": ""}),
+        ];
+        let at = self.below(values.len());
+        values[at].clone()
+    }
+
+    /// Replaces, removes or repeats something below `value`.
+    fn change(&mut self, value: &mut Value) {
+        let stops = self.below(16) == 0;
+        match value {
+            Value::Object(map) if !map.is_empty() && !stops => {
+                let key = map.keys().nth(self.below(map.len())).unwrap().clone();
+                if self.below(8) == 0 {
+                    map.remove(&key);
+                } else {
+                    self.change(map.get_mut(&key).unwrap());
+                }
+            }
+            Value::Array(list) if !list.is_empty() && !stops => {
+                let at = self.below(list.len());
+                match self.below(8) {
+                    0 => drop(list.remove(at)),
+                    1 => (0..80).for_each(|_| list.push(list[at].clone())),
+                    _ => self.change(&mut list[at]),
+                }
+            }
+            _ => {
+                // Mostly of the same type: an object with a field of another type is not stored.
+                let (before, any) = (std::mem::discriminant(&*value), self.below(8) == 0);
+                let next =
+                    (0..32).map(|_| self.value()).find(|next| any || std::mem::discriminant(next) == before);
+                *value = next.unwrap_or_default();
+            }
+        }
+    }
+
+    /// A changed copy of an input: as JSON where it is JSON, and byte by byte otherwise.
+    fn changed(&mut self, input: &[u8]) -> Vec<u8> {
+        let mut bytes = input.to_vec();
+        let places = 1 + self.below(4);
+        if let (Ok(mut value), true) = (serde_json::from_slice::<Value>(input), self.below(10) > 0) {
+            (0..places).for_each(|_| self.change(&mut value));
+            return serde_json::to_vec(&value).unwrap();
+        }
+        for _ in 0..places {
+            let at = self.below(bytes.len());
+            match self.below(3) {
+                0 => bytes.truncate(at),
+                1 if at < bytes.len() => bytes[at] = u8::try_from(self.below(256)).unwrap(),
+                _ => bytes.insert(at, u8::try_from(self.below(256)).unwrap()),
+            }
+        }
+        bytes
+    }
+}
+
+/// Runs a target on its kept inputs and on changed copies of them, and reports how many there were.
+fn run(name: &str, target: fn(&[u8]) -> bool) {
+    let seconds = std::env::var("NM_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SECONDS);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let folder = repository().join("tests/fuzz/corpus").join(name);
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let kept: Vec<Vec<u8>> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
+    let mut random = Random(1);
+    let (mut count, mut understood) = (0, 0);
+    let mut check = |input: &[u8]| {
+        let begun = Instant::now();
+        let shown = String::from_utf8_lossy(input);
+        let Ok(is_understood) = catch_unwind(|| target(input)) else {
+            panic!("{name}: keep this in tests/fuzz/corpus/{name}: {shown}");
+        };
+        assert!(begun.elapsed() < MAX_TIME, "{name}: took {:?}: {shown}", begun.elapsed());
+        count += 1;
+        understood += u32::from(is_understood);
+        is_understood
+    };
+    for (input, file) in kept.iter().zip(&files) {
+        assert!(check(input), "{name}: {} is not understood", file.display());
+    }
+    while Instant::now() < end {
+        let input = &kept[random.below(kept.len())];
+        check(&random.changed(input));
+    }
+    eprintln!(
+        "{name}: {count} inputs, {understood} of them understood, from {} kept ones in {seconds} s",
+        kept.len()
+    );
+}
+
+#[test]
+fn objects_of_any_content_lead_to_a_decision_that_changes_only_own_marks() {
+    run("state", targets::state);
+}
+
+#[test]
+fn an_answer_of_any_content_has_one_outcome() {
+    run("eviction_answer", targets::eviction_answer);
+}
+
+#[test]
+fn a_review_of_any_content_is_answered_or_refused_with_a_reason() {
+    run("admission_review", targets::admission_review);
+}
+
+#[test]
+fn a_text_of_any_content_is_a_quantity_a_selector_a_name_or_none() {
+    run("text", targets::text);
+}
