@@ -11,8 +11,7 @@ pub(crate) enum Dialog {
     /// The help, scrolled by so many lines.
     Help(usize),
     Start(StartDialog),
-    /// The maintenance that was selected when the dialog opened.
-    Stop(Arc<NodeMaintenance>),
+    Stop(StopDialog),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,6 +55,13 @@ impl StartDialog {
             StartField::Reason | StartField::Count => StartField::Nodes,
         };
     }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StopDialog {
+    /// The maintenances that were selected when the dialog opened.
+    pub(crate) targets: Vec<Arc<NodeMaintenance>>,
+    pub(crate) count: Field,
 }
 
 /// Whether what was typed confirms so many: one needs only Enter, several need their number.
