@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::args::{duration, parse_boolean};
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::client::objects;
-use crate::client::reconciler_deployment::{FIELD_MANAGER, MAX_UNAVAILABLE};
+use crate::client::reconciler_deployment::FIELD_MANAGER;
 use crate::commands::status;
 use crate::error::Error;
 use crate::error::exit::Exit;
@@ -107,6 +107,7 @@ impl InstallArgs {
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,
             grants: self.grant.iter().copied().collect(),
+            ..Settings::default()
         })
     }
 }
@@ -207,7 +208,12 @@ struct PlannedObject {
 impl PlannedObject {
     async fn apply(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
         let params = PatchParams { force, ..PatchParams::apply(FIELD_MANAGER) };
-        let after = objects::apply(cluster, &self.wanted, &params).await?;
+        let after = match objects::apply(cluster, &self.wanted, &params).await {
+            Err(error) if preflight::is_only_about_command_line(&error) => {
+                objects::apply(cluster, &self.wanted, &params.force()).await?
+            }
+            applied => applied?,
+        };
         if after["kind"] == "CustomResourceDefinition" {
             // The webhook probe needs the CRD.
             let established = objects::wait_until(cluster, &after, is_established);
@@ -235,9 +241,6 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
     let installation = Installation::find(cluster, asked.namespace.as_deref()).await?;
     check(&installation, asked.namespace.as_deref())?;
     let deployment = installation.deployment.clone().unwrap_or_default();
-    if asked.max_unavailable.is_some() && MAX_UNAVAILABLE.is_flag_of(&deployment) {
-        return Err(SetupError::LimitIsFlag.into());
-    }
     let mut settings = Settings { namespace: Some(installation.namespace.clone()), ..asked.clone() }
         .or_installed(&deployment);
     settings.grants.extend(granted(cluster).await?);

@@ -24,6 +24,7 @@ use crate::error::setup_error::SetupError;
 use crate::format;
 use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
+use crate::install::namespace_content;
 use crate::interaction::confirm::confirm_always;
 use crate::interaction::progress;
 use crate::maintenance::node;
@@ -41,6 +42,8 @@ Examples:
 Exit codes: 0 removed or not installed, 1 failed, 2 usage error or not confirmed, 124 not gone within --timeout.";
 
 const NOT_OURS: &str = "it does not have the label of nm-reconciler";
+
+const MAX_NAMES: usize = 10;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -105,10 +108,20 @@ pub(crate) async fn run(
                 return Err(SetupError::StartedMeanwhile(nodes(&late)).into());
             }
         }
+        // Others may have created objects in the namespace meanwhile.
+        if is_own_namespace(object)
+            && let Some(why) = reason_to_keep_namespace(&plan.namespace, cluster).await
+        {
+            out.talk(&kept(object, &why));
+            for object in runtime_objects(&plan.namespace) {
+                remove(&object, args.timeout, cluster, out).await?;
+            }
+            continue;
+        }
         remove(object, args.timeout, cluster, out).await?;
     }
     for note in &plan.notes {
-        out.advise(note);
+        out.talk(note);
     }
     out.finish()?;
     Ok(Exit::Done)
@@ -125,8 +138,28 @@ fn question(plan: &UninstallPlan) -> String {
     }
 }
 
-fn kept(object: &Value, why: &str) -> String {
-    format!("{} is kept: {why}", format::name(object))
+fn is_own_namespace(object: &Value) -> bool {
+    object["kind"] == "Namespace" && !manifests::is_lease_namespace(object)
+}
+
+/// Why the namespace is kept: others have objects in it, or that is not known. `None` if it can be deleted.
+async fn reason_to_keep_namespace(namespace: &str, cluster: &Cluster) -> Option<String> {
+    match namespace_content::of_others(cluster, namespace).await {
+        Ok(objects) if objects.is_empty() => None,
+        Ok(objects) => {
+            let named = objects.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
+            let more = match objects.len().saturating_sub(MAX_NAMES) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            Some(format!("it contains objects of others: {named}{more}"))
+        }
+        Err(error) => Some(format!("cannot check for objects of others: {error}")),
+    }
+}
+
+fn kept(object: &Value, why: &str) -> Line {
+    Line::new(format!("{} is kept: {why}", format::name(object)))
 }
 
 struct UninstallPlan {
@@ -134,7 +167,7 @@ struct UninstallPlan {
     /// In the order of removal.
     objects: Vec<Value>,
     maintenances: Vec<Grouped>,
-    notes: Vec<String>,
+    notes: Vec<Line>,
 }
 
 async fn plan(namespace: Option<&str>, cluster: &Cluster) -> Result<UninstallPlan, Error> {
@@ -158,47 +191,62 @@ async fn plan(namespace: Option<&str>, cluster: &Cluster) -> Result<UninstallPla
         .try_collect()
         .await?;
     let maintenances = all_groups::maintenances(cluster).await?;
-    let (objects, notes) = choose(existing, &installation);
+    let others = match existing.iter().find(|object| is_own_namespace(object) && manifests::is_ours(object)) {
+        Some(_) => reason_to_keep_namespace(&installation.namespace, cluster).await,
+        None => None,
+    };
+    let (objects, notes) = choose(existing, &installation, others.as_deref());
     Ok(UninstallPlan { namespace: installation.namespace, objects, maintenances, notes })
 }
 
-/// The objects to remove, the last installed first, and messages about those that are kept.
-fn choose(existing: Vec<Value>, installation: &Installation) -> (Vec<Value>, Vec<String>) {
+/// The objects to remove, the last installed first, and messages about those that are kept. `others` is the reason to keep
+/// the namespace, if there is one.
+fn choose(
+    existing: Vec<Value>,
+    installation: &Installation,
+    others: Option<&str>,
+) -> (Vec<Value>, Vec<Line>) {
     let mut notes = Vec::new();
-    let mut chosen: Vec<Value> = existing.into_iter().rev().collect();
+    let (own, mut chosen): (Vec<Value>, Vec<Value>) =
+        existing.into_iter().rev().partition(manifests::is_about_own_namespace);
     chosen.retain(|object| {
         let why = reason_to_keep(object, installation);
-        notes.extend(why.as_ref().map(|why| kept(object, why)));
+        notes.extend(why.map(|why| kept(object, why)));
         why.is_none()
     });
-    if chosen.is_empty() {
+    if chosen.is_empty() && own.is_empty() {
         return (Vec::new(), Vec::new());
     }
     let crd_index =
         chosen.iter().position(|object| object["kind"] == "CustomResourceDefinition").unwrap_or(chosen.len());
-    chosen.splice(crd_index..crd_index, runtime_objects(&installation.namespace));
+    let (own, foreign): (Vec<Value>, Vec<Value>) = own.into_iter().partition(manifests::is_ours);
+    notes.extend(foreign.iter().map(|object| kept(object, NOT_OURS)));
+    let mut last = own;
+    last.retain(|object| {
+        let why = others.filter(|_| is_own_namespace(object));
+        notes.extend(why.map(|why| kept(object, why)));
+        why.is_none()
+    });
+    if !last.iter().any(|object| object["kind"] == "Namespace") {
+        last.splice(0..0, runtime_objects(&installation.namespace));
+    }
+    chosen.splice(crd_index..crd_index, last);
     (chosen, notes)
 }
 
-/// Why an object with the name of an installed one is kept; `None` if it can be deleted. Namespaces may contain objects of
-/// others, and the CRD is shared with other operators; all other objects must have the label.
-fn reason_to_keep(object: &Value, installation: &Installation) -> Option<String> {
+/// Why an object with the name of an installed one is kept; `None` if it can be deleted. The CRD and the namespace of node
+/// leases are shared with other operators; all other objects must have the label.
+fn reason_to_keep(object: &Value, installation: &Installation) -> Option<&'static str> {
     if object["kind"] == "CustomResourceDefinition" {
-        return installation.other_operator.as_ref().map(|_| String::from("the medik8s operator uses it"));
+        return installation.other_operator.as_ref().map(|_| "the medik8s operator uses it");
     }
     if manifests::is_lease_namespace(object) {
-        return Some(String::from("other operators use it"));
+        return Some("other operators use it");
     }
-    if !manifests::is_ours(object) {
-        return Some(NOT_OURS.to_owned());
-    }
-    (object["kind"] == "Namespace").then(|| {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        format!("if it contains nothing else, delete it with `kubectl delete namespace {name}`")
-    })
+    (!manifests::is_ours(object)).then_some(NOT_OURS)
 }
 
-/// The objects that nm-reconciler creates in its namespace.
+/// The objects that nm-reconciler creates in its namespace, which must be deleted if the namespace is kept.
 fn runtime_objects(namespace: &str) -> [Value; 2] {
     let object = |version: &str, kind: &str, name: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
     [object("coordination.k8s.io/v1", "Lease", leader_lease::NAME), object("v1", "Secret", WEBHOOK)]

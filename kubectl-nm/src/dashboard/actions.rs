@@ -26,13 +26,18 @@ pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Se
     report(to, "started", results).await;
 }
 
-pub(crate) async fn stop(cluster: Cluster, name: String, uid: String, to: Sender<Message>) {
-    let stopped = cluster.delete(&name, &uid).await.map(|deletion| match deletion {
+pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: Sender<Message>) {
+    let word = |deletion| match deletion {
         Deletion::UnderWay => "stopping",
         Deletion::Gone => "stopped",
         Deletion::Replaced => "stopped, and another maintenance was started",
-    });
-    report(to, "stopping", vec![(name, stopped)]).await;
+    };
+    let results: Vec<(String, Result<&str, Error>)> = stream::iter(&unwanted)
+        .map(async |(name, uid)| (name.clone(), cluster.delete(name, uid).await.map(word)))
+        .buffered(MAX_CONCURRENT_REQUESTS)
+        .collect()
+        .await;
+    report(to, "stopping", results).await;
 }
 
 pub(crate) async fn suspend(
@@ -123,27 +128,28 @@ mod tests {
             Some("b") => failure(409, "Conflict", "b"),
             _ => (200, serde_json::to_value(requested("c")).unwrap()),
         });
-        for (name, expected) in [
-            ("a", "stopped: a"),
-            ("b", "stopped, and another maintenance was started: b"),
-            ("c", "stopping: c"),
-        ] {
-            let stopped = result(async |to| stop(changed.clone(), name.into(), "u".into(), to).await).await;
-            assert_eq!(stopped.unwrap(), expected);
-        }
+        let unwanted = ["a", "b", "c", "d"].map(|name| (name.to_owned(), "u".to_owned())).to_vec();
+        assert_eq!(
+            result(async |to| stop(changed, unwanted, to).await).await.unwrap(),
+            "stopped: a; stopped, and another maintenance was started: b; stopping: c, d"
+        );
     }
 
-    #[test]
-    fn failures_are_reported_first() {
-        let started = |name: &str| (name.to_owned(), Ok("started"));
-        let refused = |name: &str| (name.to_owned(), Err(Error::NotInstalled { server: "s".into() }));
-        let error = Error::NotInstalled { server: "s".into() };
-        for (results, expected) in [
-            (vec![started("a"), refused("b")], format!("b: {error}; started: a")),
-            (vec![refused("b"), refused("c")], format!("b and 1 more: {error}; started: none")),
-            (vec![refused("b")], format!("b: {error}")),
+    #[tokio::test]
+    async fn failures_are_reported_first() {
+        let (refusing, _) = cluster(|_, path| match path.rsplit('/').next() {
+            Some("a") => (200, serde_json::to_value(requested("a")).unwrap()),
+            _ => failure(403, "Forbidden", "b"),
+        });
+        let names = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), "u".to_owned())).collect();
+        for (unwanted, expected) in [
+            (names(&["a", "b"]), "b: Error from server (Forbidden): b Forbidden; stopping: a"),
+            (names(&["b", "c"]), "b and 1 more: Error from server (Forbidden): b Forbidden; stopping: none"),
+            (names(&["b"]), "b: Error from server (Forbidden): b Forbidden"),
         ] {
-            assert_eq!(summary("started", results).unwrap_err().to_string(), expected);
+            let unwanted: Vec<(String, String)> = unwanted;
+            let outcome = result(async |to| stop(refusing.clone(), unwanted, to).await).await;
+            assert_eq!(outcome.unwrap_err().to_string(), expected);
         }
     }
 }

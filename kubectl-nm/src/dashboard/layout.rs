@@ -10,6 +10,9 @@ use crate::dashboard::model::Model;
 /// Below so many columns or rows, dialogs that change the cluster do not open.
 const SMALL_BELOW: (u16, u16) = (40, 8);
 
+/// From so many columns on, the side pane is beside the rows; below, it is under them.
+const BESIDE_FROM: u16 = 120;
+
 /// The areas of the screen. Areas that are not shown are empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScreenLayout {
@@ -18,6 +21,7 @@ pub(crate) struct ScreenLayout {
     pub(crate) banner: Rect,
     pub(crate) heads: Rect,
     pub(crate) body: Rect,
+    pub(crate) side: Rect,
     pub(crate) blockers: Rect,
     pub(crate) why: Rect,
     pub(crate) footer: Rect,
@@ -32,22 +36,33 @@ impl ScreenLayout {
     pub(crate) fn of(model: &Model, area: Rect) -> Self {
         let tall = area.height;
         let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
-        let [header, summary, banner, heads, body, blockers, why, footer] = Layout::vertical([
+        let [header, summary, banner, rest, blockers, why, footer] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(if model.open.is_some() { 2 } else { 1 }),
             lines(1, tall >= 10 && model.banner().is_some()),
-            Constraint::Length(1),
             Constraint::Fill(1),
             lines(1, tall >= 14 && !model.blockers().is_empty()),
             lines(2, tall >= 12 && model.remedy().is_some()),
             Constraint::Length(1),
         ])
         .areas(area);
-        Self { header, summary, banner, heads, body, blockers, why, footer }
+        let parts = if area.width >= BESIDE_FROM {
+            Layout::horizontal([Constraint::Fill(11), Constraint::Fill(9)]).spacing(1)
+        } else {
+            Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)])
+        };
+        let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
+        let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
+        Self { header, summary, banner, heads, body, side, blockers, why, footer }
     }
 
     pub(crate) fn rows(&self) -> usize {
         usize::from(self.body.height)
+    }
+
+    /// How many lines the side pane shows, without its title.
+    pub(crate) fn side_rows(&self) -> usize {
+        usize::from(self.side.height.saturating_sub(1))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
@@ -21,6 +22,10 @@ pub(crate) enum Message {
         /// The node of the watch. A watch on a node that was closed meanwhile may still deliver messages.
         node: String,
         change: WatchChange<NodePod>,
+    },
+    Events {
+        node: String,
+        change: WatchChange<Event>,
     },
     Watch {
         kind: WatchKind,
@@ -46,6 +51,7 @@ pub(crate) enum WatchKind {
     Maintenances,
     Nodes,
     Pods,
+    Events,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,17 +94,14 @@ impl CommandError {
 /// An action outside of the model, carried out in `run`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Effect {
-    /// Watch the pods of this node, and stop watching those of another.
+    /// Watch the pods of this node and the events about it, and stop watching those of another.
     Open(String),
     Close,
     /// Restart every watch now, and redraw the whole screen.
     Reconnect,
     Start(Vec<NodeMaintenance>),
-    /// Delete the maintenance with this name, if it still has this uid.
-    Stop {
-        name: String,
-        uid: String,
-    },
+    /// Delete the maintenances with these names, each only if it still has this uid.
+    Stop(Vec<(String, String)>),
     /// Pause the maintenance, or resume it.
     Pause {
         target: Arc<NodeMaintenance>,

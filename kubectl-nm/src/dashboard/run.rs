@@ -79,7 +79,7 @@ async fn until_ended(
     let model = Model::new(options, tracker);
     let mut watches = Watches::start(cluster.client(), cluster.server(), to.clone());
     if let Some(node) = model.opened() {
-        watches.open(node);
+        watches.open(node, node);
     }
     let mut dashboard = Dashboard { model, watches, commands: JoinSet::new(), cluster, to };
 
@@ -159,7 +159,10 @@ impl Dashboard<'_> {
         redraw: &mut Redraw,
     ) -> io::Result<Option<EndReason>> {
         match effect {
-            Effect::Open(node) => self.watches.open(&node),
+            Effect::Open(node) => {
+                let subject = self.model.open.as_ref().map_or(&node, |open| &open.subject);
+                self.watches.open(&node, subject);
+            }
             Effect::Close => self.watches.close(),
             Effect::Reconnect => {
                 self.watches.reconnect();
@@ -167,12 +170,12 @@ impl Dashboard<'_> {
                 screen.wipe()?;
             }
             // A second safeguard: `update` does not return these in read-only mode.
-            Effect::Start(_) | Effect::Stop { .. } | Effect::Pause { .. } if self.model.options.readonly => {}
+            Effect::Start(_) | Effect::Stop(_) | Effect::Pause { .. } if self.model.options.readonly => {}
             Effect::Start(wanted) => {
                 self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
             }
-            Effect::Stop { name, uid } => {
-                self.commands.spawn_local(actions::stop(self.cluster.clone(), name, uid, self.to.clone()));
+            Effect::Stop(unwanted) => {
+                self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
             }
             Effect::Pause { target, pause } => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());

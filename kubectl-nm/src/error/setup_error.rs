@@ -16,9 +16,6 @@ pub(crate) enum SetupError {
     #[error("the namespace \"{0}\" is reserved for node leases; nm-reconciler needs another one")]
     LeaseNamespace(String),
 
-    #[error("the Deployment of nm-reconciler sets --max-unavailable as a flag, which takes precedence")]
-    LimitIsFlag,
-
     #[error("you lack permissions: {}", .0.join(", "))]
     MissingPermissions(Vec<String>),
 
@@ -82,9 +79,6 @@ impl SetupError {
             Self::NotGone { .. } => String::from(
                 "`kubectl nm doctor` shows whether nm-reconciler runs; repeat the command to continue, with a longer --timeout",
             ),
-            Self::LimitIsFlag => {
-                String::from("nothing was changed; change or remove the flag where it was set")
-            }
             Self::LeaseNamespace(_) => String::from("choose another namespace with -n"),
         }
     }

@@ -4,9 +4,8 @@
 //! each maintenance (by uid) and of each node (by name). All of it is a cache: it is lost with the process and derived
 //! again from the API. [`LeaderState::forget_removed`] is the only place that forgets a maintenance.
 //!
-//! The definitions of the older groups and of the medik8s operator prune status fields that they do not know, such as
-//! conditions. The status that was
-//! written is therefore remembered beside the part that was stored, and completes the maintenance for as long as the API
+//! The definitions of the older groups and of the medik8s operator prune status fields that they do not know. The status that
+//! was written is therefore remembered beside the part that was stored, and completes the maintenance for as long as the API
 //! server has exactly that part. Otherwise the status would differ from the decided one forever, and be written forever.
 
 use std::collections::{HashMap, HashSet};
@@ -256,15 +255,9 @@ impl LeaderState {
 
     /// Records whether a maintenance is suspended. Maintenances that are resumed together begin together, like new ones.
     pub(crate) fn note_suspension(&self, uid: &str, is_suspended: bool) {
-        let is_resumed = self.maintenance(uid, |state| {
-            let is_resumed = state.is_suspended && !is_suspended;
-            state.is_suspended = is_suspended;
-            if is_resumed {
-                state.first_seen = Instant::now();
-            }
-            is_resumed
-        });
-        if is_resumed {
+        let was = self.maintenance(uid, |state| std::mem::replace(&mut state.is_suspended, is_suspended));
+        if was && !is_suspended {
+            self.maintenance(uid, |state| state.first_seen = Instant::now());
             self.lock().newest = Some(Instant::now());
         }
     }

@@ -6,16 +6,11 @@
 //! request, so every request waits: reads and writes, evictions and new watches. Only the leader's lease, which another
 //! client renews, does not.
 //!
-//! A server that refuses only a few requests works at capacity, and to wait would leave it idle. Such a request waits alone;
-//! all wait when more than a fifth of the recent answers are refusals.
-//!
 //! A 429 with a `Status` is about one request: a disruption budget or a webhook refuses it, or the storage of its resource
 //! initializes.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -33,22 +28,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(32);
 /// Requests that waited are sent within this part of the pause after its end, not all at once.
 const SPREAD_DIVISOR: u32 = 10;
 
-/// How many answers show whether the server throttles few requests or most.
-const RECENT_ANSWERS: usize = 50;
-
-/// An answer is recent for this long.
-const RECENT: Duration = Duration::from_secs(5);
-
-/// All requests wait when more than this part of the recent answers is throttled: one in five.
-const PAUSE_DIVISOR: usize = 5;
-
 /// Until when requests wait. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Throttle {
-    pause: watch::Sender<Pause>,
-    /// When each of the last answers arrived, and whether it was throttled.
-    recent: Arc<Mutex<VecDeque<(Instant, bool)>>>,
-}
+pub(crate) struct Throttle(watch::Sender<Pause>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Pause {
@@ -68,37 +50,18 @@ impl Throttle {
     async fn ended_for_one(&self) {
         while self.paused_until().is_some() {
             self.ended().await;
-            let spread = self.pause.borrow().spread;
+            let spread = self.0.borrow().spread;
             tokio::time::sleep(random_part(spread)).await;
         }
     }
 
     fn paused_until(&self) -> Option<Instant> {
-        self.pause.borrow().until.filter(|until| *until > Instant::now())
-    }
-
-    /// Records an answer: how long it asks to wait, if it is throttled. Pauses when too many recent ones are.
-    fn record(&self, pause: Option<Duration>) {
-        if self.is_throttled_often(pause.is_some())
-            && let Some(pause) = pause
-        {
-            self.begin(pause);
-        }
-    }
-
-    fn is_throttled_often(&self, is_throttled: bool) -> bool {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        while recent.len() >= RECENT_ANSWERS || recent.front().is_some_and(|(at, _)| *at + RECENT < now) {
-            recent.pop_front();
-        }
-        recent.push_back((now, is_throttled));
-        recent.iter().filter(|(_, throttled)| *throttled).count() * PAUSE_DIVISOR > recent.len()
+        self.0.borrow().until.filter(|until| *until > Instant::now())
     }
 
     fn begin(&self, pause: Duration) {
         let now = Instant::now();
-        self.pause.send_if_modified(|current| {
+        self.0.send_if_modified(|current| {
             if current.until.is_none_or(|until| until <= now) {
                 warn!("the API server throttles: no requests for {} s", pause.as_secs());
             }
@@ -165,8 +128,8 @@ where
             // The request is sent when its answer is first polled.
             throttle.ended_for_one().await;
             let answer = answer.await;
-            if let Ok(answer) = &answer {
-                throttle.record(pause(answer));
+            if let Some(pause) = answer.as_ref().ok().and_then(pause) {
+                throttle.begin(pause);
             }
             answer
         })
@@ -249,26 +212,6 @@ mod tests {
         assert!(
             late.iter().max().unwrap().abs_diff(*late.iter().min().unwrap()) > Duration::from_millis(100)
         );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn few_throttled_answers_of_many_delay_no_other_request() {
-        let throttle = Throttle::default();
-        let (fine, throttled) = (|| answer(200, STATUS, None), || answer(429, TEXT, Some("1")));
-        let one_in_twenty = (0..400).map(|number| if number % 20 == 19 { throttled() } else { fine() });
-        let (mut client, arrived) = server(&throttle, one_in_twenty.collect());
-        for _ in 0..400 {
-            let _ = client.call(request()).await;
-        }
-        assert!(arrived.lock().unwrap().iter().all(Duration::is_zero));
-        // The older answers count, so the pause begins after some of these.
-        let (mut client, arrived) = server(&throttle, (0..20).map(|_| throttled()).collect());
-        for _ in 0..20 {
-            let _ = client.call(request()).await;
-        }
-        let arrived = arrived.lock().unwrap();
-        let paused = arrived.iter().filter(|at| !at.is_zero()).count();
-        assert!((5..15).contains(&paused), "{arrived:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -130,7 +130,7 @@ async fn ctrl_z_restores_the_terminal_and_fg_resumes_the_dashboard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_view_opens_two_watches_and_the_node_view_one_more() {
+async fn the_fleet_view_opens_two_watches_and_the_node_view_two_more() {
     let cluster = Cluster::of_sandbox(2, 8, |sandbox| sandbox).await;
     let sandbox = cluster.sandbox().unwrap();
     let node = &cluster.nodes().await[0];
@@ -159,7 +159,7 @@ async fn the_fleet_view_opens_two_watches_and_the_node_view_one_more() {
         assert_eq!(requested(), expected);
     };
     let watches = |resource: &str| sandbox.faults().open_watches(&Target::any().resource(resource));
-    let before = watches("pods");
+    let before = ["pods", "events"].map(watches);
 
     let mut terminal = Terminal::run_plugin(&kubeconfig, &["watch"], &[]);
     terminal.until_live().await;
@@ -171,10 +171,11 @@ async fn the_fleet_view_opens_two_watches_and_the_node_view_one_more() {
 
     terminal.press(ENTER);
     let on_node = format!("whole pods spec.nodeName={node}");
-    let mut open = [fleet, both(&on_node).to_vec()].concat();
+    let about_node = format!("whole events default regarding.name={node}");
+    let mut open = [fleet, both(&on_node).to_vec(), both(&about_node).to_vec()].concat();
     open.sort();
     until_requested(&open).await;
-    assert_eq!(watches("pods"), before + 1);
+    assert_eq!(["pods", "events"].map(watches), before.map(|count| count + 1));
 
     terminal.press(ESCAPE);
     // Without this wait the two keys would be Alt-q.

@@ -31,7 +31,6 @@ validatingwebhookconfiguration.admissionregistration.k8s.io/nm-reconciler delete
 service/nm-reconciler-webhook (namespace node-maintenance) deleted
 deployment.apps/nm-reconciler (namespace node-maintenance) deleted
 poddisruptionbudget.policy/nm-reconciler (namespace node-maintenance) deleted
-resourcequota/nm-reconciler (namespace node-maintenance) deleted
 clusterrole.rbac.authorization.k8s.io/nodemaintenance-editor deleted
 clusterrole.rbac.authorization.k8s.io/nodemaintenance-viewer deleted
 rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace node-maintenance) deleted
@@ -43,8 +42,8 @@ validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler deleted
 clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
 clusterrole.rbac.authorization.k8s.io/nm-reconciler deleted
 serviceaccount/nm-reconciler (namespace node-maintenance) deleted
-lease.coordination.k8s.io/nm-reconciler (namespace node-maintenance) deleted
-secret/nm-reconciler-webhook (namespace node-maintenance) deleted
+resourcequota/nm-reconciler (namespace node-maintenance) deleted
+namespace/node-maintenance deleted
 customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io deleted
 ";
 
@@ -172,7 +171,7 @@ async fn fields_of_other_managers_are_reported_and_changed_only_with_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_set_as_a_flag_stays_in_effect_and_is_not_overridden_in_vain() {
+async fn a_limit_set_as_a_flag_is_changed_in_place_and_stays_in_effect() {
     let (cluster, _reconciler) = installed().await;
     let node = cluster.nodes().await[0].clone();
     let limit = async || {
@@ -187,19 +186,17 @@ async fn a_limit_set_as_a_flag_stays_in_effect_and_is_not_overridden_in_vain() {
     deployment(&cluster).patch("nm-reconciler", &PatchParams::default(), &edited).await.unwrap();
     assert_eq!(limit().await, "2");
 
-    let refused = plugin(&cluster, &["install", "--max-unavailable", "5", "--wait=false"]).await;
-    refused.expect(
-        1,
-        "",
-        "error: the Deployment of nm-reconciler sets --max-unavailable as a flag, which takes precedence\n\
-         hint: nothing was changed; change or remove the flag where it was set\n",
-    );
+    let changed = plugin(&cluster, &["install", "--max-unavailable", "5", "--wait=false"]).await.ok();
+    let change =
+        "  spec.template.spec.containers[reconciler].args[0]: --max-unavailable=2 -> --max-unavailable=5\n";
+    assert!(changed.stderr.ends_with(change), "{changed:?}");
+    assert_eq!(limit().await, "5");
     // An installation with other flags keeps the limit.
     let _ = plugin(&cluster, &["install", "--replicas", "1", "--wait=false"]).await.ok();
-    assert_eq!(limit().await, "2");
+    assert_eq!(limit().await, "5");
     let pods = deployment(&cluster).get("nm-reconciler").await.unwrap().spec.unwrap().template.spec.unwrap();
     let ours = pods.containers.iter().find(|container| container.name == "reconciler").unwrap();
-    assert_eq!(ours.args.as_deref(), Some(&["--max-unavailable=2".into(), "--node-conditions".into()][..]));
+    assert_eq!(ours.args.as_deref(), Some(&["--max-unavailable=5".into(), "--node-conditions".into()][..]));
     assert_eq!(ours.image.as_deref(), Some(IMAGE), "not that of the sidecar");
     assert_eq!(reconciler_version(&cluster).await, env!("CARGO_PKG_VERSION"));
 }
@@ -241,7 +238,7 @@ async fn an_existing_namespace_is_neither_labelled_nor_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_namespaces() {
+async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_lease_namespace() {
     let (cluster, _reconciler) = installed().await;
     let node = cluster.nodes().await[0].clone();
     let _ = plugin(&cluster, &["start", &node, "--wait"]).await.ok();
@@ -254,10 +251,8 @@ async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_namespa
 
     let removed = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "60s"]).await.ok();
     assert_eq!(removed.stdout, REMOVED);
-    assert!(
-        removed.stderr.contains("namespace/medik8s-leases is kept: other operators use it\n"),
-        "{removed:?}"
-    );
+    let kept = "namespace/medik8s-leases";
+    assert!(removed.stderr.ends_with(&format!("{kept} is kept: other operators use it\n")), "{removed:?}");
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     assert_eq!(nodes.get(&node).await.unwrap().spec.unwrap().unschedulable, None);
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
@@ -266,7 +261,7 @@ async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_namespa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uninstalling_keeps_the_namespace_and_the_objects_of_others_in_it() {
+async fn uninstalling_keeps_a_namespace_with_objects_of_others() {
     let (cluster, _reconciler) = installed().await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &webhook::namespace());
     let theirs = serde_json::from_value(json!({"metadata": {"name": "db"}, "stringData": {"password": "x"}}));
@@ -280,7 +275,7 @@ async fn uninstalling_keeps_the_namespace_and_the_objects_of_others_in_it() {
         assert!(unasked.stderr.contains(line), "{line} in {unasked:?}");
     }
     let removed = plugin(&cluster, &["uninstall", "-y", "--timeout", "60s"]).await.ok();
-    let stays = "namespace/node-maintenance is kept: ";
+    let stays = "namespace/node-maintenance is kept: it contains objects of others: secret/db\n";
     assert!(removed.stderr.contains(stays), "{removed:?}");
     let left = secrets.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(left.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["db"]);

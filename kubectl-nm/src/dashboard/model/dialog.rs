@@ -11,9 +11,8 @@ pub(crate) enum Dialog {
     /// The help, scrolled by so many lines.
     Help(usize),
     Start(StartDialog),
-    /// The maintenance that was selected when the dialog opened.
-    Stop(Arc<NodeMaintenance>),
-    /// The same, to be paused or resumed.
+    Stop(StopDialog),
+    /// The maintenance to be paused or resumed, as it was when the dialog opened.
     Pause(Arc<NodeMaintenance>),
 }
 
@@ -58,6 +57,13 @@ impl StartDialog {
             StartField::Reason | StartField::Count => StartField::Nodes,
         };
     }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StopDialog {
+    /// The maintenances that were selected when the dialog opened.
+    pub(crate) targets: Vec<Arc<NodeMaintenance>>,
+    pub(crate) count: Field,
 }
 
 /// Whether what was typed confirms so many: one needs only Enter, several need their number.

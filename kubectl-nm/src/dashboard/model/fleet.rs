@@ -28,10 +28,11 @@ pub(crate) struct Fleet {
     /// The nodes that are shown; none means all.
     scope: Vec<String>,
     /// Whether the maintenances are known. Until then, the selection cannot have been deliberate.
-    pub(crate) complete: bool,
+    complete: bool,
     pub(crate) tracker: GoalTracker,
     nodes: BTreeMap<String, Arc<NodeMetadata>>,
     pub(crate) rows: Listing<FleetRow>,
+    pub(crate) marked: BTreeSet<String>,
     pub(crate) blockers: Vec<Blocker>,
 }
 
@@ -44,6 +45,7 @@ impl Fleet {
             tracker,
             nodes: BTreeMap::new(),
             rows: Listing::default(),
+            marked: BTreeSet::new(),
             blockers: Vec::new(),
         };
         fleet.rebuild();
@@ -85,6 +87,8 @@ impl Fleet {
     }
 
     fn refresh(&mut self) {
+        let rows = &self.rows;
+        self.marked.retain(|key| rows.get(key).is_some());
         self.blockers = self.count_blockers();
     }
 

@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
-use crate::dashboard::model::listing::Row;
+use crate::dashboard::model::filter::Fields;
+use crate::dashboard::model::listing::{Row, Sort};
 use crate::explain::remedy;
 use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress, uid};
 
@@ -80,10 +81,6 @@ impl FleetRow {
         }
     }
 
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked > 0 || self.state == Some(State::Failed)
-    }
-
     pub(crate) fn state_word(&self) -> &'static str {
         self.state.map_or(IDLE, State::word)
     }
@@ -137,15 +134,30 @@ impl Row for FleetRow {
         &self.key
     }
 
-    fn order(&self, other: &Self) -> Ordering {
+    fn order(&self, other: &Self, by: Sort) -> Ordering {
         // Nodes without a maintenance come last.
         let attention = |row: &Self| (row.state.is_none(), row.state, -row.blocked);
-        let first = attention(self).cmp(&attention(other));
+        // A row without a start time sorts last.
+        let started = |row: &Self| (row.started.is_none(), row.started);
+        let first = match by {
+            Sort::Risk => attention(self).cmp(&attention(other)),
+            Sort::Name => Ordering::Equal,
+            Sort::Progress => self.percent.cmp(&other.percent),
+            Sort::Age => started(self).cmp(&started(other)),
+        };
         first.then_with(|| self.node.cmp(&other.node)).then_with(|| self.key.cmp(&other.key))
     }
 
-    fn texts(&self) -> Vec<&str> {
-        let own = [self.node.as_str(), self.state_word(), &self.why];
-        own.into_iter().chain(self.namespaces.iter().map(String::as_str)).collect()
+    fn fields(&self) -> Fields<'_> {
+        Fields {
+            node: Some(&self.node),
+            namespaces: self.namespaces.iter().map(String::as_str).collect(),
+            state: self.state_word(),
+            texts: [&self.why, "", "", ""],
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked > 0 || self.state == Some(State::Failed)
     }
 }

@@ -2,20 +2,61 @@
 //!
 //! A change of one row costs a binary search instead of a sort, so that a node whose 10,000 pods end at once costs no
 //! more than its messages. The selection belongs to a row and not to a position: it moves with its row, so that a key
-//! acts on the row that was on the screen. Until the user moves the selection, a new filter selects the first row.
+//! acts on the row that was on the screen. Until the user moves the selection, a new sorting or filter selects the
+//! first row.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::dashboard::model::filter::Filter;
+use crate::dashboard::model::filter::{Fields, Filter};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// What needs attention first.
+    #[default]
+    Risk,
+    Name,
+    /// Least progress first.
+    Progress,
+    /// Oldest first.
+    Age,
+}
+
+impl Sort {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Risk => "risk",
+            Self::Name => "name",
+            Self::Progress => "progress",
+            Self::Age => "age",
+        }
+    }
+
+    pub(crate) fn next(self) -> Self {
+        match self {
+            Self::Risk => Self::Name,
+            Self::Name => Self::Progress,
+            Self::Progress => Self::Age,
+            Self::Age => Self::Risk,
+        }
+    }
+}
 
 pub(crate) trait Row {
     fn key(&self) -> &str;
-    /// The order of two rows, what needs attention first; equal only for the same row.
-    fn order(&self, other: &Self) -> Ordering;
-    /// The texts in which a filter searches.
-    fn texts(&self) -> Vec<&str>;
+    /// The order of two rows; equal only for the same row.
+    fn order(&self, other: &Self, by: Sort) -> Ordering;
+    fn fields(&self) -> Fields<'_>;
+    fn is_blocked(&self) -> bool;
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Arrangement {
+    pub(crate) sort: Sort,
+    pub(crate) reversed: bool,
+    pub(crate) filter: Filter,
+    pub(crate) blocked_only: bool,
 }
 
 /// The rows of either view, for keys and the header.
@@ -28,8 +69,8 @@ pub(crate) trait Rows {
     fn window(&self, height: usize) -> Range<usize>;
     /// Scrolls so that the selection is on a screen of that height.
     fn fit(&mut self, height: usize);
-    fn filter(&self) -> &Filter;
-    fn filter_by(&mut self, filter: Filter);
+    fn arrangement(&self) -> &Arrangement;
+    fn arrange_by(&mut self, arrangement: Arrangement);
     /// Selects the visible row at that index, or the last one.
     fn select(&mut self, index: usize);
     /// Selects the first row, whichever that will be.
@@ -46,7 +87,7 @@ pub(crate) struct Listing<R> {
     places: HashMap<String, usize>,
     /// The slots of the visible rows, in order.
     shown: Vec<usize>,
-    filter: Filter,
+    arrangement: Arrangement,
     /// The key of the selected row; none selects the first row.
     selected: Option<String>,
     /// Whether the user moved the selection.
@@ -79,12 +120,12 @@ impl<R: Row> Rows for Listing<R> {
         self.top = self.window(height).start;
     }
 
-    fn filter(&self) -> &Filter {
-        &self.filter
+    fn arrangement(&self) -> &Arrangement {
+        &self.arrangement
     }
 
-    fn filter_by(&mut self, filter: Filter) {
-        self.filter = filter;
+    fn arrange_by(&mut self, arrangement: Arrangement) {
+        self.arrangement = arrangement;
         self.unpin();
         self.arrange();
     }
@@ -149,14 +190,14 @@ impl<R: Row> Listing<R> {
         }
     }
 
-    /// Replaces all rows; selection and filter stay.
+    /// Replaces all rows; selection, sorting and filter stay.
     pub(crate) fn replace(&mut self, rows: impl IntoIterator<Item = R>) {
         self.rows.clear();
         self.free.clear();
         self.places.clear();
         // Store the rows in order: then memory order is screen order, and later sorts find them mostly sorted.
-        let mut rows: Vec<R> = rows.into_iter().collect();
-        rows.sort_by(R::order);
+        let (sort, mut rows) = (self.arrangement.sort, rows.into_iter().collect::<Vec<R>>());
+        rows.sort_by(|one, other| one.order(other, sort));
         for row in rows {
             self.places.insert(row.key().to_owned(), self.rows.len());
             self.rows.push(Some(row));
@@ -190,12 +231,14 @@ impl<R: Row> Listing<R> {
     }
 
     fn passes(&self, row: &R) -> bool {
-        self.filter.is_empty() || self.filter.matches(&row.texts())
+        let Arrangement { filter, blocked_only, .. } = &self.arrangement;
+        (!blocked_only || row.is_blocked()) && (filter.is_empty() || filter.matches(&row.fields()))
     }
 
     fn compare(&self, one: usize, other: usize) -> Ordering {
         let (Some(one), Some(other)) = (&self.rows[one], &self.rows[other]) else { return Ordering::Equal };
-        one.order(other)
+        let order = one.order(other, self.arrangement.sort);
+        if self.arrangement.reversed { order.reverse() } else { order }
     }
 
     fn index_of(&self, place: usize) -> Result<usize, usize> {

@@ -10,12 +10,17 @@ impl Row for TestRow {
         &self.0
     }
 
-    fn order(&self, other: &Self) -> Ordering {
-        self.1.cmp(&other.1).then(self.0.cmp(&other.0))
+    fn order(&self, other: &Self, by: Sort) -> Ordering {
+        let by_name = self.0.cmp(&other.0);
+        if by == Sort::Name { by_name } else { self.1.cmp(&other.1).then(by_name) }
     }
 
-    fn texts(&self) -> Vec<&str> {
-        vec![&self.0]
+    fn fields(&self) -> Fields<'_> {
+        Fields { texts: [&self.0, "", "", ""], ..Fields::default() }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.1 == 0
     }
 }
 
@@ -27,6 +32,12 @@ fn listing(entries: &[(&str, u32)]) -> Listing<TestRow> {
     let mut listing = Listing::default();
     listing.replace(entries.iter().map(|(name, risk)| entry(name, *risk)));
     listing
+}
+
+fn rearrange(listing: &mut Listing<TestRow>, change: impl FnOnce(&mut Arrangement)) {
+    let mut arrangement = listing.arrangement().clone();
+    change(&mut arrangement);
+    listing.arrange_by(arrangement);
 }
 
 fn step(listing: &mut Listing<TestRow>, by: isize) {
@@ -53,20 +64,29 @@ fn rows_stay_sorted_when_rows_are_added_changed_and_removed() {
     listing.remove("nobody");
     listing.upsert(entry("e", 9));
     assert_eq!(names(&listing), "abde");
+    rearrange(&mut listing, |view| view.reversed = !view.reversed);
+    listing.upsert(entry("f", 10));
+    assert_eq!(names(&listing), "fedba");
+    rearrange(&mut listing, |view| view.sort = Sort::Name);
     listing.upsert(entry("c", 0));
-    assert_eq!(names(&listing), "acbde");
-    assert_eq!((listing.total(), listing.len()), (5, 5));
+    assert_eq!(names(&listing), "fedcba");
+    assert_eq!((listing.total(), listing.len()), (6, 6));
 }
 
 #[test]
 fn filters_apply_to_rows_that_are_added_later() {
     let mut listing = listing(&[("ax", 1), ("bx", 0), ("cy", 0)]);
-    listing.filter_by(Filter::new("x"));
+    rearrange(&mut listing, |view| view.filter = Filter::new("x"));
     assert_eq!(names(&listing), "bxax");
     listing.upsert(entry("dx", 0));
     listing.upsert(entry("ey", 0));
     assert_eq!(names(&listing), "bxdxax");
-    listing.filter_by(Filter::default());
+    rearrange(&mut listing, |view| view.blocked_only = !view.blocked_only);
+    assert_eq!(names(&listing), "bxdx");
+    listing.upsert(entry("bx", 5));
+    assert_eq!(names(&listing), "dx");
+    rearrange(&mut listing, |view| view.filter = Filter::default());
+    rearrange(&mut listing, |view| view.blocked_only = !view.blocked_only);
     assert_eq!(listing.len(), 5);
 }
 
@@ -108,6 +128,6 @@ fn the_window_scrolls_no_more_than_necessary() {
     listing.fit(4);
     assert_eq!(listing.window(20), 0..10);
     assert_eq!(listing.window(0), 10..10);
-    listing.filter_by(Filter::new("a"));
+    rearrange(&mut listing, |view| view.filter = Filter::new("a"));
     assert_eq!(listing.window(4), 0..1);
 }

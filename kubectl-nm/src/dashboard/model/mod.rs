@@ -3,6 +3,8 @@
 //! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
 
 pub(crate) mod dialog;
+pub(crate) mod document;
+pub(crate) mod events;
 pub(crate) mod field;
 pub(crate) mod filter;
 pub(crate) mod fleet;
@@ -20,11 +22,13 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
 use self::dialog::{Dialog, StartDialog};
+use self::document::Document;
+use self::events::NodeEvents;
 use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
-use self::listing::{Row, Rows};
+use self::listing::{Arrangement, Row, Rows};
 use self::pod_row::PodRow;
 use self::pods::PodList;
 use self::start_plan::StartPlan;
@@ -72,6 +76,27 @@ pub(crate) enum ThemeName {
 pub(crate) struct OpenNode {
     pub(crate) name: String,
     pub(crate) pods: PodList,
+    pub(crate) events: NodeEvents,
+    /// The name of its maintenance, to which events refer. Usually it is that of the node.
+    pub(crate) subject: String,
+}
+
+/// The pane beside the rows, or below them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SidePane {
+    pub(crate) shows: SideContent,
+    /// Whether keys scroll it, and not the rows.
+    pub(crate) has_focus: bool,
+    /// The first visible line.
+    pub(crate) top: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SideContent {
+    /// Events about the open node and its maintenance.
+    Events,
+    /// The maintenance as YAML.
+    Document,
 }
 
 /// A short message in the last line.
@@ -95,6 +120,9 @@ pub(crate) struct Model {
     pub(crate) dialog: Option<Dialog>,
     /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
+    pub(crate) side: Option<SidePane>,
+    /// The YAML in the side pane.
+    pub(crate) document: Document,
     pub(crate) notice: Option<Notice>,
     /// Requests to start and stop that the API server has not answered, oldest first, as the last line shows them.
     pub(crate) pending_requests: Vec<String>,
@@ -117,6 +145,8 @@ impl Model {
             health: WatchHealth::default(),
             dialog: None,
             typing: None,
+            side: None,
+            document: Document::default(),
             notice: None,
             pending_requests: Vec::new(),
         }
@@ -200,7 +230,7 @@ impl Model {
 
     pub(crate) fn blockers(&self) -> Vec<String> {
         if self.open.is_none() {
-            let is_any_blocked = self.fleet.rows.all().any(FleetRow::is_blocked);
+            let is_any_blocked = self.fleet.rows.all().any(Row::is_blocked);
             let blockers = self.fleet.blockers.iter().filter(|_| is_any_blocked);
             return blockers.map(|of| format!("{} {}", of.cause, counted(of.nodes, "node"))).collect();
         }
@@ -224,6 +254,16 @@ impl Model {
             Some(open) => &mut open.pods.rows,
             None => &mut self.fleet.rows,
         }
+    }
+
+    pub(crate) fn arrangement(&self) -> &Arrangement {
+        self.rows().arrangement()
+    }
+
+    pub(crate) fn rearrange(&mut self, change: impl FnOnce(&mut Arrangement)) {
+        let mut arrangement = self.arrangement().clone();
+        change(&mut arrangement);
+        self.rows_mut().arrange_by(arrangement);
     }
 
     /// What blocks the selected row, or else the first row, and what to do about it.
@@ -339,6 +379,7 @@ fn why(case: &Case<'_>, message: &str) -> String {
 
 impl OpenNode {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), pods: PodList::default() }
+        let name = name.to_owned();
+        Self { subject: name.clone(), name, pods: PodList::default(), events: NodeEvents::default() }
     }
 }

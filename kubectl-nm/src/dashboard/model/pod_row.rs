@@ -11,7 +11,8 @@ use nm_shared::drain::plan::{SkipReason, Verdict};
 use nm_shared::drain::pod_state;
 use nm_shared::{BlockFacts, BlockReason};
 
-use crate::dashboard::model::listing::Row;
+use crate::dashboard::model::filter::Fields;
+use crate::dashboard::model::listing::{Row, Sort};
 use crate::dashboard::node_pod::{NodePod, PodId};
 use crate::maintenance::PodState;
 
@@ -82,21 +83,35 @@ impl Row for PodRow {
         &self.id.key
     }
 
-    fn order(&self, other: &Self) -> Ordering {
+    fn order(&self, other: &Self, by: Sort) -> Ordering {
         let (own, others) = (&self.progress, &other.progress);
+        let since = |progress: &PodProgress| (progress.since.is_none(), progress.since);
         let by_state = own.state.cmp(&others.state).then_with(|| match own.state {
             // Of the pods that are gone, the latest comes first.
             Some(PodState::Gone) => others.since.cmp(&own.since),
             _ => Ordering::Equal,
         });
-        by_state
+        let first = match by {
+            Sort::Risk | Sort::Progress => by_state,
+            Sort::Name => Ordering::Equal,
+            Sort::Age => since(own).cmp(&since(others)),
+        };
+        first
             .then_with(|| self.id.namespace.cmp(&other.id.namespace))
             .then_with(|| self.id.name.cmp(&other.id.name))
             .then_with(|| self.id.key.cmp(&other.id.key))
     }
 
-    fn texts(&self) -> Vec<&str> {
-        let PodId { namespace, name, owner, .. } = &*self.id;
-        vec![namespace, name, owner, self.progress.word(), &self.progress.message]
+    fn fields(&self) -> Fields<'_> {
+        Fields {
+            node: None,
+            namespaces: vec![&self.id.namespace],
+            state: self.progress.word(),
+            texts: [&self.id.name, &self.id.owner, &self.progress.message, ""],
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.progress.state == Some(PodState::Blocked)
     }
 }

@@ -5,6 +5,7 @@ use nm_shared::NodeMaintenance;
 use crate::args::names;
 use crate::dashboard::model::dialog::is_confirmed;
 use crate::dashboard::model::field::Field;
+use crate::dashboard::model::filter::{is_pattern, name_matches};
 use crate::dashboard::model::fleet::Fleet;
 use crate::maintenance::start::{self, StartRequest};
 
@@ -27,7 +28,7 @@ impl StartPlan {
     pub(crate) fn of(text: &str, fleet: &Fleet, nodes_are_known: bool) -> Self {
         let mut plan = Self { unchecked: !nodes_are_known, ..Self::default() };
         for word in text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()) {
-            if word.contains(['*', '?']) {
+            if is_pattern(word) {
                 plan.add_all(word, fleet);
             } else {
                 plan.add_one(word, fleet);
@@ -66,8 +67,7 @@ impl StartPlan {
             ));
             return;
         }
-        let fitting: Vec<&str> =
-            fleet.node_names().filter(|name| glob(pattern.as_bytes(), name.as_bytes())).collect();
+        let fitting: Vec<&str> = fleet.node_names().filter(|name| name_matches(pattern, name)).collect();
         if fitting.is_empty() {
             self.problems.push(format!("no node matches {pattern}"));
         }
@@ -124,32 +124,6 @@ fn refusal(node: &str, fleet: &Fleet) -> Option<String> {
     }
     let namesake = fleet.named(node)?;
     Some(format!("is the name of a maintenance of node {}", namesake.spec.node_name))
-}
-
-/// Matches `*` and `?`, going back to the last `*` on a mismatch.
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, n));
-                p += 1;
-            }
-            Some(c) if *c == b'?' || c.eq_ignore_ascii_case(&name[n]) => {
-                p += 1;
-                n += 1;
-            }
-            _ => match &mut star {
-                Some((after, from)) => {
-                    *from += 1;
-                    (p, n) = (*after, *from);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
 }
 
 #[cfg(test)]

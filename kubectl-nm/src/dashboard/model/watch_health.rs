@@ -11,6 +11,7 @@ pub(crate) struct WatchHealth {
     watches: BTreeMap<WatchKind, WatchState>,
     /// Since when data may be out of date, for each watch whose data is not known to be current.
     old: BTreeMap<WatchKind, Timestamp>,
+    pub(crate) last_change: Option<Timestamp>,
 }
 
 impl WatchHealth {
@@ -46,10 +47,12 @@ impl WatchHealth {
         self.old.get(&kind).copied()
     }
 
-    /// Forgets the watch of a node that was closed.
+    /// Forgets the watches of a node that was closed.
     pub(crate) fn close(&mut self) {
-        self.watches.remove(&WatchKind::Pods);
-        self.old.remove(&WatchKind::Pods);
+        for kind in [WatchKind::Pods, WatchKind::Events] {
+            self.watches.remove(&kind);
+            self.old.remove(&kind);
+        }
     }
 
     pub(crate) fn of(&self, kind: WatchKind) -> &WatchState {

@@ -27,7 +27,7 @@ use crate::dashboard::view::draw;
 const SIZE: (u16, u16) = (200, 50);
 
 /// Keys that make sense in both views.
-const KEYS: &str = "jjjjkGkgjj/a";
+const KEYS: &str = "jjjjkGkgjsjsjfjf/a";
 
 /// How often each step is measured.
 const TIMES: usize = 2000;

@@ -53,6 +53,20 @@ fn a_fleet_of_named_nodes_shows_only_those_also_while_idle() {
 }
 
 #[test]
+fn events_about_a_maintenance_with_another_name_are_watched_once_it_is_known() {
+    let mut model = empty(Options { nodes: vec!["worker-07".into()], ..options() });
+    let named = |name: &str| {
+        let mut object = worker_07();
+        object.metadata.name = Some(name.to_owned());
+        Message::Maintenances(WatchChange::Applied(Arc::new(object)))
+    };
+    assert_eq!(send(&mut model, named("worker-07")), []);
+    assert_eq!(send(&mut model, named("kernel-update")), [Effect::Open("worker-07".into())]);
+    assert_eq!(model.open.as_ref().unwrap().subject, "kernel-update");
+    assert_eq!(send(&mut model, named("kernel-update")), []);
+}
+
+#[test]
 fn the_selection_stays_on_its_node_after_a_relist() {
     let nodes = ["worker-05", "worker-07"].map(String::from).to_vec();
     let mut model = fleet(Options { nodes, ..options() });
@@ -81,8 +95,9 @@ fn a_finalizer_that_blocks_the_return_to_service_comes_before_pods_blocked_earli
 fn messages_of_a_closed_nodes_watches_are_dropped() {
     let mut model = node(options());
     send(&mut model, Message::Pods { node: "worker-12".into(), change: WatchChange::Listed(vec![]) });
+    send(&mut model, Message::Events { node: "worker-12".into(), change: WatchChange::Listed(vec![]) });
     let open = model.open.as_ref().unwrap();
-    assert!(open.pods.rows.total() > 5);
+    assert!(open.pods.rows.total() > 5 && open.events.latest().len() == 3);
     press(&mut model, KeyCode::Esc);
     send(&mut model, Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(pods()) });
     assert!(model.open.is_none());
@@ -104,9 +119,10 @@ fn blockers_of_most_nodes_come_first() {
 fn a_closed_nodes_watches_do_not_affect_the_health_of_the_open_node() {
     let mut model = node(options());
     let lost = || WatchState::Lost { since: now(), error: "e".into() };
-    let kind = WatchKind::Pods;
-    send(&mut model, Message::Watch { kind, node: Some("worker-12".into()), state: lost() });
-    assert_eq!(*model.health.of(kind), WatchState::Live);
+    for kind in [WatchKind::Pods, WatchKind::Events] {
+        send(&mut model, Message::Watch { kind, node: Some("worker-12".into()), state: lost() });
+        assert_eq!(*model.health.of(kind), WatchState::Live);
+    }
     let denied = WatchState::Forbidden("no".into());
     send(&mut model, Message::Watch { kind: WatchKind::Pods, node: Some("worker-12".into()), state: denied });
     assert!(!model.open.as_ref().unwrap().pods.hidden);
@@ -176,14 +192,20 @@ fn rows_are_old_after_reconnecting_until_they_are_listed_again() {
 }
 
 #[test]
-fn node_metadata_shows_how_old_it_is() {
+fn events_and_node_metadata_show_how_old_they_are() {
     let mut model = node(options());
-    let line =
-        |model: &Model| text(model).lines().find(|line| line.contains("Cordoned:")).unwrap().to_owned();
-    assert!(!line(&model).contains("STALE"));
-    let lost = WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
-    set_watch(&mut model, WatchKind::Nodes, lost);
-    assert!(line(&model).contains("Node: STALE 12s"), "{}", text(&model));
+    type_in(&mut model, "e");
+    let line = |model: &Model, word: &str| {
+        text(model).lines().find(|line| line.contains(word)).unwrap_or_default().to_owned()
+    };
+    assert!(!line(&model, "EVENTS").contains("STALE") && !line(&model, "Cordoned:").contains("STALE"));
+    let lost = || WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
+    set_watch(&mut model, WatchKind::Events, lost());
+    set_watch(&mut model, WatchKind::Nodes, lost());
+    assert!(line(&model, "EVENTS").contains("STALE 12s"), "{}", text(&model));
+    assert!(line(&model, "Cordoned:").contains("Node: STALE 12s"), "{}", text(&model));
+    set_watch(&mut model, WatchKind::Events, WatchState::Forbidden("no".into()));
+    assert!(line(&model, "EVENTS").contains("FORBIDDEN"), "{}", text(&model));
 }
 
 #[test]

@@ -8,10 +8,10 @@ use serde_json::json;
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
-use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::listing::{Rows, Sort};
+use crate::dashboard::model::{Model, SideContent};
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{empty, fleet, node, options, pod, press, send, type_in};
 
@@ -25,6 +25,10 @@ fn selected(model: &Model) -> &str {
 
 fn small() -> Options {
     Options { size: (80, 12), ..options() }
+}
+
+fn sorting(model: &Model) -> (Sort, bool) {
+    (model.arrangement().sort, model.arrangement().reversed)
 }
 
 fn controlled(model: &mut Model, c: char) -> Vec<Effect> {
@@ -84,13 +88,19 @@ fn enter_opens_a_node_and_escape_closes_one_level_at_a_time() {
     assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Open("worker-12".into())]);
     assert_eq!(model.opened(), Some("worker-12"));
     assert_eq!(press(&mut model, KeyCode::Enter), []);
-    type_in(&mut model, "/x");
+    type_in(&mut model, "e/x");
     press(&mut model, KeyCode::Enter);
+    type_in(&mut model, "f");
+    press(&mut model, KeyCode::Esc);
+    assert_eq!(model.side, None);
+    assert!(model.arrangement().blocked_only);
     assert_eq!(press(&mut model, KeyCode::Esc), []);
-    assert!(model.rows().filter().is_empty());
+    assert!(model.arrangement().filter.is_empty() && !model.arrangement().blocked_only);
     assert_eq!(press(&mut model, KeyCode::Esc), [Effect::Close]);
     assert_eq!((model.opened(), selected(&model)), (None, "worker-12"));
+    type_in(&mut model, " ");
     assert_eq!(press(&mut model, KeyCode::Esc), []);
+    assert!(model.fleet.marked.is_empty());
     assert_eq!(press(&mut empty(options()), KeyCode::Enter), [], "there is nothing to open");
 }
 
@@ -111,7 +121,7 @@ fn quitting_never_stops_a_maintenance() {
         assert_eq!(controlled(&mut model, 'z'), [Effect::Suspend]);
         assert_eq!(controlled(&mut model, 'x'), []);
         type_in(&mut model, "/q");
-        assert_eq!(model.rows().filter().text(), "q", "a letter, while a filter is being typed");
+        assert_eq!(model.arrangement().filter.text(), "q", "a letter, while a filter is being typed");
         assert_eq!(controlled(&mut model, 'c'), [Effect::Quit]);
     }
 }
@@ -120,22 +130,116 @@ fn quitting_never_stops_a_maintenance() {
 fn filters_apply_while_typed_enter_keeps_them_and_escape_restores_the_previous() {
     for mut model in [fleet(options()), node(options())] {
         type_in(&mut model, "/worker");
-        assert_eq!(model.rows().filter().text(), "worker");
+        assert_eq!(model.arrangement().filter.text(), "worker");
         press(&mut model, KeyCode::Backspace);
         press(&mut model, KeyCode::Enter);
-        assert_eq!((model.rows().filter().text(), model.typing.is_none()), ("worke", true));
+        assert_eq!((model.arrangement().filter.text(), model.typing.is_none()), ("worke", true));
         type_in(&mut model, "/r-3");
-        assert_eq!(model.rows().filter().text(), "worker-3");
+        assert_eq!(model.arrangement().filter.text(), "worker-3");
         press(&mut model, KeyCode::Esc);
-        assert_eq!(model.rows().filter().text(), "worke");
+        assert_eq!(model.arrangement().filter.text(), "worke");
         type_in(&mut model, "/ a");
         controlled(&mut model, 'w');
-        assert_eq!(model.rows().filter().text(), "worke ");
+        assert_eq!(model.arrangement().filter.text(), "worke ");
         controlled(&mut model, 'u');
-        assert_eq!(model.rows().filter().text(), "");
-        send(&mut model, Message::Input(Event::Paste("shop\nx".into())));
-        assert_eq!(model.rows().filter().text(), "shop x");
+        assert_eq!(model.arrangement().filter.text(), "");
+        send(&mut model, Message::Input(Event::Paste("ns:shop\nx".into())));
+        assert_eq!(model.arrangement().filter.text(), "ns:shop x");
     }
+}
+
+#[test]
+fn s_cycles_through_the_sort_orders_and_capital_s_reverses() {
+    let mut model = fleet(options());
+    let mut sorts = Vec::new();
+    for _ in 0..4 {
+        type_in(&mut model, "s");
+        sorts.push((model.arrangement().sort, selected(&model).to_owned()));
+    }
+    let expected = [
+        (Sort::Name, "worker-01"),
+        (Sort::Progress, "worker-21"),
+        (Sort::Age, "worker-01"),
+        (Sort::Risk, "worker-07"),
+    ];
+    assert_eq!(sorts, expected.map(|(sort, node)| (sort, node.to_owned())));
+    type_in(&mut model, "S");
+    assert_eq!((sorting(&model), selected(&model)), ((Sort::Risk, true), "worker-03"));
+
+    let mut model = node(options());
+    type_in(&mut model, "ss");
+    assert_eq!(model.arrangement().sort, Sort::Age, "pods have no progress");
+    type_in(&mut model, "sS");
+    assert_eq!(sorting(&model), (Sort::Risk, true));
+}
+
+#[test]
+fn f_shows_only_blocked_rows() {
+    let mut model = fleet(options());
+    type_in(&mut model, "f");
+    assert_eq!(model.fleet.rows.len(), 3);
+    type_in(&mut model, "f");
+    assert_eq!(model.fleet.rows.len(), 11);
+    let mut model = node(options());
+    type_in(&mut model, "f");
+    assert_eq!(model.open.as_ref().unwrap().pods.rows.len(), 3);
+}
+
+#[test]
+fn side_panes_open_scroll_and_close() {
+    let mut model = node(Options { size: (80, 16), ..options() });
+    let side = |model: &Model| model.side.map(|side| (side.shows, side.top));
+    type_in(&mut model, "e");
+    assert_eq!(side(&model), Some((SideContent::Events, 0)));
+    type_in(&mut model, "y");
+    assert_eq!(side(&model), Some((SideContent::Document, 0)));
+    type_in(&mut model, "j");
+    assert_eq!(selected(&model), "cart-2", "the rows have the focus at first");
+    let at = |model: &Model| (model.side.unwrap().top, selected(model).to_owned());
+    assert_eq!(at(&model), (0, "cart-2".into()));
+    press(&mut model, KeyCode::Tab);
+    type_in(&mut model, "jjk");
+    assert_eq!(at(&model), (1, "cart-2".into()));
+    type_in(&mut model, "G");
+    let (bottom, _) = at(&model);
+    assert!(bottom > 10 && bottom < model.document.lines.len());
+    press(&mut model, KeyCode::PageUp);
+    assert!(at(&model).0 < bottom);
+    type_in(&mut model, "g");
+    press(&mut model, KeyCode::BackTab);
+    type_in(&mut model, "j");
+    assert_eq!(at(&model), (0, "import-9x".into()));
+    type_in(&mut model, "y");
+    assert_eq!(model.side, None);
+    press(&mut model, KeyCode::Tab);
+    type_in(&mut model, "k");
+    assert_eq!((model.side, selected(&model)), (None, "cart-2"), "no pane is open");
+}
+
+#[test]
+fn the_events_scroll_to_the_last_one() {
+    let mut model = node(Options { size: (80, 16), ..options() });
+    let many = (0..20).map(|number| {
+        let event = json!({"metadata": {"name": format!("e{number}")}, "note": "x", "eventTime": null});
+        Arc::new(serde_json::from_value(event).unwrap())
+    });
+    let change = WatchChange::Listed(many.collect());
+    send(&mut model, Message::Events { node: "worker-07".into(), change });
+    type_in(&mut model, "e");
+    press(&mut model, KeyCode::Tab);
+    type_in(&mut model, "G");
+    let top = model.side.unwrap().top;
+    assert!(top > 10 && top < 23, "{top}");
+}
+
+#[test]
+fn the_yaml_pane_follows_the_selection_and_events_need_an_open_node() {
+    let mut model = fleet(options());
+    type_in(&mut model, "yj");
+    assert!(model.document.lines.iter().any(|line| line == "  name: worker-12"), "{:?}", model.document);
+    type_in(&mut model, "ye");
+    assert_eq!(model.side, None);
+    assert!(model.notice.as_ref().unwrap().text.contains("press Enter"));
 }
 
 #[test]
@@ -198,6 +302,8 @@ fn the_selected_row_stays_selected_when_a_worse_one_appears() {
     press(&mut model, KeyCode::Esc);
     type_in(&mut model, "g");
     assert_eq!(selected(&model), "worker-12");
+    type_in(&mut model, "ss");
+    assert_eq!(selected(&model), "worker-21", "a new sort order selects its first row");
 
     let mut model = node(options());
     assert_eq!(selected(&model), "cart-0");
@@ -251,7 +357,7 @@ fn fields_support_the_usual_editing_keys() {
         for key in &keys {
             send(&mut model, Message::Input(Event::Key(*key)));
         }
-        let filter = model.rows().filter().text().to_owned();
+        let filter = model.arrangement().filter.text().to_owned();
         let shown = text(&model).lines().last().unwrap().replace('\u{258f}', "|");
         assert!(shown.contains(&format!("filter: {becomes} ")), "{typed:?} {keys:?}: {shown}");
         assert_eq!(filter, becomes.replace('|', ""));

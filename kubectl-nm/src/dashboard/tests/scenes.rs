@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::pod::DrainPod;
 use serde_json::{Value, json};
@@ -176,6 +177,20 @@ pub(super) fn pods() -> Vec<Arc<NodePod>> {
     pods
 }
 
+/// The events about the open node.
+pub(super) fn events() -> Vec<Arc<Event>> {
+    let event = |name: &str, seconds: i64, type_: &str, reason: &str, note: &str| {
+        let value = json!({"metadata": {"name": name}, "type": type_, "reason": reason, "note": note,
+            "eventTime": format!("{}.000000Z", ago(seconds).trim_end_matches('Z'))});
+        Arc::new(serde_json::from_value(value).unwrap())
+    };
+    vec![
+        event("a", 251, "Normal", "Cordoned", "node worker-07 takes no new pods"),
+        event("b", 190, "Warning", "EvictionBlocked", "shop/cart-0: PDB shop/cart needs 3, has 3"),
+        event("c", 12, "Normal", "Migrating", "vms/virt-launcher-db-x goes to worker-11"),
+    ]
+}
+
 /// A model that knows nothing of the cluster yet.
 pub(super) fn empty(options: Options) -> Model {
     let tracker = GoalTracker::new(options.nodes.clone(), ExitCondition::Never);
@@ -201,10 +216,12 @@ pub(super) fn node(options: Options) -> Model {
     let effects = press(&mut model, KeyCode::Enter);
     assert_eq!(effects, [Effect::Open(String::from("worker-07"))]);
     set_watch(&mut model, WatchKind::Pods, WatchState::Live);
+    set_watch(&mut model, WatchKind::Events, WatchState::Live);
     let node = || String::from("worker-07");
     send(&mut model, Message::Pods { node: node(), change: WatchChange::Listed(pods()) });
     let last = pods().into_iter().find(|pod| pod.id.name == "front-6c4f9-aa1").unwrap();
     send(&mut model, Message::Pods { node: node(), change: WatchChange::Deleted(last) });
+    send(&mut model, Message::Events { node: node(), change: WatchChange::Listed(events()) });
     model
 }
 
@@ -227,7 +244,8 @@ pub(super) fn send(model: &mut Model, message: Message) -> Vec<Effect> {
 
 /// Reports the state of a watch; one on a node is on the open node.
 pub(super) fn set_watch(model: &mut Model, kind: WatchKind, state: WatchState) {
-    let opened = (kind == WatchKind::Pods).then(|| model.opened().map(String::from));
+    let opened =
+        matches!(kind, WatchKind::Pods | WatchKind::Events).then(|| model.opened().map(String::from));
     send(model, Message::Watch { kind, node: opened.flatten(), state });
 }
 

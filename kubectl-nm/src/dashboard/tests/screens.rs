@@ -53,11 +53,25 @@ fn the_mono_theme_uses_no_colours() {
     let options = Options { theme: ThemeName::Mono, ..options() };
     let mut model = node(options);
     send(&mut model, Message::Done(Err(CommandError::refused("worker-12"))));
+    type_in(&mut model, "e");
     let looks = painted(&model);
     let legend = looks.rsplit("~~~\n").next().unwrap().to_lowercase();
     for word in legend.split_whitespace().filter(|word| !word.ends_with(':')) {
         assert!(["bold", "dim", "reversed"].contains(&word), "{word} in {legend}");
     }
+}
+
+#[test]
+fn side_panes() {
+    let mut model = node(sized(120, 30));
+    type_in(&mut model, "e");
+    assert_snapshot!("events", painted(&model));
+    type_in(&mut model, "y");
+    press(&mut model, KeyCode::Tab);
+    assert_snapshot!("yaml", text(&model));
+    let mut model = node(sized(80, 24));
+    type_in(&mut model, "e");
+    assert_snapshot!("events_80x24", text(&model));
 }
 
 #[test]
@@ -70,6 +84,10 @@ fn dialogs() {
 
         type_in(&mut model, "x");
         assert_snapshot!(format!("stop_one_{width}x{height}"), painted(&model));
+        press(&mut model, KeyCode::Esc);
+
+        type_in(&mut model, "  x2");
+        assert_snapshot!(format!("stop_two_{width}x{height}"), painted(&model));
         press(&mut model, KeyCode::Esc);
 
         type_in(&mut model, "n");
@@ -99,7 +117,7 @@ fn dialogs() {
 #[test]
 fn the_filter_is_visible_while_typed_and_afterwards() {
     let mut model = fleet(sized(80, 24));
-    type_in(&mut model, "/blocked sh");
+    type_in(&mut model, "/state:blocked ns:sh");
     assert_snapshot!("filter_typed", text(&model));
     press(&mut model, KeyCode::Enter);
     assert_snapshot!("filter_kept", text(&model));
@@ -219,6 +237,7 @@ fn text_from_the_api_never_controls_the_terminal() {
         send(&mut model, Message::Maintenances(WatchChange::Applied(object.clone())));
         let hostile = super::scenes::pod("shop", name, "", &serde_json::json!({}));
         send(&mut model, Message::Pods { node: "worker-07".into(), change: WatchChange::Applied(hostile) });
+        type_in(&mut model, "y");
         let text = text(&model);
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text}");
         assert!(!text.contains('\u{202e}'), "{text}");
@@ -275,7 +294,7 @@ fn a_resize_keeps_the_selection_visible() {
 #[test]
 fn every_size_can_be_drawn() {
     for make in [fleet as fn(Options) -> Model, node] {
-        for keys in ["", "?", "x", "n", "/a"] {
+        for keys in ["", "e", "y", "?", "x", "n", "  x", "/a"] {
             let mut model = make(options());
             type_in(&mut model, keys);
             for width in [1, 2, 5, 39, 40, 49, 50, 79, 119, 120, 300] {

@@ -14,8 +14,8 @@ use crate::dashboard::model::Options;
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{fleet, node, now, options, press, send, set_watch, type_in};
 
-fn stop(node: &str) -> Vec<Effect> {
-    vec![Effect::Stop { name: node.to_owned(), uid: format!("uid-{node}") }]
+fn stop(nodes: &[&str]) -> Vec<Effect> {
+    vec![Effect::Stop(nodes.iter().map(|node| ((*node).to_owned(), format!("uid-{node}"))).collect())]
 }
 
 /// The nodes of the objects to create, with their reasons.
@@ -28,11 +28,35 @@ fn started(effects: &[Effect]) -> Vec<(String, Option<String>)> {
 fn enter_stops_one_maintenance() {
     let mut model = fleet(options());
     assert_eq!(type_in(&mut model, "jx"), []);
-    assert_eq!(press(&mut model, KeyCode::Enter), stop("worker-12"));
+    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-12"]));
     assert!(model.dialog.is_none());
     let mut model = node(options());
     type_in(&mut model, "jjx");
-    assert_eq!(press(&mut model, KeyCode::Enter), stop("worker-07"));
+    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]));
+}
+
+#[test]
+fn several_maintenances_are_stopped_only_after_typing_their_number() {
+    let mut model = fleet(options());
+    type_in(&mut model, "  x");
+    assert_eq!(press(&mut model, KeyCode::Enter), []);
+    type_in(&mut model, "3");
+    assert_eq!(press(&mut model, KeyCode::Enter), []);
+    press(&mut model, KeyCode::Backspace);
+    type_in(&mut model, "2");
+    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07", "worker-12"]));
+    assert!(model.fleet.marked.is_empty());
+}
+
+#[test]
+fn space_toggles_a_mark_and_a_mark_disappears_with_its_row() {
+    let mut model = fleet(options());
+    type_in(&mut model, " k j ");
+    assert_eq!(model.fleet.marked.len(), 1);
+    let gone = model.fleet.maintenance_of("worker-33").cloned().unwrap();
+    assert!(model.fleet.marked.contains("uid-worker-33"));
+    send(&mut model, Message::Maintenances(WatchChange::Deleted(gone)));
+    assert!(model.fleet.marked.is_empty());
 }
 
 #[test]
@@ -62,7 +86,7 @@ fn a_later_maintenance_of_the_same_name_is_not_stopped() {
     let old = model.fleet.maintenance_of("worker-07").cloned().unwrap();
     send(&mut model, Message::Maintenances(WatchChange::Deleted(old)));
     assert!(text(&model).contains("already gone"));
-    assert_eq!(press(&mut model, KeyCode::Enter), stop("worker-07"), "the uid distinguishes them");
+    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]), "the uid distinguishes them");
 }
 
 #[test]
@@ -125,11 +149,11 @@ fn nothing_is_started_while_there_are_errors() {
 }
 
 #[test]
-fn the_start_dialog_is_filled_with_an_idle_node() {
+fn the_start_dialog_is_filled_with_idle_nodes() {
     let nodes = ["worker-04", "worker-05", "worker-07"].map(String::from).to_vec();
     let mut model = fleet(Options { nodes, ..options() });
-    type_in(&mut model, "jn");
-    assert!(text(&model).contains("start 1 node"), "{}", text(&model));
+    type_in(&mut model, "j  n");
+    assert!(text(&model).contains("start 2 nodes"), "{}", text(&model));
     let mut model = fleet(Options { nodes: vec!["worker-05".into()], ..options() });
     assert_eq!(type_in(&mut model, "n"), []);
     assert_eq!(started(&press(&mut model, KeyCode::Enter)), [("worker-05".to_owned(), None)]);
@@ -173,7 +197,7 @@ fn nothing_is_confirmed_on_a_screen_too_small_to_list_it() {
         assert_eq!(press(&mut model, KeyCode::Enter), []);
         assert!(text(&model).contains("Esc cancels"), "{}", text(&model));
         send(&mut model, Message::Input(Event::Resize(80, 24)));
-        assert_eq!(press(&mut model, KeyCode::Enter), stop("worker-07"));
+        assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]));
         type_in(&mut model, "x");
         send(&mut model, Message::Input(Event::Resize(30, 6)));
         press(&mut model, KeyCode::Esc);
@@ -209,7 +233,7 @@ fn read_only_disables_starting_and_stopping() {
         }
         assert!(!text(&model).contains("[x]"));
         type_in(&mut model, "?");
-        for offer in ["put nodes into maintenance", "stop the maintenance"] {
+        for offer in ["put nodes into maintenance", "mark a node", "stop the marked"] {
             assert!(!text(&model).contains(offer), "{offer}");
         }
         assert!(text(&model).contains("quit; maintenances continue"), "{}", text(&model));

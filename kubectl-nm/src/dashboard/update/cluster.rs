@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
@@ -18,8 +20,16 @@ pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenan
         }
     };
     model.settled.extend(update.settled);
+    model.health.last_change = Some(model.now);
     show_maintenance(model, change);
-    update.exit.map(Effect::End)
+    update.exit.map(Effect::End).or_else(|| watch_its_events(model))
+}
+
+/// Opens the node again once the name of its maintenance is known, because events refer to objects by name.
+fn watch_its_events(model: &mut Model) -> Option<Effect> {
+    let open = model.open.as_mut()?;
+    let name = model.fleet.maintenance_of(&open.name)?.name_any();
+    (std::mem::replace(&mut open.subject, name.clone()) != name).then(|| Effect::Open(open.name.clone()))
 }
 
 fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
@@ -34,11 +44,18 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
 
 pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>) {
     let Some(open) = model.open.as_mut().filter(|open| open.name == node) else { return };
+    model.health.last_change = Some(model.now);
     let maintenance = model.fleet.maintenance_of(node).map(AsRef::as_ref);
     match change {
         WatchChange::Listed(pods) => open.pods.list(pods, maintenance, model.now),
         WatchChange::Applied(pod) => open.pods.apply(pod, maintenance, model.now),
         WatchChange::Deleted(pod) => open.pods.remove(&pod.id, maintenance, model.now),
+    }
+}
+
+pub(super) fn events(model: &mut Model, node: &str, change: &WatchChange<Event>) {
+    if let Some(open) = model.open.as_mut().filter(|open| open.name == node) {
+        open.events.apply(change);
     }
 }
 

@@ -9,44 +9,66 @@ use nm_shared::NodeMaintenance;
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField};
+use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::update::motion::Motion;
 use crate::maintenance::{node, uid};
 
-/// Opens the start dialog, with the open or selected node if it is idle.
+/// Opens the start dialog, with the idle nodes among the marked or selected ones.
 pub(super) fn open_start(model: &mut Model) {
     if is_refused(model) {
         return;
     }
-    let idle = match &model.open {
-        Some(open) => Some(&open.name).filter(|name| model.fleet.maintenance_of(name).is_none()),
-        None => model.fleet.rows.selected().filter(|row| row.state.is_none()).map(|row| &row.node),
+    let idle: Vec<&str> = match &model.open {
+        Some(open) if model.fleet.maintenance_of(&open.name).is_none() => vec![&open.name],
+        Some(_) => Vec::new(),
+        None => {
+            let marked = model.fleet.marked.iter().filter_map(|key| model.fleet.rows.get(key));
+            let rows: Vec<_> = if model.fleet.marked.is_empty() {
+                model.fleet.rows.selected().into_iter().collect()
+            } else {
+                marked.collect()
+            };
+            rows.into_iter().filter(|row| row.state.is_none()).map(|row| row.node.as_str()).collect()
+        }
     };
-    let nodes = Field::new(idle.cloned().unwrap_or_default());
+    let nodes = Field::new(idle.join(" "));
     model.dialog = Some(Dialog::Start(StartDialog { nodes, ..StartDialog::default() }));
 }
 
-/// Opens the stop dialog for the maintenance of the open or selected node.
+/// Opens the stop dialog for the open node's maintenance, the marked ones, or the selected one.
 pub(super) fn open_stop(model: &mut Model) {
-    open_for_maintenance(model, "stop", Dialog::Stop);
+    if is_refused(model) {
+        return;
+    }
+    let fleet = &model.fleet;
+    let mut objects: Vec<_> = if model.open.is_some() || fleet.marked.is_empty() {
+        model.maintenance().into_iter().cloned().collect()
+    } else {
+        fleet.marked.iter().filter_map(|key| fleet.maintenance(key)).cloned().collect()
+    };
+    if objects.is_empty() {
+        return model.show_error(String::from("no maintenance to stop here"));
+    }
+    objects.retain(|object| object.metadata.deletion_timestamp.is_none());
+    if objects.is_empty() {
+        return model.show_error(String::from("the maintenance is already stopping"));
+    }
+    objects.sort_by(|a, b| node(a).cmp(node(b)));
+    model.dialog = Some(Dialog::Stop(StopDialog { targets: objects, count: Field::default() }));
 }
 
-/// Opens the dialog that pauses that maintenance, or resumes it.
+/// Opens the dialog that pauses the maintenance of the open or selected node, or resumes it.
 pub(super) fn open_pause(model: &mut Model) {
-    open_for_maintenance(model, "pause", Dialog::Pause);
-}
-
-fn open_for_maintenance(model: &mut Model, verb: &str, dialog: fn(Arc<NodeMaintenance>) -> Dialog) {
     if is_refused(model) {
         return;
     }
     match model.maintenance().cloned() {
-        None => model.show_error(format!("no maintenance to {verb} here")),
+        None => model.show_error(String::from("no maintenance to pause here")),
         Some(object) if object.metadata.deletion_timestamp.is_some() => {
             model.show_error(String::from("the maintenance is already stopping"));
         }
-        Some(object) => model.dialog = Some(dialog(object)),
+        Some(object) => model.dialog = Some(Dialog::Pause(object)),
     }
 }
 
@@ -62,7 +84,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             None
         }
         Some(Dialog::Start(dialog)) => start(model, dialog, key),
-        Some(Dialog::Stop(target)) => stop(model, target, key.code),
+        Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
         Some(Dialog::Pause(target)) => pause(model, target, key.code),
         None => None,
     }
@@ -71,7 +93,8 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
 pub(super) fn paste(model: &mut Model, text: &str) {
     match &mut model.dialog {
         Some(Dialog::Start(dialog)) => dialog.field().add(text),
-        Some(Dialog::Stop(_) | Dialog::Pause(_) | Dialog::Help(_)) | None => {}
+        Some(Dialog::Stop(dialog)) => dialog.count.add(text),
+        Some(Dialog::Pause(_) | Dialog::Help(_)) | None => {}
     }
 }
 
@@ -92,6 +115,7 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Option<Ef
         KeyCode::BackTab | KeyCode::Up => dialog.back(plan.nodes.len() > 1),
         KeyCode::Enter if plan.is_confirmed(&dialog.count) => {
             let objects = plan.objects(dialog.reason.text());
+            model.fleet.marked.clear();
             model.note_request(match plan.nodes.as_slice() {
                 [node] => format!("starting {node} ..."),
                 nodes => format!("starting {} nodes ...", nodes.len()),
@@ -109,18 +133,22 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Option<Ef
     None
 }
 
-fn stop(model: &mut Model, target: Arc<NodeMaintenance>, code: KeyCode) -> Option<Effect> {
-    match code {
-        KeyCode::Esc => None,
-        KeyCode::Enter => {
-            model.note_request(format!("stopping {} ...", node(&target)));
-            Some(Effect::Stop { name: target.name_any(), uid: uid(&target) })
+fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effect> {
+    match key.code {
+        KeyCode::Esc => return None,
+        KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
+            model.fleet.marked.clear();
+            model.note_request(match dialog.targets.as_slice() {
+                [target] => format!("stopping {} ...", node(target)),
+                targets => format!("stopping {} maintenances ...", targets.len()),
+            });
+            let targets = dialog.targets.iter().map(|target| (target.name_any(), uid(target)));
+            return Some(Effect::Stop(targets.collect()));
         }
-        _ => {
-            model.dialog = Some(Dialog::Stop(target));
-            None
-        }
+        _ => dialog.count.press(key),
     }
+    model.dialog = Some(Dialog::Stop(dialog));
+    None
 }
 
 fn pause(model: &mut Model, target: Arc<NodeMaintenance>, code: KeyCode) -> Option<Effect> {

@@ -33,10 +33,10 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     let Some((mut field, before)) = model.typing.take() else { return keys::press(model, key) };
     match key.code {
         KeyCode::Enter => {}
-        KeyCode::Esc => model.rows_mut().filter_by(before),
+        KeyCode::Esc => model.rearrange(|view| view.filter = before),
         _ => {
             field.press(key);
-            model.rows_mut().filter_by(Filter::new(field.text()));
+            model.rearrange(|view| view.filter = Filter::new(field.text()));
             model.typing = Some((field, before));
         }
     }
@@ -47,7 +47,7 @@ fn paste(model: &mut Model, text: &str) {
     if let Some((field, _)) = &mut model.typing {
         field.add(text);
         let filter = Filter::new(field.text());
-        model.rows_mut().filter_by(filter);
+        model.rearrange(|view| view.filter = filter);
     } else {
         dialogs::paste(model, text);
     }

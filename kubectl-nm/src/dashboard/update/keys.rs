@@ -1,12 +1,14 @@
 //! The keys of the two views.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use kube::ResourceExt;
 
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
-use crate::dashboard::model::{Model, OpenNode};
+use crate::dashboard::model::listing::{Arrangement, Row, Rows, Sort};
+use crate::dashboard::model::{Model, OpenNode, SideContent, SidePane};
 use crate::dashboard::update::dialogs;
 use crate::dashboard::update::motion::{Motion, travel};
 
@@ -34,8 +36,27 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             return Some(Effect::Copy(text));
         }
         KeyCode::Char('/') => {
-            let filter = model.rows().filter().clone();
+            let filter = model.arrangement().filter.clone();
             model.typing = Some((Field::new(filter.text()), filter));
+        }
+        KeyCode::Char('s') => {
+            let next = model.arrangement().sort.next();
+            // Pods have no progress of their own.
+            let skips = model.open.is_some() && next == Sort::Progress;
+            model.rearrange(|view| view.sort = if skips { next.next() } else { next });
+        }
+        KeyCode::Char('S') => model.rearrange(|view| view.reversed = !view.reversed),
+        KeyCode::Char('f') => model.rearrange(|view| view.blocked_only = !view.blocked_only),
+        KeyCode::Char(' ') => mark(model),
+        KeyCode::Char('e') if model.open.is_none() => {
+            model.notify(String::from("press Enter to open a node and see its events"));
+        }
+        KeyCode::Char('e') => toggle_side(model, SideContent::Events),
+        KeyCode::Char('y') => toggle_side(model, SideContent::Document),
+        KeyCode::Tab | KeyCode::BackTab => {
+            if let Some(side) = &mut model.side {
+                side.has_focus = !side.has_focus;
+            }
         }
         KeyCode::Char('n') => dialogs::open_start(model),
         KeyCode::Char('x') => dialogs::open_stop(model),
@@ -49,18 +70,42 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
 fn enter(model: &mut Model) -> Option<Effect> {
     let row = model.fleet.rows.selected().filter(|_| model.open.is_none())?;
     let node = row.node.clone();
-    model.open = Some(OpenNode::new(&node));
-    // The filter being typed is the fleet's; it stays as it is.
-    model.typing = None;
+    let mut open = OpenNode::new(&node);
+    if let Some(maintenance) = model.fleet.maintenance_of(&node) {
+        open.subject = maintenance.name_any();
+    }
+    model.open = Some(open);
+    model.side = None;
     Some(Effect::Open(node))
 }
 
+/// Closes what was opened last.
 fn leave(model: &mut Model) -> Option<Effect> {
-    if !model.rows().filter().is_empty() {
-        model.rows_mut().filter_by(Filter::default());
+    if model.side.take().is_some() {
+        return None;
+    }
+    let Arrangement { filter, blocked_only, .. } = model.arrangement();
+    if !filter.is_empty() || *blocked_only {
+        model.rearrange(|view| (view.filter, view.blocked_only) = (Filter::default(), false));
     } else if model.open.take().is_some() {
         model.health.close();
         return Some(Effect::Close);
+    } else {
+        model.fleet.marked.clear();
     }
     None
+}
+
+fn mark(model: &mut Model) {
+    let Some(row) = model.fleet.rows.selected().filter(|_| model.open.is_none()) else { return };
+    let key = row.key().to_owned();
+    if !model.fleet.marked.remove(&key) {
+        model.fleet.marked.insert(key);
+    }
+    model.fleet.rows.select(model.fleet.rows.at() + 1);
+}
+
+fn toggle_side(model: &mut Model, shows: SideContent) {
+    let is_shown = model.side.is_some_and(|side| side.shows == shows);
+    model.side = (!is_shown).then_some(SidePane { shows, has_focus: false, top: 0 });
 }

@@ -11,8 +11,8 @@ mod motion;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
-use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
+use crate::dashboard::model::{Model, SideContent};
 
 /// How long a notice stays. An error stays until the next key.
 const NOTICE_SECONDS: i64 = 8;
@@ -45,16 +45,28 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
         Message::Nodes(change) => model.fleet.apply_nodes(&change),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),
+        Message::Events { node, change } => cluster::events(model, &node, &change),
     }
     None
 }
 
 /// Updates what depends on the size of the screen and on the selection.
 fn settle(model: &mut Model) {
+    if model.side.is_some_and(|side| side.shows == SideContent::Document) {
+        let maintenance = model.maintenance().cloned();
+        model.document.refresh(maintenance.as_deref());
+    }
     let screen = ScreenLayout::whole(model);
     let rows = model.rows_mut();
     rows.pin();
     rows.fit(screen.rows());
+    if let Some(side) = &mut model.side {
+        let lines = match side.shows {
+            SideContent::Document => model.document.lines.len(),
+            SideContent::Events => model.open.as_ref().map_or(0, |open| open.events.latest().len()),
+        };
+        side.top = side.top.min(lines.saturating_sub(screen.side_rows()));
+    }
     if let Some(Dialog::Help(top)) = &mut model.dialog {
         *top = (*top).min(usize::from(u8::MAX));
     }

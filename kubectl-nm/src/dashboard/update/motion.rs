@@ -1,4 +1,4 @@
-//! Moving through rows.
+//! Moving through rows and lines.
 
 use crossterm::event::KeyCode;
 
@@ -40,6 +40,10 @@ impl Motion {
 
 pub(super) fn travel(model: &mut Model, motion: Motion) {
     let screen = ScreenLayout::whole(model);
+    if let Some(side) = model.side.as_mut().filter(|side| side.has_focus) {
+        side.top = motion.target(side.top, screen.side_rows());
+        return;
+    }
     let rows = model.rows_mut();
     match motion {
         Motion::Top => rows.go_to_top(),

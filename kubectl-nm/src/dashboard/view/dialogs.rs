@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField};
+use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::start_plan::StartPlan;
@@ -43,8 +43,9 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
             };
             draw_lines(canvas, area, &title, &start_lines(model, dialog, &plan, typed));
         }
-        Dialog::Stop(target) => {
-            draw_lines(canvas, area, "stop 1 maintenance", &stop_lines(model, target));
+        Dialog::Stop(dialog) => {
+            let title = format!("stop {}", counted(dialog.targets.len(), "maintenance"));
+            draw_lines(canvas, area, &title, &stop_lines(model, dialog, typed));
         }
         Dialog::Pause(target) => {
             let verb = if target.spec.suspend { "resume" } else { "pause" };
@@ -138,24 +139,30 @@ fn pause_lines(model: &Model, target: &NodeMaintenance, verb: &str) -> Vec<Dialo
     ]
 }
 
-fn stop_lines(model: &Model, target: &NodeMaintenance) -> Vec<DialogLine> {
+fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
+    let count = dialog.targets.len();
+    let they = if count == 1 { "the node returns" } else { "the nodes return" };
     let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
-    let state = state_of(model, target);
-    let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
-        Some(true) => ", becomes schedulable",
-        Some(false) => ", stays cordoned, as before the maintenance",
-        None => "",
-    };
-    let named = format!("  {}  {state}{back}", node(target));
-    let mut lines = vec![
-        sentence("The drain ends, and the node returns to service:"),
-        DialogLine::blank(),
-        DialogLine::new(named, Tone::Plain, LinePriority::Listed),
-        sentence("Pods that were evicted are not moved back."),
-    ];
+    let mut lines = vec![sentence(&format!("The drain ends, and {they} to service:")), DialogLine::blank()];
+    lines.extend(listed(dialog.targets.iter().map(|target| {
+        let state = state_of(model, target);
+        let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
+            Some(true) => ", becomes schedulable",
+            Some(false) => ", stays cordoned, as before the maintenance",
+            None => "",
+        };
+        format!("  {}  {state}{back}", node(target))
+    })));
+    lines.push(sentence("Pods that were evicted are not moved back."));
     lines.extend(age_of_nodes(model));
     lines.push(DialogLine::blank());
-    lines.push(DialogLine::new("[Enter] stop  [Esc] cancel", Tone::Quiet, LinePriority::Required));
+    if count > 1 {
+        let count = typed(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
+        lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
+    }
+    let ready = is_confirmed(&dialog.count, count);
+    let keys = format!("{}[Esc] cancel", if ready { "[Enter] stop  " } else { "" });
+    lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
     lines
 }
 
@@ -207,23 +214,35 @@ const HELP: &[(&str, &str)] = &[
     ("PgUp PgDn", "a page up and down"),
     ("g G", "first and last"),
     ("Enter", "open the selected node"),
-    ("Esc", "clear the filter, close the node"),
+    ("Esc", "close the pane or the node, clear the filter"),
     ("", ""),
     ("", "View"),
-    ("/", "filter by words, such as a namespace or a state"),
+    ("/", "filter: ns:x state:blocked node:worker-1* text"),
+    ("s S", "sort by risk, name, progress or age; reverse the order"),
+    ("f", "show only blocked rows"),
+    ("e", "events about the open node"),
+    ("y", "the maintenance as YAML"),
+    ("Tab", "move the focus to the side pane or back"),
     ("c", "copy the suggested command, or the row"),
     ("r", "reconnect and redraw"),
     ("", ""),
     ("", "Actions"),
     ("n", "put nodes into maintenance"),
-    ("x", "stop the maintenance"),
+    ("Space", "mark a node"),
+    ("x", "stop the marked maintenances, or the selected one"),
     ("p", "pause the maintenance, or resume it"),
     ("q, Ctrl-C", "quit; maintenances continue"),
     ("Ctrl-Z", "suspend"),
+    ("", ""),
+    ("", "All words of a filter have to match. ns: and node: take a prefix of a"),
+    ("", "name or a pattern with * and ?. state: takes a prefix of a state:"),
+    ("", "  requested planned queued draining blocked paused drained failed"),
+    ("", "  stopping (nodes)"),
+    ("", "  waiting evicting blocked terminating migrating staying gone (pods)"),
     ("", ""),
     ("", "! blocked or failed   ~ in progress   > migrating   . waiting"),
     ("", "? not picked up by nm-reconciler   < stopping   = staying   : paused"),
 ];
 
 /// The keys that change maintenances, which read-only disables.
-const WRITING_KEYS: [&str; 3] = ["n", "x", "p"];
+const WRITING_KEYS: [&str; 4] = ["n", "Space", "x", "p"];

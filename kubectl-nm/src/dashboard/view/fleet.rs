@@ -7,7 +7,7 @@ use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::WatchState;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::listing::{Row, Rows};
 use crate::dashboard::view::canvas::{Canvas, wrapped};
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
@@ -44,12 +44,14 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
         nothing(model, canvas, screen.body);
         return;
     }
-    let width = screen.heads.width.saturating_sub(table::CURSOR);
+    // The cursor and the mark come before the first column.
+    let indent = 2;
+    let width = screen.heads.width.saturating_sub(indent);
     let longest = rows.all().map(|row| row.node.len()).max().unwrap_or(0);
     let mut columns = COLUMNS;
     columns[0].width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
     columns[COLUMNS.len() - 1].width = if width >= WORDS_FROM { 28 } else { 16 };
-    table::draw(rows, &columns, model, canvas, screen);
+    table::draw(rows, &columns, indent, model, canvas, screen);
 }
 
 impl DrawnRow for FleetRow {

@@ -30,7 +30,12 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let width = usize::from((area.x + area.width).saturating_sub(x));
         let x =
             canvas.write(area, x, &field.shown(canvas.glyphs.caret, canvas.glyphs.more, width), Tone::Plain);
-        canvas.write(area, x + 2, "words such as blocked  [Enter] keep  [Esc] undo", Tone::Quiet);
+        canvas.write(
+            area,
+            x + 2,
+            "ns:x state:blocked node:worker-1* text  [Enter] keep  [Esc] undo",
+            Tone::Quiet,
+        );
         return;
     }
     if let Some(notice) = &model.notice {
@@ -66,6 +71,14 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
         keys.push(("p", "pause"));
     }
     keys.push(("/", "filter"));
-    keys.push(("c", "copy"));
+    if model.open.is_some() {
+        keys.extend([("e", "events"), ("c", "copy"), ("y", "YAML")]);
+    } else {
+        keys.extend([("s", "sort"), ("f", "blocked"), ("y", "YAML")]);
+        // Marks only serve starting and stopping.
+        if !model.options.readonly {
+            keys.push(("Space", "mark"));
+        }
+    }
     keys
 }

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::message::WatchState;
 use crate::dashboard::model::fleet_row::IDLE;
+use crate::dashboard::model::listing::Arrangement;
 use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::theme::Tone;
 use crate::terminal::text::counted;
@@ -33,21 +34,49 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         x = filtered(model, canvas, area, x, "pod");
     } else {
         x = filtered(model, canvas, area, x, "node");
+        if !model.fleet.marked.is_empty() {
+            x = canvas.write(area, x + 2, &format!("{} marked", model.fleet.marked.len()), Tone::Strong);
+        }
     }
-    if model.options.readonly {
-        canvas.write_whole(area, x + 2, "read-only", Tone::Quiet);
-    }
+    let width = usize::from((area.x + area.width).saturating_sub(x + 2));
+    canvas.write_right(area, &details(model, width), Tone::Quiet);
+}
+
+/// Details, as far as there is space: read-only before the sort order before the time of the last change.
+fn details(model: &Model, width: usize) -> String {
+    let readonly = model.options.readonly.then(|| String::from("read-only"));
+    let Arrangement { sort, reversed, .. } = model.arrangement();
+    let sort = format!("sort:{}{}", if *reversed { "-" } else { "" }, sort.word());
+    let changed = model
+        .health
+        .last_change
+        .map(|at| format!("changed {} ago", age(model.now.duration_since(at).as_secs())));
+    let (readonly, sort) = (readonly.as_slice(), [sort]);
+    let details =
+        [[&sort, changed.as_slice(), readonly].concat(), [&sort, readonly].concat(), readonly.to_vec()];
+    let lines = details.iter().map(|details| format!("{}  ", details.join("  ")));
+    lines.into_iter().find(|line| line.len() <= width).unwrap_or_default()
 }
 
 fn filtered(model: &Model, canvas: &mut Canvas<'_>, area: Rect, x: u16, what: &str) -> u16 {
     let (shown, total) = (model.rows().len(), counted(model.rows().total(), what));
-    let filter = model.rows().filter();
-    if filter.is_empty() {
-        let shows_total = model.open.is_none() && model.fleet.complete;
-        return if shows_total { canvas.write(area, x + 2, &total, Tone::Plain) } else { x };
+    let Arrangement { filter, blocked_only, .. } = model.arrangement();
+    let mut filters = Vec::new();
+    if *blocked_only {
+        filters.push("blocked only");
+    }
+    if !filter.is_empty() {
+        filters.push(filter.text().trim());
+    }
+    if filters.is_empty() {
+        return if model.open.is_some() || model.health.last_change.is_none() {
+            x
+        } else {
+            canvas.write(area, x + 2, &total, Tone::Plain)
+        };
     }
     let x = canvas.write(area, x + 2, &format!("{shown} of {total}:"), Tone::Strong);
-    canvas.write(area, x + 1, filter.text().trim(), Tone::Busy)
+    canvas.write(area, x + 1, &filters.join(" "), Tone::Busy)
 }
 
 /// How fresh the view is, in a word.

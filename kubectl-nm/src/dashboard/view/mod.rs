@@ -7,6 +7,7 @@ mod fleet;
 mod footer;
 mod header;
 mod node;
+mod side;
 mod summary;
 mod table;
 mod theme;
@@ -36,6 +37,7 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
         summary::draw_fleet(model, &mut canvas, screen.summary);
         fleet::draw(model, &mut canvas, &screen);
     }
+    side::draw(model, &mut canvas, screen.side);
     footer::draw_blockers(model, &mut canvas, screen.blockers);
     footer::draw_why(model, &mut canvas, screen.why);
     canvas.fade(false);

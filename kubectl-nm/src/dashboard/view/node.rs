@@ -46,7 +46,7 @@ pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, scre
     let is_wide = screen.heads.width >= WITH_OWNERS_FROM;
     let columns: Vec<Column<PodColumn>> =
         COLUMNS.into_iter().filter(|column| is_wide || column.what != PodColumn::Owner).collect();
-    table::draw(rows, &columns, model, canvas, screen);
+    table::draw(rows, &columns, 1, model, canvas, screen);
 }
 
 impl DrawnRow for PodRow {

@@ -34,21 +34,21 @@ impl<T> Column<T> {
     }
 }
 
+const MARK: &str = "*";
+
 const GAP: u16 = 1;
 
-/// The width of the cursor before a row.
-pub(super) const CURSOR: u16 = 1;
-
-/// Draws the visible rows of a listing, after a column for the cursor.
+/// Draws the visible rows of a listing. The cursor and marks are in the first `indent` columns.
 pub(super) fn draw<R: DrawnRow>(
     rows: &Listing<R>,
     columns: &[Column<R::Cell>],
+    indent: u16,
     model: &Model,
     canvas: &mut Canvas<'_>,
     screen: &ScreenLayout,
 ) {
-    let columns = fit(columns, screen.heads.width.saturating_sub(CURSOR));
-    let mut x = screen.heads.x + CURSOR;
+    let columns = fit(columns, screen.heads.width.saturating_sub(indent));
+    let mut x = screen.heads.x + indent;
     for column in &columns {
         canvas.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
         x += column.width + GAP;
@@ -59,7 +59,10 @@ pub(super) fn draw<R: DrawnRow>(
         if index == rows.at() {
             canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
         }
-        let mut x = area.x + CURSOR;
+        if model.fleet.marked.contains(row.key()) {
+            canvas.write(area, area.x + 1, MARK, Tone::Strong);
+        }
+        let mut x = area.x + indent;
         for column in &columns {
             let (text, tone) = row.cell(column, model, canvas);
             canvas.write(cell(area, x, column.width), x, &text, tone);

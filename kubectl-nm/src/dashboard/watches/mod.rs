@@ -1,11 +1,15 @@
 //! The watches of the dashboard, each a task that sends messages.
 //!
 //! The fleet needs the maintenances and the metadata of nodes and nothing else, so that its cost does not grow with the
-//! number of pods in the cluster. While a node is open, its pods are watched too. Objects are reduced to what the dashboard needs before they are sent.
+//! number of pods in the cluster. While a node is open, its pods are watched too, and the events about it and its
+//! maintenance. Objects are reduced to what the dashboard needs before they are sent.
+
+use std::collections::BTreeSet;
 
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, select_all};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, PartialObjectMeta};
 use kube::{Client, ResourceExt};
 use nm_shared::NodeMaintenance;
@@ -20,13 +24,24 @@ use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::node_pod::NodePod;
 use crate::error::{Error, RESOURCE};
 
+/// The namespace of events about cluster-scoped objects, such as nodes and maintenances.
+const EVENTS_NAMESPACE: &str = "default";
+
 pub(crate) struct Watches {
     client: Client,
     server: String,
     to: Sender<Message>,
     fleet: JoinSet<()>,
-    /// The open node, and the watch on its pods.
-    node: Option<(String, JoinSet<()>)>,
+    node: Option<NodeWatches>,
+}
+
+/// The open node, the name of its maintenance, and the watches on its pods and on events about both.
+struct NodeWatches {
+    node: String,
+    subject: String,
+    pods: JoinSet<()>,
+    /// Kept so that the task goes on.
+    _events: JoinSet<()>,
 }
 
 impl Watches {
@@ -37,11 +52,15 @@ impl Watches {
         watches
     }
 
-    /// Watches the pods of this node, and no longer those of another.
-    pub(crate) fn open(&mut self, node: &str) {
-        let mut pods = JoinSet::new();
-        pods.spawn(self.pods(node));
-        self.node = Some((node.to_owned(), pods));
+    /// Watches the pods of this node, and the events about it and the maintenance named `subject`.
+    pub(crate) fn open(&mut self, node: &str, subject: &str) {
+        let pods = match self.node.take() {
+            Some(open) if open.node == node => open.pods,
+            _ => JoinSet::from_iter([self.pods(node)]),
+        };
+        let events = JoinSet::from_iter([self.events(node, subject)]);
+        let (node, subject) = (node.to_owned(), subject.to_owned());
+        self.node = Some(NodeWatches { node, subject, pods, _events: events });
     }
 
     pub(crate) fn close(&mut self) {
@@ -50,8 +69,8 @@ impl Watches {
 
     pub(crate) fn reconnect(&mut self) {
         self.watch_fleet();
-        if let Some((node, _)) = self.node.take() {
-            self.open(&node);
+        if let Some(open) = self.node.take() {
+            self.open(&open.node, &open.subject);
         }
     }
 
@@ -61,11 +80,11 @@ impl Watches {
         let maintenances =
             watch(target, WatchPolicy::DASHBOARD, |object| Some(without_managed_fields(object)));
         let forwarder = self.forwarder(WatchKind::Maintenances, None);
-        self.fleet.spawn(forwarder.run(maintenances, Message::Maintenances));
+        self.fleet.spawn(forwarder.run(vec![maintenances], Message::Maintenances));
         let target = self.target::<PartialObjectMeta<Node>>(Api::all(self.client.clone()), "nodes", None);
         let nodes = watch(target, WatchPolicy::DASHBOARD, |node| Some(metadata(&node)));
         let forwarder = self.forwarder(WatchKind::Nodes, None);
-        self.fleet.spawn(forwarder.run(nodes, Message::Nodes));
+        self.fleet.spawn(forwarder.run(vec![nodes], Message::Nodes));
     }
 
     fn pods(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
@@ -74,7 +93,19 @@ impl Watches {
         let pods = watch(target, WatchPolicy::DASHBOARD, |pod| Some(NodePod::from(pod)));
         let node = node.to_owned();
         let forwarder = self.forwarder(WatchKind::Pods, Some(&node));
-        forwarder.run(pods, move |change| Message::Pods { node: node.clone(), change })
+        forwarder.run(vec![pods], move |change| Message::Pods { node: node.clone(), change })
+    }
+
+    fn events(&self, node: &str, subject: &str) -> impl Future<Output = ()> + Send + use<> {
+        let about = |name: &str| {
+            let api: Api<Event> = Api::namespaced(self.client.clone(), EVENTS_NAMESPACE);
+            let selector = Some(format!("regarding.name={name}"));
+            watch(self.target(api, "events.events.k8s.io", selector), WatchPolicy::DASHBOARD, relevant)
+        };
+        let events = BTreeSet::from([node, subject]).into_iter().map(about).collect();
+        let forwarder = self.forwarder(WatchKind::Events, Some(node));
+        let node = node.to_owned();
+        forwarder.run(events, move |change| Message::Events { node: node.clone(), change })
     }
 
     fn target<K>(&self, api: Api<K>, resource: &'static str, selector: Option<String>) -> WatchTarget<K> {
@@ -93,17 +124,27 @@ struct Forwarder {
 }
 
 impl Forwarder {
-    /// Runs until the user turns out to have no permission.
+    /// Runs until the user turns out to have no permission. Several watches together are live when all of them are.
     async fn run<T>(
         self,
-        mut watch: BoxStream<'static, Result<WatchUpdate<T>, Error>>,
+        watches: Vec<BoxStream<'static, Result<WatchUpdate<T>, Error>>>,
         message: impl Fn(WatchChange<T>) -> Message,
     ) {
-        while let Some(update) = watch.next().await {
+        let mut live = vec![false; watches.len()];
+        let numbered = watches.into_iter().enumerate();
+        let mut updates =
+            select_all(numbered.map(|(at, watch)| watch.map(move |update| (at, update)).boxed()));
+        while let Some((at, update)) = updates.next().await {
             match update {
                 Ok(WatchUpdate::Change(change)) => self.send(message(change)).await,
-                Ok(WatchUpdate::Live) => self.report(WatchState::Live).await,
+                Ok(WatchUpdate::Live) => {
+                    live[at] = true;
+                    if live.iter().all(|live| *live) {
+                        self.report(WatchState::Live).await;
+                    }
+                }
                 Ok(WatchUpdate::Lost { since, error }) => {
+                    live[at] = false;
                     self.report(WatchState::Lost { since, error: error.to_string() }).await;
                 }
                 Err(error) => return self.report(WatchState::Forbidden(error.to_string())).await,
@@ -132,6 +173,13 @@ fn metadata(node: &PartialObjectMeta<Node>) -> NodeMetadata {
         was_schedulable: node_patch::was_schedulable(&node.metadata),
         control_plane: has_control_plane_label(&node.metadata),
     }
+}
+
+/// An event about a node or a maintenance. The field selector selects by name, and other objects may have that name.
+fn relevant(mut event: Event) -> Option<Event> {
+    event.metadata.managed_fields = None;
+    let kind = event.regarding.as_ref().and_then(|regarding| regarding.kind.as_deref());
+    matches!(kind, Some("Node" | "NodeMaintenance")).then_some(event)
 }
 
 #[cfg(test)]
