@@ -7,6 +7,7 @@ use crate::commands::doctor::DoctorArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::gather::GatherArgs;
 use crate::commands::install::InstallArgs;
+use crate::commands::pause::{PAUSE_EXAMPLES, PauseArgs, RESUME_EXAMPLES};
 use crate::commands::plan::PlanArgs;
 use crate::commands::start::StartArgs;
 use crate::commands::status::StatusArgs;
@@ -20,14 +21,12 @@ use crate::terminal::output::Colour;
 /// The top-level help. It fits a terminal of 24 lines and 80 columns, with the prompt below it.
 const HELP: &str = "\
 {about}
-
 {usage-heading} {usage}
 
 {subcommands}
 
 Examples:
   kubectl nm start node-1 --reason 'new kernel' --wait
-  kubectl nm stop node-1
 A maintenance is an object in the cluster and outlives this program.
 Run `kubectl nm COMMAND --help` for flags, examples and exit codes.";
 
@@ -58,6 +57,12 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Start(StartArgs),
     Stop(StopArgs),
+    /// Pause maintenances: evict no more pods, keep the nodes cordoned
+    #[command(after_help = PAUSE_EXAMPLES)]
+    Pause(PauseArgs),
+    /// Resume paused maintenances, and begin planned ones
+    #[command(after_help = RESUME_EXAMPLES)]
+    Resume(PauseArgs),
     Status(StatusArgs),
     Plan(PlanArgs),
     Explain(ExplainArgs),

@@ -95,6 +95,8 @@ async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
             Box::pin(commands::start::run(args, &cluster, out)).await
         }
         Command::Stop(args) => commands::stop::run(args, &cluster().await?, out).await,
+        Command::Pause(args) => commands::pause::run(args, true, &cluster().await?, out).await,
+        Command::Resume(args) => commands::pause::run(args, false, &cluster().await?, out).await,
         Command::Status(args) => commands::status::run(args, &cluster().await?, out).await,
         Command::Plan(args) => commands::plan::run(args, &cluster().await?, out).await,
         Command::Explain(args) => commands::explain::run(args, &cluster().await?, out).await,

@@ -12,6 +12,8 @@ use crate::cli::Cli;
 const COMMANDS_OF_OTHERS: &[(&[&str], &str, &str)] = &[
     (&["drain", "cordon"], "start", "cordons nodes and evicts their pods"),
     (&["uncordon"], "stop", "returns nodes to service"),
+    (&["suspend", "hold"], "pause", "evicts no more pods of a node and keeps it cordoned"),
+    (&["continue", "unpause"], "resume", "continues maintenances that are paused"),
     (&["get", "list", "ls"], "status", "shows the nodes in maintenance"),
     (&["top"], "watch", "shows the progress of maintenances"),
     (&["describe"], "explain", "shows why a maintenance is blocked"),

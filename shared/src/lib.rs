@@ -18,3 +18,4 @@ pub use api::status::{
     BlockFacts, BlockReason, BlockedPod, BudgetFacts, ForbiddenAccess, MigratingPod, NodeMaintenanceStatus,
     Phase, PodCounts, PodReference, QueuePosition,
 };
+pub use api::suspension::Suspension;

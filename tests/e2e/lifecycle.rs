@@ -9,7 +9,9 @@ use nm_shared::cluster::pod::{DrainPod, daemon_set, is_mirror};
 use nm_shared::{NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::until_event;
-use nm_tests::maintenance::{start, stop, until_drained, until_gone, until_phase, until_status};
+use nm_tests::maintenance::{
+    plan, start, stop, suspend, until_drained, until_gone, until_phase, until_status,
+};
 use nm_tests::nodes::configuration;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::wait::wait_until;
@@ -286,7 +288,10 @@ async fn node_conditions_show_the_state_of_the_maintenance_where_enabled() {
     let _reconciler = Reconciler::start_with(&cluster, &["--node-conditions"]);
     let workload = Workload::new(&cluster, "conditions").await;
     workload.pod_on(node, "held", with_finalizer()).await;
-    start(&cluster, "e2e-conditions", node).await;
+    plan(&cluster, "e2e-conditions", node).await;
+    let planned = [("MaintenancePlanned", "True"), ("DrainInProgress", "-"), ("MaintenanceInProgress", "-")];
+    wait_until(&nodes, node, "planned", |node| has(node, &planned)).await;
+    suspend(&cluster, "e2e-conditions", false).await;
     let draining = [("DrainInProgress", "True"), ("Drained", "False"), ("MaintenanceInProgress", "True")];
     wait_until(&nodes, node, "draining", |node| has(node, &draining)).await;
     workload.remove_finalizers("held").await;

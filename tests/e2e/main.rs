@@ -62,6 +62,7 @@ mod maintenance {
     mod older_groups;
     mod several_per_node;
     mod status_writes;
+    mod suspended;
 }
 mod manifests {
     mod applied;
@@ -89,6 +90,7 @@ mod plugin {
     mod gather;
     mod job_control;
     mod output_formats;
+    mod pause;
     mod plan;
     mod start_stop;
     mod unreachable_server;

@@ -3,7 +3,7 @@
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nm_shared::api::condition::{ConditionType, find, is_true};
 use nm_shared::{
-    BlockReason, BlockedPod, NodeMaintenance, NodeMaintenanceSpec, NodeMaintenanceStatus, Phase,
+    BlockReason, BlockedPod, NodeMaintenance, NodeMaintenanceSpec, NodeMaintenanceStatus, Phase, Suspension,
 };
 use serde_json::{Value, json};
 
@@ -27,6 +27,31 @@ pub async fn start(cluster: &Cluster, name: &str, node: &str) -> NodeMaintenance
 pub async fn start_with_drain(cluster: &Cluster, name: &str, node: &str, drain: Value) -> NodeMaintenance {
     let maintenance = NodeMaintenance::new(name, parse(json!({"nodeName": node, "drain": drain})));
     cluster.maintenances().create(&PostParams::default(), &maintenance).await.unwrap()
+}
+
+/// Creates a suspended maintenance of `node`.
+pub async fn plan(cluster: &Cluster, name: &str, node: &str) -> NodeMaintenance {
+    let mut planned = maintenance(name, node);
+    planned.spec.suspend = true;
+    cluster.maintenances().create(&PostParams::default(), &planned).await.unwrap()
+}
+
+/// Sets or clears `spec.suspend` of a maintenance.
+pub async fn suspend(cluster: &Cluster, name: &str, suspend: bool) {
+    let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+    cluster.maintenances().patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The status of a maintenance, once it shows that the maintenance is planned, paused or neither.
+pub async fn until_suspension(
+    cluster: &Cluster,
+    name: &str,
+    suspension: Option<Suspension>,
+) -> NodeMaintenanceStatus {
+    until_status(cluster, name, &format!("suspension {suspension:?}"), |status| {
+        status.phase.is_some() && Suspension::in_status(status) == suspension
+    })
+    .await
 }
 
 /// Creates a maintenance of `node` as a dry run: the API server validates it and calls webhooks, but stores nothing.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{PartialObjectMeta, Status};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::quorum;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::connection::Connection;
 use crate::error::{Error, RESOURCE};
@@ -107,6 +107,22 @@ impl Cluster {
         let params = PostParams { field_manager: Some(String::from("kubectl-nm")), dry_run };
         self.request(&format!("create {RESOURCE}"), async || self.api().create(&params, maintenance).await)
             .await
+    }
+
+    /// Sets or clears `spec.suspend`, unless another object has the name by now. Returns the object as it is stored, or
+    /// would be.
+    pub(crate) async fn suspend(
+        &self,
+        name: &str,
+        uid: &str,
+        suspend: bool,
+        dry_run: bool,
+    ) -> Result<NodeMaintenance, Error> {
+        let field_manager = Some(String::from("kubectl-nm"));
+        let params = PatchParams { field_manager, dry_run, ..PatchParams::default() };
+        let patch = Patch::Merge(json!({"metadata": {"uid": uid}, "spec": {"suspend": suspend}}));
+        let asked = format!("patch {RESOURCE}");
+        self.request(&asked, async || self.api().patch(name, &params, &patch).await).await
     }
 
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> Result<Deletion, Error> {

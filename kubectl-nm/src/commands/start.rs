@@ -20,6 +20,7 @@ use crate::format::{self, OutputFormat};
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
 use crate::maintenance::start::{self, Existing, StartRequest, Started};
+use crate::maintenance::suspend::check_kept;
 use crate::maintenance::{name_unless_node, node, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
@@ -40,6 +41,10 @@ Examples:
   # Evict only the pods that kubectl drain evicts by default
   kubectl nm start node-1 --force=false --delete-emptydir-data=false
 
+  # Plan the maintenance of a pool, and begin it node by node
+  kubectl nm start -l pool=blue --suspend
+  kubectl nm resume node-1
+
   # Write the objects as YAML, to keep them in git
   kubectl nm start -f nodes.txt --dry-run client -o yaml
 
@@ -51,6 +56,7 @@ confirmed. With --wait: 0 drained, 3 failed, 4 stopped or replaced before the no
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(crate) struct StartArgs {
     #[command(flatten)]
     nodes: NodeSelection,
@@ -62,6 +68,10 @@ pub(crate) struct StartArgs {
     /// Do not ask for confirmation before more than one node is put into maintenance
     #[arg(long, short = 'y')]
     yes: bool,
+
+    /// Only plan the maintenance: the scheduler prefers other nodes, and `kubectl nm resume` begins it
+    #[arg(long, conflicts_with = "wait")]
+    suspend: bool,
 
     /// Wait until all nodes are drained
     #[arg(long)]
@@ -102,7 +112,16 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
     }
     if args.dry_run == DryRun::None {
         let new: Vec<String> = new_nodes(&nodes).cloned().collect();
-        confirm("Put {} into maintenance and evict their pods", &new, args.yes, out)?;
+        let question = if args.suspend {
+            "Plan the maintenance of {}"
+        } else {
+            "Put {} into maintenance and evict their pods"
+        };
+        confirm(question, &new, args.yes, out)?;
+        // A definition without the field would drop it, and the drain would begin.
+        if let Some(first) = new.first().filter(|_| args.suspend) {
+            check_kept(&start::start(cluster, &wanted(&args, first), true).await?.object, true)?;
+        }
     }
 
     let (count, done) = (nodes.len(), Cell::new(0));
@@ -120,7 +139,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         match result {
             Ok(one) => {
                 if args.output.is_none() {
-                    out.data(&line(&one, &node, args.dry_run))?;
+                    out.data(&line(&one, &node, &args))?;
                 }
                 started.push(one);
             }
@@ -193,17 +212,24 @@ fn tracker(args: &StartArgs, started: &[Started], has_timeout: bool) -> GoalTrac
         .with_same_timeout(same_timeout.map(|started| uid(&started.object)).collect())
 }
 
-fn line(started: &Started, node: &str, dry_run: DryRun) -> Line {
+fn line(started: &Started, node: &str, args: &StartArgs) -> Line {
     let line = Line::new(format!("node/{node} "));
     if !started.created {
         return line.and("is already in maintenance").and(name_unless_node(&started.object));
     }
-    let line = line.with(Style::Good, "maintenance started");
-    match dry_run {
+    let words = if args.suspend { "maintenance planned" } else { "maintenance started" };
+    let line = line.with(Style::Good, words);
+    match args.dry_run {
         DryRun::None => line,
         DryRun::Client => line.and(" (dry run)"),
         DryRun::Server => line.and(" (server dry run)"),
     }
+}
+
+fn wanted(args: &StartArgs, node: &str) -> NodeMaintenance {
+    let mut wanted = NodeMaintenance::new(node, args.request.spec(node));
+    wanted.spec.suspend = args.suspend;
+    wanted
 }
 
 async fn start_node(
@@ -215,13 +241,13 @@ async fn start_node(
     if let Existing::Maintenance(object) = existing {
         return check_existing(*object, args, cluster);
     }
-    let wanted = NodeMaintenance::new(node, args.request.spec(node));
+    let wanted = wanted(args, node);
     if args.dry_run == DryRun::Client {
         return Ok(Started { object: wanted, created: true });
     }
     match start::start(cluster, &wanted, args.dry_run == DryRun::Server).await? {
         Started { object, created: false } => check_existing(object, args, cluster),
-        started => Ok(started),
+        started => check_kept(&started.object, args.suspend).map(|()| started),
     }
 }
 
@@ -229,6 +255,15 @@ async fn start_node(
 fn check_existing(object: NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<Started, Error> {
     let request = if args.wait { args.request.without_timeout() } else { args.request.clone() };
     request.check(&object, cluster.kubectl())?;
+    if object.spec.suspend != args.suspend {
+        let (differences, command) =
+            if args.suspend { ("it is not suspended", "pause") } else { ("it is suspended", "resume") };
+        return Err(Error::Differs {
+            node: node(&object).to_owned(),
+            differences: differences.to_owned(),
+            remedy: format!("kubectl nm {command} {}{}", node(&object), cluster.flags()),
+        });
+    }
     let object = match args.dry_run {
         // Without the metadata and the status that the cluster added.
         DryRun::Client => NodeMaintenance::new(&object.name_any(), object.spec),

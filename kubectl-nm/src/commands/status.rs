@@ -33,7 +33,7 @@ Examples:
   # Print the object
   kubectl nm status node-1 -o json
 
-The state is Requested, Queued, Draining, Blocked, Drained, Failed or Stopping.
+The state is Requested, Planned, Queued, Draining, Blocked, Paused, Drained, Failed or Stopping.
 Exit codes: 0, or 1 if a given node is not in maintenance.";
 
 /// Show the nodes in maintenance with their states and progress

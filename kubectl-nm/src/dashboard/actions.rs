@@ -1,4 +1,6 @@
-//! The commands of the dashboard: they start and stop maintenances, and end with a message about the result.
+//! The commands of the dashboard: they start, stop, pause and resume maintenances, and end with a message about the result.
+
+use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
 use kube::ResourceExt;
@@ -36,6 +38,17 @@ pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: 
         .collect()
         .await;
     report(to, "stopping", results).await;
+}
+
+pub(crate) async fn suspend(
+    cluster: Cluster,
+    target: Arc<NodeMaintenance>,
+    suspend: bool,
+    to: Sender<Message>,
+) {
+    let word = if suspend { "paused" } else { "resumed" };
+    let changed = maintenance::suspend::suspend(&cluster, &target, suspend).await;
+    report(to, word, vec![(target.name_any(), changed.map(|()| word))]).await;
 }
 
 async fn report(to: Sender<Message>, wanted: &str, results: Vec<(String, Result<&str, Error>)>) {

@@ -1,5 +1,7 @@
 //! The messages that change the model, and the effects that `update` returns.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
@@ -75,7 +77,7 @@ pub(crate) enum CommandError {
     Refused { name: String, others: usize, source: Box<Error>, succeeded: Option<String> },
     /// The dashboard ended before the answer. `flags` are the connection flags, each with a space before it.
     #[error(
-        "the API server did not answer a request to start or stop maintenances, which may have succeeded; \
+        "the API server did not answer a request to change maintenances, which may have succeeded; \
          run `kubectl nm status{flags}` to check"
     )]
     NoAnswer { flags: String },
@@ -100,6 +102,11 @@ pub(crate) enum Effect {
     Start(Vec<NodeMaintenance>),
     /// Delete the maintenances with these names, each only if it still has this uid.
     Stop(Vec<(String, String)>),
+    /// Pause the maintenance, or resume it.
+    Pause {
+        target: Arc<NodeMaintenance>,
+        pause: bool,
+    },
     /// Copy this to the clipboard of the user's terminal (OSC 52).
     Copy(String),
     /// Suspend as Ctrl-Z does, and take the screen again afterwards.

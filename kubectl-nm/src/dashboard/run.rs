@@ -170,12 +170,16 @@ impl Dashboard<'_> {
                 screen.wipe()?;
             }
             // A second safeguard: `update` does not return these in read-only mode.
-            Effect::Start(_) | Effect::Stop(_) if self.model.options.readonly => {}
+            Effect::Start(_) | Effect::Stop(_) | Effect::Pause { .. } if self.model.options.readonly => {}
             Effect::Start(wanted) => {
                 self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
             }
             Effect::Stop(unwanted) => {
                 self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
+            }
+            Effect::Pause { target, pause } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.commands.spawn_local(actions::suspend(cluster, target, pause, to));
             }
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {

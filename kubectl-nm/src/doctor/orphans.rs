@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use nm_shared::api::names::{EXCLUDE_LABEL, FINALIZER, UNDO_ANNOTATION};
+use nm_shared::api::names::{EXCLUDE_LABEL, FINALIZER, PLANNED_TAINT, UNDO_ANNOTATION};
 use nm_shared::{Group, Grouped};
 use serde_json::Value;
 
@@ -53,6 +53,12 @@ pub(crate) fn nodes(nodes: &Fetched<Vec<Value>>, maintenances: &Fetched<Vec<Grou
                  kubectl annotate node {first} {UNDO_ANNOTATION}-`"
             ),
         ),
+        Mark::Planned => (
+            "tainted for a planned maintenance that was deleted",
+            format!(
+                "`kubectl taint node {first} {PLANNED_TAINT}- && kubectl annotate node {first} {UNDO_ANNOTATION}-`"
+            ),
+        ),
         Mark::Recorded => (
             "with the undo record of a deleted maintenance",
             format!("`kubectl annotate node {first} {UNDO_ANNOTATION}-`"),
@@ -72,6 +78,8 @@ enum Mark {
     /// With an undo record, and cordoned. Without the taint, the cordon may not be nm-reconciler's, which then ignores the
     /// record.
     Cordoned,
+    /// With an undo record, and the taint of a planned maintenance.
+    Planned,
     /// With an undo record alone.
     Recorded,
 }
@@ -86,6 +94,7 @@ impl Mark {
             Some(_) if is_recorded => Some(Self::Drained),
             Some(taint) => Some(Self::Unrecorded(taint)),
             None if !is_recorded => None,
+            None if taints().any(|taint| taint["key"] == PLANNED_TAINT) => Some(Self::Planned),
             None if node["spec"]["unschedulable"] == true => Some(Self::Cordoned),
             None => Some(Self::Recorded),
         }

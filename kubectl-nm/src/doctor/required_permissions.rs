@@ -15,6 +15,7 @@ const LIST: Required = ("list", GROUP, "nodemaintenances");
 const WATCH: Required = ("watch", GROUP, "nodemaintenances");
 const CREATE: Required = ("create", GROUP, "nodemaintenances");
 const DELETE: Required = ("delete", GROUP, "nodemaintenances");
+const PATCH: Required = ("patch", GROUP, "nodemaintenances");
 const NODES: Required = ("list", "", "nodes");
 const PODS: Required = ("list", "", "pods");
 const DEPLOYMENTS: Required = ("list", "apps", "deployments");
@@ -61,6 +62,10 @@ const REQUIRED: &[(&str, &[Required])] = &[
     ("stop", &[LIST, DELETE]),
     ("stop --wait", &[LIST, DELETE, WATCH]),
     ("stop -l", &[LIST, DELETE, NODES]),
+    ("pause", &[LIST, PATCH]),
+    ("pause -l", &[LIST, PATCH, NODES]),
+    ("resume", &[LIST, PATCH]),
+    ("resume -l", &[LIST, PATCH, NODES]),
     ("status", &[LIST]),
     (
         "plan",

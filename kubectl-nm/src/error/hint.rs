@@ -63,6 +63,16 @@ impl Error {
                 "`kubectl nm status` lists the maintenances; `kubectl nm start {}` starts one",
                 nodes.join(" ")
             ),
+            Self::OlderGroup { node, resource } => format!(
+                "`kubectl get {resource}` lists it; delete it to return the node to service, and then plan a maintenance \
+                 with `kubectl nm start {node} --suspend`"
+            ),
+            Self::SuspendPruned => String::from(
+                "`kubectl nm install` updates the definition; the medik8s node-maintenance-operator has none with this field",
+            ),
+            Self::SuspendIgnored(node) => format!(
+                "`kubectl nm stop {node}` ends the drain; only nm-reconciler, which `kubectl nm install` installs, can pause"
+            ),
             Self::Screen(_) => String::from("`kubectl nm watch --output lines` works without the dashboard"),
             Self::Unwritable { .. } => String::from(
                 "check that the folder exists, is writable and has free space, or choose another one",
@@ -160,6 +170,9 @@ mod tests {
             (Error::Ending("n".into()), "`kubectl nm stop n --wait`"),
             (Error::NameTaken { name: "n".into(), other: "o".into() }, "`kubectl create -f`"),
             (Error::NotInMaintenance(vec!["n".into()]), "`kubectl nm start n`"),
+            (Error::OlderGroup { node: "n".into(), resource: "r".into() }, "`kubectl get r`"),
+            (Error::SuspendPruned, "`kubectl nm install`"),
+            (Error::SuspendIgnored("n".into()), "`kubectl nm stop n`"),
             (Error::Screen(io::Error::other("x")), "--output lines"),
             (Error::Unwritable { path: "p".into(), source: io::Error::other("x") }, "folder"),
             (Error::Unplannable("x".into()), "podSelector"),

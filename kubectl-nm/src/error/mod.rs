@@ -105,6 +105,17 @@ pub(crate) enum Error {
     #[error("{}", not_in_maintenance(.0))]
     NotInMaintenance(Vec<String>),
 
+    #[error("node \"{node}\" is in maintenance by {resource}, an older API group without spec.suspend")]
+    OlderGroup { node: String, resource: String },
+
+    #[error("the NodeMaintenance definition of this cluster has no spec.suspend, so nothing was suspended")]
+    SuspendPruned,
+
+    #[error(
+        "the maintenance of node \"{0}\" belongs to the medik8s node-maintenance-operator, which ignores spec.suspend"
+    )]
+    SuspendIgnored(String),
+
     #[error("cannot determine which pods would be evicted: {0}")]
     Unplannable(String),
 

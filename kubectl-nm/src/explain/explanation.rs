@@ -39,6 +39,7 @@ pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestam
             Some(no_reconciler("No reconciler has picked it up yet.", since, kubectl, now))
         }
         State::Stopping => Some(not_let_go(maintenance, kubectl, now)),
+        State::Planned | State::Paused => Some(suspended(maintenance, kubectl)),
         State::Queued | State::Failed => {
             let drained = condition(maintenance, "Drained");
             Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
@@ -87,6 +88,24 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
         advice: String::from("This usually takes a moment; otherwise check whether nm-reconciler is running"),
         commands: vec![format!("{kubectl} get pods -A -l app.kubernetes.io/component=reconciler -o wide")],
         passes: since.is_some_and(is_new),
+        ..Cause::default()
+    }
+}
+
+/// Somebody wants it so: it is not stuck.
+fn suspended(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
+    let what = match State::of(maintenance) {
+        State::Planned => "The maintenance is planned: it was created suspended, and has not begun.",
+        _ => "The maintenance is paused: no pod is evicted, and the node stays cordoned.",
+    };
+    // A plugin takes kubectl's flags after its name.
+    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
+    Cause {
+        what: vec![what.to_owned()],
+        since: condition(maintenance, "Suspended").map(|suspended| suspended.last_transition_time.0),
+        advice: String::from("Resume it when it may continue"),
+        commands: vec![format!("{program} nm resume {}{flags}", shell_quoted(node(maintenance)))],
+        passes: true,
         ..Cause::default()
     }
 }

@@ -15,11 +15,12 @@ pub(crate) fn headline(maintenance: &NodeMaintenance) -> Line {
     let status = status(maintenance);
     match state {
         State::Requested => line.and(": no reconciler has picked it up yet"),
+        State::Planned => line.and(": begins when it is resumed"),
         State::Queued | State::Failed => match reason(maintenance) {
             "" => line,
             reason => line.and(": ").and(reason),
         },
-        State::Draining | State::Blocked => {
+        State::Draining | State::Blocked | State::Paused => {
             let gone = pods_gone(status);
             let gone = if gone > 0 { format!(", {gone} gone") } else { String::new() };
             line.and(format!(" {}%: {}{gone}", status.drain_progress, remaining(status)))
@@ -86,6 +87,11 @@ mod tests {
     use super::*;
     use crate::maintenance::fixture;
 
+    fn suspended(phase: &str, reason: &str) -> serde_json::Value {
+        json!({"phase": phase, "conditions": [{"type": "Suspended", "status": "True", "reason": reason,
+            "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]})
+    }
+
     #[test]
     fn headlines_have_the_state_and_the_progress() {
         for (status, expected) in [
@@ -101,6 +107,8 @@ mod tests {
                 "Draining 50%: 1 pod remaining, 1 gone",
             ),
             (json!({"phase": "Succeeded", "evictionPods": 3}), "Drained: 3 pods gone"),
+            (suspended("Pending", "Planned"), "Planned: begins when it is resumed"),
+            (suspended("Running", "Paused"), "Paused 0%: 0 pods remaining"),
             (json!({"phase": "Succeeded"}), "Drained: no pods had to go"),
             (
                 json!({"phase": "Failed", "lastError": "nodes \"x\" not found"}),

@@ -9,6 +9,7 @@ pub(crate) mod fields;
 pub(crate) mod headline;
 pub(crate) mod start;
 pub(crate) mod state;
+pub(crate) mod suspend;
 
 pub(crate) use fields::{PICKUP_TIMEOUT, condition, degraded, name_unless_node, node, status, uid};
 pub(crate) use headline::{headline, pods_gone, reason, stop_progress};

@@ -30,6 +30,7 @@ impl StartRequest {
         NodeMaintenanceSpec {
             node_name: node.to_owned(),
             reason: self.reason.clone(),
+            suspend: false,
             drain: self.drain.spec(),
         }
     }

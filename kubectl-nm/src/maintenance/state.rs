@@ -3,7 +3,7 @@
 //! The API keeps the phases of the medik8s node-maintenance-operator; here they become one vocabulary.
 
 use nm_shared::drain::pod_state;
-use nm_shared::{NodeMaintenance, Phase};
+use nm_shared::{NodeMaintenance, Phase, Suspension};
 
 use crate::maintenance::fields::{condition, status};
 use crate::terminal::text::Style;
@@ -17,24 +17,30 @@ pub(crate) enum State {
     Failed,
     /// The object exists, and no reconciler has picked it up.
     Requested,
+    /// It is suspended after it had begun: no pod is evicted, and the node stays cordoned.
+    Paused,
     /// The drain is under way.
     Draining,
     /// The object is being deleted, and the node returns to service.
     Stopping,
     /// It waits for a gate: another holder of the node's lease, `--max-unavailable`, or the quorum of the control plane.
     Queued,
+    /// It is suspended and has not begun: the node is in service.
+    Planned,
     /// Every pod that had to go is gone. The node stays cordoned.
     Drained,
 }
 
 impl State {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Blocked,
         Self::Failed,
         Self::Requested,
+        Self::Paused,
         Self::Draining,
         Self::Stopping,
         Self::Queued,
+        Self::Planned,
         Self::Drained,
     ];
 
@@ -52,6 +58,8 @@ impl State {
         match (status.phase, drained) {
             (Some(Phase::Failed), _) => Self::Failed,
             (_, Some(true)) | (Some(Phase::Succeeded), None) => Self::Drained,
+            (Some(_), _) if Suspension::in_status(status) == Some(Suspension::Planned) => Self::Planned,
+            (Some(_), _) if Suspension::in_status(status) == Some(Suspension::Paused) => Self::Paused,
             (Some(Phase::Pending), _) => Self::Queued,
             (Some(_), _) if status.pod_counts.blocked > 0 => Self::Blocked,
             (Some(_), _) => Self::Draining,
@@ -64,6 +72,8 @@ impl State {
             Self::Blocked => "Blocked",
             Self::Failed => "Failed",
             Self::Requested => "Requested",
+            Self::Paused => "Paused",
+            Self::Planned => "Planned",
             Self::Draining => "Draining",
             Self::Stopping => "Stopping",
             Self::Queued => "Queued",
@@ -74,7 +84,8 @@ impl State {
     /// The meaning of the word, for its colour.
     pub(crate) fn style(self) -> Style {
         match self {
-            Self::Requested | Self::Queued | Self::Draining | Self::Stopping => Style::Busy,
+            Self::Requested | Self::Paused | Self::Queued | Self::Draining | Self::Stopping => Style::Busy,
+            Self::Planned => Style::Plain,
             Self::Drained => Style::Good,
             Self::Blocked | Self::Failed => Style::Bad,
         }
@@ -137,12 +148,21 @@ mod tests {
             "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}])
     }
 
+    fn suspended(status: &str, reason: &str) -> serde_json::Value {
+        json!([{"type": "Suspended", "status": status, "reason": reason, "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}])
+    }
+
     #[test]
     fn the_drained_condition_takes_precedence_unless_it_is_stale_or_missing() {
         for (status, state) in [
             (json!({}), State::Requested),
             (json!({"phase": "Pending"}), State::Queued),
             (json!({"phase": "Running"}), State::Draining),
+            (json!({"phase": "Pending", "conditions": suspended("True", "Planned")}), State::Planned),
+            (json!({"phase": "Running", "conditions": suspended("True", "Paused")}), State::Paused),
+            (json!({"phase": "Running", "conditions": suspended("False", "Resumed")}), State::Draining),
+            (json!({"phase": "Failed", "conditions": suspended("True", "Paused")}), State::Failed),
             (running(40, &[("cart-0", "m")]), State::Blocked),
             (json!({"phase": "Succeeded"}), State::Drained),
             (json!({"phase": "Succeeded", "conditions": drained("True", 1)}), State::Drained),

@@ -243,9 +243,13 @@ impl GoalTracker {
             match State::of(object) {
                 State::Drained => {}
                 State::Failed => exit = Exit::Failed,
-                State::Requested | State::Queued | State::Draining | State::Blocked | State::Stopping => {
-                    return None;
-                }
+                State::Requested
+                | State::Planned
+                | State::Queued
+                | State::Draining
+                | State::Blocked
+                | State::Paused
+                | State::Stopping => return None,
             }
         }
         Some(exit)
@@ -264,7 +268,17 @@ fn outcome(goal: Goal, target: &WaitTarget, cache: &MaintenanceCache) -> Option<
         (Goal::Drained, Some(State::Failed)) => Some(TargetOutcome::Failed(
             object.map(|object| status(object).last_error.clone()).unwrap_or_default(),
         )),
-        (Goal::Drained, Some(State::Requested | State::Queued | State::Draining | State::Blocked))
+        (
+            Goal::Drained,
+            Some(
+                State::Requested
+                | State::Planned
+                | State::Queued
+                | State::Draining
+                | State::Blocked
+                | State::Paused,
+            ),
+        )
         | (Goal::Stopped, Some(_)) => None,
     }
 }

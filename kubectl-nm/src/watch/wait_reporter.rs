@@ -14,7 +14,7 @@ use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::{State, headline, stop_progress};
+use crate::maintenance::{State, headline, node, stop_progress};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop::LoopEvent;
@@ -186,7 +186,9 @@ impl<'a> WaitReporter<'a> {
         }
         for target in self.tracker.open() {
             let object = self.tracker.cache().get(&target.uid);
-            if let Some(reason) = object.and_then(|object| stall_reason(object, self.tracker.goal())) {
+            if let Some(reason) =
+                object.and_then(|object| stall_reason(object, self.tracker.goal(), self.flags))
+            {
                 self.out.talk(&Line::new(format!("node/{}: ", target.node)).and(reason));
             }
         }
@@ -216,11 +218,16 @@ fn timestamp(now: Timestamp) -> Line {
 }
 
 /// Why a maintenance makes no progress towards the goal, as far as its object shows that.
-fn stall_reason(object: &NodeMaintenance, goal: Option<Goal>) -> Option<String> {
+fn stall_reason(object: &NodeMaintenance, goal: Option<Goal>, flags: &str) -> Option<String> {
     let finalizers = object.metadata.finalizers.as_deref().unwrap_or_default();
     match (goal?, State::of(object)) {
         (Goal::Drained, State::Requested) => Some(String::from(
             "no reconciler has picked it up yet; is nm-reconciler running in this cluster?",
+        )),
+        (Goal::Drained, state @ (State::Planned | State::Paused)) => Some(format!(
+            "the maintenance is {}; `kubectl nm resume {}{flags}` continues it",
+            state.word().to_lowercase(),
+            node(object)
         )),
         (Goal::Stopped, State::Stopping) if finalizers.is_empty() => {
             Some(String::from("the object still exists, although it has no finalizers"))

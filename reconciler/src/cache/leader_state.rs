@@ -62,8 +62,9 @@ struct Memory {
 
 /// What is remembered of one maintenance.
 pub(crate) struct MaintenanceState {
-    /// When this process first reconciled it.
+    /// When this process first reconciled it, or it was last resumed.
     pub(crate) first_seen: Instant,
+    is_suspended: bool,
     /// Whether the last decision lets it work on its node. Its status may not show this yet.
     at_work: bool,
     /// It is not reconciled before this time.
@@ -127,6 +128,7 @@ impl MaintenanceState {
     fn new() -> Self {
         Self {
             first_seen: Instant::now(),
+            is_suspended: false,
             at_work: false,
             not_before: None,
             status_written: None,
@@ -250,6 +252,21 @@ impl LeaderState {
             *newest = Some(new.first_seen);
             new
         }))
+    }
+
+    /// Records whether a maintenance is suspended. Maintenances that are resumed together begin together, like new ones.
+    pub(crate) fn note_suspension(&self, uid: &str, is_suspended: bool) {
+        let is_resumed = self.maintenance(uid, |state| {
+            let is_resumed = state.is_suspended && !is_suspended;
+            state.is_suspended = is_suspended;
+            if is_resumed {
+                state.first_seen = Instant::now();
+            }
+            is_resumed
+        });
+        if is_resumed {
+            self.lock().newest = Some(Instant::now());
+        }
     }
 
     /// Records whether a decision lets a maintenance work on its node.

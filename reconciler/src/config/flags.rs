@@ -36,8 +36,8 @@ pub(crate) struct Flags {
     #[arg(long, env = "NM_OWN_POD", value_name = "NAMESPACE/NAME", value_parser = parse_pod)]
     pub(crate) own_pod: Option<PodReference>,
 
-    /// Show the state of a maintenance in the conditions of its node: `DrainInProgress`, `Drained` and
-    /// `MaintenanceInProgress` of KEP-5683. Requires permission to patch nodes/status, which `kubectl nm install --grant
+    /// Show the state of a maintenance in the conditions of its node: `MaintenancePlanned`, `MaintenanceInProgress`,
+    /// `DrainInProgress` and `Drained` of KEP-5683. Requires permission to patch nodes/status, which `kubectl nm install --grant
     /// node-conditions` or the component `node_conditions` of the manifests grants
     #[arg(long, env = "NM_NODE_CONDITIONS")]
     pub(crate) node_conditions: bool,

@@ -17,7 +17,7 @@ use nm_shared::drain::virtual_machine::Evacuations;
 use nm_shared::gate::ownership;
 use nm_shared::gate::quorum::{self, EtcdGuard};
 use nm_shared::gate::{Gate, overrides_quorum};
-use nm_shared::{Grouped, NodeMaintenance, Phase};
+use nm_shared::{Grouped, NodeMaintenance, Phase, Suspension};
 
 use crate::controller::context::Context;
 use crate::evict::eviction_state::EvictionState;
@@ -25,6 +25,7 @@ use crate::evict::eviction_state::EvictionState;
 /// Whether `maintenance` is about to take a node of the control plane, so that what guards etcd matters to it.
 pub(crate) fn takes_control_plane(context: &Context, maintenance: &Grouped) -> bool {
     maintenance.metadata.deletion_timestamp.is_none()
+        && !maintenance.spec.suspend
         && !ownership::has_begun(maintenance)
         && node(context, &maintenance.spec.node_name).is_some_and(|node| node::is_control_plane(&node))
 }
@@ -54,6 +55,7 @@ fn observe_gate(context: &Context, maintenance: &Grouped, guard: Option<&EtcdGua
     let node = node(context, name);
     let lease = context.leases.on_node(name);
     let uid = ownership::uid(maintenance);
+    context.state.note_suspension(uid, maintenance.spec.suspend);
     let (recordons, status_written, prunes_details) = context
         .state
         .maintenance(uid, |state| (state.recordons(), state.status_written, state.prunes_details()));
@@ -184,6 +186,12 @@ fn competing(others: &[Arc<Grouped>]) -> Vec<Arc<NodeMaintenance>> {
     competing.map(|other| Arc::new(other.maintenance.clone())).collect()
 }
 
+/// Whether the maintenance is no longer planned, and its status does not show this yet.
+fn is_resumed(maintenance: &NodeMaintenance) -> bool {
+    let suspension = maintenance.status.as_ref().and_then(Suspension::in_status);
+    suspension == Some(Suspension::Planned) && !maintenance.spec.suspend
+}
+
 fn start_batch(context: &Context, maintenance: &NodeMaintenance) -> StartBatch {
     let age = context.state.maintenance(ownership::uid(maintenance), |state| state.first_seen.elapsed());
     if age >= StartBatch::MAX_DELAY {
@@ -193,7 +201,8 @@ fn start_batch(context: &Context, maintenance: &NodeMaintenance) -> StartBatch {
         let phase = other.status.as_ref().and_then(|status| status.phase);
         other.metadata.uid != maintenance.metadata.uid
             && other.metadata.deletion_timestamp.is_none()
-            && !matches!(phase, Some(Phase::Failed | Phase::Pending))
+            && !other.spec.suspend
+            && (is_resumed(other) || !matches!(phase, Some(Phase::Failed | Phase::Pending)))
             && node(context, &other.spec.node_name).is_some_and(|node| !is_cordoned(&node, other.group))
     };
     StartBatch {

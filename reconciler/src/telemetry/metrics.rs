@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::transitions::StatusTransitions;
-use nm_shared::{Grouped, Phase};
+use nm_shared::{Grouped, Phase, Suspension};
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -64,6 +64,7 @@ impl Verb {
 pub(crate) struct Metrics {
     registry: Registry,
     maintenances: ByLabel<Gauge>,
+    suspended_maintenances: ByLabel<Gauge>,
     blocked_pods: ByLabel<Gauge>,
     evictions: ByLabel<Counter>,
     evictions_queued: Gauge,
@@ -85,6 +86,7 @@ impl Metrics {
         let to = &mut registry;
         let mut metrics = Self {
             maintenances: register(to, "maintenances", "Maintenances by phase"),
+            suspended_maintenances: register(to, "suspended_maintenances", "Suspended maintenances by state"),
             blocked_pods: register(to, "blocked_pods", "Blocked pods by reason"),
             evictions: register(to, "evictions", "Answers to evictions and deletions of pods by outcome"),
             evictions_queued: register(
@@ -191,6 +193,7 @@ impl Metrics {
         // Locked until the end, so that two concurrent scrapes do not see each other's partial counts.
         let leader_state = self.leader_state.lock().unwrap_or_else(PoisonError::into_inner);
         self.maintenances.clear();
+        self.suspended_maintenances.clear();
         self.blocked_pods.clear();
         if let Some(state) = leader_state.upgrade() {
             self.count(&state.maintenances());
@@ -205,6 +208,9 @@ impl Metrics {
         for phase in [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed] {
             self.maintenances.get_or_create(&[("phase", phase.as_str())]).set(0);
         }
+        for suspension in [Suspension::Planned, Suspension::Paused] {
+            self.suspended_maintenances.get_or_create(&[("state", suspension.as_str())]).set(0);
+        }
         for maintenance in maintenances {
             let status = maintenance.status.as_ref();
             // A maintenance that has not been reconciled is pending too.
@@ -213,6 +219,9 @@ impl Metrics {
             let Some(status) = status.filter(|_| maintenance.metadata.deletion_timestamp.is_none()) else {
                 continue;
             };
+            if let Some(suspension) = Suspension::in_status(status) {
+                self.suspended_maintenances.get_or_create(&[("state", suspension.as_str())]).inc();
+            }
             for pod in &status.blocked_pods {
                 self.blocked_pods.get_or_create(&[("reason", pod.reason.as_str())]).inc();
             }

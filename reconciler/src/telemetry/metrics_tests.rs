@@ -120,6 +120,7 @@ fn the_metrics_page_lists_each_value_of_a_label() {
     let phases = of_status("phase").into_iter().filter(|phase| !phase.is_null());
     let phases = phases.map(|phase| serde_json::from_value::<Phase>(phase).unwrap().as_str());
     assert_eq!(listed("phase"), phases.collect::<Vec<_>>());
+    assert_eq!(listed("state"), [Suspension::Planned, Suspension::Paused].map(Suspension::as_str));
     assert_eq!(listed("verb"), Verb::ALL.map(Verb::as_str));
 }
 
@@ -134,7 +135,11 @@ fn maintenances_are_counted_during_the_term_only() {
     let watched = watched([
         maintenance("one", &running),
         maintenance("two", &running),
-        maintenance("three", &json!({})),
+        maintenance(
+            "three",
+            &json!({"conditions": [{"type": "Suspended", "status": "True",
+            "reason": "Planned", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
+        ),
     ]);
     metrics.observe(&watched);
     let mut counted = of("nm_maintenances");
@@ -143,6 +148,13 @@ fn maintenances_are_counted_during_the_term_only() {
     assert_eq!(
         counted,
         expected.map(|(phase, count)| format!("nm_maintenances{{phase=\"{phase}\"}} {count}"))
+    );
+    let mut suspended = of("nm_suspended_maintenances");
+    suspended.sort();
+    let expected = [("Paused", 0), ("Planned", 1)];
+    assert_eq!(
+        suspended,
+        expected.map(|(state, count)| format!("nm_suspended_maintenances{{state=\"{state}\"}} {count}"))
     );
     let mut blocked = of("nm_blocked_pods");
     blocked.sort();

@@ -13,11 +13,14 @@ use kube::runtime::watcher::Event;
 use nm_shared::api::names::EXCLUDE_LABEL;
 use nm_shared::cluster::metadata::{self, ProjectedMetadata};
 use nm_shared::cluster::node::CONTROL_PLANE;
-use nm_shared::drain::node_conditions::{DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS};
+use nm_shared::drain::node_conditions::{
+    DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS, MAINTENANCE_PLANNED,
+};
 use serde::{Deserialize, Deserializer};
 
 /// The conditions that anything here reads.
-const READ_CONDITIONS: [&str; 4] = ["Ready", DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS];
+const READ_CONDITIONS: [&str; 5] =
+    ["Ready", DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_PLANNED, MAINTENANCE_IN_PROGRESS];
 
 /// A node without the parts that nothing reads.
 #[derive(Debug, Clone)]

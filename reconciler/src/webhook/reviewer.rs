@@ -56,7 +56,7 @@ impl Reviewer {
     async fn decide(&self, question: &ReviewRequest) -> Result<AdmissionDecision, ReadError> {
         match &question.change {
             RequestedChange::Create(maintenance) => self.create(maintenance, question.dry_run).await,
-            RequestedChange::Update(both) => Ok(self.update(&both.0, &both.1).await),
+            RequestedChange::Update(both) => self.update(&both.0, &both.1).await,
             RequestedChange::Other => Ok(AdmissionDecision::default()),
         }
     }
@@ -69,13 +69,7 @@ impl Reviewer {
         let name = &maintenance.spec.node_name;
         let mut live = LiveState::default();
         let mut unchecked = None;
-        if let Some(node) = self.cluster.node(name).await? {
-            if node::is_control_plane(&node) {
-                (live.nodes, live.guard) =
-                    tokio::try_join!(self.cluster.control_plane(), self.cluster.guard())?;
-            }
-            live.nodes.retain(|other| node::name(other) != name);
-            live.nodes.push(node);
+        if self.read_node(name, &mut live).await? {
             unchecked = self.read_pods(name, &mut live).await;
         }
         let mut review = self.decide_creation(maintenance, live, dry_run).await?;
@@ -104,8 +98,7 @@ impl Reviewer {
             let now = Timestamp::now();
             // A second maintenance of the same name is refused by the API server with AlreadyExists.
             let others = stored.iter().filter(|other| own.is_none() || other.metadata.name.as_deref() != own);
-            let others = others.map(|other| other.spec.node_name.clone());
-            live.in_maintenance = others.chain(older).collect();
+            live.set_maintenances(others, older);
             let review = admission::create(maintenance, &live, now);
             if review.refusal.is_some() {
                 return Ok(review);
@@ -123,9 +116,19 @@ impl Reviewer {
         }
     }
 
-    async fn update(&self, before: &NodeMaintenance, after: &NodeMaintenance) -> AdmissionDecision {
+    async fn update(
+        &self,
+        before: &NodeMaintenance,
+        after: &NodeMaintenance,
+    ) -> Result<AdmissionDecision, ReadError> {
         let mut live = LiveState::default();
         let mut unchecked = None;
+        if admission::begins(before, after) && self.read_node(&after.spec.node_name, &mut live).await? {
+            let (stored, older) =
+                tokio::try_join!(self.cluster.maintenances(), self.cluster.nodes_of_older_groups())?;
+            let others = stored.iter().filter(|other| other.metadata.uid != after.metadata.uid);
+            live.set_maintenances(others, older);
+        }
         if before.spec.drain != after.spec.drain && node::is_valid_name(&after.spec.node_name) {
             unchecked = self.read_pods(&after.spec.node_name, &mut live).await;
         }
@@ -133,7 +136,18 @@ impl Reviewer {
         if review.refusal.is_none() {
             review.warnings.extend(unchecked);
         }
-        review
+        Ok(review)
+    }
+
+    /// Reads a node and what the quorum of the control plane depends on. Returns whether there is such a node.
+    async fn read_node(&self, name: &str, live: &mut LiveState) -> Result<bool, ReadError> {
+        let Some(node) = self.cluster.node(name).await? else { return Ok(false) };
+        if node::is_control_plane(&node) {
+            (live.nodes, live.guard) = tokio::try_join!(self.cluster.control_plane(), self.cluster.guard())?;
+        }
+        live.nodes.retain(|other| node::name(other) != name);
+        live.nodes.push(node);
+        Ok(true)
     }
 
     /// Reads what warnings depend on. A failure or timeout refuses nothing; it is returned as a warning.
@@ -170,11 +184,13 @@ fn names(maintenance: &NodeMaintenance) -> (&str, &str) {
     (maintenance.metadata.name.as_deref().unwrap_or_default(), &maintenance.spec.node_name)
 }
 
-/// Logs a refused creation. An allowed one is logged when it is reconciled.
+/// Logs a refusal. What is allowed is logged when it is reconciled.
 fn log_refusal(question: &ReviewRequest, review: &AdmissionDecision) {
-    let (Some(refusal), RequestedChange::Create(maintenance)) = (&review.refusal, &question.change) else {
-        return;
+    let Some(refusal) = &review.refusal else { return };
+    let (what, (name, node)) = match &question.change {
+        RequestedChange::Create(maintenance) => ("a NodeMaintenance", names(maintenance)),
+        RequestedChange::Update(both) => ("the change of a NodeMaintenance", names(&both.1)),
+        RequestedChange::Other => return,
     };
-    let (name, node) = names(maintenance);
-    info!(maintenance = name, node, "refused a NodeMaintenance: {refusal}");
+    info!(maintenance = name, node, "refused {what}: {refusal}");
 }

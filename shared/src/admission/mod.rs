@@ -14,8 +14,8 @@ use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::cluster::node;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::plan::{DaemonSets, DrainPlan, PlannedPod, Warning};
-use crate::gate::overrides_quorum;
 use crate::gate::quorum::{self, EtcdGuard};
+use crate::gate::{overrides_quorum, ownership};
 
 /// How many pods a warning names before it says "and N more".
 const MAX_NAMED_PODS: usize = 3;
@@ -27,12 +27,27 @@ pub struct LiveState {
     pub nodes: Vec<Node>,
     /// The nodes that are in maintenance or about to be, one entry for each maintenance.
     pub in_maintenance: Vec<String>,
+    /// Those of them whose maintenance is only planned. They are still in service.
+    pub planned: Vec<String>,
     /// The pods on the node.
     pub pods: Vec<Arc<DrainPod>>,
     /// The cluster's `DaemonSet`s.
     pub daemon_sets: DaemonSets,
     /// The guard of etcd; none if the cluster is not OpenShift.
     pub guard: Option<EtcdGuard>,
+}
+
+impl LiveState {
+    /// Takes in the other maintenances, and the nodes that have one of an older group.
+    pub fn set_maintenances<'a>(
+        &mut self,
+        others: impl Iterator<Item = &'a NodeMaintenance> + Clone,
+        older: Vec<String>,
+    ) {
+        let node = |other: &NodeMaintenance| other.spec.node_name.clone();
+        self.planned = others.clone().filter(|other| ownership::is_planned(other)).map(node).collect();
+        self.in_maintenance = others.map(node).chain(older).collect();
+    }
 }
 
 /// The decision.
@@ -61,16 +76,32 @@ pub fn create(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -
             "invalid nodeName, a NodeMaintenance for node {name} already exists"
         ));
     }
-    let in_maintenance = |other: &str| live.in_maintenance.iter().any(|node| node == other);
-    let violation = quorum::violation(node, &live.nodes, in_maintenance, live.guard.as_ref());
-    let mut warnings = Vec::new();
-    match violation {
-        Some(violation) if overrides_quorum(maintenance) => warnings.push(violation),
-        Some(violation) => return AdmissionDecision::refused(violation),
-        None => {}
+    // A planned maintenance is judged when it is resumed.
+    let mut decision =
+        if maintenance.spec.suspend { AdmissionDecision::default() } else { begin(maintenance, node, live) };
+    if decision.refusal.is_none() {
+        decision.warnings.extend(drain_warnings(maintenance, live, now));
     }
-    warnings.extend(drain_warnings(maintenance, live, now));
-    AdmissionDecision { refusal: None, warnings }
+    decision
+}
+
+/// Decides about the beginning of a maintenance of this node.
+fn begin(maintenance: &NodeMaintenance, node: &Node, live: &LiveState) -> AdmissionDecision {
+    let in_maintenance = |other: &str| {
+        live.in_maintenance.iter().any(|node| node == other) && !live.planned.iter().any(|node| node == other)
+    };
+    match quorum::violation(node, &live.nodes, in_maintenance, live.guard.as_ref()) {
+        Some(violation) if overrides_quorum(maintenance) => {
+            AdmissionDecision { refusal: None, warnings: vec![violation] }
+        }
+        Some(violation) => AdmissionDecision::refused(violation),
+        None => AdmissionDecision::default(),
+    }
+}
+
+/// Whether the change lets a planned maintenance begin, which is decided like a creation.
+pub fn begins(before: &NodeMaintenance, after: &NodeMaintenance) -> bool {
+    ownership::is_planned(before) && !after.spec.suspend && before.metadata.deletion_timestamp.is_none()
 }
 
 /// Decides about a change.
@@ -83,11 +114,13 @@ pub fn update(
     if before.spec.node_name != after.spec.node_name {
         return AdmissionDecision::refused("updating spec.NodeName isn't allowed".to_owned());
     }
-    let changed = before.spec.drain != after.spec.drain;
-    AdmissionDecision {
-        refusal: None,
-        warnings: if changed { drain_warnings(after, live, now) } else { Vec::new() },
+    let name = &after.spec.node_name;
+    let node = live.nodes.iter().find(|node| node::name(node) == name && begins(before, after));
+    let mut decision = node.map(|node| begin(after, node, live)).unwrap_or_default();
+    if decision.refusal.is_none() && before.spec.drain != after.spec.drain {
+        decision.warnings.extend(drain_warnings(after, live, now));
     }
+    decision
 }
 
 /// Warnings about what the drain would delete, and about a selector that selects nothing.
@@ -218,6 +251,39 @@ mod tests {
         let insisting = maintenance(&Value::Null, &json!({OVERRIDE_QUORUM_ANNOTATION: "true"}));
         let review = create(&insisting, &live, Timestamp::UNIX_EPOCH);
         assert_eq!(review, AdmissionDecision { refusal: None, warnings: vec![refused] });
+    }
+
+    #[test]
+    fn the_quorum_is_judged_when_a_planned_maintenance_is_resumed() {
+        let label = json!({"node-role.kubernetes.io/control-plane": ""});
+        let live = LiveState { nodes: vec![node("n1", &label), node("n2", &label)], ..live(&[]) };
+        let resumed = maintenance(&Value::Null, &json!({}));
+        let mut planned = resumed.clone();
+        planned.spec.suspend = true;
+        assert_eq!(create(&planned, &live, Timestamp::UNIX_EPOCH), AdmissionDecision::default());
+        let review = |before: &NodeMaintenance, after: &NodeMaintenance| {
+            update(before, after, &live, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(review(&planned, &resumed).refusal, refusal(&live));
+        assert_eq!(review(&planned, &planned), AdmissionDecision::default());
+        let mut paused = planned.clone();
+        let cordoned = json!({"phase": "Running", "conditions": [{"type": "Cordoned", "status": "True",
+            "reason": "Cordoned", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        paused.status = serde_json::from_value(cordoned).unwrap();
+        assert_eq!(review(&paused, &resumed), AdmissionDecision::default(), "it has begun");
+    }
+
+    #[test]
+    fn the_node_of_a_planned_maintenance_counts_as_in_service() {
+        let label = json!({"node-role.kubernetes.io/control-plane": ""});
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let nodes = ["n1", "n2", "n3"].map(|name| {
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": label}, "status": ready}))
+                .unwrap()
+        });
+        let taken = LiveState { nodes: nodes.to_vec(), in_maintenance: vec!["n2".to_owned()], ..live(&[]) };
+        assert!(refusal(&taken).is_some());
+        assert_eq!(refusal(&LiveState { planned: vec!["n2".to_owned()], ..taken }), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `status.conditions`: three facts about a maintenance, each with the time of its last transition.
+//! `status.conditions`: facts about a maintenance, each with the time of its last transition.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -12,6 +12,8 @@ pub enum ConditionType {
     Drained,
     /// Something keeps the reconciler from doing its work.
     Degraded,
+    /// `spec.suspend` is set: the maintenance is planned or paused.
+    Suspended,
 }
 
 /// Why a condition has its status.
@@ -45,6 +47,12 @@ pub enum ConditionReason {
     MissingRights,
     /// `spec.drain.podSelector` is not a valid selector.
     InvalidDrain,
+    /// The maintenance was created suspended and has not begun.
+    Planned,
+    /// The maintenance was suspended after it had begun.
+    Paused,
+    /// The maintenance is no longer suspended.
+    Resumed,
     /// Nothing is wrong.
     AsExpected,
 }

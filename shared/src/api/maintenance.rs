@@ -67,6 +67,13 @@ pub struct NodeMaintenanceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
+    /// Whether the maintenance is suspended. One that is created suspended is planned: its node stays in service, and is
+    /// only tainted so that the scheduler prefers other nodes. One that is suspended later is paused: its node stays
+    /// cordoned, and no pod is evicted. It continues when this is false again.
+    #[schemars(extend("default" = false))]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+
     /// How pods are moved away. The defaults are the behaviour of the medik8s node-maintenance-operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainSpec>,

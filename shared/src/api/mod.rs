@@ -8,3 +8,4 @@ pub mod latency_budget;
 pub mod maintenance;
 pub mod names;
 pub mod status;
+pub mod suspension;

@@ -15,7 +15,13 @@ pub const KUBEVIRT_DRAIN_TAINT: &str = "kubevirt.io/drain";
 /// Kubernetes' own taint of a cordoned node, with effect `NoSchedule`.
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-/// The effect of these taints.
+/// Taint of a node for which a maintenance is planned, with effect [`PREFER_NO_SCHEDULE`].
+pub const PLANNED_TAINT: &str = "kubectl-nm.dev/maintenance-planned";
+
+/// The effect of [`PLANNED_TAINT`]: the scheduler prefers other nodes.
+pub const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
+
+/// The effect of the other taints.
 pub const NO_SCHEDULE: &str = "NoSchedule";
 
 /// Label of a node in maintenance, which health checkers must not remediate. Its value is [`EXCLUDE_VALUE`].
@@ -30,7 +36,7 @@ pub const LEASE_NAMESPACE: &str = "medik8s-leases";
 /// The holder in the lease of a node in maintenance.
 pub const LEASE_HOLDER: &str = "node-maintenance";
 
-/// Annotation on a node in maintenance: the undo record, which says what we changed.
+/// Annotation on a node whose maintenance has begun or is planned: the undo record, which says what we changed.
 pub const UNDO_ANNOTATION: &str = "kubectl-nm.dev/undo";
 
 /// Annotation on a maintenance of a control-plane node. The value `true` lets it begin although etcd may lose its quorum.

@@ -52,7 +52,7 @@ pub struct NodeMaintenanceStatus {
     /// Consecutive failures to extend the node's lease.
     pub error_on_lease_count: i32,
 
-    /// `Cordoned`, `Drained` and `Degraded`.
+    /// `Cordoned`, `Drained` and `Degraded`, and `Suspended` once the maintenance has been suspended.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
@@ -64,6 +64,11 @@ pub struct NodeMaintenanceStatus {
     /// Absent if there are none.
     #[schemars(length(max = 50))]
     pub migrating_pods: Option<Vec<MigratingPod>>,
+
+    /// For how many seconds the maintenance was paused since its node was cordoned, without the present pause, which the
+    /// condition `Suspended` shows. `timeoutSeconds` does not run meanwhile. Absent if it was not paused.
+    #[schemars(range(min = 0))]
+    pub paused_seconds: Option<i64>,
 
     /// The position in the queue, while the maintenance waits because too many nodes are unavailable. Absent otherwise. Its
     /// numbers, and those in `lastError`, may be up to 30 s old; the maintenance begins as soon as it may.
@@ -93,9 +98,9 @@ pub struct NodeMaintenanceStatus {
     strum::IntoStaticStr,
 )]
 pub enum Phase {
-    /// It waits: for the node's lease, for etcd's quorum or in the queue.
+    /// It waits: for the node's lease, for etcd's quorum or in the queue. Or it is planned.
     Pending,
-    /// The node is cordoned and pods are being moved.
+    /// The node is cordoned and pods are being moved, unless the maintenance is paused.
     Running,
     /// Every pod that was to be moved is gone. The node stays in maintenance.
     Succeeded,

@@ -140,6 +140,12 @@ pub enum EventReason {
     QuorumOverridden,
     /// Someone uncordoned the node during its maintenance.
     RecordonNode,
+    /// The maintenance is planned: it was created suspended.
+    PlannedMaintenance,
+    /// The maintenance is paused: it was suspended after it had begun.
+    PausedMaintenance,
+    /// The maintenance continues after a pause.
+    ResumedMaintenance,
 }
 
 impl EventReason {

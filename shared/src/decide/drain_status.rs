@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::api::status::{ForbiddenAccess, NodeMaintenanceStatus, Phase, PodCounts, QueuePosition};
+use crate::api::suspension::paused_seconds;
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::drain_survey::{DrainSurvey, pods_are};
 use crate::drain::node_patch::CordonedBy;
@@ -40,6 +41,13 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// Whether the status has the number of pods at the beginning.
+pub fn is_counted(status: Option<&NodeMaintenanceStatus>) -> bool {
+    status.is_some_and(|status| {
+        status.total_pods > 0 || matches!(status.phase, Some(Phase::Running | Phase::Succeeded))
+    })
+}
+
 /// The status of a drain, which times out at `deadline`.
 pub fn draining(
     maintenance: &NodeMaintenance,
@@ -50,8 +58,8 @@ pub fn draining(
 ) -> NodeMaintenanceStatus {
     let mut draft = Draft::new(maintenance, now);
     let status = &mut draft.status;
-    let counted = status.total_pods > 0 || matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
-    survey.write_to(status, !counted, now);
+    let is_counted = is_counted(Some(status));
+    survey.write_to(status, !is_counted, now);
     status.error_on_lease_count = 0;
     status.forbidden = observed.node_conditions_forbidden.as_ref().and_then(|denied| denied.access.clone());
 
@@ -60,6 +68,7 @@ pub fn draining(
     let reason = match (pending, timed_out, blocked) {
         (0, ..) => ConditionReason::Drained,
         (_, true, _) => ConditionReason::TimedOut,
+        _ if maintenance.spec.suspend => ConditionReason::Paused,
         (_, _, 0) => ConditionReason::Evicting,
         (..) => ConditionReason::Blocked,
     };
@@ -167,6 +176,27 @@ pub fn waiting(
     draft.status
 }
 
+/// The status of a maintenance that is only planned.
+pub fn planned(
+    maintenance: &NodeMaintenance,
+    observed: &ClusterState,
+    now: Timestamp,
+) -> NodeMaintenanceStatus {
+    let mut draft = Draft::new(maintenance, now);
+    draft.status.phase = Some(Phase::Pending);
+    draft.status.last_error.clear();
+    draft.record(ConditionType::Cordoned, false, ConditionReason::Planned, String::new());
+    draft.record(ConditionType::Drained, false, ConditionReason::Planned, String::new());
+    let (is_degraded, reason, message) = match &observed.node_conditions_forbidden {
+        Some(denied) => (true, ConditionReason::MissingRights, denied.to_string()),
+        None => (false, ConditionReason::AsExpected, String::new()),
+    };
+    draft.status.forbidden =
+        observed.node_conditions_forbidden.as_ref().and_then(|denied| denied.access.clone());
+    draft.record(ConditionType::Degraded, is_degraded, reason, message);
+    draft.status
+}
+
 /// The status of a maintenance that has lost the node's lease for the moment: the node stays as it is and no pod is
 /// evicted.
 pub fn lease_lost(
@@ -185,12 +215,13 @@ pub fn lease_lost(
     draft.status
 }
 
-/// When an unfinished drain times out, measured from the cordon; none without a `timeoutSeconds`, and none for pods that
-/// come after it has succeeded.
-pub fn deadline(maintenance: &NodeMaintenance, spec: &DrainSpec) -> Option<Timestamp> {
+/// When an unfinished drain times out, measured from the cordon and without pauses; none without a `timeoutSeconds`, and
+/// none for pods that come after it has succeeded. During a pause it moves on with the time.
+pub fn deadline(maintenance: &NodeMaintenance, spec: &DrainSpec, now: Timestamp) -> Option<Timestamp> {
     let status = maintenance.status.as_ref().filter(|status| status.phase != Some(Phase::Succeeded))?;
     let cordoned = condition::find(&status.conditions, ConditionType::Cordoned)
         .filter(|condition| condition.status == "True")?;
     let timeout = SignedDuration::from_secs(spec.timeout_seconds);
-    if timeout.is_zero() { None } else { cordoned.last_transition_time.0.saturating_add(timeout).ok() }
+    let paused = SignedDuration::from_secs(paused_seconds(status, now));
+    if timeout.is_zero() { None } else { cordoned.last_transition_time.0.checked_add(timeout + paused).ok() }
 }

@@ -7,7 +7,7 @@ use crate::api::status::{
     BlockReason, BlockedPod, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MigratingPod, NodeMaintenanceStatus,
     PodCounts, PodReference,
 };
-use crate::cluster::pod;
+use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
 use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
@@ -34,9 +34,10 @@ impl<'a> DrainSurvey<'a> {
         plan: &'a DrainPlan,
         observed: &ClusterState,
         queue: &EvictionQueue,
-        node_ready: bool,
+        paused: bool,
         now: Timestamp,
     ) -> Self {
+        let node_ready = observed.node.as_deref().is_some_and(node::is_ready);
         let pods = plan.pods.iter().map(|planned| {
             let uid = pod::uid(&planned.pod);
             let known = PodContext {
@@ -48,6 +49,7 @@ impl<'a> DrainSurvey<'a> {
                 budgets: &observed.budgets,
                 evacuation: observed.evacuations.evacuation(&planned.pod),
                 node_ready,
+                paused,
             };
             (planned, pod_state::state(planned, &known, now))
         });

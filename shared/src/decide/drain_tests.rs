@@ -21,6 +21,8 @@ mod lease;
 mod node_marks;
 #[path = "permission_tests.rs"]
 mod rights;
+#[path = "suspension_tests.rs"]
+mod suspension;
 
 fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()

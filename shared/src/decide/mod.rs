@@ -22,7 +22,7 @@ use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::LEASE_NAMESPACE;
 use crate::api::status::{BlockReason, ForbiddenAccess, NodeMaintenanceStatus, Phase, PodReference};
-use crate::cluster::node;
+use crate::api::suspension::{self, Suspension};
 use crate::cluster::node_lease;
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
@@ -37,7 +37,7 @@ use crate::drain::plan::{DrainPlan, Verdict};
 use crate::drain::pod_state;
 use crate::gate::max_unavailable_queue::{POSITION_WRITE_INTERVAL, Queued, ShownPosition};
 use crate::gate::ownership;
-use crate::gate::{GateResult, evaluate};
+use crate::gate::{GateResult, evaluate, is_planned};
 
 /// A maintenance that waits for something other than its turn is reconciled when that changes. This is the fallback.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -61,7 +61,8 @@ pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Times
     decision
 }
 
-/// Whether the decision depends on the pods of the node: the maintenance has the node, and is not in front of the gate.
+/// Whether the decision depends on the pods of the node: the maintenance has the node, is not only planned, and is not in
+/// front of the gate.
 pub fn needs_pods(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> bool {
     let Some(node) = &observed.node else { return false };
     let waits = || {
@@ -73,6 +74,7 @@ pub fn needs_pods(maintenance: &NodeMaintenance, observed: &ClusterState, now: T
     maintenance.metadata.deletion_timestamp.is_none()
         && observed.leases_forbidden.is_none()
         && ownership::holder(maintenance, &observed.competing).is_none()
+        && !is_planned(maintenance, node)
         && !waits()
 }
 
@@ -129,6 +131,9 @@ impl Decider<'_> {
             self.evict_nothing();
             return self.fail(ConditionReason::NodeNotFound, format!("nodes {name:?} not found"), None);
         };
+        if is_planned(maintenance, node) {
+            return self.plan(node);
+        }
         if !self.pass_gate(node) {
             return self.evict_nothing();
         }
@@ -136,9 +141,24 @@ impl Decider<'_> {
         if let Some(denied) = observed.pods_forbidden.clone() {
             self.forbid(denied);
         } else {
-            self.drain(node, postponed);
+            self.drain(postponed);
         }
         self.record_override();
+    }
+
+    /// Marks the node of a maintenance that is only planned, and takes nothing from it.
+    fn plan(&mut self, node: &Node) {
+        let Self { maintenance, observed, now, .. } = *self;
+        self.evict_nothing();
+        self.decision.node = node_patch::plan(node, &self.requester(node));
+        // It may have been suspended while it was about to begin. What another maintenance uses is left to that.
+        if observed.other_uids.is_empty() {
+            self.decision.node_released = true;
+            let lease = observed.lease.clone().filter(|lease| node_lease::is_ours(lease));
+            self.decision.release_lease = lease.map(LeaseRelease::Observed);
+        }
+        let status = drain_status::planned(maintenance, observed, now);
+        self.settle_status(status, observed.status_written);
     }
 
     /// Whether the maintenance may work on its node. If not, the status says why.
@@ -266,7 +286,7 @@ impl Decider<'_> {
     }
 
     /// Drains a node that is cordoned, or will be before the rest of the decision is applied.
-    fn drain(&mut self, node: &Node, postponed: Option<Duration>) {
+    fn drain(&mut self, postponed: Option<Duration>) {
         let Self { maintenance, observed, now, .. } = *self;
         let Some(pods) = &observed.pods else { return };
         let spec = maintenance.spec.drain.clone().unwrap_or_default();
@@ -280,9 +300,14 @@ impl Decider<'_> {
         plan.block_respawning(|pod| {
             observed.respawned.contains(pod::uid(pod)) || is_blocked_as_respawning(maintenance, pod)
         });
-        let queue = EvictionQueue::new(&plan, &spec, observed, observed.steady_now);
-        let survey = DrainSurvey::new(&plan, observed, &queue, node::is_ready(node), now);
-        let deadline = drain_status::deadline(maintenance, &spec);
+        let paused = maintenance.spec.suspend;
+        let queue = if paused {
+            EvictionQueue::default()
+        } else {
+            EvictionQueue::new(&plan, &spec, observed, observed.steady_now)
+        };
+        let survey = DrainSurvey::new(&plan, observed, &queue, paused, now);
+        let deadline = drain_status::deadline(maintenance, &spec, now);
         let next = drain_status::draining(maintenance, &survey, observed, deadline, now);
         if observed.recordons.is_contested()
             && let Some(reset) = observed.recordons.reset_in()
@@ -291,14 +316,18 @@ impl Decider<'_> {
         }
         let timed_out = next.phase == Some(Phase::Failed);
         self.settle_status(next, observed.status_written);
+        // The status that counts the pods may be due later: no pod is evicted before it is written.
+        if self.decision.status.is_none() && !drain_status::is_counted(maintenance.status.as_ref()) {
+            return self.evict_nothing();
+        }
 
         let changes = plan.pending().filter_map(|planned| pod_state::next_change(planned, now));
-        let changes = changes.chain(deadline).chain(plan.next_change(&spec, now));
+        let changes = changes.chain(deadline.filter(|_| !paused)).chain(plan.next_change(&spec, now));
         for at in changes.filter(|at| *at > now) {
             self.requeue_at(at);
         }
         // A pod that is evicted from a schedulable node may be scheduled to it again.
-        if timed_out || postponed.is_some() {
+        if timed_out || paused || postponed.is_some() {
             return self.evict_nothing();
         }
         let wanted = plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict);
@@ -337,16 +366,20 @@ impl Decider<'_> {
         self.decision.remove_finalizer = Some(ownership::release(maintenance));
         let asked = observed.evacuations.may_be_evacuating(&observed.attempts, maintenance.status.as_ref());
         self.decision.cancel_evacuation = asked && !inherited;
-        if let (Some(node), Some(heir)) = (node, heir) {
-            self.decision.node = node_patch::hand_over(node, &self.requester(node), heir);
-        }
-        if !inherited {
-            if let Some(node) = node {
+        let plan_ends = node.and_then(|node| node_patch::end_plan(node, ownership::uid(maintenance)));
+        if let (Some(node), None) = (node, &plan_ends) {
+            if let Some(heir) = heir {
+                self.decision.node = node_patch::hand_over(node, &self.requester(node), heir);
+            } else if !inherited {
                 self.uncordon(node);
                 if self.decision.node.is_none() && self.may_have_sent_cordon() {
                     self.decision.node = node_patch::refuse_late_cordon(node, ownership::uid(maintenance));
                 }
             }
+        } else {
+            self.decision.node = plan_ends;
+        }
+        if !inherited {
             self.decision.release_lease = match observed.lease.clone() {
                 Some(lease) if node_lease::is_ours(&lease) => Some(LeaseRelease::Observed(lease)),
                 None if node.is_some() => Some(LeaseRelease::Unobserved),
@@ -357,11 +390,12 @@ impl Decider<'_> {
         self.publish(EventSubject::Maintenance, EventReason::RemovedMaintenance, sentence);
     }
 
-    /// Whether a cordon may be on its way although the node shows none: its sender may have crashed, or given up waiting for
-    /// the answer. The lease is written before.
+    /// Whether a cordon, or the taint of a plan, may be on its way although the node shows none: its sender may have crashed,
+    /// or given up waiting for the answer. The lease is written before the cordon.
     fn may_have_sent_cordon(&self) -> bool {
         let is_forbidden = self.maintenance.status.as_ref().is_some_and(|status| status.forbidden.is_some());
-        !is_forbidden && self.observed.lease.as_deref().is_some_and(node_lease::is_ours)
+        let is_leased = self.observed.lease.as_deref().is_some_and(node_lease::is_ours);
+        !is_forbidden && (is_leased || ownership::is_planned(self.maintenance))
     }
 
     /// The maintenance has failed for as long as the reason persists.
@@ -387,8 +421,9 @@ impl Decider<'_> {
 
     /// Writes the status if it changed, at most every [`STATUS_WRITE_INTERVAL`] after it was last `written`, and records a
     /// change of phase as an event.
-    fn settle_status(&mut self, next: NodeMaintenanceStatus, written: Option<Timestamp>) {
+    fn settle_status(&mut self, mut next: NodeMaintenanceStatus, written: Option<Timestamp>) {
         let now = self.now;
+        suspension::record(&mut next, self.maintenance, now);
         let before = self.maintenance.status.clone().unwrap_or_default();
         let Some(next) = if_changed(&before, next, now) else {
             return;
@@ -399,11 +434,8 @@ impl Decider<'_> {
         if let Some(due) = due.filter(|due| *due > now) {
             return self.requeue_at(due);
         }
+        self.report_suspension(&before, &next);
         let node = &self.maintenance.spec.node_name;
-        if before.phase.is_none() {
-            let sentence = format!("Maintenance of node {node} begins");
-            self.publish(EventSubject::Maintenance, EventReason::BeginMaintenance, sentence);
-        }
         match next.phase {
             phase if phase == before.phase => {}
             Some(Phase::Succeeded) => {
@@ -417,6 +449,22 @@ impl Decider<'_> {
             _ => {}
         }
         self.decision.status = Some(next);
+    }
+
+    /// Records as an event that the maintenance begins, is planned or paused, or continues.
+    fn report_suspension(&mut self, before: &NodeMaintenanceStatus, next: &NodeMaintenanceStatus) {
+        use Suspension::{Paused, Planned};
+        let (was, is) = (Suspension::in_status(before), Suspension::in_status(next));
+        let (reason, what) = match (was, is) {
+            (None, None) if before.phase.is_some() => return,
+            (None | Some(Planned), None) => (EventReason::BeginMaintenance, "begins"),
+            (Some(Paused), None) => (EventReason::ResumedMaintenance, "continues"),
+            (was, is) if was == is => return,
+            (_, Some(Planned)) => (EventReason::PlannedMaintenance, "is planned"),
+            (_, Some(Paused)) => (EventReason::PausedMaintenance, "is paused"),
+        };
+        let sentence = format!("Maintenance of node {} {what}", self.maintenance.spec.node_name);
+        self.publish(EventSubject::Maintenance, reason, sentence);
     }
 
     fn publish(&mut self, subject: EventSubject, reason: EventReason, note: String) {

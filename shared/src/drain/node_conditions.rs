@@ -11,11 +11,14 @@ use serde_json::{Value, json};
 use crate::api::condition::{self, ConditionType, whole_seconds};
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{NodeMaintenanceStatus, Phase};
+use crate::api::suspension::Suspension;
 
 /// Pods are being moved away.
 pub const DRAIN_IN_PROGRESS: &str = "DrainInProgress";
 /// Every pod that is to be moved is gone.
 pub const DRAINED: &str = "Drained";
+/// A maintenance is planned that has not begun.
+pub const MAINTENANCE_PLANNED: &str = "MaintenancePlanned";
 /// The node is in maintenance.
 pub const MAINTENANCE_IN_PROGRESS: &str = "MaintenanceInProgress";
 
@@ -29,12 +32,15 @@ pub fn wanted(
     status: &NodeMaintenanceStatus,
     ends: bool,
 ) -> Vec<NodeCondition> {
-    if ends || !condition::is_true(&status.conditions, ConditionType::Cordoned) {
+    let is_cordoned = condition::is_true(&status.conditions, ConditionType::Cordoned);
+    let is_planned =
+        status.phase == Some(Phase::Pending) && Suspension::in_status(status) == Some(Suspension::Planned);
+    if ends || !(is_cordoned || is_planned) {
         return Vec::new();
     }
     let name = maintenance.metadata.name.as_deref().unwrap_or_default();
     let drained = condition::is_true(&status.conditions, ConditionType::Drained);
-    let draining = !drained && status.phase != Some(Phase::Failed);
+    let draining = !drained && status.phase != Some(Phase::Failed) && Suspension::in_status(status).is_none();
     let why = maintenance.spec.short_reason();
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     let message = format!("{MESSAGE_PREFIX}{name}{why}");
@@ -46,6 +52,9 @@ pub fn wanted(
         message: Some(message.clone()),
         ..NodeCondition::default()
     };
+    if !is_cordoned {
+        return vec![condition(MAINTENANCE_PLANNED, true, "AdminRequested")];
+    }
     vec![
         condition(DRAIN_IN_PROGRESS, draining, done),
         condition(DRAINED, drained, done),
@@ -56,12 +65,11 @@ pub fn wanted(
 /// The strategic merge patch that gives `node` these conditions; none if it has them.
 pub fn patch(wanted: &[NodeCondition], node: &Node, now: Timestamp) -> Option<Value> {
     let there = conditions(node);
-    let changes: Vec<Value> = if wanted.is_empty() {
-        let ours = there.iter().filter(|condition| is_ours(condition));
-        ours.map(|condition| json!({"type": condition.type_, "$patch": "delete"})).collect()
-    } else {
-        wanted.iter().filter_map(|wanted| change(there, wanted, now)).collect()
-    };
+    let is_wanted = |condition: &NodeCondition| wanted.iter().any(|wanted| wanted.type_ == condition.type_);
+    let outdated = there.iter().filter(|condition| is_ours(condition) && !is_wanted(condition));
+    let deletions = outdated.map(|condition| json!({"type": condition.type_, "$patch": "delete"}));
+    let changes: Vec<Value> =
+        wanted.iter().filter_map(|wanted| change(there, wanted, now)).chain(deletions).collect();
     (!changes.is_empty()).then(|| json!({"status": {"conditions": changes}}))
 }
 
@@ -89,7 +97,8 @@ fn change(there: &[NodeCondition], wanted: &NodeCondition, now: Timestamp) -> Op
 }
 
 fn is_ours(condition: &NodeCondition) -> bool {
-    [DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS].contains(&condition.type_.as_str())
+    [DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_PLANNED, MAINTENANCE_IN_PROGRESS]
+        .contains(&condition.type_.as_str())
         && condition.message.as_deref().is_some_and(|message| message.starts_with(MESSAGE_PREFIX))
 }
 
@@ -148,6 +157,30 @@ mod tests {
             said(&maintenance("Failed", "True", "False"), &json!([]))[0],
             "DrainInProgress=False/AdminRequested"
         );
+    }
+
+    #[test]
+    fn a_plan_is_shown_until_the_maintenance_begins() {
+        let suspended = |phase: &str, cordoned: &str, reason: &str| {
+            let mut maintenance = maintenance(phase, cordoned, "False");
+            let status = maintenance.status.as_mut().unwrap();
+            status.conditions.push(
+                serde_json::from_value(json!({"type": "Suspended", "status": "True", "reason": reason,
+                    "message": "", "lastTransitionTime": now()}))
+                .unwrap(),
+            );
+            maintenance
+        };
+        let planned = suspended("Pending", "False", "Planned");
+        assert_eq!(said(&planned, &json!([])), ["MaintenancePlanned=True/AdminRequested"]);
+        let there = json!([
+            {"type": "MaintenancePlanned", "status": "True", "message": "NodeMaintenance m"},
+        ]);
+        let begun = said(&maintenance("Running", "True", "False"), &there);
+        assert_eq!((begun.len(), begun[3].as_str()), (4, "MaintenancePlanned=-/-"));
+        let paused = said(&suspended("Running", "True", "Paused"), &json!([]));
+        assert_eq!(paused[0], "DrainInProgress=False/AdminRequested");
+        assert!(said(&suspended("Failed", "False", "Planned"), &json!([])).is_empty(), "it is a duplicate");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! The patch that cordons also writes the undo record, an annotation with what it changed. The patch that uncordons
 //! reverts that and nothing else, so a node that was cordoned before stays cordoned, and labels and taints of others
-//! are kept. Both are merge patches with the node's resourceVersion, because `spec.taints` can only be replaced as a
+//! are kept. A planned maintenance taints its node without cordoning it; a record of its own kind says whether it added the
+//! taint. All are merge patches with the node's resourceVersion, because `spec.taints` can only be replaced as a
 //! whole: if someone else has changed the node, the API server answers 409 and the decision is made again.
 
 use std::collections::{BTreeMap, HashSet};
@@ -13,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::api::group::Group;
-use crate::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
+use crate::api::names::{
+    EXCLUDE_LABEL, EXCLUDE_VALUE, PLANNED_TAINT, PREFER_NO_SCHEDULE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT,
+};
 use crate::cluster::node_fit::taint;
 use crate::cluster::selector;
 
@@ -21,7 +24,7 @@ use crate::cluster::selector;
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodePatch(pub Value);
 
-/// The undo record: what the cordon changed.
+/// The undo record: what the cordon changed, or the plan before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct UndoRecord {
@@ -35,6 +38,9 @@ struct UndoRecord {
     /// before, which would be mistaken for ours without it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     restored: bool,
+    /// The maintenance is planned: it has not cordoned the node, and has changed nothing but `added_taints`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    planned: bool,
     /// The node was schedulable.
     made_unschedulable: bool,
     /// Taints that were not there, as `key:effect`.
@@ -80,15 +86,15 @@ pub fn has_all_marks(node: &Node, group: Group) -> bool {
         && marks(group).iter().all(|mark| taints(node).iter().any(|taint| same(taint, mark)))
 }
 
-/// Whether the node has an undo record of any maintenance.
+/// Whether the node has an undo record of any maintenance that has begun.
 pub fn has_record(node: &Node) -> bool {
-    recorded(&node.metadata).is_some()
+    cordon_record(&node.metadata).is_some()
 }
 
 /// Whether the undo record belongs to the maintenance with this uid, which then has begun whatever its status says. A
 /// record without a maintenance is from an older version and belongs to the maintenance that has the node.
 pub fn record_belongs_to(node: &Node, uid: &str) -> bool {
-    let record = recorded(&node.metadata).filter(|undo| !undo.restored);
+    let record = cordon_record(&node.metadata).filter(|undo| !undo.restored);
     record.is_some_and(|undo| undo.maintenance.is_none_or(|owner| owner == uid))
 }
 
@@ -99,18 +105,67 @@ pub fn record_names(node: &Node, uid: &str) -> bool {
 
 /// The uid of the maintenance that the undo record names.
 pub fn record_owner(node: &Node) -> Option<String> {
-    recorded(&node.metadata).filter(|undo| !undo.restored)?.maintenance
+    cordon_record(&node.metadata).filter(|undo| !undo.restored)?.maintenance
 }
 
 /// Whether the node was schedulable before its maintenance; none if its metadata shows no maintenance. For programs that
 /// watch metadata only, which does not have the taints.
 pub fn was_schedulable(metadata: &ObjectMeta) -> Option<bool> {
     let labelled = metadata.labels.as_ref()?.get(EXCLUDE_LABEL)? == EXCLUDE_VALUE;
-    let undo = recorded(metadata).filter(|_| labelled)?;
+    let undo = cordon_record(metadata).filter(|_| labelled)?;
     Some(undo.made_unschedulable)
 }
 
-/// The patch that cordons `node`; none if it is cordoned already.
+/// The patch that taints a node for which a maintenance is planned; none if that is done, or if another maintenance has
+/// yet to uncordon the node. A taint that was there before, or that someone removes, is left as it is.
+pub fn plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
+    let taint = planned_taint();
+    let is_tainted = taints(node).iter().any(|other| same(other, &taint));
+    let added = match planned_record(&node.metadata) {
+        Some(undo) if undo.maintenance.as_deref() == Some(requester.uid) => return None,
+        // The taint of a plan that is over.
+        Some(undo) => undo.added_taints.contains(&id(&taint)) || !is_tainted,
+        None if valid_record(node, requester).is_some() => return None,
+        None => !is_tainted,
+    };
+    let undo = UndoRecord {
+        maintenance: Some(requester.uid.to_owned()),
+        planned: true,
+        added_taints: added.then(|| id(&taint)).into_iter().collect(),
+        ..UndoRecord::default()
+    };
+    let spec = if is_tainted {
+        json!({})
+    } else {
+        let all: Vec<&Taint> = taints(node).iter().chain([&taint]).collect();
+        json!({"taints": all})
+    };
+    Some(NodePatch(json!({
+        "metadata": {
+            "resourceVersion": node.metadata.resource_version,
+            "annotations": {UNDO_ANNOTATION: json!(undo).to_string()},
+        },
+        "spec": spec,
+    })))
+}
+
+/// The patch that removes the taint of the planned maintenance with this uid, unless it was there before; none if nothing
+/// is planned for it.
+pub fn end_plan(node: &Node, uid: &str) -> Option<NodePatch> {
+    planned_record(&node.metadata).filter(|undo| undo.maintenance.as_deref() == Some(uid))?;
+    let left = taints_without_plan(node);
+    let taints = if left.is_empty() { Value::Null } else { json!(left) };
+    let spec = if left == self::taints(node) { json!({}) } else { json!({"taints": taints}) };
+    Some(NodePatch(json!({
+        "metadata": {
+            "resourceVersion": node.metadata.resource_version,
+            "annotations": {UNDO_ANNOTATION: null},
+        },
+        "spec": spec,
+    })))
+}
+
+/// The patch that cordons `node`; none if it is cordoned already. What was only planned is no longer recorded.
 ///
 /// A valid undo record is kept, so that a node that is cordoned again, after someone uncordoned it, is still returned to
 /// its original state. A maintenance that inherits a node from another group adds its own marks.
@@ -119,7 +174,7 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     if is_cordoned(node, group) && record_names(node, requester.uid) {
         return None;
     }
-    let current = taints(node);
+    let current = taints_without_plan(node);
     let missing: Vec<Taint> =
         marks(group).into_iter().filter(|mark| !current.iter().any(|taint| same(taint, mark))).collect();
     let undo = match valid_record(node, requester) {
@@ -151,7 +206,7 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let group = requester.group;
     let undo = match valid_record(node, requester) {
         Some(undo) => undo,
-        None if recorded(&node.metadata).is_some_and(|undo| undo.restored) => return None,
+        None if recorded(&node.metadata).is_some_and(|undo| undo.restored || undo.planned) => return None,
         // Someone may have cordoned the node after it was uncordoned: only our own marks show that it was not.
         None if requester.cordoned_by != CordonedBy::Nobody && has_own_mark(node, group) => {
             everything(node, group)
@@ -196,10 +251,12 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
 }
 
 /// The patch that makes the API server refuse a cordon that was sent for this maintenance and has not arrived: it only
-/// changes the resourceVersion, by a record that [`remove_record`] removes. None if the node has that record.
+/// changes the resourceVersion, by a record that [`remove_record`] removes. None if the node has that record, or that of a
+/// plan.
 pub fn refuse_late_cordon(node: &Node, uid: &str) -> Option<NodePatch> {
     let record = UndoRecord { maintenance: Some(uid.to_owned()), restored: true, ..UndoRecord::default() };
-    if recorded(&node.metadata).as_ref() == Some(&record) {
+    // Whoever planned a maintenance has changed the resourceVersion, too.
+    if recorded(&node.metadata).is_some_and(|found| found == record || found.planned) {
         return None;
     }
     Some(NodePatch(json!({"metadata": {
@@ -274,8 +331,8 @@ fn everything(node: &Node, group: Group) -> UndoRecord {
 /// node, but no taints and not every label). None of them changes labels and taints of others through this program.
 fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
     let text = metadata.annotations.as_ref()?.get(UNDO_ANNOTATION)?;
-    let marks: Vec<String> =
-        Group::ALL.iter().flat_map(|group| marks(*group)).map(|taint| id(&taint)).collect();
+    let marks = Group::ALL.iter().flat_map(|group| marks(*group)).chain([planned_taint()]);
+    let marks: Vec<String> = marks.map(|taint| id(&taint)).collect();
     let mut undo = serde_json::from_str(text).unwrap_or_else(|_| UndoRecord {
         made_unschedulable: true,
         added_taints: marks.clone(),
@@ -291,10 +348,20 @@ fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
     Some(undo)
 }
 
+/// The record of a maintenance that has begun.
+fn cordon_record(metadata: &ObjectMeta) -> Option<UndoRecord> {
+    recorded(metadata).filter(|undo| !undo.planned)
+}
+
+/// The record of a maintenance that is planned.
+fn planned_record(metadata: &ObjectMeta) -> Option<UndoRecord> {
+    recorded(metadata).filter(|undo| undo.planned)
+}
+
 /// The record, unless it is stale: then its maintenance is gone, for example because the medik8s operator ended it, which
 /// ignores records, and so are the marks in the record.
 fn valid_record(node: &Node, requester: &Requester) -> Option<UndoRecord> {
-    let undo = recorded(&node.metadata).filter(|undo| !undo.restored)?;
+    let undo = cordon_record(&node.metadata).filter(|undo| !undo.restored)?;
     let exists = |uid: &String| uid == requester.uid || requester.others.contains(uid);
     let is_valid = undo.maintenance.as_ref().is_none_or(exists)
         || undo.heir.as_ref().is_some_and(exists)
@@ -313,6 +380,18 @@ fn must_be_ours(node: &Node, requester: &Requester) -> bool {
         }
         CordonedBy::Medik8s => has_own_mark(node, requester.group),
     }
+}
+
+fn planned_taint() -> Taint {
+    Taint { effect: PREFER_NO_SCHEDULE.to_owned(), ..taint(PLANNED_TAINT) }
+}
+
+/// The taints of the node without the one that a planned maintenance added.
+fn taints_without_plan(node: &Node) -> Vec<Taint> {
+    let planned = planned_taint();
+    let is_ours =
+        planned_record(&node.metadata).is_some_and(|undo| undo.added_taints.contains(&id(&planned)));
+    taints(node).iter().filter(|taint| !(is_ours && same(taint, &planned))).cloned().collect()
 }
 
 fn marks(group: Group) -> [Taint; 2] {

@@ -91,6 +91,8 @@ pub struct PodContext<'a> {
     pub evacuation: Option<&'a Evacuation>,
     /// Whether its node is Ready.
     pub node_ready: bool,
+    /// Whether the maintenance is paused, so that no eviction is requested.
+    pub paused: bool,
 }
 
 /// The state of a pod.
@@ -117,6 +119,9 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
             Some(failure) => PodState::Blocked(migration_failed(failure, attempt)),
         };
     }
+    if context.paused {
+        return paused_state(attempt);
+    }
     if let (Some((_, refusal)), true) = (&attempt.deletion, context.overdue) {
         return blocked(refused(planned, refusal, "deletion", context.budgets));
     }
@@ -131,6 +136,16 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
         Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
         // A blocked pod stays blocked until a retry succeeds.
         Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context.budgets)),
+    }
+}
+
+/// The state of a pod whose eviction is not requested now. What was accepted before takes its course; a refusal is over.
+fn paused_state(attempt: &Attempt) -> PodState {
+    match &attempt.last {
+        None if attempt.in_flight => PodState::Evicting,
+        Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
+        Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
+        _ => PodState::Waiting,
     }
 }
 

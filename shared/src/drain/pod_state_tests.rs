@@ -28,6 +28,7 @@ fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budget
         budgets,
         evacuation: None,
         node_ready,
+        paused: false,
     }
 }
 
@@ -215,4 +216,21 @@ fn a_terminating_pod_is_blocked_only_if_something_keeps_it() {
     check(&ended, true, "Finalizers");
     check(&json!({"deletionTimestamp": "2026-01-01T00:59:30Z"}), true, "Terminating");
     check(&json!({"deletionTimestamp": "2026-01-01T00:58:59Z"}), true, "NotEnding");
+}
+
+#[test]
+fn while_a_maintenance_is_paused_nothing_is_refused_and_what_was_accepted_takes_its_course() {
+    use EvictionOutcome::*;
+    let check = |attempt: Option<Attempt>, expected: &str| {
+        let budgets = Budgets::default();
+        let known = PodContext { paused: true, ..known(attempt.as_ref(), true, &budgets) };
+        let pod = planned(&json!({"namespace": "ns", "name": "p"}));
+        assert_eq!(word(&state(&pod, &known, now())), expected, "{attempt:?}");
+    };
+    check(None, "Waiting");
+    check(Some(answered(RefusedByBudget("".into()))), "Waiting");
+    check(Some(answered(Unknown(String::new()))), "Waiting");
+    check(Some(answered(Accepted)), "Evicting");
+    check(Some(answered(Migrating(String::new()))), "Migrating");
+    check(Some(Attempt { in_flight: true, ..Attempt::default() }), "Evicting");
 }

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{self, ConditionType};
 use crate::api::status::{BlockedPod, MAX_BLOCKED_PODS, NodeMaintenanceStatus, Phase};
+use crate::api::suspension::{Suspension, paused_seconds};
 
 /// What changed with a status.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +16,7 @@ pub struct StatusTransitions<'a> {
     pub unblocked: Vec<&'a BlockedPod>,
     /// Whether the maintenance began to wait.
     pub waits: bool,
-    /// The duration of the drain that finished, measured from the cordon.
+    /// The duration of the drain that finished, measured from the cordon, without pauses.
     pub drained_in: Option<SignedDuration>,
 }
 
@@ -31,14 +32,21 @@ pub fn transitions<'a>(
     let end = new.last().filter(|_| new.len() == MAX_BLOCKED_PODS).map(key);
     let listed = |pod: &BlockedPod| end.is_none_or(|end| key(pod) < end);
     let unblocked = old.iter().filter(|pod| find(new, pod).is_none() && listed(pod));
+    // During a pause nothing is known of a pod that was refused before.
+    let is_paused = Suspension::in_status(after) == Some(Suspension::Paused);
+    let unblocked = if is_paused { Vec::new() } else { unblocked.collect() };
     let done = |status: &NodeMaintenanceStatus| status.phase == Some(Phase::Succeeded);
+    let waits = |status: &NodeMaintenanceStatus| {
+        status.phase == Some(Phase::Pending) && Suspension::in_status(status).is_none()
+    };
+    let paused = SignedDuration::from_secs(paused_seconds(after, now));
     let cordoned = condition::find(&after.conditions, ConditionType::Cordoned);
     let cordoned = cordoned.filter(|_| done(after) && !done(before));
     StatusTransitions {
         blocked: blocked.collect(),
-        unblocked: unblocked.collect(),
-        waits: after.phase == Some(Phase::Pending) && before.phase != Some(Phase::Pending),
-        drained_in: cordoned.map(|cordoned| now.duration_since(cordoned.last_transition_time.0)),
+        unblocked,
+        waits: waits(after) && !waits(before),
+        drained_in: cordoned.map(|cordoned| now.duration_since(cordoned.last_transition_time.0) - paused),
     }
 }
 
@@ -124,6 +132,9 @@ mod tests {
         assert_eq!(took(Phase::Failed, Phase::Succeeded), Some(SignedDuration::from_secs(42)));
         assert_eq!(took(Phase::Succeeded, Phase::Succeeded), None);
         assert_eq!(took(Phase::Running, Phase::Failed), None);
+        let paused = NodeMaintenanceStatus { paused_seconds: Some(12), ..status(Phase::Succeeded) };
+        let drained_in = transitions(&status(Phase::Running), &paused, at(52)).drained_in;
+        assert_eq!(drained_in, Some(SignedDuration::from_secs(30)), "without pauses");
         let waits = |before, after| transitions(&status(before), &status(after), at(52)).waits;
         assert!(waits(Phase::Failed, Phase::Pending) && !waits(Phase::Pending, Phase::Pending));
     }

@@ -37,8 +37,11 @@ pub fn gates(
     let gate = |(at, this): (usize, &NodeMaintenance)| {
         let name = this.spec.node_name.as_str();
         let earlier = &new[..at];
+        let is_active = |other: &str| {
+            existing.iter().any(|found| found.spec.node_name == other && !ownership::is_planned(found))
+        };
         let goes_first =
-            |other: &str| has_one(other) || earlier.iter().any(|earlier| earlier.spec.node_name == other);
+            |other: &str| is_active(other) || earlier.iter().any(|earlier| earlier.spec.node_name == other);
         let quorum = nodes
             .iter()
             .find(|node| node::name(node) == name)

@@ -235,6 +235,7 @@ impl DrainPreview {
                 budgets: &budgets,
                 evacuation: None,
                 node_ready: node.ready,
+                paused: false,
             };
             let fate = match pod_state::state(planned, &known, now) {
                 PodState::Skipped => match planned.verdict {

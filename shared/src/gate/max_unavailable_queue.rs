@@ -3,7 +3,8 @@
 //! The queue depends on few facts of each maintenance ([`GateMember`]) and of each node ([`GateNode`]), and is computed for
 //! all maintenances together. Waiting maintenances begin in the order of their creation as far as the limit allows, so two
 //! that are decided at the same time never both take the last place. A maintenance that cannot begin for another reason,
-//! by its status, is not in the queue: it would only block the others.
+//! by its status, is not in the queue: it would only block the others. Neither is a planned one. A paused one has begun and
+//! counts as unavailable.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -295,15 +296,16 @@ fn count(nodes: usize) -> i32 {
 }
 
 /// Whether a maintenance that has not begun may be in the queue, by its status. One without a status may begin with its
-/// next reconcile.
+/// next reconcile, and so may one that is no longer suspended.
 pub fn may_be_queued(maintenance: &NodeMaintenance) -> bool {
-    maintenance.status.as_ref().is_none_or(status_allows_queueing)
+    !maintenance.spec.suspend && maintenance.status.as_ref().is_none_or(status_allows_queueing)
 }
 
 /// What a maintenance waits for is the reason of its condition `Drained`. Without that condition it may be in the queue.
 fn status_allows_queueing(status: &NodeMaintenanceStatus) -> bool {
     let drained = condition::find(&status.conditions, ConditionType::Drained);
-    drained.is_none_or(|drained| drained.reason == ConditionReason::MaxUnavailable.as_str())
+    let reasons = [ConditionReason::MaxUnavailable, ConditionReason::Planned];
+    drained.is_none_or(|drained| reasons.iter().any(|reason| drained.reason == reason.as_str()))
 }
 
 #[cfg(test)]

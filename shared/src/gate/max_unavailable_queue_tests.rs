@@ -11,14 +11,14 @@ fn node(name: &str, ready: &str) -> Arc<Node> {
     Arc::new(serde_json::from_value(node).unwrap())
 }
 
-/// A maintenance of the node of the same name, created at that second. With a `+` it has begun; after a `:` is the
-/// reason for which it waits.
+/// A maintenance of the node of the same name, created at that second. With a `+` it has begun, with a `?` it is
+/// suspended; after a `:` is the reason for which it waits.
 fn maintenance(text: &str, second: usize) -> NodeMaintenance {
     let (text, reason) = text.split_once(':').unwrap_or((text, ""));
-    let name = text.trim_end_matches('+');
+    let name = text.trim_end_matches(['+', '?']);
     let at = format!("2026-01-01T00:00:{second:02}Z");
     let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": at});
-    let conditions = match (text.ends_with('+'), reason) {
+    let conditions = match (text.contains('+'), reason) {
         (true, _) => vec![condition("Cordoned", "True", ""), condition("Drained", "False", "Evicting")],
         (false, "") => vec![],
         (false, reason) => {
@@ -28,7 +28,7 @@ fn maintenance(text: &str, second: usize) -> NodeMaintenance {
     serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": name, "uid": format!("{name} {second}"), "creationTimestamp": at},
-        "spec": {"nodeName": name}, "status": {"conditions": conditions},
+        "spec": {"nodeName": name, "suspend": text.contains('?')}, "status": {"conditions": conditions},
     }))
     .unwrap()
 }
@@ -110,6 +110,17 @@ fn a_maintenance_that_waits_for_something_else_takes_no_place_in_the_queue() {
     }
     let (first, second) = (queued("1 of 2", 3, "3"), queued("2 of 2", 3, "3"));
     check(&["a:MaxUnavailable", "b", "c"], "3", &[None, Some(&first), Some(&second)]);
+}
+
+#[test]
+fn a_planned_maintenance_takes_no_place_until_it_is_resumed_and_a_paused_one_keeps_its_own() {
+    let second = queued("1 of 1", 3, "3");
+    check(&["a?", "b", "c"], "3", &[None, None, Some(&second)]);
+    check(&["a?:Planned", "b", "c"], "3", &[None, None, Some(&second)]);
+    check(&["a:Planned", "b"], "3", &[None, Some(&second)]);
+    check(&["a+?", "b"], "3", &[None, Some(&second)]);
+    let member = |text: &str, second| GateMember::new(&maintenance(text, second), false);
+    assert!(!member("a?", 0).goes_before(&member("b", 1)) && member("a", 0).goes_before(&member("b", 1)));
 }
 
 #[test]

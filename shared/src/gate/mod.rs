@@ -77,6 +77,14 @@ pub fn overrides_quorum(maintenance: &NodeMaintenance) -> bool {
     annotations.and_then(|all| all.get(OVERRIDE_QUORUM_ANNOTATION)).is_some_and(|value| value == "true")
 }
 
+/// Whether the maintenance is only planned: it was suspended before it began. One that lost its node for good has failed.
+pub fn is_planned(maintenance: &NodeMaintenance, node: &Node) -> bool {
+    let failures = maintenance.status.as_ref().map_or(0, |status| status.error_on_lease_count);
+    ownership::is_planned(maintenance)
+        && failures <= LEASE_RETRIES
+        && !node_patch::record_names(node, ownership::uid(maintenance))
+}
+
 /// Whether `maintenance` may work on `node`, which has this lease.
 pub fn evaluate(
     maintenance: &NodeMaintenance,

@@ -60,9 +60,9 @@ pub fn is_adopted(maintenance: &NodeMaintenance) -> bool {
 }
 
 /// The uid of the maintenance that inherits the node when another one of it ends: the oldest of those that have our
-/// finalizer. Only that guarantees that the node is uncordoned in the end.
+/// finalizer. Only that guarantees that the node is uncordoned in the end. The node of a planned one is in service.
 pub fn heir(competing: &[Arc<NodeMaintenance>]) -> Option<&str> {
-    let adopted = competing.iter().filter(|other| is_adopted(other));
+    let adopted = competing.iter().filter(|other| is_adopted(other) && !is_planned(other));
     adopted.min_by_key(|other| age_rank(other))?.metadata.uid.as_deref()
 }
 
@@ -118,6 +118,12 @@ pub fn cordoned_by(maintenance: &NodeMaintenance) -> CordonedBy {
         Some(_) => CordonedBy::Nobody,
         None => CordonedBy::Medik8s,
     }
+}
+
+/// Whether the maintenance is suspended and has not begun, by its status ([`crate::gate::is_planned`] also looks at its
+/// node).
+pub fn is_planned(maintenance: &NodeMaintenance) -> bool {
+    maintenance.spec.suspend && cordoned_by(maintenance) == CordonedBy::Nobody
 }
 
 /// The status with the condition `Cordoned` restored, for a maintenance that has begun on `node` and whose definition prunes

@@ -14,11 +14,13 @@ use kube_sandbox::controllers::kubelet::annotations::NEVER_READY;
 use kube_sandbox::faults::{Action, Rule};
 use nm_shared::api::names::OVERRIDE_QUORUM_ANNOTATION;
 use nm_shared::gate::quorum::ETCD_NAMESPACE;
-use nm_shared::{Group, NodeMaintenance, Phase};
+use nm_shared::{Group, NodeMaintenance, Phase, Suspension};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::until_event;
 use nm_tests::files::temp_file;
-use nm_tests::maintenance::{create_dry_run, maintenance, start, stop, until_status};
+use nm_tests::maintenance::{
+    create_dry_run, maintenance, plan, start, stop, suspend, until_drained, until_status, until_suspension,
+};
 use nm_tests::older_groups::{OLDER, install, start_in_group, stop_in_group};
 use nm_tests::programs::{kubectl, plugin};
 use nm_tests::reconciler::Reconciler;
@@ -205,6 +207,37 @@ async fn the_second_of_three_control_plane_nodes_is_refused_unless_overridden() 
     let warning = sentence.split_once("request: ").unwrap().1;
     assert_eq!(outcome.stderr, format!("Warning: {warning}\n"));
     for name in ["e2e-quorum-1", "e2e-quorum-2"] {
+        stop(&cluster, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn planned_maintenances_do_not_affect_the_quorum_and_are_judged_when_they_are_resumed() {
+    let Some(cluster) = Cluster::sandbox_or_skip(4, "the control plane has nodes of its own").await else {
+        return;
+    };
+    let nodes = cluster.nodes().await;
+    label_control_plane(&cluster, &nodes[..3], Some("")).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    plan(&cluster, "e2e-planned-1", &nodes[0]).await;
+    until_suspension(&cluster, "e2e-planned-1", Some(Suspension::Planned)).await;
+    let taken = format!("invalid nodeName, a NodeMaintenance for node {} already exists", nodes[0]);
+    assert!(refusal_of(&cluster, &nodes[0]).await.unwrap().ends_with(&taken));
+    start(&cluster, "e2e-planned-2", &nodes[1]).await;
+    until_drained(&cluster, "e2e-planned-2").await;
+    plan(&cluster, "e2e-planned-3", &nodes[2]).await;
+
+    let resume = Patch::Merge(json!({"spec": {"suspend": false}}));
+    let params = PatchParams::default();
+    let refused = cluster.maintenances().patch("e2e-planned-1", &params, &resume).await.unwrap_err();
+    assert!(refused.to_string().contains(&refusal(&nodes[0])), "{refused}");
+    stop(&cluster, "e2e-planned-2").await;
+    suspend(&cluster, "e2e-planned-1", false).await;
+    until_drained(&cluster, "e2e-planned-1").await;
+    // A pause changes nothing that the quorum depends on.
+    suspend(&cluster, "e2e-planned-1", true).await;
+    suspend(&cluster, "e2e-planned-1", false).await;
+    for name in ["e2e-planned-1", "e2e-planned-3"] {
         stop(&cluster, name).await;
     }
 }

@@ -12,6 +12,8 @@ pub(crate) enum Dialog {
     Help(usize),
     Start(StartDialog),
     Stop(StopDialog),
+    /// The maintenance that was selected when the dialog opened, to be paused or resumed.
+    Pause(Arc<NodeMaintenance>),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

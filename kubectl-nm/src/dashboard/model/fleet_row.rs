@@ -87,7 +87,7 @@ impl FleetRow {
 
     /// Whether its pods have been counted, which is when the drain starts.
     pub(crate) fn has_started(&self) -> bool {
-        !matches!(self.state, None | Some(State::Requested | State::Queued))
+        !matches!(self.state, None | Some(State::Requested | State::Planned | State::Queued))
     }
 
     /// Progress for a bar: so many of so many. Without pods to move, the percentage decides.
@@ -122,6 +122,7 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
             }
         }
         (State::Stopping, _) => stop_progress(maintenance),
+        (State::Planned, _) => String::from("begins when it is resumed"),
         (State::Drained, _) => String::new(),
         (State::Queued | State::Failed, _) => reason(maintenance).to_owned(),
         _ => status.last_error.clone(),

@@ -316,7 +316,7 @@ impl Model {
 
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
     fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let waits = State::of(maintenance) == State::Queued;
+        let waits = matches!(State::of(maintenance), State::Queued | State::Planned | State::Paused);
         let causes = explanation::causes(maintenance, &self.options.kubectl, self.now);
         let cause = causes.into_iter().find(|cause| waits || !cause.passes)?;
         let what = cause.what.into_iter().next()?;

@@ -1,7 +1,10 @@
-//! The dialogs that start and stop maintenances.
+//! The dialogs that start, stop, pause and resume maintenances.
+
+use std::sync::Arc;
 
 use crossterm::event::{Event, KeyCode};
 use jiff::SignedDuration;
+use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
@@ -87,6 +90,33 @@ fn a_later_maintenance_of_the_same_name_is_not_stopped() {
 }
 
 #[test]
+fn a_maintenance_is_paused_after_a_question_and_a_paused_one_is_resumed() {
+    let mut model = fleet(options());
+    assert_eq!(type_in(&mut model, "jp"), []);
+    assert!(text(&model).contains("pause 1 maintenance"), "{}", text(&model));
+    assert_eq!(press(&mut model, KeyCode::Esc), []);
+    type_in(&mut model, "p");
+    let effects = press(&mut model, KeyCode::Enter);
+    let [Effect::Pause { target, pause: true }] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!(target.spec.node_name, "worker-12");
+
+    let mut paused = NodeMaintenance::clone(target);
+    paused.spec.suspend = true;
+    let suspended = serde_json::json!({"type": "Suspended", "status": "True", "reason": "Paused", "message": "",
+        "lastTransitionTime": "2026-01-02T03:05:00Z"});
+    let status = paused.status.as_mut().unwrap();
+    status.conditions.push(serde_json::from_value(suspended).unwrap());
+    status.blocked_pods.clear();
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(paused))));
+    let shown = text(&model);
+    assert!(shown.contains("Paused") && shown.contains("kubectl nm resume worker-12"), "{shown}");
+    type_in(&mut model, "p");
+    assert!(text(&model).contains("resume 1 maintenance"), "{}", text(&model));
+    let effects = press(&mut model, KeyCode::Enter);
+    assert!(matches!(effects.as_slice(), [Effect::Pause { pause: false, .. }]), "{effects:?}");
+}
+
+#[test]
 fn enter_starts_one_maintenance_with_a_reason() {
     let mut model = fleet(options());
     type_in(&mut model, "nworker-05");
@@ -155,7 +185,7 @@ fn tab_cycles_through_the_fields_and_skips_the_count_for_one_node() {
 
 #[test]
 fn nothing_is_confirmed_on_a_screen_too_small_to_list_it() {
-    for key in ["n", "x"] {
+    for key in ["n", "x", "p"] {
         let mut model = fleet(Options { size: (30, 6), ..options() });
         type_in(&mut model, key);
         assert!(model.dialog.is_none());

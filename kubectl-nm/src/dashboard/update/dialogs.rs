@@ -1,7 +1,10 @@
 //! The dialogs: opening them, typing in them, and confirming.
 
+use std::sync::Arc;
+
 use crossterm::event::{KeyCode, KeyEvent};
 use kube::ResourceExt;
+use nm_shared::NodeMaintenance;
 
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
@@ -55,6 +58,20 @@ pub(super) fn open_stop(model: &mut Model) {
     model.dialog = Some(Dialog::Stop(StopDialog { targets: objects, count: Field::default() }));
 }
 
+/// Opens the dialog that pauses the maintenance of the open or selected node, or resumes it.
+pub(super) fn open_pause(model: &mut Model) {
+    if is_refused(model) {
+        return;
+    }
+    match model.maintenance().cloned() {
+        None => model.show_error(String::from("no maintenance to pause here")),
+        Some(object) if object.metadata.deletion_timestamp.is_some() => {
+            model.show_error(String::from("the maintenance is already stopping"));
+        }
+        Some(object) => model.dialog = Some(Dialog::Pause(object)),
+    }
+}
+
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     match model.dialog.take() {
         Some(Dialog::Help(top)) => {
@@ -62,12 +79,13 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             None
         }
         // What is not visible is not confirmed.
-        Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_))) if is_small(model) => {
+        Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_) | Dialog::Pause(_))) if is_small(model) => {
             model.dialog = Some(dialog).filter(|_| key.code != KeyCode::Esc);
             None
         }
         Some(Dialog::Start(dialog)) => start(model, dialog, key),
         Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
+        Some(Dialog::Pause(target)) => pause(model, target, key.code),
         None => None,
     }
 }
@@ -76,7 +94,7 @@ pub(super) fn paste(model: &mut Model, text: &str) {
     match &mut model.dialog {
         Some(Dialog::Start(dialog)) => dialog.field().add(text),
         Some(Dialog::Stop(dialog)) => dialog.count.add(text),
-        Some(Dialog::Help(_)) | None => {}
+        Some(Dialog::Pause(_) | Dialog::Help(_)) | None => {}
     }
 }
 
@@ -131,6 +149,22 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
     }
     model.dialog = Some(Dialog::Stop(dialog));
     None
+}
+
+fn pause(model: &mut Model, target: Arc<NodeMaintenance>, code: KeyCode) -> Option<Effect> {
+    match code {
+        KeyCode::Esc => None,
+        KeyCode::Enter => {
+            let pause = !target.spec.suspend;
+            let verb = if pause { "pausing" } else { "resuming" };
+            model.note_request(format!("{verb} {} ...", node(&target)));
+            Some(Effect::Pause { target, pause })
+        }
+        _ => {
+            model.dialog = Some(Dialog::Pause(target));
+            None
+        }
+    }
 }
 
 /// Whether starting and stopping is not possible, which is reported.

@@ -60,6 +60,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
         }
         KeyCode::Char('n') => dialogs::open_start(model),
         KeyCode::Char('x') => dialogs::open_stop(model),
+        KeyCode::Char('p') => dialogs::open_pause(model),
         KeyCode::Char('?') => model.dialog = Some(Dialog::Help(0)),
         _ => {}
     }

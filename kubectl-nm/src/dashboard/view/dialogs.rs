@@ -1,5 +1,6 @@
 //! The dialogs: each lists what will happen before it does.
 
+use nm_shared::NodeMaintenance;
 use ratatui::layout::Rect;
 
 use crate::dashboard::layout::is_small;
@@ -13,7 +14,7 @@ use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, fit_lines};
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
-use crate::maintenance::{node, uid};
+use crate::maintenance::{State, node, uid};
 use crate::terminal::text::counted;
 
 const WIDEST: u16 = 76;
@@ -45,6 +46,10 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
         Dialog::Stop(dialog) => {
             let title = format!("stop {}", counted(dialog.targets.len(), "maintenance"));
             draw_lines(canvas, area, &title, &stop_lines(model, dialog, typed));
+        }
+        Dialog::Pause(target) => {
+            let verb = if target.spec.suspend { "resume" } else { "pause" };
+            draw_lines(canvas, area, &format!("{verb} 1 maintenance"), &pause_lines(model, target, verb));
         }
     }
 }
@@ -110,17 +115,37 @@ fn start_lines(
     lines
 }
 
+/// The state of a maintenance as it is by now.
+fn state_of(model: &Model, target: &NodeMaintenance) -> String {
+    let row = model.fleet.maintenance(&uid(target)).map(|object| FleetRow::of(object));
+    row.map_or_else(|| String::from("already gone"), |row| format!("{} {}%", row.state_word(), row.percent))
+}
+
+fn pause_lines(model: &Model, target: &NodeMaintenance, verb: &str) -> Vec<DialogLine> {
+    let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
+    let what = match (target.spec.suspend, State::of(target)) {
+        (true, State::Planned) => "The maintenance begins, and its pods are evicted:",
+        (true, _) => "The drain continues:",
+        (false, State::Requested | State::Queued) => "The maintenance does not begin until it is resumed:",
+        (false, _) => "No more pods are evicted until it is resumed. The node stays cordoned:",
+    };
+    let named = format!("  {}  {}", node(target), state_of(model, target));
+    vec![
+        sentence(what),
+        DialogLine::blank(),
+        DialogLine::new(named, Tone::Plain, LinePriority::Listed),
+        DialogLine::blank(),
+        DialogLine::new(format!("[Enter] {verb}  [Esc] cancel"), Tone::Quiet, LinePriority::Required),
+    ]
+}
+
 fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
     let count = dialog.targets.len();
     let they = if count == 1 { "the node returns" } else { "the nodes return" };
     let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
     let mut lines = vec![sentence(&format!("The drain ends, and {they} to service:")), DialogLine::blank()];
     lines.extend(listed(dialog.targets.iter().map(|target| {
-        let row = model.fleet.maintenance(&uid(target)).map(|object| FleetRow::of(object));
-        let state = row.map_or_else(
-            || String::from("already gone"),
-            |row| format!("{} {}%", row.state_word(), row.percent),
-        );
+        let state = state_of(model, target);
         let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
             Some(true) => ", becomes schedulable",
             Some(false) => ", stays cordoned, as before the maintenance",
@@ -205,17 +230,19 @@ const HELP: &[(&str, &str)] = &[
     ("n", "put nodes into maintenance"),
     ("Space", "mark a node"),
     ("x", "stop the marked maintenances, or the selected one"),
+    ("p", "pause the maintenance, or resume it"),
     ("q, Ctrl-C", "quit; maintenances continue"),
     ("Ctrl-Z", "suspend"),
     ("", ""),
     ("", "All words of a filter have to match. ns: and node: take a prefix of a"),
     ("", "name or a pattern with * and ?. state: takes a prefix of a state:"),
-    ("", "  requested queued draining blocked drained failed stopping (nodes)"),
+    ("", "  requested planned queued draining blocked paused drained failed"),
+    ("", "  stopping (nodes)"),
     ("", "  waiting evicting blocked terminating migrating staying gone (pods)"),
     ("", ""),
     ("", "! blocked or failed   ~ in progress   > migrating   . waiting"),
-    ("", "? not picked up by nm-reconciler   < stopping   = staying"),
+    ("", "? not picked up by nm-reconciler   < stopping   = staying   : paused"),
 ];
 
-/// The keys that start and stop maintenances, which read-only disables.
-const WRITING_KEYS: [&str; 3] = ["n", "Space", "x"];
+/// The keys that change maintenances, which read-only disables.
+const WRITING_KEYS: [&str; 4] = ["n", "Space", "x", "p"];

@@ -68,6 +68,7 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
     if !model.options.readonly {
         keys.push(("n", "start"));
         keys.push(("x", "stop"));
+        keys.push(("p", "pause"));
     }
     keys.push(("/", "filter"));
     if model.open.is_some() {

@@ -100,7 +100,8 @@ impl Glyphs {
             Some(State::Requested) => ("?", Tone::Busy),
             Some(State::Draining) => ("~", Tone::Busy),
             Some(State::Stopping) => ("<", Tone::Busy),
-            Some(State::Queued) => (".", Tone::Plain),
+            Some(State::Paused) => (":", Tone::Busy),
+            Some(State::Queued | State::Planned) => (".", Tone::Plain),
             Some(State::Drained) => (self.done, Tone::Good),
             None => ("-", Tone::Quiet),
         }

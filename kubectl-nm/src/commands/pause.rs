@@ -1,0 +1,272 @@
+//! `kubectl nm pause` and `kubectl nm resume`: set and clear `spec.suspend` of maintenances.
+
+use std::cell::Cell;
+
+use clap::{ArgGroup, Args};
+use futures::stream::{self, StreamExt};
+use nm_shared::{Group, NodeMaintenance};
+
+use crate::args::names::distinct;
+use crate::client::all_groups;
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use crate::client::nodes::{NodeSelection, check_exist};
+use crate::error::Error;
+use crate::error::exit::Exit;
+use crate::interaction::confirm::confirm;
+use crate::interaction::progress;
+use crate::maintenance::start::Existing;
+use crate::maintenance::suspend::suspend;
+use crate::maintenance::{State, name_unless_node, node};
+use crate::terminal::output::Output;
+use crate::terminal::text::{Line, Style};
+
+pub(crate) const PAUSE_EXAMPLES: &str = "\
+Examples:
+  # Evict no more pods of a node, and keep it cordoned
+  kubectl nm pause node-1
+
+  # Pause every maintenance without confirmation
+  kubectl nm pause --all --yes
+
+A drain that is paused does not time out. Evictions that were accepted before, and migrations that KubeVirt was \
+asked for, take their course. The medik8s node-maintenance-operator cannot pause.
+
+Exit codes: 0 paused, 1 some are not, 2 usage error, or more than one node and not confirmed.";
+
+pub(crate) const RESUME_EXAMPLES: &str = "\
+Examples:
+  # Continue a maintenance that is paused, or begin one that is planned
+  kubectl nm resume node-1
+
+  # Begin the maintenances that are planned for a pool
+  kubectl nm resume -l pool=blue --yes
+
+Exit codes: 0 resumed, 1 some are not, 2 usage error, or more than one node and not confirmed.";
+
+/// The arguments of `pause` and `resume`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename", "all"]).required(true).multiple(true))]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    nodes: NodeSelection,
+
+    /// All nodes in maintenance
+    #[arg(long, conflicts_with_all = ["nodes", "selector", "filename"])]
+    all: bool,
+
+    /// Do not ask for confirmation before more than one maintenance is changed
+    #[arg(long, short = 'y')]
+    yes: bool,
+}
+
+/// Pauses the maintenances, or resumes them.
+pub(crate) async fn run(
+    args: PauseArgs,
+    pause: bool,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let message = || format!("asking {} about nodes and maintenances", cluster.server());
+    let found = progress::during(out, message, find(&args, cluster)).await?;
+    if found.is_empty() {
+        out.talk(&Line::new("No maintenances found."));
+    }
+    let (done, todo): (Vec<_>, Vec<_>) = found.into_iter().partition(|object| object.spec.suspend == pause);
+    for object in &done {
+        let words = if pause { "maintenance is already suspended" } else { "maintenance is not suspended" };
+        out.data(&Line::new(format!("node/{} {words}{}", node(object), name_unless_node(object))))?;
+    }
+    let nodes: Vec<String> = todo.iter().map(|object| node(object).to_owned()).collect();
+    confirm(
+        if pause { "Pause the maintenance of {}" } else { "Resume the maintenance of {}" },
+        &distinct(&nodes),
+        args.yes,
+        out,
+    )?;
+
+    let (count, progressed) = (todo.len(), Cell::new(0));
+    let message = || format!("{} of {count} maintenances", progressed.get());
+    let change_all = stream::iter(&todo)
+        .map(async |object| {
+            let changed = suspend(cluster, object, pause).await;
+            progressed.set(progressed.get() + 1);
+            (object, changed)
+        })
+        .buffered(MAX_CONCURRENT_REQUESTS)
+        .collect::<Vec<(&NodeMaintenance, Result<(), Error>)>>();
+    let mut failures = Vec::new();
+    for (object, changed) in progress::during(out, message, change_all).await {
+        match changed {
+            Ok(()) => out.data(&line(object, pause))?,
+            Err(error) => failures.push((node(object).to_owned(), error)),
+        }
+    }
+    Error::print_all(&failures, out);
+    Ok(if failures.is_empty() { Exit::Done } else { Exit::Error })
+}
+
+/// The maintenances that have these nodes, or all that are not being deleted, ordered by node.
+async fn find(args: &PauseArgs, cluster: &Cluster) -> Result<Vec<NodeMaintenance>, Error> {
+    let mut all = cluster.maintenances().await?;
+    if args.all {
+        all.retain(|object| object.metadata.deletion_timestamp.is_none());
+        all.sort_by_cached_key(|object| node(object).to_owned());
+        return Ok(all);
+    }
+    let (mut found, mut idle) = (Vec::new(), Vec::new());
+    for node in args.nodes.resolve(cluster).await? {
+        match Existing::find(&node, &all) {
+            Existing::Maintenance(object) => found.push(*object),
+            // Most nodes that labels select are not in maintenance.
+            _ if args.nodes.are_known() => {}
+            Existing::Stopping => return Err(Error::Ending(node)),
+            Existing::Nothing | Existing::NameTaken(_) => idle.push(node),
+        }
+    }
+    if idle.is_empty() {
+        return Ok(found);
+    }
+    check_exist(cluster, &idle).await?;
+    let older = all_groups::maintenances(cluster).await.unwrap_or_default();
+    let of_older = older.into_iter().find(|other| {
+        other.group != Group::Medik8s && idle.iter().any(|idle| idle == node(&other.maintenance))
+    });
+    Err(match of_older {
+        Some(other) => Error::OlderGroup {
+            node: node(&other.maintenance).to_owned(),
+            resource: other.group.definition(),
+        },
+        None => Error::NotInMaintenance(idle),
+    })
+}
+
+fn line(object: &NodeMaintenance, pause: bool) -> Line {
+    let words = match (pause, State::of(object)) {
+        (true, State::Requested | State::Queued) => "maintenance suspended before it began",
+        (true, _) => "maintenance paused",
+        (false, _) => "maintenance resumed",
+    };
+    Line::new(format!("node/{} ", node(object))).with(Style::Good, words).and(name_unless_node(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::cluster::tests::{cluster, failure, list, nodes};
+    use crate::maintenance::fixture::{requested, running, stopping, with_status};
+    use crate::terminal::output::captured::output;
+
+    fn args(line: &str) -> PauseArgs {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: PauseArgs,
+        }
+        <Line as clap::Parser>::try_parse_from(std::iter::once("nm").chain(line.split(' '))).unwrap().args
+    }
+
+    fn draining(node: &str) -> NodeMaintenance {
+        let mut status = running(40, &[]);
+        status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned",
+            "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        with_status(node, status)
+    }
+
+    fn suspended(node: &str) -> NodeMaintenance {
+        let mut object = draining(node);
+        object.spec.suspend = true;
+        object
+    }
+
+    /// Changes a cluster with these objects, whose definition prunes `spec.suspend` for n3: the result, the printed text,
+    /// and the names of the patched objects.
+    async fn change(
+        line: &str,
+        pause: bool,
+        existing: Vec<NodeMaintenance>,
+    ) -> (Result<Exit, Error>, String, Vec<String>) {
+        let (cluster, requests) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
+            ("PATCH", Some("n3")) => (200, json!(draining("n3"))),
+            ("PATCH", Some(name)) => {
+                let mut object = draining(name);
+                object.spec.suspend = pause;
+                (200, json!(object))
+            }
+            (_, Some("nodes")) => nodes(&["n1", "n2", "n3", "n4"]),
+            (_, Some("nodemaintenances")) if path.contains("medik8s") => list(&existing),
+            (_, Some("n9")) => failure(404, "NotFound", "n9"),
+            (_, Some("nodemaintenances" | "v1beta1" | "v1alpha1")) => failure(404, "NotFound", ""),
+            (_, name) => (200, json!({"metadata": {"name": name}})),
+        });
+        let (mut out, captured) = output();
+        let ended = run(args(line), pause, &cluster, &mut out).await;
+        let log = requests.lock().unwrap();
+        let patched = log.iter().filter_map(|line| line.strip_prefix("PATCH "));
+        let name =
+            |path: &str| path.rsplit('/').next().map(|name| name.split('?').next().unwrap().to_owned());
+        let patched = patched.filter_map(name).collect();
+        (ended, captured.data() + &captured.talk(), patched)
+    }
+
+    #[tokio::test]
+    async fn pausing_and_resuming_twice_changes_nothing_the_second_time() {
+        for (pause, object, printed, patched) in [
+            (true, draining("n1"), "node/n1 maintenance paused\n", 1),
+            (true, requested("n1"), "node/n1 maintenance suspended before it began\n", 1),
+            (true, suspended("n1"), "node/n1 maintenance is already suspended\n", 0),
+            (false, suspended("n1"), "node/n1 maintenance resumed\n", 1),
+            (false, draining("n1"), "node/n1 maintenance is not suspended\n", 0),
+        ] {
+            let (ended, said, requests) = change("n1", pause, vec![object]).await;
+            assert_eq!((ended.unwrap(), said.as_str(), requests.len()), (Exit::Done, printed, patched));
+        }
+    }
+
+    #[tokio::test]
+    async fn labels_and_all_select_maintenances_that_are_not_stopping() {
+        let existing = || vec![draining("n4"), draining("n2"), stopping(draining("n1")), draining("n5")];
+        for (line, expected) in [("-l a=b -y", vec!["n2", "n4"]), ("--all -y", vec!["n2", "n4", "n5"])] {
+            let (ended, _, patched) = change(line, true, existing()).await;
+            assert_eq!(
+                (ended.unwrap(), patched),
+                (Exit::Done, expected.iter().map(ToString::to_string).collect())
+            );
+        }
+        let (ended, printed, _) = change("-l a=b -y", true, vec![]).await;
+        assert_eq!((ended.unwrap(), printed.as_str()), (Exit::Done, "No maintenances found.\n"));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_changed_if_a_named_node_has_no_maintenance_to_pause() {
+        let existing = || vec![draining("n1"), stopping(draining("n2"))];
+        let (ended, _, patched) = change("n1 n4 -y", true, existing()).await;
+        assert!(matches!(ended, Err(Error::NotInMaintenance(nodes)) if nodes == ["n4"]));
+        assert!(patched.is_empty());
+        let (ended, _, patched) = change("n1 n2 -y", true, existing()).await;
+        assert!(matches!(ended, Err(Error::Ending(node)) if node == "n2") && patched.is_empty());
+        let (ended, _, _) = change("n9", true, existing()).await;
+        assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));
+    }
+
+    #[tokio::test]
+    async fn a_definition_and_an_operator_that_ignore_the_field_are_reported() {
+        let (ended, printed, _) = change("n3", true, vec![draining("n3")]).await;
+        assert_eq!(ended.unwrap(), Exit::Error);
+        assert!(
+            printed.contains("has no spec.suspend") && printed.contains("kubectl nm install"),
+            "{printed}"
+        );
+        let theirs = with_status("n1", json!({"phase": "Running"}));
+        let (ended, printed, patched) = change("n1", true, vec![theirs]).await;
+        assert_eq!((ended.unwrap(), patched.len()), (Exit::Error, 1), "a dry run");
+        assert!(printed.contains("medik8s") && printed.contains("kubectl nm stop n1"), "{printed}");
+    }
+
+    #[tokio::test]
+    async fn more_than_one_maintenance_has_to_be_confirmed() {
+        let (ended, _, patched) = change("n1 n2", true, vec![draining("n1"), draining("n2")]).await;
+        assert!(matches!(ended, Err(Error::Unconfirmed)) && patched.is_empty());
+    }
+}
