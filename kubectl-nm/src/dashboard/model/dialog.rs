@@ -12,7 +12,7 @@ pub(crate) enum Dialog {
     Help(usize),
     Start(StartDialog),
     Stop(StopDialog),
-    /// The maintenance to be paused or resumed, as it was when the dialog opened.
+    /// The maintenance that was selected when the dialog opened, to be paused or resumed.
     Pause(Arc<NodeMaintenance>),
 }
 
