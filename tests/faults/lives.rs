@@ -10,7 +10,7 @@ use kube_sandbox::kubevirt::Vmi;
 use kube_sandbox::resource::{LEASES, NODES, PODS};
 use kube_sandbox::store::Key;
 use kube_sandbox::workload::{App, Kind};
-use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE, UNDO_ANNOTATION};
+use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE, PLANNED_TAINT, UNDO_ANNOTATION};
 use serde_json::json;
 
 use crate::world::{Done, MAINTENANCES, PATH, Setup, World};
@@ -59,6 +59,9 @@ pub(crate) fn all() -> Vec<Life> {
         life!(virtual_machine, Setup { kubevirt: Some(Duration::from_secs(20)), ..Setup::default() }),
         life!(migration_cancelled, Setup { kubevirt: Some(Duration::from_secs(3600)), ..Setup::default() }),
         life!(node_deleted),
+        life!(planned),
+        life!(planned_and_deleted),
+        life!(paused),
         life!(node_conditions, Setup { flags: &["--node-conditions"], ..Setup::default() }),
     ]
 }
@@ -83,6 +86,62 @@ async fn drained(world: Arc<World>) -> Done {
     world.run_on(NODE, &app("api").replicas(2)).await;
     world.step("start");
     world.start("m", NODE, json!({})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+/// Plans a maintenance of the node, and waits until the node has the taint.
+async fn plan(world: &Arc<World>) -> Done {
+    world.step("plan");
+    let object = json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "m"}, "spec": {"nodeName": NODE, "suspend": true},
+    });
+    world.post(PATH, object).await;
+    world
+        .until("the node is tainted", |state| {
+            let node = state.get(&NODES, &Key::cluster(NODE));
+            node.is_some_and(|node| node["spec"]["taints"].to_string().contains(PLANNED_TAINT))
+        })
+        .await
+}
+
+async fn suspend(world: &World, suspend: bool) {
+    world.patch(&format!("{PATH}/m"), json!({"spec": {"suspend": suspend}})).await;
+}
+
+async fn planned(world: Arc<World>) -> Done {
+    world.run_on(NODE, &app("web").replicas(2)).await;
+    plan(&world).await?;
+    world.step("resume");
+    suspend(&world, false).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn planned_and_deleted(world: Arc<World>) -> Done {
+    plan(&world).await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn paused(world: Arc<World>) -> Done {
+    world.run_on(NODE, &blocked_app("db")).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until_blocked("m").await?;
+    world.step("pause");
+    suspend(&world, true).await;
+    let is_suspended = |maintenance: &nm_shared::NodeMaintenance| {
+        let conditions = maintenance.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|condition| condition.type_ == "Suspended" && condition.status == "True")
+    };
+    world.until_maintenance("m", "is suspended", is_suspended).await?;
+    delete_budget(&world, "db").await;
+    world.step("resume");
+    suspend(&world, false).await;
     world.until_phase("m", "Succeeded").await?;
     world.step("stop");
     world.stop("m").await

@@ -30,7 +30,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use nm_shared::api::names::{EXCLUDE_LABEL, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
+use nm_shared::api::names::{EXCLUDE_LABEL, PLANNED_TAINT, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::gate::ownership;
 use nm_shared::{Group, NodeMaintenance, Phase};
@@ -65,7 +65,7 @@ fn check(holds: bool, invariant: &'static str, facts: impl FnOnce() -> String) -
 pub struct NodeMarks {
     /// `spec.unschedulable`.
     pub unschedulable: bool,
-    /// The taints of a cordon and of a maintenance, as `key:effect`.
+    /// The taints of a cordon and of a maintenance, planned or begun, as `key:effect`.
     pub taints: BTreeSet<String>,
     /// The label that excludes the node from remediation.
     pub label: Option<String>,
@@ -105,7 +105,9 @@ pub fn undo_record_is_truthful(node: &Node, before: &NodeMarks) -> Holds {
     if record["restored"] == true {
         return Ok(());
     }
-    check(record["madeUnschedulable"] != before.unschedulable, INVARIANT, facts)?;
+    // A maintenance that is only planned adds a taint and leaves the node schedulable.
+    let is_planned = record["planned"] == true;
+    check(is_planned || record["madeUnschedulable"] != before.unschedulable, INVARIANT, facts)?;
     let added: BTreeSet<&str> =
         record["addedTaints"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     check(!before.taints.iter().any(|taint| added.contains(taint.as_str())), INVARIANT, facts)?;
@@ -262,7 +264,8 @@ fn taints(node: &Node) -> impl Iterator<Item = &Taint> {
 }
 
 fn is_ours(taint: &Taint) -> bool {
-    taint.key == UNSCHEDULABLE_TAINT || Group::ALL.iter().any(|group| taint.key == group.drain_taint())
+    [UNSCHEDULABLE_TAINT, PLANNED_TAINT].contains(&taint.key.as_str())
+        || Group::ALL.iter().any(|group| taint.key == group.drain_taint())
 }
 
 fn id(taint: &Taint) -> String {
