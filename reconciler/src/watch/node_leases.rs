@@ -17,6 +17,7 @@ use nm_shared::cluster::node_lease::{self, LeaseWrite};
 use nm_shared::decide::decision::LeaseRelease;
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use crate::cache::leader_state::{LeaderState, ListForbidden, ListState};
@@ -56,8 +57,10 @@ impl NodeLeases {
         let (triggers, memory, store) = (triggers.clone(), state.clone(), leases.clone());
         let (orphan_sender, orphans) = unbounded();
         let report_orphan = move |lease: &Lease| {
-            // The receiver is gone only when the term ends.
-            let _ = orphan_sender.unbounded_send(lease.clone());
+            if node_lease::is_ours(lease) {
+                // The receiver is gone only when the term ends.
+                let _ = orphan_sender.unbounded_send((lease.clone(), Instant::now() + ORPHAN_DELAY));
+            }
         };
         let this = Self { client: client.clone(), leases, list_state, state };
         let clean_up = this.clone().delete_orphans(orphans);
@@ -91,17 +94,15 @@ impl NodeLeases {
 
     /// Deletes leases that are ours on nodes without a maintenance. A request of an earlier leader can create one late,
     /// after another leader has released the node, and nobody else may change the node while it is valid.
-    async fn delete_orphans(self, mut found: UnboundedReceiver<Lease>) {
-        while let Some(lease) = found.next().await {
+    async fn delete_orphans(self, mut found: UnboundedReceiver<(Lease, Instant)>) {
+        while let Some((lease, due)) = found.next().await {
             let name = lease.name_any();
-            let Some(node) = node_lease::node(&name).filter(|_| node_lease::is_ours(&lease)) else {
-                continue;
-            };
+            let Some(node) = node_lease::node(&name) else { continue };
             if self.state.is_in_maintenance(node) == Some(true) {
                 continue;
             }
             // The maintenance, or the lease's deletion, may be on its way.
-            tokio::time::sleep(ORPHAN_DELAY).await;
+            tokio::time::sleep_until(due).await;
             let Some(left) = self.leases.get(&ObjectRef::new(&name).within(LEASE_NAMESPACE)) else {
                 continue;
             };
