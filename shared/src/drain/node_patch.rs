@@ -134,35 +134,25 @@ pub fn plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
         added_taints: added.then(|| id(&taint)).into_iter().collect(),
         ..UndoRecord::default()
     };
-    let spec = if is_tainted {
-        json!({})
-    } else {
+    let mut patch = record_patch(node, Some(&undo));
+    if !is_tainted {
         let all: Vec<&Taint> = taints(node).iter().chain([&taint]).collect();
-        json!({"taints": all})
-    };
-    Some(NodePatch(json!({
-        "metadata": {
-            "resourceVersion": node.metadata.resource_version,
-            "annotations": {UNDO_ANNOTATION: json!(undo).to_string()},
-        },
-        "spec": spec,
-    })))
+        patch.0["spec"] = json!({"taints": all});
+    }
+    Some(patch)
 }
 
 /// The patch that removes the taint of the planned maintenance with this uid, unless it was there before; none if nothing
 /// is planned for it.
 pub fn end_plan(node: &Node, uid: &str) -> Option<NodePatch> {
     planned_record(&node.metadata).filter(|undo| undo.maintenance.as_deref() == Some(uid))?;
+    let mut patch = record_patch(node, None);
     let left = taints_without_plan(node);
-    let taints = if left.is_empty() { Value::Null } else { json!(left) };
-    let spec = if left == self::taints(node) { json!({}) } else { json!({"taints": taints}) };
-    Some(NodePatch(json!({
-        "metadata": {
-            "resourceVersion": node.metadata.resource_version,
-            "annotations": {UNDO_ANNOTATION: null},
-        },
-        "spec": spec,
-    })))
+    if left != taints(node) {
+        let taints = if left.is_empty() { Value::Null } else { json!(left) };
+        patch.0["spec"] = json!({"taints": taints});
+    }
+    Some(patch)
 }
 
 /// The patch that cordons `node`; none if it is cordoned already. What was only planned is no longer recorded.
@@ -259,10 +249,7 @@ pub fn refuse_late_cordon(node: &Node, uid: &str) -> Option<NodePatch> {
     if recorded(&node.metadata).is_some_and(|found| found == record || found.planned) {
         return None;
     }
-    Some(NodePatch(json!({"metadata": {
-        "resourceVersion": node.metadata.resource_version,
-        "annotations": {UNDO_ANNOTATION: json!(record).to_string()},
-    }})))
+    Some(record_patch(node, Some(&record)))
 }
 
 /// The patch that leaves the node as it is to another of its maintenances; none if there is no undo record.
@@ -272,19 +259,21 @@ pub fn hand_over(node: &Node, requester: &Requester, heir: &str) -> Option<NodeP
         return None;
     }
     let undo = UndoRecord { heir: Some(heir.to_owned()), ..undo };
-    Some(NodePatch(json!({"metadata": {
-        "resourceVersion": node.metadata.resource_version,
-        "annotations": {UNDO_ANNOTATION: json!(undo).to_string()},
-    }})))
+    Some(record_patch(node, Some(&undo)))
 }
 
 /// The patch that removes the undo record of a maintenance that has ended; none if there is none.
 pub fn remove_record(node: &Node, uid: &str) -> Option<NodePatch> {
     recorded(&node.metadata).filter(|undo| undo.restored && undo.maintenance.as_deref() == Some(uid))?;
-    Some(NodePatch(json!({"metadata": {
+    Some(record_patch(node, None))
+}
+
+/// The patch that replaces the undo record, or removes it, and changes nothing else.
+fn record_patch(node: &Node, record: Option<&UndoRecord>) -> NodePatch {
+    NodePatch(json!({"metadata": {
         "resourceVersion": node.metadata.resource_version,
-        "annotations": {UNDO_ANNOTATION: null},
-    }})))
+        "annotations": {UNDO_ANNOTATION: record.map(|record| json!(record).to_string())},
+    }}))
 }
 
 impl UndoRecord {
