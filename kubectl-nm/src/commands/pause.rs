@@ -1,14 +1,11 @@
 //! `kubectl nm pause` and `kubectl nm resume`: set and clear `spec.suspend` of maintenances.
 
-use std::cell::Cell;
-
 use clap::{ArgGroup, Args};
-use futures::stream::{self, StreamExt};
 use nm_shared::{Group, NodeMaintenance};
 
 use crate::args::names::distinct;
 use crate::client::all_groups;
-use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use crate::client::cluster::Cluster;
 use crate::client::nodes::{NodeSelection, check_exist};
 use crate::error::Error;
 use crate::error::exit::Exit;
@@ -84,18 +81,9 @@ pub(crate) async fn run(
         out,
     )?;
 
-    let (count, progressed) = (todo.len(), Cell::new(0));
-    let message = || format!("{} of {count} maintenances", progressed.get());
-    let change_all = stream::iter(&todo)
-        .map(async |object| {
-            let changed = suspend(cluster, object, pause).await;
-            progressed.set(progressed.get() + 1);
-            (object, changed)
-        })
-        .buffered(MAX_CONCURRENT_REQUESTS)
-        .collect::<Vec<(&NodeMaintenance, Result<(), Error>)>>();
+    let change = async |object| (object, suspend(cluster, object, pause).await);
     let mut failures = Vec::new();
-    for (object, changed) in progress::during(out, message, change_all).await {
+    for (object, changed) in progress::for_each(out, todo.iter(), "maintenances", change).await {
         match changed {
             Ok(()) => out.data(&line(object, pause))?,
             Err(error) => failures.push((node(object).to_owned(), error)),

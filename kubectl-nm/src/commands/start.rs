@@ -3,14 +3,11 @@
 //! All nodes are checked first, so that a typo in the last of ten names starts nothing. Then all objects are created
 //! concurrently, and a refusal for one node does not affect the others.
 
-use std::cell::Cell;
-
 use clap::{ArgGroup, Args, ValueEnum};
-use futures::stream::{self, StreamExt};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use crate::client::cluster::Cluster;
 use crate::client::nodes::{NodeSelection, check_exist, unchecked};
 use crate::commands::status;
 use crate::commands::watch;
@@ -124,18 +121,13 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         }
     }
 
-    let (count, done) = (nodes.len(), Cell::new(0));
-    let message = || format!("{} of {count} nodes", done.get());
-    let start_all = stream::iter(nodes)
-        .map(async |(node, existing)| {
-            let started = start_node(cluster, &node, existing, &args).await;
-            done.set(done.get() + 1);
-            (node, started)
-        })
-        .buffered(MAX_CONCURRENT_REQUESTS)
-        .collect::<Vec<(String, Result<Started, Error>)>>();
+    let count = nodes.len();
+    let start = async |(node, existing): (String, Existing)| {
+        let started = start_node(cluster, &node, existing, &args).await;
+        (node, started)
+    };
     let (mut started, mut failures) = (Vec::new(), Vec::new());
-    for (node, result) in progress::during(out, message, start_all).await {
+    for (node, result) in progress::for_each(out, nodes.into_iter(), "nodes", start).await {
         match result {
             Ok(one) => {
                 if args.output.is_none() {

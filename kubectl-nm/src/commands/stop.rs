@@ -1,16 +1,14 @@
 //! `kubectl nm stop`: ends the maintenance of nodes, whatever the names of the objects are.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use futures::stream::{self, StreamExt};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration;
 use crate::args::names::distinct;
-use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
+use crate::client::cluster::{Cluster, Deletion};
 use crate::client::nodes::{NodeSelection, check_exist, unchecked};
 use crate::commands::watch;
 use crate::error::Error;
@@ -79,21 +77,13 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
     confirm("Return {} to service", &distinct(&nodes), args.yes, out)?;
 
-    let (count, done) = (maintenances.len(), Cell::new(0));
-    let message = || format!("{} of {count} maintenances", done.get());
-    let stop_all = stream::iter(&maintenances)
-        .map(async |object| {
-            let stopped = match object.metadata.deletion_timestamp {
-                Some(_) => Ok(Deletion::UnderWay),
-                None => cluster.delete(&object.name_any(), &uid(object)).await,
-            };
-            done.set(done.get() + 1);
-            (object, stopped)
-        })
-        .buffered(MAX_CONCURRENT_REQUESTS)
-        .collect::<Vec<(&NodeMaintenance, Result<Deletion, Error>)>>();
+    let stop = async |object: &NodeMaintenance| match object.metadata.deletion_timestamp {
+        Some(_) => Ok(Deletion::UnderWay),
+        None => cluster.delete(&object.name_any(), &uid(object)).await,
+    };
+    let stop = async |object| (object, stop(object).await);
     let (mut targets, mut failures) = (Vec::new(), Vec::new());
-    for (object, stopped) in progress::during(out, message, stop_all).await {
+    for (object, stopped) in progress::for_each(out, maintenances.iter(), "maintenances", stop).await {
         match stopped {
             Ok(deletion) => {
                 out.data(&line(object, deletion))?;

@@ -1,9 +1,12 @@
 //! Progress messages while a command waits, and timeouts.
 
+use std::cell::Cell;
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, interval_at};
 
+use crate::client::cluster::MAX_CONCURRENT_REQUESTS;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
@@ -28,6 +31,26 @@ pub(crate) async fn during<T>(
     }
 }
 
+/// Sends a request for each item, several at once, and returns the answers in the order of the items. If that takes longer
+/// than a second, prints how many of `what` are done.
+pub(crate) async fn for_each<I, T>(
+    out: &mut Output,
+    items: impl ExactSizeIterator<Item = I>,
+    what: &str,
+    send: impl AsyncFn(I) -> T,
+) -> Vec<T> {
+    let (count, done) = (items.len(), Cell::new(0));
+    let answers = stream::iter(items)
+        .map(async |item| {
+            let answer = send(item).await;
+            done.set(done.get() + 1);
+            answer
+        })
+        .buffered(MAX_CONCURRENT_REQUESTS)
+        .collect();
+    during(out, || format!("{} of {count} {what}", done.get()), answers).await
+}
+
 /// Waits for `work` until the timeout, and returns `None` then. A timeout of zero means no timeout.
 pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = T>) -> Option<T> {
     if timeout.is_zero() { Some(work.await) } else { tokio::time::timeout(timeout, work).await.ok() }
@@ -35,8 +58,6 @@ pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = T>) 
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
     use crate::terminal::output::captured::output;
 
