@@ -20,6 +20,7 @@ mod install;
 mod interaction;
 mod maintenance;
 mod plan;
+mod roll;
 mod terminal;
 mod unknown_command;
 mod watch;
