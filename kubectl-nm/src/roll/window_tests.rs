@@ -177,6 +177,12 @@ fn a_window_on_a_day_that_a_zone_skipped_ends_on_the_next() {
 }
 
 #[test]
+fn an_opening_goes_on_when_clocks_are_set_back_past_midnight() {
+    // In St. John's, clocks were set from 00:01 on Sunday 7 November 2010 to 23:01 on Saturday.
+    open(&["Sun 00:00-01:00 America/St_Johns"], "2010-11-07T03:00:00Z", "2010-11-07T04:30:00Z");
+}
+
+#[test]
 fn the_ends_of_all_time_are_no_panic() {
     for texts in
         [&["00:00-24:00 UTC"], &["Mon 22:00-04:00 Pacific/Apia"], &["Sat 12:00-13:00 America/New_York"]]
@@ -187,12 +193,14 @@ fn the_ends_of_all_time_are_no_panic() {
     }
 }
 
-/// Zones with clock changes of an hour, of half an hour, at midnight and of a day, and without any.
-const ZONES: [&str; 8] = [
+/// Zones with clock changes of an hour, of half an hour, of a day, at midnight and past it, and without any.
+const ZONES: [&str; 10] = [
     "UTC",
     "Europe/Berlin",
     "America/New_York",
     "America/Sao_Paulo",
+    "America/St_Johns",
+    "Antarctica/Casey",
     "Asia/Beirut",
     "Asia/Kathmandu",
     "Australia/Lord_Howe",
@@ -201,7 +209,8 @@ const ZONES: [&str; 8] = [
 
 fn any_window() -> impl Strategy<Value = Window> {
     let days = prop_oneof![Just(127_u8), 1..=127_u8];
-    let minute = || prop_oneof![(0..24_i64).prop_map(|hour| hour * 60), 0..MINUTES_PER_DAY];
+    // Most clocks change in the first hours of a day.
+    let minute = || prop_oneof![(0..24_i64).prop_map(|hour| hour * 60), 0..4 * 60_i64, 0..MINUTES_PER_DAY];
     let end = prop_oneof![1 => Just(MINUTES_PER_DAY), 9 => minute()];
     (days, minute(), end, select(&ZONES)).prop_filter_map("no time", |(days, start, end, zone)| {
         let (start, end, zone) = (TimeOfDay(start), TimeOfDay(end), parse_zone(zone)?);
@@ -242,13 +251,13 @@ fn state_by_clocks(list: &[Window], now: Timestamp) -> (bool, Option<Timestamp>)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn windows_are_open_when_clocks_are_in_one(
         list in proptest::collection::vec(any_window(), 1..4),
-        minutes in 21_700_000..30_000_000_i64,
-        near_change in proptest::option::weighted(0.7, -3 * 24 * 60..24 * 60_i64),
+        minutes in 18_000_000..30_000_000_i64,
+        near_change in proptest::option::weighted(0.9, -30 * 60..3 * 60_i64),
     ) {
         let random = Timestamp::from_second(minutes * 60).unwrap();
         let change = list[0].zone.following(random).next().zip(near_change);
