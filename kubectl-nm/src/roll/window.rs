@@ -266,6 +266,12 @@ impl Windows {
         }
     }
 
+    /// A time as the clocks of the windows' time zone show it.
+    pub(crate) fn show(&self, time: Timestamp) -> String {
+        let zone = self.0.first().map_or(TimeZone::UTC, |window| window.zone.clone());
+        time.to_zoned(zone).strftime("%a %d %b %H:%M %Z").to_string()
+    }
+
     /// When the last of the openings that are under way at this time ends.
     fn end_of_opening(&self, time: Timestamp) -> Option<Timestamp> {
         let openings = self.0.iter().flat_map(|window| window.openings(time, UNDER_WAY));
