@@ -32,6 +32,7 @@ async fn a_roll_that_is_killed_in_any_step_is_continued_by_another_program() {
         let mut resumed = RunningRoll::resume(&cluster, &name, &["--run", COMMAND, "--take-over"]);
         assert_eq!(resumed.end().await, Some(0), "{step}: {:#?}", resumed.lines);
         let runs = resumed.output(&first).len();
+        // A step that is shown is recorded: the command runs again only if its end was not.
         let again = usize::from(["Draining", "Acting"].contains(step));
         assert!(
             runs <= 1 && (*step == "Acting" || runs == again),
@@ -65,6 +66,25 @@ async fn an_interrupted_roll_is_free_at_once_and_its_command_is_ended() {
         nm_tests::maintenance::until_gone(&cluster, &nodes[0]).await;
     }
     assert!(!marker.path().join("survived").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_of_a_node_ends_if_somebody_stops_its_maintenance() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    // The first command waits forever, all others end.
+    let marker = tempfile::TempDir::new().unwrap();
+    let command =
+        format!("echo begun; mkdir {0}/first && sleep 600; touch {0}/ended-{{}}", marker.path().display());
+    let mut roll = RunningRoll::begin(&cluster, "stopped", &nodes[..2], &["--run", &command]);
+    let first =
+        roll.until("output", |line| line["text"] == "begun").await["node"].as_str().unwrap().to_owned();
+    let _ = plugin(&cluster, &["stop", &first]).await.ok();
+    roll.until("ended", |line| line["text"] == "ended: the maintenance of the node was deleted").await;
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    assert_eq!((roll.outlook()["done"].as_u64(), roll.steps(&first).last()), (Some(1), Some(&"Removed")));
+    assert!(!marker.path().join(format!("ended-{first}")).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
