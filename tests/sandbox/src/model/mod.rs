@@ -10,4 +10,5 @@ pub(crate) mod names;
 pub(crate) mod percent_encoding;
 pub(crate) mod pod;
 pub(crate) mod rbac;
+pub(crate) mod resources;
 pub mod status_error;

@@ -3,7 +3,8 @@
 pub mod kubelet;
 pub(crate) mod node_fit;
 pub(crate) mod node_lifecycle;
-pub(crate) mod node_pod_counts;
+pub(crate) mod node_loads;
+pub(crate) mod node_score;
 pub(crate) mod pod_gc;
 pub(crate) mod pod_status;
 pub(crate) mod scheduler;

@@ -5,5 +5,6 @@ mod budgets;
 mod events;
 mod nodes;
 mod removal;
+mod scheduling;
 mod tolerations;
 mod workloads;
