@@ -7,6 +7,7 @@ pub(crate) mod event_versions;
 pub(crate) mod label_selector;
 pub(crate) mod micro_time;
 pub(crate) mod names;
+pub(crate) mod node;
 pub(crate) mod percent_encoding;
 pub(crate) mod pod;
 pub(crate) mod rbac;

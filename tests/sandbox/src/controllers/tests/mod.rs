@@ -4,6 +4,7 @@ mod accounts;
 mod budgets;
 mod events;
 mod nodes;
+mod reboots;
 mod removal;
 mod scheduling;
 mod tolerations;
