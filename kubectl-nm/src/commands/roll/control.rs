@@ -78,12 +78,12 @@ fn confirm_command(args: &ResumeArgs, roll: &Roll, out: &mut Output) -> Result<(
 }
 
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let (roll, _) =
+    let (roll, record) =
         store::update(cluster, name, |_, record| Ok(RollRecord { paused: true, ..record })).await?;
     set_suspended(cluster, &roll, true).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
     let acting = roll.nodes.iter().filter(|node| node.record.step >= Step::Acting).count();
-    if acting > 0 {
+    if acting > 0 && live_runner(&record, Timestamp::now()).is_some() {
         out.talk(&Line::new(format!("The action of {} has begun, and goes on.", counted(acting, "node"))));
     }
     Ok(Exit::Done)
@@ -135,10 +135,11 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         )));
     }
     if !left.is_empty() {
-        out.hint(&format!(
-            "`kubectl nm roll resume {name}` finishes these nodes; `kubectl nm roll abort {name} --return` returns them to \
-             service now"
-        ));
+        let finishes = match live_runner(&record, Timestamp::now()) {
+            Some(runner) => format!("{} finishes these nodes", runner.who),
+            None => format!("`kubectl nm roll resume {name}` finishes these nodes"),
+        };
+        out.hint(&format!("{finishes}; `kubectl nm roll abort {name} --return` returns them to service now"));
     }
     Ok(Exit::Done)
 }
