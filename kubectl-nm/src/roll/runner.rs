@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::Api;
-use kube::core::Status;
 use nm_shared::NodeMaintenance;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -29,11 +29,10 @@ use crate::roll::decide::{Change, Decisions, Outlook, decide};
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::observed::{ActionState, Health, NodeView, Observed};
-use crate::roll::record::{
-    self, DoneNodes, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, STATE, Step,
-};
+use crate::roll::record::{self, DoneNodes, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
 use crate::roll::settings::{NodeAction, RollSettings};
-use crate::roll::view::RollView;
+use crate::roll::store::{self, is_outdated};
+use crate::roll::view::{RollInput, RollReporter, RollView};
 
 /// How often gates are checked that no watch reports.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,25 +40,14 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the end of a program waits for its last write.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Shows a roll while it runs.
-pub(crate) trait RollReporter {
-    fn show(&mut self, view: &RollView) -> Result<(), Error>;
-
-    fn output(&mut self, line: &OutputLine) -> Result<(), Error>;
-
-    /// Asks whether the roll goes on with a drained node.
-    fn ask(&mut self, node: &str) -> Result<(), Error>;
-
-    /// The next answer of [`Self::ask`].
-    fn answer(&mut self) -> LocalBoxFuture<'_, bool>;
-}
-
 /// How a run of a roll ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RollEnd {
     Done(DoneNodes),
     Halted(record::Halt),
     TakenOver(Runner),
+    /// Somebody left. The roll is as it was.
+    Left,
 }
 
 enum Event {
@@ -67,7 +55,7 @@ enum Event {
     Nodes(WatchUpdate<Node>),
     Output(OutputLine),
     Finished(Finished),
-    Answer(bool),
+    Input(RollInput),
     Tick,
 }
 
@@ -75,6 +63,8 @@ enum Event {
 enum Finished {
     Action(String, ActionState),
     Health(String, Step, Result<Health, Error>),
+    /// The roll is paused or continued.
+    Paused(Result<(), Error>),
 }
 
 /// A program that runs a roll.
@@ -136,12 +126,16 @@ impl<'a> RollRunner<'a> {
         loop {
             let event = tokio::select! {
                 biased;
+                input = reporter.next_input() => match input? {
+                    RollInput::Leave => return Ok(RollEnd::Left),
+                    input => Event::Input(input),
+                },
                 event = maintenances.next() => match event { Some(event) => Event::Maintenances(event?), None => continue },
                 event = nodes.next() => match event { Some(event) => Event::Nodes(event?), None => continue },
-                Some(line) = self.lines.1.recv() => Event::Output(line),
                 Some(finished) = self.tasks.next() => Event::Finished(finished),
-                answer = reporter.answer(), if self.asked.is_some() => Event::Answer(answer),
                 _ = ticks.tick() => Event::Tick,
+                // Last: a command may print without end.
+                Some(line) = self.lines.1.recv() => Event::Output(line),
             };
             self.handle(event, reporter)?;
             if !self.maintenances.is_complete() || !self.are_nodes_listed {
@@ -185,14 +179,28 @@ impl<'a> RollRunner<'a> {
                     Err(error) => return Err(error),
                 }
             }
-            Event::Answer(answer) => {
+            Event::Finished(Finished::Paused(Ok(()))) | Event::Tick => {}
+            Event::Finished(Finished::Paused(Err(error))) => reporter.show_error(&error),
+            Event::Input(input) => self.take_input(input),
+        }
+        Ok(())
+    }
+
+    fn take_input(&mut self, input: RollInput) {
+        match input {
+            RollInput::Answer(answer) => {
                 if let Some(node) = self.asked.take() {
                     self.observed.confirmed.insert(node, answer);
                 }
             }
-            Event::Tick => {}
+            RollInput::Pause(paused) => {
+                let (cluster, name) = (self.cluster, self.name.clone());
+                self.tasks.push(Box::pin(async move {
+                    Finished::Paused(store::pause(cluster, &name, paused).await.map(drop))
+                }));
+            }
+            RollInput::Leave => {}
         }
-        Ok(())
     }
 
     fn apply_nodes(&mut self, change: WatchChange<Node>) {
@@ -240,6 +248,7 @@ impl<'a> RollRunner<'a> {
             record: &record,
             progress: &progress,
             outlook: &outlook,
+            is_current: self.observed.is_current,
             now: self.observed.now,
         })?;
         match outlook {
@@ -258,7 +267,31 @@ impl<'a> RollRunner<'a> {
                 self.asked = Some(confirming.node.clone());
             }
         }
-        self.apply(&roll, changes).await?;
+        self.apply_with_input(&roll, changes, reporter).await
+    }
+
+    /// Carries out changes. A server that does not respond does not delay the input.
+    async fn apply_with_input(
+        &mut self,
+        roll: &Roll,
+        changes: Vec<Change>,
+        reporter: &mut dyn RollReporter,
+    ) -> Result<Option<RollEnd>, Error> {
+        let mut inputs = Vec::new();
+        {
+            let mut applied = pin!(self.apply(roll, changes));
+            loop {
+                tokio::select! {
+                    biased;
+                    applied = &mut applied => break applied?,
+                    input = reporter.next_input() => match input? {
+                        RollInput::Leave => return Ok(Some(RollEnd::Left)),
+                        input => inputs.push(input),
+                    },
+                }
+            }
+        }
+        inputs.into_iter().for_each(|input| self.take_input(input));
         Ok(None)
     }
 
@@ -428,7 +461,7 @@ impl<'a> RollRunner<'a> {
     /// Writes the record of the roll to the anchor. Returns whether it is stored, as far as there is an object to store it.
     async fn write_record(&mut self, roll: &Roll, record: RollRecord) -> Result<bool, Error> {
         let Some(anchor) = roll.anchor(&record) else { return Ok(true) };
-        match write_record(self.cluster, &self.newest(anchor).object, &record).await {
+        match store::write_record(self.cluster, &self.newest(anchor).object, &record).await {
             Ok(object) => {
                 self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
                 Ok(true)
@@ -437,20 +470,6 @@ impl<'a> RollRunner<'a> {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Writes the record of a roll to a maintenance, on condition that this is its current version.
-pub(crate) async fn write_record(
-    cluster: &Cluster,
-    anchor: &NodeMaintenance,
-    record: &RollRecord,
-) -> Result<NodeMaintenance, Error> {
-    cluster.patch(&anchor.name_any(), &record::annotation_patch(anchor, STATE, record), false).await
-}
-
-/// Whether the object was changed or deleted since it was read.
-pub(crate) fn is_outdated(error: &Error) -> bool {
-    error.status().is_some_and(|status| Status::is_conflict(status) || Status::is_not_found(status))
 }
 
 fn is_webhook_refusal(error: &Error) -> bool {

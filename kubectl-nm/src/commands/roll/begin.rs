@@ -28,7 +28,6 @@ use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::report::{PlanReport, preview};
 use crate::roll::job;
 use crate::roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, SETTINGS, Step, roll_name};
-use crate::roll::runner::write_record;
 use crate::roll::settings::{NodeAction, RollSettings};
 use crate::roll::store;
 use crate::roll::waves::{PoolNode, waves};
@@ -91,10 +90,10 @@ pub(super) async fn run(
     let me = this_runner();
     let record = RollRecord { revision: 1, runner: Some(me.clone()), ..RollRecord::default() };
     if let Some(anchor) = roll.anchor(&record) {
-        write_record(cluster, &anchor.object, &record).await?;
+        store::write_record(cluster, &anchor.object, &record).await?;
     }
     out.talk(&Line::new(format!("Roll {name} begins.")));
-    run_roll(&roll, record, me, args.output.output.into(), cluster, out).await
+    run_roll(&roll, record, me, &args.output, cluster, out).await
 }
 
 async fn pool(

@@ -15,6 +15,7 @@ use crate::args::duration;
 use crate::args::names::parse_node;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::NodeSelection;
+use crate::dashboard::AppearanceFlags;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::format::{self, OutputFormat};
@@ -164,9 +165,12 @@ struct BeginArgs {
 
 #[derive(Args, Debug)]
 struct OutputArgs {
-    /// Output format while the roll runs
-    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "lines")]
-    output: RollFormat,
+    /// Output format while the roll runs; the default is the dashboard on a terminal, otherwise lines
+    #[arg(long, short = 'o', value_name = "FORMAT")]
+    output: Option<RollFormat>,
+
+    #[command(flatten)]
+    appearance: AppearanceFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -177,11 +181,13 @@ enum RollFormat {
     Json,
 }
 
-impl From<RollFormat> for LineFormat {
-    fn from(format: RollFormat) -> Self {
-        match format {
-            RollFormat::Lines => Self::Text,
-            RollFormat::Json => Self::Json,
+impl OutputArgs {
+    /// The format of lines; none for the dashboard.
+    fn lines(&self, out: &Output) -> Option<LineFormat> {
+        match self.output {
+            Some(RollFormat::Json) => Some(LineFormat::Json),
+            None if out.is_on_terminal() => None,
+            Some(RollFormat::Lines) | None => Some(LineFormat::Text),
         }
     }
 }
