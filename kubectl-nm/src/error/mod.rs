@@ -151,7 +151,9 @@ impl Error {
         match self {
             Self::Unconfirmed
             | Self::Declined
-            | Self::Roll(RollError::NoTerminal | RollError::UnconfirmedCommand { .. }) => Exit::Usage,
+            | Self::Roll(
+                RollError::NoTerminal | RollError::UnconfirmedAction { .. } | RollError::OtherAction { .. },
+            ) => Exit::Usage,
             Self::Setup(SetupError::NotReady { .. } | SetupError::NotGone { .. }) => Exit::TimedOut,
             _ => Exit::Error,
         }

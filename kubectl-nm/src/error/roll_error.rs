@@ -23,6 +23,9 @@ pub(crate) enum RollError {
     #[error("{} in maintenance: {}", are(.0.len()), .0.join(", "))]
     InMaintenance(Vec<String>),
 
+    #[error("node \"{node}\" is part of roll \"{roll}\"")]
+    InRoll { node: String, roll: String },
+
     #[error("annotation {annotation} of the NodeMaintenance \"{maintenance}\" is missing")]
     NoRecord { maintenance: String, annotation: &'static str },
 
@@ -40,11 +43,11 @@ pub(crate) enum RollError {
     #[error("node \"{node}\" is not part of roll \"{name}\", or is done")]
     NotInRoll { name: String, node: String },
 
-    #[error("roll \"{name}\" runs a command on this machine: {command}")]
-    UnconfirmedCommand { name: String, command: String },
+    #[error("somebody has to confirm what roll \"{name}\" does with each drained node: {action}")]
+    UnconfirmedAction { name: String, action: String },
 
-    #[error("roll \"{name}\" has another command: {command}")]
-    OtherCommand { name: String, command: String },
+    #[error("roll \"{name}\" does something else with each drained node: {action}")]
+    OtherAction { name: String, action: String },
 
     #[error("--confirm and the confirmation by this roll need a terminal")]
     NoTerminal,
@@ -87,17 +90,20 @@ impl RollError {
             Self::InMaintenance(nodes) => {
                 format!("leave them out, or `kubectl nm stop {}` first", nodes.join(" "))
             }
+            Self::InRoll { roll, .. } => format!(
+                "`kubectl nm roll resume {roll}` continues it; `kubectl nm roll abort {roll}` ends it"
+            ),
             Self::NoRecord { maintenance, .. }
             | Self::InvalidRecord { maintenance, .. }
             | Self::InvalidNode { maintenance, .. } => {
                 format!("`kubectl delete nm {maintenance}` takes it out of the roll")
             }
-            Self::UnconfirmedCommand { .. } => {
-                String::from("pass --run with the same command to confirm it without a terminal")
-            }
-            Self::OtherCommand { .. } => {
-                String::from("read the command of the roll, and pass it as it is, or leave --run out")
-            }
+            Self::UnconfirmedAction { .. } => String::from(
+                "run it on a terminal, or pass --run with the same command, or --job with the same file",
+            ),
+            Self::OtherAction { .. } => String::from(
+                "a roll keeps its action; `kubectl nm roll abort` ends it, and a new one can have another",
+            ),
             Self::NoTerminal => String::from("run it on a terminal, or without --confirm"),
             Self::Contended => String::from("try again"),
             Self::Job { .. } => return None,

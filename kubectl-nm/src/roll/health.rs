@@ -25,6 +25,16 @@ const MAX_CONCURRENT_READS: usize = 16;
 /// How many unhealthy objects a message names.
 const MAX_NAMED: usize = 3;
 
+/// The permissions that the checks need, as verb, API group and resource.
+pub(crate) const PERMISSIONS: [(&str, &str, &str); 6] = [
+    ("list", "", "pods"),
+    ("list", "policy", "poddisruptionbudgets"),
+    ("get", "policy", "poddisruptionbudgets"),
+    ("get", "apps", "deployments"),
+    ("get", "apps", "replicasets"),
+    ("get", "apps", "statefulsets"),
+];
+
 impl DisturbedKind {
     fn api_version(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 //! Its pod is bound to the node without the scheduler and tolerates every taint. The maintenances of the roll leave pods
 //! with the roll's label alone, so the Job's pod is not evicted.
 
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
@@ -14,7 +15,7 @@ use crate::args::duration;
 use crate::client::cluster::Cluster;
 use crate::client::objects;
 use crate::error::Error;
-use crate::error::roll_error::JobProblem;
+use crate::error::roll_error::{JobProblem, RollError};
 use crate::roll::observed::ActionState;
 use crate::roll::record::{LABEL, RollNode};
 
@@ -30,8 +31,14 @@ const MAX_LOG_LINES: i64 = 100;
 
 const MAX_BYTES: usize = 32 * 1024;
 
+/// Reads the file with the Job of a roll.
+pub(crate) fn read(file: &Path, namespace: Option<&str>) -> Result<Value, RollError> {
+    let job = std::fs::read_to_string(file).map_err(Into::into).and_then(|text| parse(&text, namespace));
+    job.map_err(|problem| RollError::Job { file: file.to_owned(), problem: Box::new(problem) })
+}
+
 /// Parses the file with the Job. It has no name of its own: each node gets a Job named after the roll.
-pub(crate) fn parse(text: &str, namespace: Option<&str>) -> Result<Value, JobProblem> {
+fn parse(text: &str, namespace: Option<&str>) -> Result<Value, JobProblem> {
     let mut job: Value = serde_saphyr::from_str(text)?;
     if (job["apiVersion"].as_str(), job["kind"].as_str()) != (Some("batch/v1"), Some("Job")) {
         return Err(JobProblem::OtherKind);

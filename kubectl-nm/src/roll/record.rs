@@ -248,13 +248,14 @@ impl Roll {
             .max_by_key(|node| (node.record.position, Reverse(node.object.name_any())))
     }
 
-    /// The record of a roll whose maintenances are all created.
-    pub(crate) fn complete_record(&self) -> Result<&RollRecord, RollError> {
-        self.record.as_ref().ok_or_else(|| RollError::Incomplete {
-            name: self.name.clone(),
-            created: self.nodes.len(),
-            all: self.settings.nodes(),
-        })
+    /// The record of a roll whose maintenances are all created; an empty one if it was interrupted right after that.
+    pub(crate) fn complete_record(&self) -> Result<RollRecord, RollError> {
+        let (created, all) = (self.nodes.len(), self.settings.nodes());
+        match &self.record {
+            Some(record) => Ok(record.clone()),
+            None if created == all => Ok(RollRecord::default()),
+            None => Err(RollError::Incomplete { name: self.name.clone(), created, all }),
+        }
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<&RollNode> {

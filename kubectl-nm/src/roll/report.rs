@@ -5,7 +5,7 @@ use std::future::pending;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
@@ -22,6 +22,9 @@ use crate::watch::wait_reporter::timestamp;
 
 const VERSION: u8 = 1;
 
+/// How long a node has to be in a step until a line of text says what it waits for: most waits are shorter.
+const DETAIL_DELAY: SignedDuration = SignedDuration::from_secs(3);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineFormat {
     Text,
@@ -32,6 +35,7 @@ pub(crate) enum LineFormat {
 pub(crate) struct LineReporter<'a> {
     out: &'a mut Output,
     format: LineFormat,
+    /// The nodes as they were printed last.
     before: BTreeMap<String, NodeProgress>,
     waiting: Option<String>,
     is_asking: bool,
@@ -137,25 +141,25 @@ impl RollReporter for LineReporter<'_> {
         if let Outlook::TakenOver(_) = view.outlook {
             return Ok(());
         }
+        let mut before = std::mem::take(&mut self.before);
         for progress in view.progress {
-            let before = self.before.get(&progress.node);
-            let is_new = before.is_none_or(|before| {
-                before.step != progress.step
-                    || (before.detail != progress.detail && !progress.detail.is_empty())
+            let mut printed = progress.clone();
+            let is_early = view.now.duration_since(progress.since) < DETAIL_DELAY;
+            if self.format == LineFormat::Text && is_early {
+                printed.detail.clear();
+            }
+            let is_new = before.remove(&progress.node).is_none_or(|before| {
+                before.step != printed.step || (before.detail != printed.detail && !printed.detail.is_empty())
             });
             // A planned node is in the plan that was printed before.
-            let is_planned = progress.step == Step::Planned && progress.detail.is_empty();
-            if is_new && !is_planned {
-                self.node(progress, view)?;
+            if is_new && (printed.step != Step::Planned || !printed.detail.is_empty()) {
+                self.node(&printed, view)?;
             }
+            self.before.insert(printed.node.clone(), printed);
         }
-        let now: BTreeMap<String, NodeProgress> =
-            view.progress.iter().map(|progress| (progress.node.clone(), progress.clone())).collect();
-        let before = std::mem::take(&mut self.before);
-        for last in before.values().filter(|last| !now.contains_key(&last.node)) {
+        for last in before.values() {
             self.left(last, view)?;
         }
-        self.before = now;
         let waiting = match view.outlook {
             Outlook::Waiting(why) => Some(why.clone()),
             _ => None,

@@ -1,6 +1,7 @@
 //! What a roll does with each of its nodes. Every maintenance of the roll has these settings in an annotation, so that
 //! anybody can continue the roll from anywhere.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,15 @@ pub(crate) enum NodeAction {
     Run(String),
     /// A Job that runs on the node.
     Job(Value),
+}
+
+impl fmt::Display for NodeAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(command) => write!(f, "on this machine, run {command}"),
+            Self::Job(job) => write!(f, "create {job}"),
+        }
+    }
 }
 
 impl RollSettings {

@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use nm_shared::cluster::node;
+use nm_shared::cluster::{node, pod};
+use nm_shared::drain::budget_forecast::Budgets;
 use nm_shared::forecast::PodOutcome;
 use nm_shared::{DrainSpec, NodeMaintenance};
 
@@ -15,6 +17,7 @@ use super::BeginArgs;
 use super::run::{run as run_roll, this_runner};
 use crate::client::cluster::Cluster;
 use crate::client::nodes::check_exist;
+use crate::client::objects::{self, Permission};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::roll_error::RollError;
@@ -25,7 +28,8 @@ use crate::maintenance::suspend::check_kept;
 use crate::maintenance::uid;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::eviction_dry_run::dry_run_evictions;
-use crate::plan::report::{PlanReport, preview};
+use crate::plan::report::preview;
+use crate::roll::health;
 use crate::roll::job;
 use crate::roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, SETTINGS, Step, roll_name};
 use crate::roll::settings::{NodeAction, RollSettings};
@@ -47,11 +51,7 @@ pub(super) async fn run(
     if args.confirm && !args.dry_run && !out.can_ask() {
         return Err(RollError::NoTerminal.into());
     }
-    let job = args.job.as_ref().map(|file| {
-        let job =
-            std::fs::read_to_string(file).map_err(Into::into).and_then(|text| job::parse(&text, namespace));
-        job.map_err(|problem| RollError::Job { file: file.clone(), problem: Box::new(problem) })
-    });
+    let job = args.job.as_ref().map(|file| job::read(file, namespace));
     let action = args.run.clone().map(NodeAction::Run).or(job.transpose()?.map(NodeAction::Job));
     let message = || format!("asking {} about nodes and pods", cluster.server());
     let read = async {
@@ -70,10 +70,17 @@ pub(super) async fn run(
     let is_begun = is_begun(&name, &names, &settings, &snapshot)?;
 
     let drain = drain(&args, &settings);
-    let report = report(&names, drain.as_ref(), snapshot, cluster, out).await?;
-    print_waves(&waves, &report, out);
-    for unknown in &report.unknown {
+    let forecasts = forecasts(&names, drain.as_ref(), &snapshot, cluster, out).await?;
+    print_waves(&waves, &forecasts, args.dry_run, out)?;
+    for unknown in &snapshot.unknown {
         out.talk(&Line::new(format!("warning: unknown: {unknown}")));
+    }
+    let missing = missing_permissions(cluster).await;
+    if !missing.is_empty() {
+        let what = missing.join(", ");
+        out.talk(&Line::new(format!(
+            "warning: the roll cannot check that nodes and workloads are healthy again: you may not {what}"
+        )));
     }
     if args.dry_run {
         return Ok(Exit::Done);
@@ -86,12 +93,9 @@ pub(super) async fn run(
         check_kept(&start::start(cluster, first, true).await?.object, true)?;
     }
     create(&wanted, &name, cluster, out).await?;
-    let roll = store::load(cluster, &name).await?;
     let me = this_runner();
-    let record = RollRecord { revision: 1, runner: Some(me.clone()), ..RollRecord::default() };
-    if let Some(anchor) = roll.anchor(&record) {
-        store::write_record(cluster, &anchor.object, &record).await?;
-    }
+    let with_runner = |_: &Roll, record| Ok(RollRecord { runner: Some(me.clone()), ..record });
+    let (roll, record) = store::update(cluster, &name, with_runner).await?;
     out.talk(&Line::new(format!("Roll {name} begins.")));
     run_roll(&roll, record, me, &args.output, cluster, out).await
 }
@@ -173,7 +177,12 @@ fn is_begun(
         match Existing::find(node, all) {
             Existing::Nothing => {}
             Existing::Maintenance(object) if roll_name(&object) == Some(name) => {}
-            Existing::Maintenance(_) => busy.push(node.clone()),
+            Existing::Maintenance(object) => match roll_name(&object) {
+                Some(roll) => {
+                    return Err(RollError::InRoll { node: node.clone(), roll: roll.to_owned() }.into());
+                }
+                None => busy.push(node.clone()),
+            },
             other => {
                 return Err(other
                     .refusal(node)
@@ -184,50 +193,94 @@ fn is_begun(
     if busy.is_empty() { Ok(!of_roll.is_empty()) } else { Err(RollError::InMaintenance(busy).into()) }
 }
 
-async fn report(
-    names: &[String],
-    drain: Option<&DrainSpec>,
-    snapshot: ClusterSnapshot,
-    cluster: &Cluster,
-    out: &mut Output,
-) -> Result<PlanReport, Error> {
-    let now = Timestamp::now();
-    let preview =
-        preview(names, drain, &snapshot, now).map_err(|error| Error::Unplannable(error.to_string()))?;
-    let answers = match &preview {
-        None => HashMap::new(),
-        Some(preview) => {
-            let (all, done) = (preview.to_evict().count(), Cell::new(0));
-            let message = || format!("{} of {all} evictions dry-run", done.get());
-            let grace = drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0);
-            progress::during(out, message, dry_run_evictions(cluster, preview.to_evict(), grace, &done))
-                .await?
-        }
-    };
-    Ok(PlanReport::new(names, drain, preview.as_ref(), snapshot, &answers, now))
+/// What the health gates read, and the user may not. Without an answer of the API server, nothing.
+async fn missing_permissions(cluster: &Cluster) -> Vec<String> {
+    let checks = health::PERMISSIONS.map(async |(verb, group, resource)| {
+        let permission = Permission { verb, group: group.to_owned(), resource: resource.to_owned() };
+        let is_allowed = objects::is_allowed(cluster, None, &permission).await.unwrap_or(true);
+        (!is_allowed).then(|| format!("{verb} {}", permission.qualified_resource()))
+    });
+    join_all(checks).await.into_iter().flatten().collect()
 }
 
-fn print_waves(waves: &[Vec<PoolNode>], report: &PlanReport, out: &mut Output) {
-    let mut rows = Vec::new();
+/// What the drain of a node would do while all others are in service.
+struct NodeForecast {
+    moved: usize,
+    /// The pods that would be blocked, each with the reason.
+    blocked: Vec<String>,
+}
+
+/// The forecast of each node; none without permission to read pods.
+async fn forecasts(
+    names: &[String],
+    drain: Option<&DrainSpec>,
+    snapshot: &ClusterSnapshot,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<HashMap<String, NodeForecast>, Error> {
+    let now = Timestamp::now();
+    let preview = |names: &[String]| {
+        preview(names, drain, snapshot, now).map_err(|error| Error::Unplannable(error.to_string()))
+    };
+    let Some(all) = preview(names)? else { return Ok(HashMap::new()) };
+    let (count, done) = (all.to_evict().count(), Cell::new(0));
+    let message = || format!("{} of {count} evictions dry-run", done.get());
+    let grace = drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0);
+    let answers =
+        progress::during(out, message, dry_run_evictions(cluster, all.to_evict(), grace, &done)).await?;
+    let mut forecasts = HashMap::new();
+    for name in names {
+        let Some(alone) = preview(std::slice::from_ref(name))? else { continue };
+        let forecast = alone.forecast(Budgets::from_objects(&snapshot.budgets), &answers, now);
+        let blocked = forecast.pods.iter().filter_map(|pod| match &pod.fate {
+            PodOutcome::Blocked(blocker) => {
+                Some(format!("pod {}: {}", pod::reference(&pod.pod), blocker.message))
+            }
+            _ => None,
+        });
+        let moved = forecast.pods.iter().filter(|pod| pod.leaves).count();
+        forecasts.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect() });
+    }
+    Ok(forecasts)
+}
+
+fn print_waves(
+    waves: &[Vec<PoolNode>],
+    forecasts: &HashMap<String, NodeForecast>,
+    is_dry_run: bool,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let (mut rows, mut blocked) = (Vec::new(), Vec::new());
     for (wave, nodes) in waves.iter().enumerate() {
         for node in nodes {
-            let pods = || {
-                report.forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.node == node.name)
-            };
-            let blocked = pods().filter(|pod| matches!(pod.fate, PodOutcome::Blocked(_))).count();
-            let moved = pods().filter(|pod| pod.leaves).count();
+            let forecast = forecasts.get(&node.name);
+            let number =
+                |count: Option<usize>| count.map_or_else(|| String::from("?"), |count| count.to_string());
+            let stuck = forecast.map(|forecast| forecast.blocked.len());
             rows.push(vec![
                 (Style::Plain, (wave + 1).to_string()),
                 (Style::Plain, node.name.clone()),
                 (Style::Plain, node.zone.clone().unwrap_or_default()),
-                (Style::Plain, moved.to_string()),
-                (if blocked > 0 { Style::Bad } else { Style::Plain }, blocked.to_string()),
+                (Style::Plain, number(forecast.map(|forecast| forecast.moved))),
+                (if stuck > Some(0) { Style::Bad } else { Style::Plain }, number(stuck)),
             ]);
+            let of_node = forecast.iter().flat_map(|forecast| &forecast.blocked);
+            blocked.extend(of_node.map(|why| Line::new(format!("node/{}: ", node.name)).and(why)));
         }
     }
+    // Of a dry run, the waves are the data; otherwise what happens to them is.
+    let mut print = |line: &Line| -> Result<(), Error> {
+        if is_dry_run {
+            out.data(line)?;
+        } else {
+            out.talk(line);
+        }
+        Ok(())
+    };
     for line in table::lines(&["WAVE", "NODE", "ZONE", "PODS", "BLOCKED"], &rows) {
-        out.talk(&line);
+        print(&line)?;
     }
+    blocked.iter().try_for_each(print)
 }
 
 fn objects(

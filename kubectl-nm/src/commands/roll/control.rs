@@ -9,12 +9,19 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::roll_error::RollError;
 use crate::interaction::confirm::confirm_always;
+use crate::roll::job;
 use crate::roll::record::{Roll, RollNode, RollRecord, Step};
+use crate::roll::settings::NodeAction;
 use crate::roll::store;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style, counted};
 
-pub(super) async fn resume(args: ResumeArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+pub(super) async fn resume(
+    args: ResumeArgs,
+    namespace: Option<&str>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
     let roll = store::load(cluster, name).await?;
     let before = roll.complete_record()?;
@@ -25,22 +32,26 @@ pub(super) async fn resume(args: ResumeArgs, cluster: &Cluster, out: &mut Output
         return Err(RollError::NotInRoll { name: name.to_owned(), node: unknown.clone() }.into());
     }
     // Whoever runs a paused roll waits, and goes on.
-    if let Some(runner) = live_runner(before, now).filter(|_| before.paused && !args.take_over) {
+    if let Some(runner) = live_runner(&before, now).filter(|_| before.paused && !args.take_over) {
         let who = runner.who.clone();
         store::pause(cluster, name, false).await?;
         out.data(&Line::new(format!("{who} continues roll {name}")))?;
         return Ok(Exit::Done);
     }
     if !args.take_over {
-        check_no_runner(&roll, before, now)?;
+        check_no_runner(&roll, &before, now)?;
     }
     if roll.settings.confirm && !out.can_ask() {
         return Err(RollError::NoTerminal.into());
     }
-    confirm_command(&args, &roll, out)?;
+    confirm_action(&args, namespace, &roll, out)?;
+    let confirmed = roll.settings;
 
     let me = this_runner();
     let (roll, record) = store::update(cluster, name, |roll, record| {
+        if roll.settings != confirmed {
+            return Err(RollError::Contended.into());
+        }
         if !args.take_over {
             check_no_runner(roll, &record, Timestamp::now())?;
         }
@@ -55,18 +66,27 @@ pub(super) async fn resume(args: ResumeArgs, cluster: &Cluster, out: &mut Output
     run_roll(&roll, record, me, &args.output, cluster, out).await
 }
 
-/// The command stands in the objects, which others may write: whoever resumes the roll confirms what runs on this machine.
-fn confirm_command(args: &ResumeArgs, roll: &Roll, out: &mut Output) -> Result<(), Error> {
-    let Some(command) = roll.settings.command() else { return Ok(()) };
-    let name = roll.name.clone();
-    match &args.run {
-        Some(confirmed) if confirmed == command => Ok(()),
-        Some(_) => Err(RollError::OtherCommand { name, command: command.to_owned() }.into()),
-        None if !out.can_ask() => {
-            Err(RollError::UnconfirmedCommand { name, command: command.to_owned() }.into())
-        }
+/// The action stands in the objects, which others may write: whoever resumes the roll confirms what is run on this
+/// machine, or created with their permissions.
+fn confirm_action(
+    args: &ResumeArgs,
+    namespace: Option<&str>,
+    roll: &Roll,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let Some(action) = &roll.settings.action else { return Ok(()) };
+    let given = match (&args.run, &args.job) {
+        (Some(command), _) => Some(NodeAction::Run(command.clone())),
+        (None, Some(file)) => Some(NodeAction::Job(job::read(file, namespace)?)),
+        (None, None) => None,
+    };
+    let (name, shown) = (roll.name.clone(), action.to_string());
+    match given {
+        Some(given) if given == *action => Ok(()),
+        Some(_) => Err(RollError::OtherAction { name, action: shown }.into()),
+        None if !out.can_ask() => Err(RollError::UnconfirmedAction { name, action: shown }.into()),
         None => {
-            out.talk(&Line::new(format!("For each drained node, this runs on this machine: {command}")));
+            out.talk(&Line::new(format!("Roll {name}, for each drained node: {shown}")));
             confirm_always("Continue the roll", false, out)
         }
     }

@@ -91,7 +91,7 @@ struct BeginArgs {
         help = "Run this command on this machine for each drained node. {} and $NM_NODE are the node's name. It \
         gets no terminal, and may be run again if this program is interrupted"
     )]
-    #[arg(long, value_name = "COMMAND", conflicts_with = "job")]
+    #[arg(long, value_name = "COMMAND", value_parser = parse_command, conflicts_with = "job")]
     run: Option<String>,
 
     // A doc comment would have to put backticks around the variable.
@@ -224,6 +224,10 @@ struct ResumeArgs {
     #[arg(long, value_name = "COMMAND")]
     run: Option<String>,
 
+    /// Confirm that the roll creates this Job; it has to be the Job of the roll
+    #[arg(long, value_name = "FILE", conflicts_with = "run")]
+    job: Option<PathBuf>,
+
     /// Take the roll over from the program that runs it
     #[arg(long)]
     take_over: bool,
@@ -262,10 +266,15 @@ pub(crate) async fn run(
     match args.command {
         None => Box::pin(begin::run(args.begin, namespace, cluster, out)).await,
         Some(RollCommand::Status(args)) => status::run(&args, cluster, out).await,
-        Some(RollCommand::Resume(args)) => control::resume(args, cluster, out).await,
+        Some(RollCommand::Resume(args)) => control::resume(args, namespace, cluster, out).await,
         Some(RollCommand::Pause(args)) => control::pause(&args.name, cluster, out).await,
         Some(RollCommand::Abort(args)) => control::abort(&args, cluster, out).await,
     }
+}
+
+/// Parses a command. An empty one is more often a variable that is not set.
+fn parse_command(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err(String::from("the command is empty")) } else { Ok(text.to_owned()) }
 }
 
 /// The most characters of a roll's name, so that it fits into a label and the name of a Job.
