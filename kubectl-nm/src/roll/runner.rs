@@ -137,8 +137,10 @@ impl<'a> RollRunner<'a> {
                 // Last: a command may print without end.
                 Some(line) = self.lines.1.recv() => Event::Output(line),
             };
+            let is_output = matches!(event, Event::Output(_));
             self.handle(event, reporter)?;
-            if !self.maintenances.is_complete() || !self.are_nodes_listed {
+            // No decision depends on the output.
+            if is_output || !self.maintenances.is_complete() || !self.are_nodes_listed {
                 continue;
             }
             if let Some(end) = self.step(reporter).await? {
@@ -291,7 +293,9 @@ impl<'a> RollRunner<'a> {
                 }
             }
         }
-        inputs.into_iter().for_each(|input| self.take_input(input));
+        for input in inputs {
+            self.take_input(input);
+        }
         Ok(None)
     }
 

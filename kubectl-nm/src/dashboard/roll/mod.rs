@@ -3,13 +3,14 @@
 pub(super) mod model;
 pub(super) mod view;
 
+use std::io;
+use std::time::Duration;
+
 use crossterm::event::EventStream;
 use futures::future::LocalBoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
-use std::io;
-use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -83,7 +84,7 @@ impl RollDashboard {
                     // Without a terminal, nobody sees the roll.
                     let Some(Ok(event)) = event else { return Ok(RollInput::Leave) };
                     self.redraw.now();
-                    match self.model.react(event) {
+                    match self.model.react(&event) {
                         Some(RollEffect::Input(input)) => return Ok(input),
                         Some(RollEffect::Suspend) => self.screen.suspend()?,
                         None => {}

@@ -22,6 +22,9 @@ const MAX_OUTPUT: usize = 200;
 /// How many lines of output of the node that halted the roll stay on the terminal.
 const LAST_OUTPUT: usize = 10;
 
+/// A roll is shown each second. After this time without, the cluster does not respond to a request.
+const STALE_AFTER: SignedDuration = SignedDuration::from_secs(5);
+
 /// What a key leads to, outside of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RollEffect {
@@ -103,6 +106,7 @@ pub(crate) struct Shown {
     pub(crate) pods: i64,
     pub(crate) estimate: Option<Estimate>,
     pub(crate) is_current: bool,
+    pub(crate) at: Timestamp,
 }
 
 #[derive(Debug)]
@@ -182,6 +186,7 @@ impl RollModel {
             pods: view.moved_pods(),
             estimate: view.estimate(),
             is_current: view.is_current,
+            at: view.now,
         });
     }
 
@@ -207,11 +212,11 @@ impl RollModel {
         self.notify(error);
     }
 
-    pub(crate) fn react(&mut self, event: Event) -> Option<RollEffect> {
+    pub(crate) fn react(&mut self, event: &Event) -> Option<RollEffect> {
         match event {
-            Event::Key(key) if key.kind != KeyEventKind::Release => self.press(key),
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.press(*key),
             Event::Resize(width, height) => {
-                self.size = (width, height);
+                self.size = (*width, *height);
                 None
             }
             _ => None,
@@ -286,6 +291,12 @@ impl RollModel {
             .or_else(|| first(|state| !state.has_left() && state != RowState::Planned))
             .or_else(|| first(|state| state == RowState::Planned))
             .or(self.rows.len().checked_sub(1))
+    }
+
+    /// Whether what is shown may be out of date.
+    pub(crate) fn is_stale(&self) -> bool {
+        let is_stale = |shown: &Shown| !shown.is_current || self.now.duration_since(shown.at) >= STALE_AFTER;
+        self.shown.as_ref().is_some_and(is_stale)
     }
 
     /// How many nodes were done before the dashboard opened.

@@ -70,7 +70,7 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     draw_header(model, canvas, header);
     canvas.write_lines(question_area, 1, &question);
     // Stale data never looks live.
-    canvas.fade(model.shown.as_ref().is_some_and(|shown| !shown.is_current));
+    canvas.fade(model.is_stale());
     if let Some(shown) = &model.shown {
         draw_summary(model, shown, canvas, summary);
     }
@@ -106,11 +106,11 @@ fn draw_header(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
 
 /// What the roll does, in a word.
 fn state_word(model: &RollModel, glyphs: &Glyphs) -> (String, Tone) {
-    let Some(Shown { record, outlook, is_current, .. }) = &model.shown else {
+    let Some(Shown { record, outlook, .. }) = &model.shown else {
         return (String::from("connecting"), Tone::Busy);
     };
     let (word, tone) = match outlook {
-        _ if !is_current => ("STALE", Tone::Alarm),
+        _ if model.is_stale() => ("STALE", Tone::Alarm),
         _ if record.halt.is_some() => ("HALTED", Tone::Alarm),
         _ if model.asked.is_some() => ("CONFIRM", Tone::Alarm),
         Outlook::Done => ("done", Tone::Good),
@@ -141,11 +141,11 @@ fn draw_summary(model: &RollModel, shown: &Shown, canvas: &mut Canvas<'_>, area:
 
 /// What happens next, and when the roll will end.
 fn outlook(model: &RollModel, width: u16) -> Lines {
-    let Some(Shown { record, outlook, estimate, is_current, .. }) = &model.shown else {
+    let Some(Shown { record, outlook, estimate, .. }) = &model.shown else {
         return paragraph("Reading the roll from the cluster.", width, Tone::Plain);
     };
     let (text, tone) = match (outlook, &record.halt) {
-        (Outlook::Waiting(why), _) if !is_current => (why.clone(), Tone::Bad),
+        _ if model.is_stale() => (String::from("The cluster does not respond."), Tone::Bad),
         (_, Some(halt)) => (format!("halted: {}", halt.message), Tone::Bad),
         (Outlook::Done, _) => (String::from("All nodes are done."), Tone::Good),
         _ if record.paused => {

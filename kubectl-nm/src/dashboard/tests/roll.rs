@@ -182,7 +182,7 @@ fn painted(model: &RollModel) -> String {
 }
 
 fn press(model: &mut RollModel, code: KeyCode) -> Option<RollEffect> {
-    model.react(Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+    model.react(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
 }
 
 type Model = fn(u16, u16) -> RollModel;
@@ -223,6 +223,12 @@ fn stale_data_never_looks_live() {
     scene.is_current = false;
     scene.outlook = Outlook::Waiting(String::from("the cluster does not respond"));
     assert_snapshot!("stale", painted(&shown(&scene, 80, 24)));
+    // A request without an answer holds up the roll.
+    let mut model = working(80, 24);
+    for (seconds, is_stale) in [(4, false), (5, true)] {
+        model.now = now() + SignedDuration::from_secs(seconds);
+        assert_eq!(text(&model).contains("STALE"), is_stale, "{}", text(&model));
+    }
 }
 
 #[test]
@@ -312,6 +318,6 @@ fn help_is_closed_by_any_key_and_leaving_needs_another() {
     let leave = Some(RollEffect::Input(RollInput::Leave));
     assert_eq!(press(&mut model, KeyCode::Char('q')), leave);
     let control = |c| Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
-    assert_eq!(model.react(control('c')), leave);
-    assert_eq!(model.react(control('z')), Some(RollEffect::Suspend));
+    assert_eq!(model.react(&control('c')), leave);
+    assert_eq!(model.react(&control('z')), Some(RollEffect::Suspend));
 }

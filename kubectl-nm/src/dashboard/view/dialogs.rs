@@ -195,7 +195,7 @@ fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
 }
 
 /// Draws keys and what they do, from line `top` on. Without a key, a line is a heading or a sentence.
-pub(in crate::dashboard) fn draw_keys<'a>(
+pub(crate) fn draw_keys<'a>(
     keys: impl Iterator<Item = &'a (&'a str, &'a str)>,
     top: usize,
     canvas: &mut Canvas<'_>,

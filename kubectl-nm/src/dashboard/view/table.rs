@@ -15,24 +15,18 @@ pub(super) trait DrawnRow: Row {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::dashboard) struct Column<T> {
-    pub(in crate::dashboard) what: T,
-    pub(in crate::dashboard) head: &'static str,
-    pub(in crate::dashboard) width: u16,
+pub(crate) struct Column<T> {
+    pub(crate) what: T,
+    pub(crate) head: &'static str,
+    pub(crate) width: u16,
     /// Its share of the space that is left; 0 keeps the minimum.
-    pub(in crate::dashboard) growth: u16,
+    pub(crate) growth: u16,
     /// Columns with the lowest priority are dropped first.
-    pub(in crate::dashboard) priority: u8,
+    pub(crate) priority: u8,
 }
 
 impl<T> Column<T> {
-    pub(in crate::dashboard) const fn new(
-        what: T,
-        head: &'static str,
-        width: u16,
-        growth: u16,
-        priority: u8,
-    ) -> Self
+    pub(crate) const fn new(what: T, head: &'static str, width: u16, growth: u16, priority: u8) -> Self
     where
         T: Copy,
     {
@@ -72,7 +66,7 @@ pub(super) fn draw<R: DrawnRow>(
 }
 
 /// Draws one line of a table.
-pub(in crate::dashboard) fn draw_cells<T>(
+pub(crate) fn draw_cells<T>(
     columns: &[Column<T>],
     indent: u16,
     canvas: &mut Canvas<'_>,
@@ -93,7 +87,7 @@ fn cell(line: Rect, x: u16, width: u16) -> Rect {
 }
 
 /// The columns that fit, with their widths.
-pub(in crate::dashboard) fn fit<T: Copy>(columns: &[Column<T>], width: u16) -> Vec<Column<T>> {
+pub(crate) fn fit<T: Copy>(columns: &[Column<T>], width: u16) -> Vec<Column<T>> {
     let mut kept: Vec<Column<T>> = columns.to_vec();
     let needed = |kept: &[Column<T>]| kept.iter().map(|column| column.width + GAP).sum::<u16>();
     while needed(&kept) > width + GAP && kept.len() > 1 {
