@@ -192,6 +192,17 @@ pub(crate) fn terms(seen: &Seen) -> Vec<(String, Timestamp)> {
     terms
 }
 
+/// The process id of the replica that leads by the lease.
+pub(crate) fn leader(seen: &Seen) -> Option<u32> {
+    let spec = seen.leader.present().next()?.spec.as_ref()?;
+    pid_of_term(spec.holder_identity.as_ref()?)
+}
+
+/// The process id in the identity of a term: `HOST-PID_TIME`.
+pub(crate) fn pid_of_term(identity: &str) -> Option<u32> {
+    identity.rsplit_once('_')?.0.rsplit('-').next()?.parse().ok()
+}
+
 /// The node of each pod that was ever bound to one, by name.
 pub(crate) fn nodes_of_pods(seen: &Seen) -> HashMap<String, String> {
     let pods = seen.pods.all().flatten().filter_map(|version| version.object.as_ref());

@@ -13,10 +13,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use nm_shared::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, UNDO_ANNOTATION};
+use nm_shared::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, PLANNED_TAINT, UNDO_ANNOTATION};
 use nm_shared::drain::node_patch::{has_drain_taint, is_cordoned};
 use nm_shared::{Group, NodeMaintenance};
 use nm_tests::cluster::Cluster;
+use nm_tests::invariants::NodeMarks;
 use nm_tests::workload::{Workload, parse, pod_spec};
 use serde_json::{Value, json};
 
@@ -252,6 +253,14 @@ impl People {
     }
 }
 
+/// Whether the node has the undo record and the taint of a plan.
+fn is_planned(node: &Node) -> bool {
+    let record =
+        node.annotations().get(UNDO_ANNOTATION).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let is_tainted = NodeMarks::of(node).taints.iter().any(|taint| taint.starts_with(PLANNED_TAINT));
+    record.is_some_and(|record| record["planned"] == true) && is_tainted
+}
+
 fn names_of_all(history: &History) -> Vec<String> {
     history.seen().maintenances.present().map(ResourceExt::name_any).collect()
 }
@@ -273,9 +282,8 @@ fn change(node: &Node, hand: Hand) -> Option<Value> {
             json!({"spec": {"taints": kept}})
         }),
         Hand::StripLabel => in_maintenance.then(|| json!({"metadata": {"labels": {EXCLUDE_LABEL: null}}})),
-        Hand::StripRecord => {
-            is_cordoned(node, group).then(|| json!({"metadata": {"annotations": {UNDO_ANNOTATION: null}}}))
-        }
+        Hand::StripRecord => (is_cordoned(node, group) || is_planned(node))
+            .then(|| json!({"metadata": {"annotations": {UNDO_ANNOTATION: null}}})),
         Hand::SetLabel => is_free.then(|| {
             let value = if label.is_none() { json!(EXCLUDE_VALUE) } else { Value::Null };
             json!({"metadata": {"labels": {EXCLUDE_LABEL: value}}})

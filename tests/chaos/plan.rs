@@ -33,9 +33,9 @@ const DELAY: (u64, u64) = (50, 1_000);
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Act {
     /// A replica is gone or frozen for a while.
-    Replica { slot: usize, harm: ReplicaHarm, lasts: Duration },
+    Replica { victim: Victim, harm: ReplicaHarm, lasts: Duration },
     /// The connections of one replica, or of all, are disturbed for a while.
-    Network { slot: Option<usize>, fault: NetworkFault, requests: Requests, percent: u64, lasts: Duration },
+    Network { victim: Option<Victim>, fault: NetworkFault, requests: Requests, percent: u64, lasts: Duration },
     /// The API server answers nothing for a while.
     PauseServer { lasts: Duration },
     /// Somebody changes a node by hand.
@@ -52,6 +52,15 @@ pub(crate) enum Act {
     Budget { app: usize, open: bool },
     /// A pod is bound to a node, whatever is going on there.
     LatePod { node: usize },
+}
+
+/// A replica to be harmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Victim {
+    /// The one that leads at that time.
+    Leader,
+    /// The one in this slot.
+    Slot(usize),
 }
 
 /// What happens to a replica.
@@ -169,7 +178,7 @@ fn act(random: &mut Random) -> Act {
     let (name, node) = (random.below(MAINTENANCES), random.below(NODES));
     match random.below(100) {
         0..11 => Act::Replica {
-            slot: random.below(REPLICAS),
+            victim: victim(random),
             harm: random.of(&[ReplicaHarm::Kill, ReplicaHarm::Terminate, ReplicaHarm::Freeze]),
             lasts: random.harm(),
         },
@@ -183,6 +192,10 @@ fn act(random: &mut Random) -> Act {
         86..94 => Act::Budget { app: random.below(APPS), open: random.is(70) },
         _ => Act::LatePod { node },
     }
+}
+
+fn victim(random: &mut Random) -> Victim {
+    if random.is(50) { Victim::Leader } else { Victim::Slot(random.below(REPLICAS)) }
 }
 
 fn drain(random: &mut Random) -> Drain {
@@ -204,7 +217,7 @@ fn hand(random: &mut Random) -> Hand {
 }
 
 fn network(random: &mut Random) -> Act {
-    let slot = random.is(60).then(|| random.below(REPLICAS));
+    let victim = random.is(60).then(|| victim(random));
     let (moment, delay) = (random.moment(), random.millis(DELAY));
     let fault = random.of(&[
         NetworkFault::Delay(delay),
@@ -226,7 +239,7 @@ fn network(random: &mut Random) -> Act {
     let requests =
         random.of(&[Requests::All, Requests::All, Requests::Reads, Requests::Writes, Requests::LeaderLease]);
     let percent = random.of(&[10, 30, 60, 100]);
-    Act::Network { slot, fault, requests, percent, lasts: random.harm() }
+    Act::Network { victim, fault, requests, percent, lasts: random.harm() }
 }
 
 #[cfg(test)]

@@ -49,6 +49,11 @@ impl Replicas {
         Replica { pid: process.pid(), process }
     }
 
+    /// The slot with this process, unless it is being harmed.
+    pub(crate) fn slot_of(&self, pid: u32) -> Option<usize> {
+        (0..REPLICAS).find(|slot| self.pid(*slot) == Some(pid))
+    }
+
     /// The process in a slot, unless it is being harmed.
     pub(crate) fn pid(&self, slot: usize) -> Option<u32> {
         Some(self.slots[slot].try_lock().ok()?.as_ref()?.pid)

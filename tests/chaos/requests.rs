@@ -15,7 +15,7 @@ use nm_tests::invariants::{
 use nm_tests::requests::{is_by_reconciler, is_write};
 use serde_json::Value;
 
-use crate::history::{Seen, Version, nodes_of_pods, terms};
+use crate::history::{Seen, Version, nodes_of_pods, pid_of_term, terms};
 use crate::people::Resumed;
 
 /// How long after a status that says that a maintenance is suspended an eviction may still arrive at the proxy.
@@ -131,10 +131,9 @@ fn in_terms(
     let terms: Vec<(&(String, Timestamp), Timestamp)> = terms.iter().zip(next).collect();
     let mut timed = Vec::new();
     for Sent { pid, entry } in writes {
-        let own = format!("-{pid}");
-        let is_own = |identity: &str| identity.rsplit_once('_').is_some_and(|(name, _)| name.ends_with(&own));
-        let mut led =
-            terms.iter().filter(|((identity, acquired), _)| is_own(identity) && *acquired <= entry.at);
+        let mut led = terms
+            .iter()
+            .filter(|((identity, acquired), _)| pid_of_term(identity) == Some(*pid) && *acquired <= entry.at);
         let Some(((identity, _), end)) = led.next_back() else {
             return Err(format!("{pid} never led before {entry:?}; the terms: {terms:?}"));
         };

@@ -14,11 +14,11 @@ use nm_tests::wait::in_time;
 use nm_tests::workload::Workload;
 use tokio::task::JoinSet;
 
-use crate::history::{History, Seen, terms};
+use crate::history::{History, Seen, leader, terms};
 use crate::network::disturb;
 use crate::node_story::{self, Story};
 use crate::people::{People, create_apps};
-use crate::plan::{self, Act, NODES};
+use crate::plan::{self, Act, NODES, Victim};
 use crate::replicas::Replicas;
 use crate::report::Acts;
 use crate::requests::{self, Sent, audited, evictions, writes};
@@ -156,13 +156,18 @@ impl World {
 
     async fn act(&self, act: &Act) -> String {
         match *act {
-            Act::Replica { slot, harm, lasts } => self.replicas.harm(slot, harm, lasts).await,
-            Act::Network { slot, fault, requests, percent, lasts } => {
-                let pid = slot.map(|slot| self.replicas.pid(slot));
-                if pid == Some(None) {
-                    return "is harmed already".to_owned();
+            Act::Replica { victim, harm, lasts } => match self.slot(victim) {
+                Some(slot) => self.replicas.harm(slot, harm, lasts).await,
+                None => "nobody leads".to_owned(),
+            },
+            Act::Network { victim: None, fault, requests, percent, lasts } => {
+                disturb(&self.proxy, None, fault, requests, percent, lasts).await
+            }
+            Act::Network { victim: Some(victim), fault, requests, percent, lasts } => {
+                match self.slot(victim).and_then(|slot| self.replicas.pid(slot)) {
+                    Some(pid) => disturb(&self.proxy, Some(pid), fault, requests, percent, lasts).await,
+                    None => "nobody leads, or the replica is harmed already".to_owned(),
                 }
-                disturb(&self.proxy, pid.flatten(), fault, requests, percent, lasts).await
             }
             Act::PauseServer { lasts } => self.pause_server(lasts).await,
             Act::Hand { node, hand } => self.people.hand(&self.history, node, hand).await,
@@ -172,6 +177,13 @@ impl World {
             Act::Suspend { name, suspend } => self.people.suspend(name, suspend).await,
             Act::Budget { app, open } => self.people.set_budget(app, open).await,
             Act::LatePod { node } => self.people.late_pod(node).await,
+        }
+    }
+
+    fn slot(&self, victim: Victim) -> Option<usize> {
+        match victim {
+            Victim::Slot(slot) => Some(slot),
+            Victim::Leader => self.replicas.slot_of(leader(&self.history.seen())?),
         }
     }
 
