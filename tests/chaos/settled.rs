@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use nm_shared::api::names::{LEASE_HOLDER, PLANNED_TAINT};
+use nm_shared::api::names::{LEASE_HOLDER, PLANNED_TAINT, UNDO_ANNOTATION};
 use nm_shared::gate::ownership::age_rank;
 use nm_shared::{NodeMaintenance, Suspension};
 use nm_tests::invariants::{NodeMarks, maintenance_has_settled};
 
 use crate::history::Seen;
-use crate::node_story::has_record;
 
 /// Every maintenance has ended as its object says. Those that are suspended say that they are.
 ///
@@ -51,15 +50,11 @@ pub(crate) fn nothing_is_left(seen: &Seen) -> Result<(), String> {
     }
     for node in seen.nodes.present() {
         let is_planned = NodeMarks::of(node).taints.iter().any(|taint| taint.starts_with(PLANNED_TAINT));
-        if has_record(node) || is_planned || is_annotated(node) {
+        if is_planned || node.annotations().contains_key(UNDO_ANNOTATION) {
             return Err(format!("{}: {:?}, {:?}", node.name_any(), NodeMarks::of(node), node.annotations()));
         }
     }
     Ok(())
-}
-
-fn is_annotated(node: &Node) -> bool {
-    node.annotations().contains_key(nm_shared::api::names::UNDO_ANNOTATION)
 }
 
 fn by_node(seen: &Seen) -> BTreeMap<String, Vec<&NodeMaintenance>> {
@@ -72,7 +67,7 @@ fn by_node(seen: &Seen) -> BTreeMap<String, Vec<&NodeMaintenance>> {
 
 /// The pods of the run on a node, all of which have to leave.
 fn pods_left(seen: &Seen, node: &str) -> usize {
-    let is_on = |pod: &&k8s_openapi::api::core::v1::Pod| {
+    let is_on = |pod: &&Pod| {
         pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node)
     };
     seen.pods.present().filter(is_on).count()
