@@ -79,7 +79,8 @@ impl Replicas {
             ReplicaHarm::Terminate => {
                 process.signal("TERM");
                 let code = process.exit_code().await;
-                if code != Some(0) {
+                // A process that has logged nothing yet has not begun.
+                if code != Some(0) && !process.log().is_empty() {
                     self.violations.lock().unwrap().push(format!("{pid} exited with {code:?} after SIGTERM"));
                 }
                 self.end(pid, process).await;
