@@ -28,6 +28,13 @@ pub(crate) fn has_record(node: &Node) -> bool {
     record(node).is_some()
 }
 
+/// Whether the node has the undo record of a plan.
+pub(crate) fn is_planned(node: &Node) -> bool {
+    let text = node.metadata.annotations.as_ref().and_then(|all| all.get(UNDO_ANNOTATION));
+    let record = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
+    record.is_some_and(|record| record["planned"] == true)
+}
+
 /// The marks without the taint of a plan, which no node has before its maintenance.
 fn marks(node: &Node) -> NodeMarks {
     let mut marks = NodeMarks::of(node);

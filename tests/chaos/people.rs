@@ -17,12 +17,11 @@ use nm_shared::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, PLANNED_TAINT, UNDO_AN
 use nm_shared::drain::node_patch::{has_drain_taint, is_cordoned};
 use nm_shared::{Group, NodeMaintenance};
 use nm_tests::cluster::Cluster;
-use nm_tests::invariants::NodeMarks;
 use nm_tests::workload::{Workload, parse, pod_spec};
 use serde_json::{Value, json};
 
 use crate::history::{History, Seen};
-use crate::node_story::has_record;
+use crate::node_story::{has_record, is_planned};
 use crate::plan::{APPS, Drain, Hand};
 
 /// The mark of people: the key of a label, an annotation and a taint.
@@ -253,14 +252,6 @@ impl People {
     }
 }
 
-/// Whether the node has the undo record and the taint of a plan.
-fn is_planned(node: &Node) -> bool {
-    let record =
-        node.annotations().get(UNDO_ANNOTATION).and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let is_tainted = NodeMarks::of(node).taints.iter().any(|taint| taint.starts_with(PLANNED_TAINT));
-    record.is_some_and(|record| record["planned"] == true) && is_tainted
-}
-
 fn names_of_all(history: &History) -> Vec<String> {
     history.seen().maintenances.present().map(ResourceExt::name_any).collect()
 }
@@ -273,6 +264,7 @@ fn change(node: &Node, hand: Hand) -> Option<Value> {
     let label = labels.get(EXCLUDE_LABEL);
     let is_free = !in_maintenance && !has_drain_taint(node, group);
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let is_tainted = || taints.iter().any(|taint| taint.key == PLANNED_TAINT);
     let known = in_maintenance || is_free;
     match hand {
         Hand::Cordon => known.then(|| json!({"spec": {"unschedulable": true}})),

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use nm_shared::api::names::{LEASE_HOLDER, PLANNED_TAINT, UNDO_ANNOTATION};
+use nm_shared::api::names::{LEASE_HOLDER, PLANNED_TAINT};
 use nm_shared::gate::ownership::age_rank;
 use nm_shared::{NodeMaintenance, Suspension};
 use nm_tests::invariants::{NodeMarks, maintenance_has_settled};
 
 use crate::history::Seen;
+use crate::node_story::{has_record, is_planned};
 
 /// Every maintenance has ended as its object says. Those that are suspended say that they are.
 ///
@@ -34,7 +35,8 @@ pub(crate) fn maintenances(seen: &Seen) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing is left of any maintenance: no object, no lease, no mark.
+/// Nothing is left of any maintenance: no object, no lease, no mark. The remainder of an undo record may be left, which says
+/// that everything is restored: it stays if the answer to the last write of a maintenance is lost.
 ///
 /// # Errors
 /// What is left.
@@ -49,8 +51,8 @@ pub(crate) fn nothing_is_left(seen: &Seen) -> Result<(), String> {
         }
     }
     for node in seen.nodes.present() {
-        let is_planned = NodeMarks::of(node).taints.iter().any(|taint| taint.starts_with(PLANNED_TAINT));
-        if is_planned || node.annotations().contains_key(UNDO_ANNOTATION) {
+        let is_tainted = NodeMarks::of(node).taints.iter().any(|taint| taint.starts_with(PLANNED_TAINT));
+        if is_tainted || has_record(node) || is_planned(node) {
             return Err(format!("{}: {:?}, {:?}", node.name_any(), NodeMarks::of(node), node.annotations()));
         }
     }
@@ -67,8 +69,6 @@ fn by_node(seen: &Seen) -> BTreeMap<String, Vec<&NodeMaintenance>> {
 
 /// The pods of the run on a node, all of which have to leave.
 fn pods_left(seen: &Seen, node: &str) -> usize {
-    let is_on = |pod: &&Pod| {
-        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node)
-    };
+    let is_on = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
     seen.pods.present().filter(is_on).count()
 }
