@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use nm_shared::api::latency_budget::STATUS_WRITE_INTERVAL;
+use nm_shared::cluster::node;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
 use nm_shared::decide::lease_denied;
@@ -194,6 +195,10 @@ async fn verify_maintenance(context: &Context, maintenance: &Grouped) -> Result<
 
 /// Verifies that the node, or its absence, is as it was observed. Changes that no decision depends on do not count.
 async fn verify_node(context: &Context, name: &str, observed: Option<&Node>) -> Result<(), ApplyError> {
+    // There is no node with an invalid name, which would change the request's path.
+    if !node::is_valid_name(name) {
+        return Ok(());
+    }
     let (kind, name) = ("node", name.to_owned());
     let current = with_timeout(REQUEST_TIMEOUT, context.node_api().get_opt(&name)).await;
     let current = match current {
