@@ -9,6 +9,7 @@ use crate::commands::gather::GatherArgs;
 use crate::commands::install::InstallArgs;
 use crate::commands::pause::{PAUSE_EXAMPLES, PauseArgs, RESUME_EXAMPLES};
 use crate::commands::plan::PlanArgs;
+use crate::commands::roll::RollArgs;
 use crate::commands::start::StartArgs;
 use crate::commands::status::StatusArgs;
 use crate::commands::stop::StopArgs;
@@ -63,6 +64,7 @@ pub(crate) enum Command {
     /// Resume paused maintenances, and begin planned ones
     #[command(after_help = RESUME_EXAMPLES)]
     Resume(PauseArgs),
+    Roll(Box<RollArgs>),
     Status(StatusArgs),
     Plan(PlanArgs),
     Explain(ExplainArgs),
@@ -81,6 +83,7 @@ impl Command {
         match self {
             Self::Start(_) | Self::Stop(_) | Self::Install(_) | Self::Uninstall(_) => true,
             Self::Watch(args) => args.has_goal(),
+            Self::Roll(args) => args.has_goal(),
             _ => false,
         }
     }

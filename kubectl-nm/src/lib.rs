@@ -20,6 +20,7 @@ mod install;
 mod interaction;
 mod maintenance;
 mod plan;
+mod roll;
 mod terminal;
 mod unknown_command;
 mod watch;
@@ -97,6 +98,10 @@ async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
         Command::Stop(args) => commands::stop::run(args, &cluster().await?, out).await,
         Command::Pause(args) => commands::pause::run(args, true, &cluster().await?, out).await,
         Command::Resume(args) => commands::pause::run(args, false, &cluster().await?, out).await,
+        Command::Roll(args) => {
+            let cluster = cluster().await?;
+            Box::pin(commands::roll::run(*args, namespace, &cluster, out)).await
+        }
         Command::Status(args) => commands::status::run(args, &cluster().await?, out).await,
         Command::Plan(args) => commands::plan::run(args, &cluster().await?, out).await,
         Command::Explain(args) => commands::explain::run(args, &cluster().await?, out).await,

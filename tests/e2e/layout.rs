@@ -38,6 +38,7 @@ const LAYERS: [(&str, &[&[&str]]); 4] = [
             &["watch"],
             &["install"],
             &["doctor", "explain"],
+            &["roll"],
             &["completion", "dashboard"],
             &["commands"],
             &["cli"],

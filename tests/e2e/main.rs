@@ -113,6 +113,14 @@ mod repository {
     mod reference;
     mod workflows;
 }
+mod roll {
+    mod begin;
+    mod control;
+    mod halt;
+    mod reboot;
+    mod resume;
+    mod running_roll;
+}
 mod takeover {
     mod medik8s;
     mod own_steps;

@@ -119,6 +119,17 @@ impl RunningCommand {
         Self::spawn(command.args(args).env("KUBECONFIG", cluster.kubeconfig()))
     }
 
+    /// Starts `program` against `cluster` with these environment variables, without a terminal.
+    pub fn start_with_env(
+        program: impl AsRef<OsStr>,
+        cluster: &Cluster,
+        args: &[&str],
+        env: &[(&str, &Path)],
+    ) -> Self {
+        let mut command = tokio::process::Command::new(program);
+        Self::spawn(command.args(args).env("KUBECONFIG", cluster.kubeconfig()).envs(env.iter().copied()))
+    }
+
     /// Starts a sandbox in a process of its own. Its first line of output names its kubeconfig.
     pub fn sandbox(flags: &[&str]) -> Self {
         let mut command = tokio::process::Command::new(program("nm-sandbox"));
@@ -140,6 +151,11 @@ impl RunningCommand {
     /// The next line of standard output; `None` at its end.
     pub async fn line(&mut self) -> Option<String> {
         in_time("the command prints a line", self.lines.next_line()).await.unwrap()
+    }
+
+    /// Kills the command with SIGKILL, and waits for its end.
+    pub async fn crash(mut self) {
+        self.child.kill().await.unwrap();
     }
 
     /// Waits until the command exits and returns its exit code.

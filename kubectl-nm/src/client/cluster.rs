@@ -118,11 +118,21 @@ impl Cluster {
         suspend: bool,
         dry_run: bool,
     ) -> Result<NodeMaintenance, Error> {
+        let patch = json!({"metadata": {"uid": uid}, "spec": {"suspend": suspend}});
+        self.patch(name, &patch, dry_run).await
+    }
+
+    /// Applies a merge patch. If it has the uid or the resourceVersion of an object, it fails if that has changed.
+    pub(crate) async fn patch(
+        &self,
+        name: &str,
+        patch: &Value,
+        dry_run: bool,
+    ) -> Result<NodeMaintenance, Error> {
         let field_manager = Some(String::from("kubectl-nm"));
         let params = PatchParams { field_manager, dry_run, ..PatchParams::default() };
-        let patch = Patch::Merge(json!({"metadata": {"uid": uid}, "spec": {"suspend": suspend}}));
         let asked = format!("patch {RESOURCE}");
-        self.request(&asked, async || self.api().patch(name, &params, &patch).await).await
+        self.request(&asked, async || self.api().patch(name, &params, &Patch::Merge(patch)).await).await
     }
 
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> Result<Deletion, Error> {

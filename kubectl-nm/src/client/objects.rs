@@ -90,6 +90,15 @@ pub(crate) async fn apply(cluster: &Cluster, object: &Value, params: &PatchParam
     value(&applied)
 }
 
+pub(crate) async fn create(cluster: &Cluster, object: &Value) -> Result<Value, Error> {
+    let resource = resource_of(object);
+    let (api, what) = (api(cluster, object["metadata"]["namespace"].as_str(), &resource), name_of(&resource));
+    let (params, asked) = (PostParams::default(), format!("create {what}"));
+    let object =
+        serde_json::from_value(object.clone()).map_err(|error| Error::Unshowable(error.to_string()))?;
+    value(&cluster.request(&asked, async || api.create(&params, &object).await).await?)
+}
+
 /// Deletes the object with this one's name and uid.
 pub(crate) async fn delete(cluster: &Cluster, object: &Value) -> Result<Deletion, Error> {
     let (api, name, what) = locate(cluster, object);

@@ -15,6 +15,7 @@ impl Error {
         Some(match self {
             Self::Connection(error) => error.hint(),
             Self::Setup(error) => error.hint(),
+            Self::Roll(error) => return error.hint(),
             Self::Server { asked, status } => return of_server(asked, status),
             Self::NotInstalled { .. } => {
                 String::from("`kubectl nm install` installs it; --context chooses another cluster")

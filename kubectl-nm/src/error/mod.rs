@@ -6,6 +6,7 @@
 pub(crate) mod exit;
 pub(crate) mod from_client;
 pub(crate) mod hint;
+pub(crate) mod roll_error;
 pub(crate) mod setup_error;
 
 use std::io;
@@ -16,6 +17,7 @@ use kube::core::Status;
 use crate::args::duration;
 use crate::connection::ConnectionError;
 use crate::error::exit::Exit;
+use crate::error::roll_error::RollError;
 use crate::error::setup_error::SetupError;
 use crate::terminal::output::{Output, StdoutError};
 use crate::terminal::text::Line;
@@ -35,6 +37,8 @@ pub(crate) enum Error {
     Unwritable { path: String, source: io::Error },
     #[error(transparent)]
     Setup(#[from] SetupError),
+    #[error(transparent)]
+    Roll(#[from] RollError),
 
     #[error("{}", server_message(.status))]
     Server {
@@ -145,7 +149,11 @@ pub(crate) enum NodeFileProblem {
 impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Unconfirmed | Self::Declined => Exit::Usage,
+            Self::Unconfirmed
+            | Self::Declined
+            | Self::Roll(
+                RollError::NoTerminal | RollError::UnconfirmedAction { .. } | RollError::OtherAction { .. },
+            ) => Exit::Usage,
             Self::Setup(SetupError::NotReady { .. } | SetupError::NotGone { .. }) => Exit::TimedOut,
             _ => Exit::Error,
         }

@@ -84,6 +84,6 @@ impl SetupError {
     }
 }
 
-fn are(nodes: usize) -> String {
+pub(super) fn are(nodes: usize) -> String {
     if nodes == 1 { String::from("1 node is") } else { format!("{nodes} nodes are") }
 }

@@ -212,7 +212,7 @@ impl<'a> WaitReporter<'a> {
     }
 }
 
-fn timestamp(now: Timestamp) -> Line {
+pub(crate) fn timestamp(now: Timestamp) -> Line {
     // Rounding fails only at the limits of the calendar.
     Line::default().with(Style::Dim, now.round(Unit::Second).unwrap_or_default().to_string())
 }

@@ -1,0 +1,343 @@
+//! `kubectl nm roll NODE...`: plans the maintenance of all nodes of a roll, and runs it.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use nm_shared::cluster::{node, pod};
+use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::forecast::PodOutcome;
+use nm_shared::{DrainSpec, NodeMaintenance};
+
+use super::BeginArgs;
+use super::run::{run as run_roll, this_runner};
+use crate::client::cluster::Cluster;
+use crate::client::nodes::check_exist;
+use crate::client::objects::{self, Permission};
+use crate::error::Error;
+use crate::error::exit::Exit;
+use crate::error::roll_error::RollError;
+use crate::interaction::confirm::confirm_always;
+use crate::interaction::progress;
+use crate::maintenance::start::{self, Existing, Started};
+use crate::maintenance::suspend::check_kept;
+use crate::maintenance::uid;
+use crate::plan::cluster_snapshot::ClusterSnapshot;
+use crate::plan::eviction_dry_run::dry_run_evictions;
+use crate::plan::report::preview;
+use crate::roll::health;
+use crate::roll::job;
+use crate::roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, SETTINGS, Step, roll_name};
+use crate::roll::settings::{NodeAction, RollSettings};
+use crate::roll::store;
+use crate::roll::waves::{PoolNode, waves};
+use crate::roll::window::Windows;
+use crate::terminal::output::Output;
+use crate::terminal::table;
+use crate::terminal::text::{Line, Style, counted};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+pub(super) async fn run(
+    args: BeginArgs,
+    namespace: Option<&str>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    if args.confirm && !args.dry_run && !out.can_ask() {
+        return Err(RollError::NoTerminal.into());
+    }
+    let job = args.job.as_ref().map(|file| job::read(file, namespace));
+    let action = args.run.clone().map(NodeAction::Run).or(job.transpose()?.map(NodeAction::Job));
+    let message = || format!("asking {} about nodes and pods", cluster.server());
+    let read = async {
+        let names = args.nodes.resolve(cluster).await?;
+        if !args.nodes.are_known() {
+            check_exist(cluster, &names).await?;
+        }
+        let snapshot = Box::pin(ClusterSnapshot::read(&names, cluster)).await?;
+        Ok::<_, Error>((names, snapshot))
+    };
+    let (names, snapshot) = progress::during(out, message, read).await?;
+    let name =
+        args.name.clone().unwrap_or_else(|| Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string());
+    let waves = waves(pool(&names, &snapshot, cluster).await?, args.waves.as_ref());
+    let settings = settings(&args, action, &waves);
+    let is_begun = is_begun(&name, &names, &settings, &snapshot)?;
+
+    let drain = drain(&args, &settings);
+    let forecasts = forecasts(&names, drain.as_ref(), &snapshot, cluster, out).await?;
+    print_waves(&waves, &forecasts, args.dry_run, out)?;
+    for unknown in &snapshot.unknown {
+        out.talk(&Line::new(format!("warning: unknown: {unknown}")));
+    }
+    let missing = missing_permissions(cluster).await;
+    if !missing.is_empty() {
+        let what = missing.join(", ");
+        out.talk(&Line::new(format!(
+            "warning: the roll cannot check that nodes and workloads are healthy again: you may not {what}"
+        )));
+    }
+    if args.dry_run {
+        return Ok(Exit::Done);
+    }
+    let question = format!("Roll {}, {} at once", counted(names.len(), "node"), settings.max_unavailable);
+    confirm_always(&question, args.yes, out)?;
+
+    let wanted = objects(&name, &args, &settings, drain.as_ref(), &waves);
+    if let Some(first) = wanted.first().filter(|_| !is_begun) {
+        check_kept(&start::start(cluster, first, true).await?.object, true)?;
+    }
+    create(&wanted, &name, cluster, out).await?;
+    let me = this_runner();
+    let with_runner = |_: &Roll, record| Ok(RollRecord { runner: Some(me.clone()), ..record });
+    let (roll, record) = store::update(cluster, &name, with_runner).await?;
+    out.talk(&Line::new(format!("Roll {name} begins.")));
+    run_roll(&roll, record, me, args.output.output.into(), cluster, out).await
+}
+
+async fn pool(
+    names: &[String],
+    snapshot: &ClusterSnapshot,
+    cluster: &Cluster,
+) -> Result<Vec<PoolNode>, Error> {
+    let Some(nodes) = &snapshot.nodes else {
+        // The gates read them; this returns the refusal.
+        cluster.node_names(None).await?;
+        return Ok(Vec::new());
+    };
+    let pool = nodes.iter().filter(|node| names.iter().any(|name| name == node::name(node)));
+    Ok(pool
+        .map(|node| PoolNode {
+            name: node::name(node).to_owned(),
+            zone: node.labels().get(ZONE).cloned(),
+            is_control_plane: node::is_control_plane(node),
+            pods: pods(node, snapshot),
+        })
+        .collect())
+}
+
+fn pods(node: &Node, snapshot: &ClusterSnapshot) -> usize {
+    let planned = snapshot.pods.as_ref().map(|pods| &pods.planned);
+    planned.and_then(|planned| planned.get(node::name(node))).map_or(0, Vec::len)
+}
+
+fn settings(args: &BeginArgs, action: Option<NodeAction>, waves: &[Vec<PoolNode>]) -> RollSettings {
+    let waves: Vec<usize> = waves.iter().map(Vec::len).collect();
+    let nodes = waves.iter().sum();
+    let whole_wave = || waves.iter().copied().max().filter(|_| args.waves.is_some());
+    RollSettings {
+        max_unavailable: args.max_unavailable.map(|limit| limit.of(nodes)).or_else(whole_wave).unwrap_or(1),
+        waves,
+        action,
+        confirm: args.confirm,
+        expect_reboot: args.expect_reboot,
+        min_ready_seconds: args.min_ready.as_secs(),
+        soak_seconds: args.soak.as_secs(),
+        action_timeout_seconds: args.action_timeout.as_secs(),
+        return_timeout_seconds: args.return_timeout.as_secs(),
+        recovery_timeout_seconds: args.recovery_timeout.as_secs(),
+        halt_on_blocked_seconds: args.halt_on_blocked.as_ref().map(Duration::as_secs),
+        windows: Windows(args.window.clone()),
+    }
+}
+
+fn drain(args: &BeginArgs, settings: &RollSettings) -> Option<DrainSpec> {
+    let drain = args.request.drain.spec();
+    match settings.action {
+        Some(NodeAction::Job(_)) => Some(job::sparing_jobs(drain)),
+        Some(NodeAction::Run(_)) | None => drain,
+    }
+}
+
+/// Whether an earlier call has created some maintenances of this roll. No other node may be in maintenance.
+fn is_begun(
+    name: &str,
+    names: &[String],
+    settings: &RollSettings,
+    snapshot: &ClusterSnapshot,
+) -> Result<bool, Error> {
+    let all = &snapshot.maintenances;
+    let of_roll: Vec<&NodeMaintenance> =
+        all.iter().filter(|object| roll_name(object) == Some(name)).collect();
+    if !of_roll.is_empty() {
+        let objects: Vec<_> = of_roll.iter().map(|object| std::sync::Arc::new((*object).clone())).collect();
+        let roll = Roll::find(name, &objects)?;
+        // Only what was interrupted while it was created can be completed.
+        if roll.is_some_and(|roll| roll.record.is_some() || roll.settings != *settings) {
+            return Err(RollError::Exists(name.to_owned()).into());
+        }
+    }
+    let mut busy = Vec::new();
+    for node in names {
+        match Existing::find(node, all) {
+            Existing::Nothing => {}
+            Existing::Maintenance(object) if roll_name(&object) == Some(name) => {}
+            Existing::Maintenance(object) => match roll_name(&object) {
+                Some(roll) => {
+                    return Err(RollError::InRoll { node: node.clone(), roll: roll.to_owned() }.into());
+                }
+                None => busy.push(node.clone()),
+            },
+            other => {
+                return Err(other
+                    .refusal(node)
+                    .unwrap_or_else(|| RollError::InMaintenance(vec![node.clone()]).into()));
+            }
+        }
+    }
+    if busy.is_empty() { Ok(!of_roll.is_empty()) } else { Err(RollError::InMaintenance(busy).into()) }
+}
+
+/// What the health gates read, and the user may not. Without an answer of the API server, nothing.
+async fn missing_permissions(cluster: &Cluster) -> Vec<String> {
+    let checks = health::PERMISSIONS.map(async |(verb, group, resource)| {
+        let permission = Permission { verb, group: group.to_owned(), resource: resource.to_owned() };
+        let is_allowed = objects::is_allowed(cluster, None, &permission).await.unwrap_or(true);
+        (!is_allowed).then(|| format!("{verb} {}", permission.qualified_resource()))
+    });
+    join_all(checks).await.into_iter().flatten().collect()
+}
+
+/// What the drain of a node would do while all others are in service.
+struct NodeForecast {
+    moved: usize,
+    /// The pods that would be blocked, each with the reason.
+    blocked: Vec<String>,
+}
+
+/// The forecast of each node; none without permission to read pods.
+async fn forecasts(
+    names: &[String],
+    drain: Option<&DrainSpec>,
+    snapshot: &ClusterSnapshot,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<HashMap<String, NodeForecast>, Error> {
+    let now = Timestamp::now();
+    let preview = |names: &[String]| {
+        preview(names, drain, snapshot, now).map_err(|error| Error::Unplannable(error.to_string()))
+    };
+    let Some(all) = preview(names)? else { return Ok(HashMap::new()) };
+    let (count, done) = (all.to_evict().count(), Cell::new(0));
+    let message = || format!("{} of {count} evictions dry-run", done.get());
+    let grace = drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0);
+    let answers =
+        progress::during(out, message, dry_run_evictions(cluster, all.to_evict(), grace, &done)).await?;
+    let mut forecasts = HashMap::new();
+    for name in names {
+        let Some(alone) = preview(std::slice::from_ref(name))? else { continue };
+        let forecast = alone.forecast(Budgets::from_objects(&snapshot.budgets), &answers, now);
+        let blocked = forecast.pods.iter().filter_map(|pod| match &pod.fate {
+            PodOutcome::Blocked(blocker) => {
+                Some(format!("pod {}: {}", pod::reference(&pod.pod), blocker.message))
+            }
+            _ => None,
+        });
+        let moved = forecast.pods.iter().filter(|pod| pod.leaves).count();
+        forecasts.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect() });
+    }
+    Ok(forecasts)
+}
+
+fn print_waves(
+    waves: &[Vec<PoolNode>],
+    forecasts: &HashMap<String, NodeForecast>,
+    is_dry_run: bool,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let (mut rows, mut blocked) = (Vec::new(), Vec::new());
+    for (wave, nodes) in waves.iter().enumerate() {
+        for node in nodes {
+            let forecast = forecasts.get(&node.name);
+            let number =
+                |count: Option<usize>| count.map_or_else(|| String::from("?"), |count| count.to_string());
+            let stuck = forecast.map(|forecast| forecast.blocked.len());
+            rows.push(vec![
+                (Style::Plain, (wave + 1).to_string()),
+                (Style::Plain, node.name.clone()),
+                (Style::Plain, node.zone.clone().unwrap_or_default()),
+                (Style::Plain, number(forecast.map(|forecast| forecast.moved))),
+                (if stuck > Some(0) { Style::Bad } else { Style::Plain }, number(stuck)),
+            ]);
+            let of_node = forecast.iter().flat_map(|forecast| &forecast.blocked);
+            blocked.extend(of_node.map(|why| Line::new(format!("node/{}: ", node.name)).and(why)));
+        }
+    }
+    // Of a dry run, the waves are the data; otherwise what happens to them is.
+    let mut print = |line: &Line| -> Result<(), Error> {
+        if is_dry_run {
+            out.data(line)?;
+        } else {
+            out.talk(line);
+        }
+        Ok(())
+    };
+    for line in table::lines(&["WAVE", "NODE", "ZONE", "PODS", "BLOCKED"], &rows) {
+        print(&line)?;
+    }
+    blocked.iter().try_for_each(print)
+}
+
+fn objects(
+    name: &str,
+    args: &BeginArgs,
+    settings: &RollSettings,
+    drain: Option<&DrainSpec>,
+    waves: &[Vec<PoolNode>],
+) -> Vec<NodeMaintenance> {
+    let now = Timestamp::now();
+    let all = waves.iter().enumerate().flat_map(|(wave, nodes)| nodes.iter().map(move |node| (wave, node)));
+    let object = |(position, (wave, node)): (usize, (usize, &PoolNode))| {
+        let mut object = NodeMaintenance::new(&node.name, args.request.spec(&node.name));
+        object.spec.suspend = true;
+        object.spec.drain = drain.cloned();
+        let record = NodeRecord {
+            wave,
+            position,
+            step: Step::Planned,
+            since: now,
+            began: None,
+            baseline: record::Baseline::default(),
+        };
+        object.labels_mut().insert(LABEL.to_owned(), name.to_owned());
+        object.annotations_mut().extend([
+            (SETTINGS.to_owned(), record::annotation(settings)),
+            (NODE.to_owned(), record::annotation(&record)),
+        ]);
+        object
+    };
+    all.enumerate().map(object).collect()
+}
+
+/// Creates the maintenances. If one cannot be created, those that were are deleted again.
+async fn create(
+    wanted: &[NodeMaintenance],
+    name: &str,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let create = async |object: &NodeMaintenance| start::start(cluster, object, false).await;
+    let answers = progress::for_each(out, wanted.iter(), "maintenances", create).await;
+    let (mut created, mut failures) = (Vec::new(), Vec::new());
+    for (wanted, answer) in wanted.iter().zip(answers) {
+        match answer {
+            Ok(Started { object, created: true }) => created.push(object),
+            Ok(Started { object, .. }) if roll_name(&object) == Some(name) => {}
+            Ok(_) => {
+                let node = wanted.spec.node_name.clone();
+                failures.push((node.clone(), RollError::InMaintenance(vec![node]).into()));
+            }
+            Err(error) => failures.push((wanted.spec.node_name.clone(), error)),
+        }
+    }
+    let Some((_, first)) = failures.pop() else { return Ok(()) };
+    let delete = async |object: &NodeMaintenance| cluster.delete(&object.name_any(), &uid(object)).await;
+    let deleted = progress::for_each(out, created.iter(), "maintenances", delete).await;
+    Error::print_all(&failures, out);
+    deleted.into_iter().find_map(Result::err).map_or(Err(first), Err)
+}

@@ -1,0 +1,116 @@
+//! Runs a roll until it ends, and reports how.
+
+use std::env;
+
+use jiff::Timestamp;
+
+use crate::args::duration;
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::error::exit::Exit;
+use crate::error::roll_error::RollError;
+use crate::roll::command::log_folder;
+use crate::roll::decide::HEARTBEAT_TIMEOUT;
+use crate::roll::record::{Roll, RollRecord, Runner};
+use crate::roll::report::{LineFormat, LineReporter};
+use crate::roll::runner::{RollEnd, RollRunner};
+use crate::terminal::output::Output;
+use crate::terminal::signals::interrupted;
+use crate::terminal::text::{Line, counted};
+
+/// This program, as the runner of a roll.
+pub(super) fn this_runner() -> Runner {
+    let now = Timestamp::now();
+    let variable = |names: [&str; 2]| names.iter().find_map(|name| env::var(name).ok());
+    let user = variable(["USER", "USERNAME"]).unwrap_or_else(|| String::from("somebody"));
+    let who = format!("{user}@{}", host());
+    Runner { id: format!("{who}/{}/{}", std::process::id(), now.as_nanosecond()), who, at: now }
+}
+
+#[cfg(unix)]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host() -> String {
+    env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+/// Fails if somebody else runs the roll.
+pub(super) fn check_no_runner(roll: &Roll, record: &RollRecord, now: Timestamp) -> Result<(), RollError> {
+    match live_runner(record, now) {
+        None => Ok(()),
+        Some(Runner { who, at, .. }) => {
+            let ago = duration::age(now.duration_since(*at).as_secs());
+            Err(RollError::Running { name: roll.name.clone(), who: who.clone(), ago })
+        }
+    }
+}
+
+/// The runner whose last heartbeat is not too old.
+pub(super) fn live_runner(record: &RollRecord, now: Timestamp) -> Option<&Runner> {
+    record.runner.as_ref().filter(|runner| runner.at + HEARTBEAT_TIMEOUT > now)
+}
+
+/// Runs a roll whose record has `me` as its runner.
+pub(super) async fn run(
+    roll: &Roll,
+    record: RollRecord,
+    me: Runner,
+    format: LineFormat,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let name = roll.name.as_str();
+    let log = roll.settings.command().and_then(|_| log_folder(name, |variable| env::var_os(variable)));
+    if let Some(log) = &log {
+        out.talk(&Line::new(format!("The output of the commands is kept in {}.", log.display())));
+    }
+    let mut runner = RollRunner::new(cluster, roll, record, me, log);
+    let mut reporter = LineReporter::new(out, format);
+    let ended = tokio::select! {
+        () = interrupted() => None,
+        ended = runner.run(&mut reporter) => Some(ended),
+    };
+    drop(reporter);
+    if !matches!(ended, Some(Ok(RollEnd::TakenOver(_)))) {
+        runner.release().await;
+    }
+    let continues = format!("`kubectl nm roll resume {name}` continues");
+    Ok(match ended {
+        None => {
+            out.talk(&Line::new(format!("Interrupted. Roll {name} is as it was left.")));
+            out.hint(&continues);
+            Exit::Interrupted
+        }
+        Some(Err(error)) => {
+            out.talk(&Line::new(format!("Roll {name} cannot go on.")));
+            out.hint(&format!("{continues}, when this is solved"));
+            return Err(error);
+        }
+        Some(Ok(RollEnd::Done(done))) => {
+            // Nodes that were skipped or deleted are not done.
+            let all = roll.settings.nodes();
+            let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
+            out.talk(&Line::new(format!(
+                "Roll {name} is done: {nodes}{}, {} moved.",
+                counted(all, "node"),
+                counted(usize::try_from(done.pods).unwrap_or_default(), "pod")
+            )));
+            Exit::Done
+        }
+        Some(Ok(RollEnd::Halted(halt))) => {
+            out.error(format!("roll {name} halted: {}", halt.message));
+            out.hint(&format!(
+                "{continues}, and with --skip {} goes on without this node; `kubectl nm roll abort {name}` ends it",
+                halt.node
+            ));
+            Exit::Failed
+        }
+        Some(Ok(RollEnd::TakenOver(other))) => {
+            out.talk(&Line::new(format!("{} runs roll {name} now.", other.who)));
+            Exit::Lost
+        }
+    })
+}

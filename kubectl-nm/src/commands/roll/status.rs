@@ -1,0 +1,169 @@
+//! `kubectl nm roll status`: the rolls, and the nodes of one.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use serde_json::{Value, json};
+
+use super::StatusArgs;
+use super::run::live_runner;
+use crate::args::duration;
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::error::exit::Exit;
+use crate::error::roll_error::RollError;
+use crate::format::{DataFormat, OutputFormat, list};
+use crate::roll::decide::{NodeProgress, decide};
+use crate::roll::health::if_permitted;
+use crate::roll::observed::{NodeView, Observed};
+use crate::roll::record::{Roll, RollRecord, roll_names};
+use crate::terminal::output::Output;
+use crate::terminal::table;
+use crate::terminal::text::{Line, Style};
+
+/// A roll as `status` shows it.
+struct RollStatus {
+    roll: Roll,
+    record: RollRecord,
+    progress: Vec<NodeProgress>,
+    /// In one word or sentence.
+    state: String,
+}
+
+pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+    let all = cluster.maintenances().await?;
+    let nodes = cluster.list(&Api::<Node>::all(cluster.client()), "nodes", &ListParams::default()).await;
+    let nodes = if_permitted(nodes)?;
+    let names: Vec<&str> = match &args.name {
+        Some(name) => vec![name],
+        None => roll_names(&all),
+    };
+    let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
+    let now = Timestamp::now();
+    let mut rolls = Vec::new();
+    for name in names {
+        let roll = Roll::find(name, &objects)?.ok_or_else(|| RollError::Unknown(name.to_owned()))?;
+        rolls.push(RollStatus::new(roll, nodes.as_deref(), now));
+    }
+    match (&args.output, &args.name) {
+        (OutputFormat::Data(format), name) => data(&rolls, name.is_some(), *format, out)?,
+        (_, Some(_)) => {
+            for roll in &rolls {
+                print_one(roll, now, out)?;
+            }
+        }
+        (_, None) if rolls.is_empty() => out.talk(&Line::new("No rolls found.")),
+        (_, None) => {
+            let rows: Vec<Vec<(Style, String)>> = rolls.iter().map(row).collect();
+            for line in table::lines(&["ROLL", "DONE", "LEFT", "STATE"], &rows) {
+                out.data(&line)?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+impl RollStatus {
+    fn new(roll: Roll, nodes: Option<&[Node]>, now: Timestamp) -> Self {
+        let record = roll.record.clone().unwrap_or_default();
+        let views =
+            nodes.unwrap_or_default().iter().map(|node| (node.name_any(), NodeView::of(node, None, now)));
+        let mut observed = Observed {
+            now,
+            started: now,
+            runner: record.runner.as_ref().map(|runner| runner.id.clone()).unwrap_or_default(),
+            is_current: true,
+            nodes: views.collect(),
+            ..Observed::default()
+        };
+        if nodes.is_none() {
+            // They exist, as far as is known.
+            let unknown = roll.nodes.iter().map(|node| (node.node().to_owned(), NodeView::default()));
+            observed.nodes = unknown.collect();
+        }
+        let progress = decide(&roll, &record, &observed).progress;
+        let state = match (&record.halt, live_runner(&record, now)) {
+            _ if roll.record.is_none() => String::from("not all maintenances are created"),
+            (Some(halt), _) => format!("halted: {}", halt.message),
+            (None, _) if record.paused => String::from("paused"),
+            (None, Some(runner)) => format!("{} runs it", runner.who),
+            (None, None) => String::from("nobody runs it"),
+        };
+        Self { roll, record, progress, state }
+    }
+}
+
+fn row(status: &RollStatus) -> Vec<(Style, String)> {
+    let style = if status.record.halt.is_some() { Style::Bad } else { Style::Plain };
+    vec![
+        (Style::Plain, status.roll.name.clone()),
+        (Style::Plain, status.record.done.nodes.to_string()),
+        (Style::Plain, status.progress.len().to_string()),
+        (style, status.state.clone()),
+    ]
+}
+
+fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<(), Error> {
+    let RollStatus { roll, record, progress, state } = status;
+    out.data(&Line::new(format!(
+        "roll {}: {} done, {} left, {state}",
+        roll.name,
+        record.done.nodes,
+        progress.len()
+    )))?;
+    let rows: Vec<Vec<(Style, String)>> = progress
+        .iter()
+        .map(|node| {
+            let age = duration::age(now.duration_since(node.since).as_secs());
+            vec![
+                (Style::Plain, (node.wave + 1).to_string()),
+                (Style::Plain, node.node.clone()),
+                (Style::Plain, node.step.word().to_owned()),
+                (Style::Plain, age),
+                (Style::Plain, node.detail.clone()),
+            ]
+        })
+        .collect();
+    for line in table::lines(&["WAVE", "NODE", "STEP", "FOR", "DETAIL"], &rows) {
+        out.data(&line)?;
+    }
+    if live_runner(record, now).is_none() && roll.record.is_some() {
+        out.hint(&format!("`kubectl nm roll resume {}` continues it", roll.name));
+    }
+    Ok(())
+}
+
+fn data(rolls: &[RollStatus], alone: bool, format: DataFormat, out: &mut Output) -> Result<(), Error> {
+    let items: Vec<Value> = rolls.iter().map(document).collect();
+    match items.as_slice() {
+        [only] if alone => format.print(only, out),
+        items => format.print(&list(items), out),
+    }
+}
+
+fn document(status: &RollStatus) -> Value {
+    let node = |node: &NodeProgress| {
+        json!({
+            "node": node.node,
+            "wave": node.wave + 1,
+            "step": node.step.word(),
+            "since": node.since,
+            "detail": node.detail,
+        })
+    };
+    json!({
+        "kind": "Roll",
+        "version": 1,
+        "name": status.roll.name,
+        "state": status.state,
+        "settings": status.roll.settings,
+        "done": status.record.done,
+        "halt": status.record.halt,
+        "paused": status.record.paused,
+        "runner": status.record.runner,
+        "nodes": status.progress.iter().map(node).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,111 @@
+//! Why a roll cannot begin, continue or be read, and what to do about it.
+
+use std::path::PathBuf;
+
+use crate::error::setup_error::are;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RollError {
+    #[error("there is no roll \"{0}\"")]
+    Unknown(String),
+
+    #[error("a roll \"{0}\" exists already")]
+    Exists(String),
+
+    #[error("the maintenances of roll \"{name}\" were not all created: {created} of {all}")]
+    Incomplete { name: String, created: usize, all: usize },
+
+    /// `ago`: the age of the last heartbeat.
+    #[error("{who} runs roll \"{name}\", last seen {ago} ago")]
+    Running { name: String, who: String, ago: String },
+
+    #[error("{} in maintenance: {}", are(.0.len()), .0.join(", "))]
+    InMaintenance(Vec<String>),
+
+    #[error("node \"{node}\" is part of roll \"{roll}\"")]
+    InRoll { node: String, roll: String },
+
+    #[error("annotation {annotation} of the NodeMaintenance \"{maintenance}\" is missing")]
+    NoRecord { maintenance: String, annotation: &'static str },
+
+    #[error("annotation {annotation} of the NodeMaintenance \"{maintenance}\" is not valid: {source}")]
+    InvalidRecord { maintenance: String, annotation: &'static str, source: serde_json::Error },
+
+    #[error(
+        "the NodeMaintenance \"{maintenance}\" of the roll is for \"{node}\", which no node can be named"
+    )]
+    InvalidNode { maintenance: String, node: String },
+
+    #[error("cannot use the Job in {}: {problem}", file.display())]
+    Job { file: PathBuf, problem: Box<JobProblem> },
+
+    #[error("node \"{node}\" is not part of roll \"{name}\", or is done")]
+    NotInRoll { name: String, node: String },
+
+    #[error("somebody has to confirm what roll \"{name}\" does with each drained node: {action}")]
+    UnconfirmedAction { name: String, action: String },
+
+    #[error("roll \"{name}\" does something else with each drained node: {action}")]
+    OtherAction { name: String, action: String },
+
+    #[error("--confirm and the confirmation by this roll need a terminal")]
+    NoTerminal,
+
+    #[error("the roll changed too often to write to it")]
+    Contended,
+}
+
+/// Why a file is not the Job of a roll.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JobProblem {
+    #[error(transparent)]
+    Unreadable(#[from] std::io::Error),
+    #[error("it is not valid YAML: {0}")]
+    Yaml(#[from] serde_saphyr::Error),
+    #[error("it is not a Job of batch/v1")]
+    OtherKind,
+    #[error("its pod template has no containers")]
+    NoContainers,
+    #[error("it has {length} bytes, and every maintenance has a copy of it, of at most {most}")]
+    TooLarge { length: usize, most: usize },
+}
+
+impl RollError {
+    pub(crate) fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Unknown(_) | Self::NotInRoll { .. } => {
+                String::from("`kubectl nm roll status` lists the rolls and their nodes")
+            }
+            Self::Exists(name) => format!(
+                "`kubectl nm roll resume {name}` continues it; --name chooses another name for a new one"
+            ),
+            Self::Incomplete { name, .. } => format!(
+                "run the roll again with --name {name} to create the others, or `kubectl nm roll abort {name}` to delete them"
+            ),
+            Self::Running { name, .. } => format!(
+                "`kubectl nm roll pause {name}` lets no further node begin; `kubectl nm roll resume {name} --take-over` \
+                 takes the roll over; a minute after that program was last seen, --take-over is not needed"
+            ),
+            Self::InMaintenance(nodes) => {
+                format!("leave them out, or `kubectl nm stop {}` first", nodes.join(" "))
+            }
+            Self::InRoll { roll, .. } => format!(
+                "`kubectl nm roll resume {roll}` continues it; `kubectl nm roll abort {roll}` ends it"
+            ),
+            Self::NoRecord { maintenance, .. }
+            | Self::InvalidRecord { maintenance, .. }
+            | Self::InvalidNode { maintenance, .. } => {
+                format!("`kubectl delete nm {maintenance}` takes it out of the roll")
+            }
+            Self::UnconfirmedAction { .. } => String::from(
+                "run it on a terminal, or pass --run with the same command, or --job with the same file",
+            ),
+            Self::OtherAction { .. } => String::from(
+                "a roll keeps its action; `kubectl nm roll abort` ends it, and a new one can have another",
+            ),
+            Self::NoTerminal => String::from("run it on a terminal, or without --confirm"),
+            Self::Contended => String::from("try again"),
+            Self::Job { .. } => return None,
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! The command that a roll runs on this machine for each drained node.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::fs::File;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::args::duration;
+use crate::roll::observed::ActionState;
+
+/// The exit code of ssh when its connection ends, also because the node reboots.
+const DISCONNECTED: i32 = 255;
+
+/// The most bytes of a line that are shown. The log has all of it.
+const MAX_LINE: usize = 4096;
+
+/// A line that the command or the Job of a node printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OutputLine {
+    pub(crate) node: String,
+    pub(crate) text: String,
+}
+
+/// The command of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeCommand {
+    pub(crate) command: String,
+    pub(crate) roll: String,
+    pub(crate) node: String,
+    pub(crate) timeout: Duration,
+    /// Where the output is kept; nowhere if there is no such folder.
+    pub(crate) log: Option<PathBuf>,
+}
+
+impl NodeCommand {
+    /// Runs the command, and returns how it ended. If the future is dropped, the command and what it started are killed.
+    pub(crate) async fn run(self, lines: mpsc::Sender<OutputLine>) -> ActionState {
+        let mut child = match self.spawn() {
+            Ok(child) => ProcessGroup(child),
+            Err(error) => return ActionState::Failed(format!("cannot start the command: {error}")),
+        };
+        let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
+        let mut log = self.open_log().await;
+        let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(64);
+        let read = async {
+            tokio::join!(read_lines(stdout, sender.clone()), read_lines(stderr, sender.clone()));
+            drop(sender);
+        };
+        let show = async {
+            while let Some(mut line) = receiver.recv().await {
+                if let Some(log) = &mut log {
+                    // A full disk does not stop the roll.
+                    let _ = log.write_all(&[line.as_slice(), b"\n"].concat()).await;
+                }
+                line.truncate(MAX_LINE);
+                let text = String::from_utf8_lossy(&line).into_owned();
+                // The receiver ends together with the roll.
+                let _ = lines.send(OutputLine { node: self.node.clone(), text }).await;
+            }
+        };
+        // What the command leaves in the background may keep its output open: its own end counts.
+        let ended = async {
+            let output = async { tokio::join!(read, show) };
+            tokio::pin!(output);
+            tokio::select! {
+                status = child.0.wait() => {
+                    let _ = timeout(Duration::from_millis(500), &mut output).await;
+                    status
+                }
+                _ = &mut output => child.0.wait().await,
+            }
+        };
+        match timeout(self.timeout, ended).await {
+            Err(_) => {
+                ActionState::Failed(format!("the command still runs after {}", duration::show(self.timeout)))
+            }
+            Ok(Err(error)) => ActionState::Failed(format!("cannot wait for the command: {error}")),
+            Ok(Ok(status)) => match status.code() {
+                Some(0) => ActionState::Succeeded,
+                Some(DISCONNECTED) => ActionState::Disconnected,
+                Some(code) => ActionState::Failed(format!("the command ended with exit code {code}")),
+                None => ActionState::Failed(format!("the command ended: {status}")),
+            },
+        }
+    }
+
+    fn spawn(&self) -> io::Result<Child> {
+        let command = self.command.replace("{}", &self.node);
+        let mut shell = if cfg!(windows) { Command::new("cmd") } else { Command::new("sh") };
+        shell.args([OsString::from(if cfg!(windows) { "/C" } else { "-c" }), command.into()]);
+        shell.env("NM_NODE", &self.node).env("NM_ROLL", &self.roll);
+        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        #[cfg(unix)]
+        shell.process_group(0);
+        shell.spawn()
+    }
+
+    async fn open_log(&self) -> Option<File> {
+        let path = self.log.as_ref()?;
+        tokio::fs::create_dir_all(path.parent()?).await.ok()?;
+        File::options().create(true).append(true).open(path).await.ok()
+    }
+}
+
+/// A child that leads a process group, all of which is killed when this is dropped.
+struct ProcessGroup(Child);
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Some(leader) = self.0.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())) {
+            // It may have ended meanwhile.
+            let _ = rustix::process::kill_process_group(leader, rustix::process::Signal::TERM);
+        }
+    }
+}
+
+async fn read_lines(from: Option<impl AsyncRead + Unpin>, to: mpsc::Sender<Vec<u8>>) {
+    let Some(from) = from else { return };
+    let mut lines = BufReader::new(from).split(b'\n');
+    while let Ok(Some(line)) = lines.next_segment().await {
+        if to.send(line).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The folder in which the output of a roll's commands is kept: below `XDG_STATE_HOME`, or its default.
+pub(crate) fn log_folder(roll: &str, env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state = set("XDG_STATE_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".local").join("state")))
+        .or_else(|| set("LOCALAPPDATA"))?;
+    Some(state.join("kubectl-nm").join("roll").join(Path::new(roll)))
+}

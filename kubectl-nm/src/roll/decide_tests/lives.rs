@@ -1,0 +1,89 @@
+//! Random lives of rolls.
+
+use proptest::prelude::*;
+
+use super::world::{World, at};
+use crate::roll::decide::Outlook;
+use crate::roll::observed::ActionState;
+
+/// What happens to a roll besides what it does.
+#[derive(Clone, Debug)]
+enum Harm {
+    /// The program is killed after the first few changes of a decision, and another one continues.
+    Killed(usize),
+    /// Somebody deletes the maintenance of a node.
+    Deleted(usize),
+    Paused(bool),
+    NotReady(usize),
+    ActionFails(usize),
+    Seconds(i64),
+}
+
+fn harm() -> impl Strategy<Value = Harm> {
+    prop_oneof![
+        3 => (0..4_usize).prop_map(Harm::Killed),
+        1 => (0..9_usize).prop_map(Harm::Deleted),
+        1 => any::<bool>().prop_map(Harm::Paused),
+        1 => (0..9_usize).prop_map(Harm::NotReady),
+        1 => (0..9_usize).prop_map(Harm::ActionFails),
+        4 => (1..20_i64).prop_map(Harm::Seconds),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_the_limit_is_kept_and_the_roll_ends_once_it_stops(
+        waves in proptest::collection::vec(1..4_usize, 1..4),
+        max_unavailable in 1..4_usize,
+        harms in proptest::collection::vec(harm(), 0..30),
+    ) {
+        let mut world = World::new(&waves, max_unavailable);
+        let all: usize = waves.iter().sum();
+        let mut deleted = 0;
+        for harm in harms {
+            match harm {
+                Harm::Killed(changes) => {
+                    world.decide(changes);
+                    world.restart();
+                }
+                Harm::Deleted(node) => deleted += usize::from(world.objects.remove(&format!("n{node}")).is_some()),
+                Harm::Paused(paused) => world.pause(paused),
+                Harm::NotReady(node) => {
+                    if let Some(view) = world.observed.nodes.get_mut(&format!("n{node}")) {
+                        view.ready_since = None;
+                    }
+                }
+                Harm::ActionFails(node) => {
+                    let node = format!("n{node}");
+                    if world.observed.actions.contains_key(&node) {
+                        world.observed.actions.insert(node, ActionState::Failed("x".into()));
+                    }
+                }
+                Harm::Seconds(seconds) => {
+                    for _ in 0..seconds {
+                        world.decide(usize::MAX);
+                        world.pass_second();
+                    }
+                }
+            }
+            prop_assert!(world.most_under_way <= max_unavailable);
+        }
+        // Harm stops: somebody resumes the roll as often as it halts.
+        let now = at(world.now);
+        for view in world.observed.nodes.values_mut() {
+            view.ready_since.get_or_insert(now);
+        }
+        world.pause(false);
+        world.restart();
+        while world.run() != Outlook::Done {
+            world.restart();
+        }
+        prop_assert!(world.most_under_way <= max_unavailable);
+        prop_assert!(world.objects.is_empty());
+        let mut begun = world.begun.clone();
+        begun.sort();
+        begun.dedup();
+        prop_assert_eq!(begun.len(), world.begun.len(), "no node begins twice");
+        prop_assert!(begun.len() + deleted >= all);
+    }
+}

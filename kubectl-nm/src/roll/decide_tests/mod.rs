@@ -1,0 +1,250 @@
+//! Decisions in single situations.
+
+mod lives;
+mod world;
+
+use serde_json::json;
+
+use self::world::{World, at, settings};
+use super::*;
+use crate::roll::window::Windows;
+
+#[test]
+fn a_roll_takes_all_nodes_through_all_steps_in_order() {
+    let mut world = World::new(&[1, 3], 2);
+    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.begun, ["n0", "n1", "n2", "n3"]);
+    assert_eq!((world.acted.len(), world.most_under_way), (4, 2));
+    let done = &world.record.done;
+    assert_eq!((done.nodes, done.pods), (4, 12));
+    // Drained after a second, acted after another, Ready for 5 s, soaked for 3 s.
+    assert!((9..=15).contains(&done.slowest_seconds), "{done:?}");
+}
+
+#[test]
+fn a_wave_begins_after_the_whole_wave_before() {
+    let mut world = World::new(&[1, 3], 4);
+    world.run_to("n0", Step::Soaking);
+    assert_eq!(world.begun, ["n0"]);
+    world.run_to("n3", Step::Draining);
+    assert_eq!(world.begun, ["n0", "n1", "n2", "n3"]);
+}
+
+#[test]
+fn an_empty_roll_is_done() {
+    assert_eq!(World::new(&[], 1).run(), Outlook::Done);
+}
+
+#[test]
+fn a_failed_drain_halts_the_roll_and_nothing_new_begins() {
+    let mut world = World::new(&[2], 1);
+    world.run_to("n0", Step::Draining);
+    let status = json!({"phase": "Failed", "lastError": "timed out"});
+    world.objects.get_mut("n0").unwrap().status = serde_json::from_value(status).unwrap();
+    let Outlook::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
+    assert_eq!((halt.node.as_str(), halt.message.as_str()), ("n0", "the drain of node n0 failed: timed out"));
+    assert_eq!(world.begun, ["n0"]);
+    // Whoever looks later sees it in the object.
+    assert!(world.roll().record.unwrap().halt.is_some());
+}
+
+#[test]
+fn a_failed_action_halts_the_roll_and_other_actions_end_first() {
+    let mut world = World::new(&[3], 2);
+    world.run_to("n1", Step::Acting);
+    world.decide(usize::MAX);
+    world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
+    assert_eq!(world.decide(usize::MAX), Outlook::Working);
+    assert_eq!(world.decide(usize::MAX), Outlook::Working, "the command of n1 still runs");
+    world.observed.actions.insert("n1".into(), ActionState::Succeeded);
+    let Outlook::Halted(halt) = world.run() else { panic!() };
+    assert_eq!(halt.message, "the action for node n0 failed: exit code 3");
+    assert_eq!(world.step_of("n1"), Some(Step::Rejoining), "the result is kept");
+    assert_eq!(world.begun, ["n0", "n1"]);
+    // Whoever resumes it runs the command of n0 again, and that of n1 not.
+    world.acted.clear();
+    world.restart();
+    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.acted, ["n0", "n2"]);
+}
+
+#[test]
+fn a_node_has_to_reboot_if_that_is_expected() {
+    let mut world = World::with(RollSettings { expect_reboot: true, ..settings(&[1], 1) });
+    world.run_to("n0", Step::Acting);
+    world.decide(usize::MAX);
+    world.observed.actions.insert("n0".into(), ActionState::Disconnected);
+    world.decide(usize::MAX);
+    world.decide(usize::MAX);
+    assert_eq!((world.step_of("n0"), world.detail("n0")), (Some(Step::Rejoining), "it has not rebooted"));
+    let view = world.observed.nodes.get_mut("n0").unwrap();
+    (view.boot_id, view.ready_since) = ("boot-1".into(), None);
+    world.decide(usize::MAX);
+    assert_eq!(world.detail("n0"), "it is not Ready");
+    world.observed.nodes.get_mut("n0").unwrap().ready_since = Some(at(world.now));
+    assert_eq!(world.run(), Outlook::Done);
+}
+
+#[test]
+fn without_an_expected_reboot_a_lost_connection_is_a_failure() {
+    let mut world = World::new(&[1], 1);
+    world.run_to("n0", Step::Acting);
+    world.decide(usize::MAX);
+    world.observed.actions.insert("n0".into(), ActionState::Disconnected);
+    assert!(matches!(world.run(), Outlook::Halted(_)));
+}
+
+#[test]
+fn a_command_whose_reboot_was_seen_is_not_run_again() {
+    let mut world = World::with(RollSettings { expect_reboot: true, ..settings(&[1], 1) });
+    world.run_to("n0", Step::Acting);
+    world.restart();
+    world.observed.nodes.get_mut("n0").unwrap().boot_id = "boot-1".into();
+    world.run();
+    assert!(world.acted.is_empty(), "{:?}", world.acted);
+}
+
+#[test]
+fn a_node_that_never_returns_halts_the_roll_after_the_timeout_of_this_program() {
+    let mut world = World::with(RollSettings { expect_reboot: true, ..settings(&[1], 1) });
+    world.run_to("n0", Step::Rejoining);
+    world.now += 59;
+    assert_eq!(world.decide(usize::MAX), Outlook::Working);
+    // A program that continues much later gives the node the whole time.
+    world.now += 3600;
+    world.restart();
+    assert_eq!(world.decide(usize::MAX), Outlook::Working);
+    world.now += 60;
+    world.decide(usize::MAX);
+    let Outlook::Halted(halt) = world.decide(usize::MAX) else { panic!() };
+    assert_eq!(halt.message, "node n0 is not back after 1m: it has not rebooted");
+}
+
+#[test]
+fn unhealthy_nodes_and_workloads_hold_the_roll_and_then_halt_it() {
+    let mut world = World::new(&[2], 1);
+    world.run_to("n0", Step::Checking);
+    world.observed.nodes.get_mut("n0").unwrap().pressure.insert("DiskPressure".into());
+    world.now += 30;
+    world.healthy("n0", Step::Checking);
+    world.decide(usize::MAX);
+    assert_eq!(world.detail("n0"), "it reports DiskPressure");
+    world.observed.nodes.get_mut("n0").unwrap().pressure.clear();
+    world.run_to("n0", Step::Recovering);
+    let waiting = Health::Waiting("Deployment shop/cart has 1 of 2 replicas available".into());
+    world.observed.health.insert(("n0".into(), Step::Recovering), waiting);
+    world.decide(usize::MAX);
+    assert_eq!(world.detail("n0"), "Deployment shop/cart has 1 of 2 replicas available");
+    assert_eq!(world.begun, ["n0"]);
+    world.now += 60;
+    world.decide(usize::MAX);
+    let Outlook::Halted(halt) = world.decide(usize::MAX) else { panic!() };
+    assert!(halt.message.contains("after 1m: Deployment shop/cart"), "{}", halt.message);
+}
+
+#[test]
+fn pressure_from_before_the_drain_does_not_count() {
+    let mut world = World::new(&[1], 1);
+    world.write("n0", |record| record.baseline.pressure = vec!["DiskPressure".into()]);
+    world.observed.nodes.get_mut("n0").unwrap().pressure.insert("DiskPressure".into());
+    assert_eq!(world.run(), Outlook::Done);
+}
+
+#[test]
+fn a_pod_that_blocks_for_too_long_halts_the_roll_only_if_asked_for() {
+    for (limit, halts) in [(Some(30), true), (None, false)] {
+        let mut world = World::with(RollSettings { halt_on_blocked_seconds: limit, ..settings(&[1], 1) });
+        world.run_to("n0", Step::Draining);
+        let status = json!({"phase": "Running", "podCounts": {"blocked": 1}, "blockedPods": [{"namespace": "shop",
+            "name": "cart-0", "reason": "DisruptionBudget", "message": "no", "since": at(world.now), "attempts": 1}]});
+        world.objects.get_mut("n0").unwrap().status = serde_json::from_value(status).unwrap();
+        world.decide(usize::MAX);
+        assert_eq!(world.detail("n0"), "blocked by pod shop/cart-0: no");
+        world.now += 30;
+        world.decide(usize::MAX);
+        assert_eq!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), halts, "{limit:?}");
+    }
+}
+
+#[test]
+fn a_paused_roll_begins_nothing_and_finishes_what_is_under_way() {
+    let mut world = World::new(&[3], 1);
+    world.run_to("n0", Step::Acting);
+    world.pause(true);
+    for _ in 0..40 {
+        world.decide(usize::MAX);
+        world.pass_second();
+    }
+    assert_eq!(world.decide(usize::MAX), Outlook::Waiting("paused".into()));
+    assert_eq!(world.begun, ["n0"]);
+    world.pause(false);
+    assert_eq!(world.run(), Outlook::Done);
+}
+
+#[test]
+fn a_node_begins_only_in_a_window_that_the_slowest_node_so_far_fits_into() {
+    let mut world = World::with(RollSettings {
+        windows: Windows(vec!["00:00-24:00 UTC".parse().unwrap()]),
+        ..settings(&[2], 1)
+    });
+    assert_eq!(world.run(), Outlook::Done);
+    // 1970-01-12 is a Monday; 13:46:40 UTC.
+    let windows = Windows(vec!["Mon 13:00-13:47 UTC".parse().unwrap()]);
+    let mut world = World::with(RollSettings { windows, ..settings(&[3], 1) });
+    world.run_to("n0", Step::Recovering);
+    world.record.done.slowest_seconds = 15;
+    for _ in 0..8 {
+        world.decide(usize::MAX);
+        world.pass_second();
+    }
+    let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+    assert!(why.contains("the window closes at Mon 12 Jan 13:47 UTC"), "{why}");
+    world.now += 60;
+    let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+    assert_eq!(why, "the window opens at Mon 19 Jan 13:00 UTC");
+    assert_eq!(world.begun, ["n0"]);
+}
+
+#[test]
+fn a_drained_node_waits_for_a_confirmation_if_that_is_asked_for() {
+    let mut world = World::with(RollSettings { confirm: true, action: None, ..settings(&[2], 1) });
+    world.run_to("n0", Step::Confirming);
+    assert_eq!(world.decide(usize::MAX), Outlook::Working);
+    assert_eq!(world.detail("n0"), "waits for a confirmation");
+    world.observed.confirmed.insert("n0".into(), true);
+    world.run_to("n1", Step::Confirming);
+    world.observed.confirmed.insert("n1".into(), false);
+    assert!(matches!(world.run(), Outlook::Halted(_)));
+}
+
+#[test]
+fn a_node_that_is_deleted_midway_leaves_the_roll() {
+    let mut world = World::new(&[3], 1);
+    world.run_to("n0", Step::Draining);
+    world.observed.nodes.remove("n0");
+    world.observed.nodes.remove("n1");
+    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.begun, ["n0", "n2"]);
+    assert_eq!(world.record.done.nodes, 1);
+}
+
+#[test]
+fn a_program_that_was_replaced_changes_nothing() {
+    let mut world = World::new(&[1], 1);
+    world.record.runner.as_mut().unwrap().id = "somebody".into();
+    let Outlook::TakenOver(other) = world.decide(usize::MAX) else { panic!() };
+    assert_eq!(other.id, "somebody");
+    assert!(world.last.unwrap().changes.is_empty() && world.begun.is_empty());
+}
+
+#[test]
+fn old_data_changes_nothing_but_the_heartbeat_goes_on() {
+    let mut world = World::new(&[1], 1);
+    world.observed.is_current = false;
+    assert_eq!(world.decide(usize::MAX), Outlook::Waiting("the cluster does not respond".into()));
+    assert!(world.last.as_ref().unwrap().changes.is_empty());
+    world.now += 15;
+    world.decide(usize::MAX);
+    assert!(matches!(world.last.unwrap().changes.as_slice(), [Change::Record(record)]
+        if record.runner.as_ref().unwrap().at == at(15)));
+}

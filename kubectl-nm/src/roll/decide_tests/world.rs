@@ -1,0 +1,253 @@
+//! A small simulated cluster with a roll, in which every decision is carried out at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nm_shared::NodeMaintenance;
+use serde_json::json;
+
+use super::super::*;
+use crate::roll::observed::NodeView;
+use crate::roll::record::{Baseline, LABEL, NODE, NodeRecord, SETTINGS, STATE, annotation};
+
+const ME: &str = "me";
+
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + seconds).unwrap()
+}
+
+pub(super) fn settings(waves: &[usize], max_unavailable: usize) -> RollSettings {
+    serde_json::from_value(json!({
+        "waves": waves, "maxUnavailable": max_unavailable, "action": {"run": "x"}, "minReadySeconds": 5,
+        "soakSeconds": 3, "actionTimeoutSeconds": 60, "returnTimeoutSeconds": 60, "recoveryTimeoutSeconds": 60,
+    }))
+    .unwrap()
+}
+
+/// A maintenance as the API server stores it, in the world of a test.
+fn object(node: &str, wave: usize, position: usize, settings: &RollSettings) -> NodeMaintenance {
+    let record = NodeRecord {
+        wave,
+        position,
+        step: Step::Planned,
+        since: at(0),
+        began: None,
+        baseline: Baseline { boot_id: "boot-0".into(), ..Baseline::default() },
+    };
+    serde_json::from_value(json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": node, "uid": format!("uid-{node}"), "labels": {LABEL: "r"},
+            "annotations": {SETTINGS: annotation(settings), NODE: annotation(&record)}},
+        "spec": {"nodeName": node, "suspend": true},
+        "status": {"phase": "Pending", "conditions": [{"type": "Suspended", "status": "True", "reason": "Planned",
+            "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]},
+    }))
+    .unwrap()
+}
+
+/// A cluster with a roll, in which every change that is decided is carried out at once.
+pub(super) struct World {
+    pub(super) now: i64,
+    pub(super) settings: RollSettings,
+    pub(super) objects: BTreeMap<String, NodeMaintenance>,
+    pub(super) observed: Observed,
+    /// The record in the memory of the program.
+    pub(super) record: RollRecord,
+    /// How many nodes are cordoned or without pods that have not recovered, at most.
+    pub(super) most_under_way: usize,
+    pub(super) begun: Vec<String>,
+    pub(super) acted: Vec<String>,
+    pub(super) last: Option<Decisions>,
+}
+
+impl World {
+    pub(super) fn new(waves: &[usize], max_unavailable: usize) -> Self {
+        Self::with(settings(waves, max_unavailable))
+    }
+
+    pub(super) fn with(settings: RollSettings) -> Self {
+        let mut objects = BTreeMap::new();
+        let mut observed =
+            Observed { runner: ME.into(), started: at(0), is_current: true, ..Observed::default() };
+        let places =
+            settings.waves.iter().enumerate().flat_map(|(wave, nodes)| std::iter::repeat_n(wave, *nodes));
+        for (position, wave) in places.enumerate() {
+            let node = format!("n{position}");
+            objects.insert(node.clone(), object(&node, wave, position, &settings));
+            let view = NodeView { ready_since: Some(at(0)), boot_id: "boot-0".into(), ..NodeView::default() };
+            observed.nodes.insert(node, view);
+        }
+        let runner = Some(Runner { id: ME.into(), who: "me@here".into(), at: at(0) });
+        let mut world = Self {
+            now: 0,
+            settings,
+            objects,
+            observed,
+            record: RollRecord::default(),
+            most_under_way: 0,
+            begun: Vec::new(),
+            acted: Vec::new(),
+            last: None,
+        };
+        let roll = world.roll();
+        let record = RollRecord { revision: 1, runner, ..RollRecord::default() };
+        let anchor = roll.anchor(&record).map(|anchor| anchor.node().to_owned());
+        if let Some(anchor) = anchor {
+            world.store(&anchor, &record);
+        }
+        world.record = record;
+        world
+    }
+
+    pub(super) fn roll(&self) -> Roll {
+        let objects: Vec<_> = self.objects.values().cloned().map(Arc::new).collect();
+        Roll::find("r", &objects).unwrap().unwrap_or_else(|| Roll {
+            name: "r".into(),
+            settings: self.settings.clone(),
+            nodes: Vec::new(),
+            record: None,
+        })
+    }
+
+    pub(super) fn store(&mut self, node: &str, record: &RollRecord) {
+        let annotations = self.objects.get_mut(node).unwrap().metadata.annotations.get_or_insert_default();
+        annotations.insert(STATE.into(), annotation(record));
+    }
+
+    /// Somebody pauses or resumes the roll.
+    pub(super) fn pause(&mut self, paused: bool) {
+        let record = RollRecord { paused, ..self.record.next() };
+        if let Some(anchor) = self.roll().anchor(&record).map(|anchor| anchor.node().to_owned()) {
+            self.store(&anchor, &record);
+        }
+    }
+
+    /// Another program continues, which knows only what is stored.
+    pub(super) fn restart(&mut self) {
+        self.record = self.roll().record.unwrap_or_else(|| self.record.clone());
+        self.observed.actions.clear();
+        self.observed.health.clear();
+        self.observed.started = at(self.now);
+        self.record.halt = None;
+    }
+
+    pub(super) fn step_of(&self, node: &str) -> Option<Step> {
+        let roll = self.roll();
+        let returned = self.record.returned.iter().find(|returned| returned.node == node);
+        returned.map(|returned| returned.step).or_else(|| roll.node(node).map(|node| node.record.step))
+    }
+
+    /// Decides once, and carries out all changes or, if it is interrupted, the first few.
+    pub(super) fn decide(&mut self, carried_out: usize) -> Outlook {
+        let roll = self.roll();
+        if let Some(stored) = roll.record.clone().filter(|stored| stored.revision > self.record.revision) {
+            self.record = stored;
+        }
+        self.observed.now = at(self.now);
+        let decisions = decide(&roll, &self.record, &self.observed);
+        for change in decisions.changes.iter().take(carried_out) {
+            self.carry_out(&roll, change.clone());
+        }
+        let outlook = decisions.outlook.clone();
+        let under_way = decisions.progress.iter().filter(|progress| progress.step != Step::Planned).count();
+        self.most_under_way = self.most_under_way.max(under_way);
+        self.last = Some(decisions);
+        outlook
+    }
+
+    pub(super) fn carry_out(&mut self, roll: &Roll, change: Change) {
+        let now = at(self.now);
+        match change {
+            Change::Record(record) => {
+                if let Some(anchor) = roll.anchor(&record).map(|anchor| anchor.node().to_owned()) {
+                    self.store(&anchor, &record);
+                }
+                self.record = record;
+            }
+            Change::Begin(node) => {
+                self.begun.push(node.clone());
+                self.write(&node, |record| {
+                    (record.step, record.since, record.began) = (Step::Draining, now, Some(now));
+                });
+                let object = self.objects.get_mut(&node).unwrap();
+                object.spec.suspend = false;
+                object.status =
+                    serde_json::from_value(json!({"phase": "Running", "evictionPods": 3})).unwrap();
+            }
+            Change::Advance(node, step) => {
+                self.write(&node, |record| (record.step, record.since) = (step, now));
+            }
+            Change::Act(node) => {
+                self.acted.push(node.clone());
+                self.observed.actions.insert(node, ActionState::Running);
+            }
+            Change::Delete(node) => {
+                self.objects.remove(&node);
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, node: &str, change: impl Fn(&mut NodeRecord)) {
+        let mut record = self.roll().node(node).unwrap().record.clone();
+        change(&mut record);
+        let annotations = self.objects.get_mut(node).unwrap().metadata.annotations.get_or_insert_default();
+        annotations.insert(NODE.into(), annotation(&record));
+    }
+
+    pub(super) fn drained(&mut self, node: &str) {
+        let status = json!({"phase": "Succeeded", "evictionPods": 3, "podCounts": {"gone": 3}});
+        self.objects.get_mut(node).unwrap().status = serde_json::from_value(status).unwrap();
+    }
+
+    pub(super) fn healthy(&mut self, node: &str, step: Step) {
+        self.observed.health.insert((node.to_owned(), step), Health::Healthy);
+    }
+
+    /// The world goes on by itself for a second: drains end, actions succeed, everything gets healthy.
+    pub(super) fn pass_second(&mut self) {
+        self.now += 1;
+        for node in self.objects.keys().cloned().collect::<Vec<_>>() {
+            match self.step_of(&node) {
+                Some(Step::Draining) => self.drained(&node),
+                Some(Step::Acting) if self.observed.actions.contains_key(&node) => {
+                    self.observed.actions.insert(node, ActionState::Succeeded);
+                }
+                Some(Step::Checking) => self.healthy(&node, Step::Checking),
+                _ => {}
+            }
+        }
+        for returned in self.record.returned.clone() {
+            if returned.step == Step::Recovering {
+                self.healthy(&returned.node, Step::Recovering);
+            }
+        }
+    }
+
+    /// Decides and lets time pass until the roll ends.
+    pub(super) fn run(&mut self) -> Outlook {
+        for _ in 0..2_000 {
+            match self.decide(usize::MAX) {
+                Outlook::Working | Outlook::Waiting(_) => self.pass_second(),
+                ended => return ended,
+            }
+        }
+        panic!("the roll does not end: {:?}", self.last);
+    }
+
+    pub(super) fn detail(&self, node: &str) -> &str {
+        let progress = &self.last.as_ref().unwrap().progress;
+        &progress.iter().find(|progress| progress.node == node).unwrap().detail
+    }
+
+    /// Decides and lets time pass until a node is in this step.
+    pub(super) fn run_to(&mut self, node: &str, step: Step) {
+        for _ in 0..200 {
+            self.decide(usize::MAX);
+            if self.step_of(node) == Some(step) {
+                return;
+            }
+            self.pass_second();
+        }
+        panic!("{node} does not come to {step:?}");
+    }
+}

@@ -1,0 +1,274 @@
+//! The health of nodes, and of what a drain disturbs: DaemonSet pods, workloads and disruption budgets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use kube::core::Status;
+use nm_shared::cluster::disruption_budget::Budget;
+use nm_shared::cluster::node;
+use nm_shared::cluster::pod::{self, DrainPod};
+use serde_json::{Value, json};
+
+use crate::client::cluster::Cluster;
+use crate::client::objects;
+use crate::error::Error;
+use crate::roll::observed::{Health, NodeView};
+use crate::roll::record::{Baseline, Disturbed, DisturbedKind};
+
+const MAX_CONCURRENT_READS: usize = 16;
+
+/// How many unhealthy objects a message names.
+const MAX_NAMED: usize = 3;
+
+/// The permissions that the checks need, as verb, API group and resource.
+pub(crate) const PERMISSIONS: [(&str, &str, &str); 6] = [
+    ("list", "", "pods"),
+    ("list", "policy", "poddisruptionbudgets"),
+    ("get", "policy", "poddisruptionbudgets"),
+    ("get", "apps", "deployments"),
+    ("get", "apps", "replicasets"),
+    ("get", "apps", "statefulsets"),
+];
+
+impl DisturbedKind {
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::PodDisruptionBudget => "policy/v1",
+            Self::Deployment | Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet => "apps/v1",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::PodDisruptionBudget => "PodDisruptionBudget",
+        }
+    }
+}
+
+impl Disturbed {
+    /// The object with its name and kind only.
+    fn reference(&self) -> Value {
+        json!({
+            "apiVersion": self.kind.api_version(),
+            "kind": self.kind.word(),
+            "metadata": {"namespace": self.namespace, "name": self.name},
+        })
+    }
+
+    /// Why the object is not healthy; none if it is.
+    fn problem(&self, object: &Value) -> Option<String> {
+        let number =
+            |path: &str, otherwise: i64| object.pointer(path).and_then(Value::as_i64).unwrap_or(otherwise);
+        let status = |field: &str| number(&format!("/status/{field}"), 0);
+        let (is, wanted, what) = match self.kind {
+            DisturbedKind::Deployment | DisturbedKind::ReplicaSet => {
+                (status("availableReplicas"), number("/spec/replicas", 1), "replicas available")
+            }
+            DisturbedKind::StatefulSet => {
+                (status("readyReplicas"), number("/spec/replicas", 1), "replicas ready")
+            }
+            DisturbedKind::PodDisruptionBudget => {
+                (status("currentHealthy"), status("desiredHealthy"), "pods healthy")
+            }
+            // The pod of the node counts, not the DaemonSet.
+            DisturbedKind::DaemonSet => return None,
+        };
+        let is_processed = status("observedGeneration") >= number("/metadata/generation", 0);
+        (is < wanted || !is_processed).then(|| {
+            format!("{} {}/{} has {is} of {wanted} {what}", self.kind.word(), self.namespace, self.name)
+        })
+    }
+}
+
+impl NodeView {
+    /// The view of a node at this time, after an earlier view of it.
+    pub(crate) fn of(node: &Node, before: Option<&Self>, now: Timestamp) -> Self {
+        let status = node.status.as_ref();
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let is_pressure = |type_: &str| type_.ends_with("Pressure") || type_ == "NetworkUnavailable";
+        let info = status.and_then(|status| status.node_info.as_ref());
+        let boot_id = info.map(|info| info.boot_id.clone()).unwrap_or_default();
+        // A node that has rebooted in between was not Ready all the time.
+        let before = before.filter(|before| before.boot_id == boot_id);
+        Self {
+            ready_since: node::reports_ready(node)
+                .then(|| before.and_then(|before| before.ready_since).unwrap_or(now)),
+            boot_id,
+            pressure: conditions
+                .iter()
+                .filter(|condition| condition.status == "True" && is_pressure(&condition.type_))
+                .map(|condition| condition.type_.clone())
+                .collect(),
+        }
+    }
+}
+
+/// Reads what a node is like before its drain. What the user may not read is left out.
+pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> Result<Baseline, Error> {
+    let pods = pods(cluster, node).await?;
+    let mut found: BTreeSet<Disturbed> = stream::iter(pods.iter().filter(|pod| is_running(pod)))
+        .map(async |pod| workload(cluster, pod).await)
+        .buffered(MAX_CONCURRENT_READS)
+        .try_collect::<Vec<_>>()
+        .await?
+        .into_iter()
+        .flatten()
+        .collect();
+    found.extend(budgets(cluster, &pods).await?);
+    let unready: BTreeSet<Disturbed> =
+        pods.iter().filter(|pod| !is_ready(pod)).filter_map(daemon_set).collect();
+    let checked: Vec<(Disturbed, Option<String>)> = stream::iter(found)
+        .map(async |one| {
+            let problem = problem(cluster, &one).await?;
+            Ok::<_, Error>((one, problem))
+        })
+        .buffered(MAX_CONCURRENT_READS)
+        .try_collect()
+        .await?;
+    let is_healthy =
+        |(one, problem): &(Disturbed, Option<String>)| problem.is_none() && !unready.contains(one);
+    Ok(Baseline {
+        boot_id: view.boot_id.clone(),
+        pressure: view.pressure.iter().cloned().collect(),
+        healthy: checked.into_iter().filter(is_healthy).map(|(one, _)| one).collect(),
+    })
+}
+
+/// Whether each DaemonSet whose pod on the node was Ready has a Ready pod there again.
+pub(crate) async fn daemon_sets(
+    cluster: &Cluster,
+    node: &str,
+    healthy: &[Disturbed],
+) -> Result<Health, Error> {
+    let sets = healthy.iter().filter(|one| one.kind == DisturbedKind::DaemonSet);
+    if sets.clone().next().is_none() {
+        return Ok(Health::Healthy);
+    }
+    let ready: BTreeSet<Disturbed> =
+        pods(cluster, node).await?.iter().filter(|pod| is_ready(pod)).filter_map(daemon_set).collect();
+    Ok(health(
+        sets.filter(|set| !ready.contains(set))
+            .map(|set| format!("the pod of DaemonSet {}/{} is not Ready", set.namespace, set.name)),
+    ))
+}
+
+/// Whether what the drain of a node disturbed is healthy again.
+pub(crate) async fn recovery(cluster: &Cluster, disturbed: &[Disturbed]) -> Result<Health, Error> {
+    let problems: Vec<Option<String>> = stream::iter(disturbed)
+        .map(async |one| problem(cluster, one).await)
+        .buffered(MAX_CONCURRENT_READS)
+        .try_collect()
+        .await?;
+    Ok(health(problems.into_iter().flatten()))
+}
+
+/// Healthy without problems; otherwise the first of them.
+fn health(problems: impl Iterator<Item = String>) -> Health {
+    let mut problems: Vec<String> = problems.collect();
+    if problems.is_empty() {
+        return Health::Healthy;
+    }
+    let more = problems.len().saturating_sub(MAX_NAMED);
+    problems.truncate(MAX_NAMED);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    Health::Waiting(problems.join(", ") + &more)
+}
+
+async fn problem(cluster: &Cluster, one: &Disturbed) -> Result<Option<String>, Error> {
+    if one.kind == DisturbedKind::DaemonSet {
+        return Ok(None);
+    }
+    // What was deleted meanwhile, and what the user may not read any more, cannot recover.
+    let found = if_permitted(objects::get(cluster, &one.reference()).await)?.flatten();
+    Ok(found.and_then(|object| one.problem(&object)))
+}
+
+async fn pods(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Error> {
+    let which = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    Ok(if_permitted(cluster.list(&Api::<Pod>::all(cluster.client()), "pods", &which).await)?
+        .unwrap_or_default())
+}
+
+/// The workload of a pod: that of its ReplicaSet, if that has one.
+async fn workload(cluster: &Cluster, pod: &Pod) -> Result<Option<Disturbed>, Error> {
+    let Some(owner) = controller(pod.owner_references(), &pod.namespace().unwrap_or_default()) else {
+        return Ok(None);
+    };
+    if owner.kind != DisturbedKind::ReplicaSet {
+        return Ok(Some(owner));
+    }
+    let Some(set) = if_permitted(objects::get(cluster, &owner.reference()).await)?.flatten() else {
+        return Ok(None);
+    };
+    let owners = serde_json::from_value(set["metadata"]["ownerReferences"].clone()).unwrap_or(Vec::new());
+    Ok(controller(&owners, &owner.namespace).or(Some(owner)))
+}
+
+fn daemon_set(pod: &Pod) -> Option<Disturbed> {
+    let owner = controller(pod.owner_references(), &pod.namespace().unwrap_or_default());
+    owner.filter(|owner| owner.kind == DisturbedKind::DaemonSet)
+}
+
+fn controller(
+    owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference],
+    namespace: &str,
+) -> Option<Disturbed> {
+    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+    let kind = match owner.kind.as_str() {
+        "Deployment" => DisturbedKind::Deployment,
+        "ReplicaSet" => DisturbedKind::ReplicaSet,
+        "StatefulSet" => DisturbedKind::StatefulSet,
+        "DaemonSet" => DisturbedKind::DaemonSet,
+        _ => return None,
+    };
+    Some(Disturbed { kind, namespace: namespace.to_owned(), name: owner.name.clone() })
+}
+
+/// The budgets that guard pods.
+async fn budgets(cluster: &Cluster, pods: &[Pod]) -> Result<Vec<Disturbed>, Error> {
+    let mut by_namespace: BTreeMap<String, Vec<DrainPod>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| is_running(pod)) {
+        by_namespace.entry(pod.namespace().unwrap_or_default()).or_default().push(DrainPod::from(pod));
+    }
+    let mut found = Vec::new();
+    for (namespace, pods) in by_namespace {
+        let api: Api<PodDisruptionBudget> = Api::namespaced(cluster.client(), &namespace);
+        let listed = cluster.list(&api, "poddisruptionbudgets.policy", &ListParams::default()).await;
+        let guarding = if_permitted(listed)?.unwrap_or_default().into_iter().filter(|budget| {
+            let budget = Budget::from(budget);
+            pods.iter().any(|pod| budget.guards(pod))
+        });
+        found.extend(guarding.map(|budget| Disturbed {
+            kind: DisturbedKind::PodDisruptionBudget,
+            namespace: namespace.clone(),
+            name: budget.name_any(),
+        }));
+    }
+    Ok(found)
+}
+
+fn is_running(pod: &Pod) -> bool {
+    !pod::is_finished(&DrainPod::from(pod))
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && pod::is_ready(&DrainPod::from(pod))
+}
+
+/// None if the user has no permission to read it.
+pub(crate) fn if_permitted<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.status().is_some_and(Status::is_forbidden) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

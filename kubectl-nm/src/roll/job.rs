@@ -1,0 +1,182 @@
+//! The Job that a roll runs on each drained node.
+//!
+//! Its pod is bound to the node without the scheduler and tolerates every taint. The maintenances of the roll leave pods
+//! with the roll's label alone, so the Job's pod is not evicted.
+
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+use kube::api::{ListParams, LogParams};
+use nm_shared::DrainSpec;
+use serde_json::{Value, json};
+
+use crate::args::duration;
+use crate::client::cluster::Cluster;
+use crate::client::objects;
+use crate::error::Error;
+use crate::error::roll_error::{JobProblem, RollError};
+use crate::roll::observed::ActionState;
+use crate::roll::record::{LABEL, RollNode};
+
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Seconds after which a finished Job is deleted, unless its file says otherwise.
+const TTL: u32 = 86_400;
+
+/// The most lines of a Job's log that are shown.
+const MAX_LOG_LINES: i64 = 100;
+
+const MAX_BYTES: usize = 32 * 1024;
+
+/// Reads the file with the Job of a roll.
+pub(crate) fn read(file: &Path, namespace: Option<&str>) -> Result<Value, RollError> {
+    let job = std::fs::read_to_string(file).map_err(Into::into).and_then(|text| parse(&text, namespace));
+    job.map_err(|problem| RollError::Job { file: file.to_owned(), problem: Box::new(problem) })
+}
+
+/// Parses the file with the Job. It has no name of its own: each node gets a Job named after the roll.
+fn parse(text: &str, namespace: Option<&str>) -> Result<Value, JobProblem> {
+    let mut job: Value = serde_saphyr::from_str(text)?;
+    if (job["apiVersion"].as_str(), job["kind"].as_str()) != (Some("batch/v1"), Some("Job")) {
+        return Err(JobProblem::OtherKind);
+    }
+    if job.pointer("/spec/template/spec/containers").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        return Err(JobProblem::NoContainers);
+    }
+    if job["metadata"]["namespace"].as_str().is_none_or(str::is_empty) {
+        job["metadata"]["namespace"] = json!(namespace.unwrap_or(DEFAULT_NAMESPACE));
+    }
+    let length = job.to_string().len();
+    if length > MAX_BYTES { Err(JobProblem::TooLarge { length, most: MAX_BYTES }) } else { Ok(job) }
+}
+
+/// The drain settings under which the pods of the roll's Jobs stay.
+pub(crate) fn sparing_jobs(drain: Option<DrainSpec>) -> DrainSpec {
+    let mut drain = drain.unwrap_or_default();
+    let selector = drain.pod_selector.get_or_insert_default();
+    let expressions = selector.match_expressions.get_or_insert_default();
+    expressions.push(LabelSelectorRequirement {
+        key: LABEL.to_owned(),
+        operator: String::from("DoesNotExist"),
+        values: None,
+    });
+    drain
+}
+
+/// The Job of a node. Its name is the same for whoever continues the roll.
+pub(crate) fn of_node(template: &Value, roll: &str, node: &RollNode) -> Value {
+    let record = &node.record;
+    let began = record.began.unwrap_or(record.since).as_second();
+    let mut job = template.clone();
+    job["metadata"]["name"] = json!(format!("{roll}-{}-{began}", record.position));
+    if let Some(metadata) = job["metadata"].as_object_mut() {
+        metadata.remove("generateName");
+    }
+    job["metadata"]["labels"][LABEL] = json!(roll);
+    let spec = &mut job["spec"];
+    if spec["ttlSecondsAfterFinished"].is_null() {
+        spec["ttlSecondsAfterFinished"] = json!(TTL);
+    }
+    spec["template"]["metadata"]["labels"][LABEL] = json!(roll);
+    let pod = &mut spec["template"]["spec"];
+    pod["nodeName"] = json!(node.node());
+    if pod["restartPolicy"].is_null() {
+        pod["restartPolicy"] = json!("Never");
+    }
+    pod["tolerations"] = json!([{"operator": "Exists"}]);
+    for kind in ["initContainers", "containers"] {
+        for container in pod[kind].as_array_mut().into_iter().flatten() {
+            for field in ["command", "args"] {
+                for word in container[field].as_array_mut().into_iter().flatten() {
+                    if let Some(text) = word.as_str() {
+                        *word = json!(text.replace("{}", node.node()));
+                    }
+                }
+            }
+            let mut env = container["env"].as_array().cloned().unwrap_or_default();
+            env.push(json!({"name": "NM_NODE", "value": node.node()}));
+            container["env"] = json!(env);
+        }
+    }
+    job
+}
+
+/// Creates the Job, unless it exists.
+pub(crate) async fn create(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+    match objects::create(cluster, job).await {
+        Err(error) if error.status().is_some_and(kube::core::Status::is_already_exists) => Ok(()),
+        created => created.map(drop),
+    }
+}
+
+/// Waits until the Job has ended, and returns how.
+pub(crate) async fn finish(cluster: &Cluster, job: &Value, timeout: Duration) -> ActionState {
+    let ended = async {
+        loop {
+            match state(cluster, job).await {
+                Ok(ActionState::Running) => {}
+                Ok(ended) => return ended,
+                Err(error) if error.is_transient() => {}
+                Err(error) => return ActionState::Failed(error.to_string()),
+            }
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    };
+    let Ok(ended) = tokio::time::timeout(timeout, ended).await else {
+        // If that fails, the message still names the Job.
+        let _ = delete(cluster, job).await;
+        return ActionState::Failed(format!("{} still ran after {}", name(job), duration::show(timeout)));
+    };
+    ended
+}
+
+/// Deletes the Job and its pods.
+pub(crate) async fn delete(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+    objects::delete(cluster, job).await.map(drop)
+}
+
+async fn state(cluster: &Cluster, job: &Value) -> Result<ActionState, Error> {
+    let Some(found) = objects::get(cluster, job).await? else {
+        return Ok(ActionState::Failed(format!("{} was deleted", name(job))));
+    };
+    let conditions = found.pointer("/status/conditions").and_then(Value::as_array);
+    let is_true = |type_: &str| {
+        conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| condition["type"] == type_ && condition["status"] == "True")
+    };
+    if is_true("Complete").is_some() {
+        return Ok(ActionState::Succeeded);
+    }
+    Ok(match is_true("Failed") {
+        Some(failed) => {
+            ActionState::Failed(format!("{}: {}", name(job), failed["message"].as_str().unwrap_or("failed")))
+        }
+        None => ActionState::Running,
+    })
+}
+
+/// The last lines that the Job's pods printed; none without permission.
+pub(crate) async fn log(cluster: &Cluster, job: &Value) -> Vec<String> {
+    let namespace = job["metadata"]["namespace"].as_str();
+    let selector =
+        format!("batch.kubernetes.io/job-name={}", job["metadata"]["name"].as_str().unwrap_or_default());
+    let which = ListParams::default().labels(&selector);
+    let pods = objects::list(cluster, ("v1", "Pod"), namespace, &which).await.unwrap_or_default();
+    let params = LogParams { tail_lines: Some(MAX_LOG_LINES), ..LogParams::default() };
+    let mut lines = Vec::new();
+    for pod in pods {
+        let log = objects::log(cluster, &pod, &params).await.unwrap_or_default();
+        lines.extend(log.lines().map(str::to_owned));
+    }
+    lines
+}
+
+fn name(job: &Value) -> String {
+    let field = |name: &str| job["metadata"][name].as_str().unwrap_or_default();
+    format!("Job {}/{}", field("namespace"), field("name"))
+}

@@ -1,0 +1,21 @@
+//! Rolls: one node after another is drained, acted on and returned to service.
+//!
+//! [`waves`] orders the nodes, and a maintenance is created for each, suspended. [`record`] is the state of a roll in these
+//! objects. [`decide`] says what happens next, by what is [`observed`] and by the [`gates`] of each node, and [`runner`]
+//! carries it out: with [`command`] and [`job`] for the action of a node, and [`health`] for its gates. [`store`] changes a
+//! roll from outside. [`report`] and the dashboard show a [`view`] of it.
+
+pub(crate) mod command;
+pub(crate) mod decide;
+mod gates;
+pub(crate) mod health;
+pub(crate) mod job;
+pub(crate) mod observed;
+pub(crate) mod record;
+pub(crate) mod report;
+pub(crate) mod runner;
+pub(crate) mod settings;
+pub(crate) mod store;
+pub(crate) mod view;
+pub(crate) mod waves;
+pub(crate) mod window;

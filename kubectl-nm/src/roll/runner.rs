@@ -1,0 +1,508 @@
+//! Runs a roll: watches its maintenances and the nodes, and carries out what [`decide`] decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{AbortHandle, Abortable, LocalBoxFuture, join_all};
+use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use kube::api::Api;
+use kube::core::Status;
+use nm_shared::NodeMaintenance;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::client::cluster::Cluster;
+use crate::client::watch_stream::{
+    WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch, watch_maintenances,
+};
+use crate::error::Error;
+use crate::maintenance::cache::MaintenanceCache;
+use crate::maintenance::uid;
+use crate::roll::command::{NodeCommand, OutputLine};
+use crate::roll::decide::{Change, Decisions, Outlook, decide};
+use crate::roll::health;
+use crate::roll::job;
+use crate::roll::observed::{ActionState, Health, NodeView, Observed};
+use crate::roll::record::{
+    self, DoneNodes, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, STATE, Step,
+};
+use crate::roll::settings::{NodeAction, RollSettings};
+use crate::roll::view::RollView;
+
+/// How often gates are checked that no watch reports.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the end of a program waits for its last write.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Shows a roll while it runs.
+pub(crate) trait RollReporter {
+    fn show(&mut self, view: &RollView) -> Result<(), Error>;
+
+    fn output(&mut self, line: &OutputLine) -> Result<(), Error>;
+
+    /// Asks whether the roll goes on with a drained node.
+    fn ask(&mut self, node: &str) -> Result<(), Error>;
+
+    /// The next answer of [`Self::ask`].
+    fn answer(&mut self) -> LocalBoxFuture<'_, bool>;
+}
+
+/// How a run of a roll ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RollEnd {
+    Done(DoneNodes),
+    Halted(record::Halt),
+    TakenOver(Runner),
+}
+
+enum Event {
+    Maintenances(WatchUpdate<NodeMaintenance>),
+    Nodes(WatchUpdate<Node>),
+    Output(OutputLine),
+    Finished(Finished),
+    Answer(bool),
+    Tick,
+}
+
+/// What ran beside the loop.
+enum Finished {
+    Action(String, ActionState),
+    Health(String, Step, Result<Health, Error>),
+    /// An action that was ended.
+    Ended,
+}
+
+/// A program that runs a roll.
+pub(crate) struct RollRunner<'a> {
+    cluster: &'a Cluster,
+    name: String,
+    /// The settings as they were when the program began. Those in the objects are not read again: a command that somebody
+    /// writes there later is not run.
+    settings: RollSettings,
+    me: Runner,
+    log_folder: Option<PathBuf>,
+    maintenances: MaintenanceCache,
+    are_nodes_listed: bool,
+    /// Whether the maintenances and the nodes are up to date, as far as their watches know.
+    live: (bool, bool),
+    /// The newest record that is known. It outlives the last maintenance.
+    record: RollRecord,
+    observed: Observed,
+    checking: BTreeSet<String>,
+    asked: Option<String>,
+    tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
+    /// The actions that run, by node.
+    running: BTreeMap<String, AbortHandle>,
+    /// The Jobs among them.
+    jobs: BTreeMap<String, Value>,
+    lines: (mpsc::Sender<OutputLine>, mpsc::Receiver<OutputLine>),
+}
+
+impl<'a> RollRunner<'a> {
+    /// A program that takes over this roll. The record must have been written with `me` as its runner.
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        roll: &Roll,
+        record: RollRecord,
+        me: Runner,
+        log_folder: Option<PathBuf>,
+    ) -> Self {
+        let now = Timestamp::now();
+        Self {
+            cluster,
+            name: roll.name.clone(),
+            settings: roll.settings.clone(),
+            log_folder,
+            maintenances: MaintenanceCache::default(),
+            are_nodes_listed: false,
+            live: (true, true),
+            record,
+            observed: Observed { started: now, runner: me.id.clone(), ..Observed::default() },
+            me,
+            checking: BTreeSet::new(),
+            asked: None,
+            tasks: FuturesUnordered::new(),
+            running: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            lines: mpsc::channel(256),
+        }
+    }
+
+    /// Runs the roll until it is done or halts, or somebody else takes it over.
+    pub(crate) async fn run(&mut self, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
+        let mut maintenances = watch_maintenances(self.cluster);
+        let mut nodes = watch_nodes(self.cluster);
+        let mut ticks = interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = maintenances.next() => match event { Some(event) => Event::Maintenances(event?), None => continue },
+                event = nodes.next() => match event { Some(event) => Event::Nodes(event?), None => continue },
+                Some(line) = self.lines.1.recv() => Event::Output(line),
+                Some(finished) = self.tasks.next() => Event::Finished(finished),
+                answer = reporter.answer(), if self.asked.is_some() => Event::Answer(answer),
+                _ = ticks.tick() => Event::Tick,
+            };
+            self.handle(event, reporter)?;
+            if !self.maintenances.is_complete() || !self.are_nodes_listed {
+                continue;
+            }
+            if let Some(end) = self.step(reporter).await? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Gives up the roll, so that somebody else can continue it at once.
+    pub(crate) async fn release(&mut self) {
+        let Ok(Some(roll)) = self.roll() else { return };
+        let mut record = self.record.next();
+        if record.runner.take().is_some_and(|runner| runner.id == self.me.id) {
+            // If this is not written, the heartbeat times out.
+            let _ = tokio::time::timeout(RELEASE_TIMEOUT, self.write_record(&roll, record)).await;
+        }
+    }
+
+    fn handle(&mut self, event: Event, reporter: &mut dyn RollReporter) -> Result<(), Error> {
+        match event {
+            Event::Maintenances(WatchUpdate::Change(change)) => {
+                self.maintenances.apply(&change);
+            }
+            Event::Maintenances(update) => self.live.0 = matches!(update, WatchUpdate::Live),
+            Event::Nodes(WatchUpdate::Change(change)) => self.apply_nodes(change),
+            Event::Nodes(update) => self.live.1 = matches!(update, WatchUpdate::Live),
+            Event::Output(line) => reporter.output(&line)?,
+            Event::Finished(Finished::Action(node, state)) => {
+                self.running.remove(&node);
+                self.observed.actions.insert(node, state);
+            }
+            Event::Finished(Finished::Health(node, step, health)) => {
+                self.checking.remove(&node);
+                match health {
+                    Ok(health) => {
+                        self.observed.health.insert((node, step), health);
+                    }
+                    Err(error) if error.is_transient() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Event::Answer(answer) => {
+                if let Some(node) = self.asked.take() {
+                    self.observed.confirmed.insert(node, answer);
+                }
+            }
+            Event::Finished(Finished::Ended) | Event::Tick => {}
+        }
+        Ok(())
+    }
+
+    fn apply_nodes(&mut self, change: WatchChange<Node>) {
+        let now = Timestamp::now();
+        let mut insert = |node: Arc<Node>| {
+            let name = node.name_any();
+            let view = NodeView::of(&node, self.observed.nodes.get(&name), now);
+            self.observed.nodes.insert(name, view);
+        };
+        match change {
+            WatchChange::Listed(nodes) => {
+                let names: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
+                nodes.into_iter().for_each(&mut insert);
+                self.observed.nodes.retain(|name, _| names.contains(name));
+                self.are_nodes_listed = true;
+            }
+            WatchChange::Applied(node) => insert(node),
+            WatchChange::Deleted(node) => {
+                self.observed.nodes.remove(&node.name_any());
+            }
+        }
+    }
+
+    fn roll(&self) -> Result<Option<Roll>, Error> {
+        Ok(Roll::find(&self.name, self.maintenances.all())?)
+    }
+
+    /// Decides once, and carries it out.
+    async fn step(&mut self, reporter: &mut dyn RollReporter) -> Result<Option<RollEnd>, Error> {
+        let roll = self.roll()?.map(|roll| Roll { settings: self.settings.clone(), ..roll });
+        let roll = roll.unwrap_or_else(|| Roll {
+            name: self.name.clone(),
+            settings: self.settings.clone(),
+            nodes: Vec::new(),
+            record: None,
+        });
+        if let Some(newer) = roll.record.as_ref().filter(|newer| newer.revision > self.record.revision) {
+            self.record = newer.clone();
+        }
+        self.observed.now = Timestamp::now();
+        self.observed.is_current = self.live == (true, true);
+        let Decisions { changes, progress, outlook } = decide(&roll, &self.record, &self.observed);
+        reporter.show(&RollView {
+            roll: &roll,
+            record: &self.record,
+            progress: &progress,
+            outlook: &outlook,
+            now: self.observed.now,
+        })?;
+        match outlook {
+            Outlook::Done => return Ok(Some(RollEnd::Done(self.record.done.clone()))),
+            Outlook::Halted(halt) => return Ok(Some(RollEnd::Halted(halt))),
+            Outlook::TakenOver(other) => return Ok(Some(RollEnd::TakenOver(other))),
+            Outlook::Working | Outlook::Waiting(_) => {}
+        }
+        self.end_actions(&roll);
+        self.check_health(&roll);
+        if self.asked.is_none() {
+            let confirming = progress.iter().find(|node| {
+                node.step == Step::Confirming && !self.observed.confirmed.contains_key(&node.node)
+            });
+            if let Some(confirming) = confirming {
+                reporter.ask(&confirming.node)?;
+                self.asked = Some(confirming.node.clone());
+            }
+        }
+        self.apply(&roll, changes).await?;
+        Ok(None)
+    }
+
+    /// Starts the checks whose results are not watched, each after the one before has ended.
+    fn check_health(&mut self, roll: &Roll) {
+        let cluster = self.cluster;
+        let checked = roll.nodes.iter().filter(|node| node.record.step == Step::Checking);
+        let mut wanted: Vec<(String, Step, Vec<_>)> = checked
+            .map(|node| (node.node().to_owned(), Step::Checking, node.record.baseline.healthy.clone()))
+            .collect();
+        let returned = self.record.returned.iter().filter(|returned| returned.step == Step::Recovering);
+        wanted.extend(returned.map(|one| (one.node.clone(), Step::Recovering, one.disturbed.clone())));
+        for (node, step, disturbed) in wanted {
+            if !self.checking.insert(node.clone()) {
+                continue;
+            }
+            self.tasks.push(Box::pin(async move {
+                tokio::time::sleep(CHECK_INTERVAL / 2).await;
+                let health = match step {
+                    Step::Checking => health::daemon_sets(cluster, &node, &disturbed).await,
+                    _ => health::recovery(cluster, &disturbed).await,
+                };
+                Finished::Health(node, step, health)
+            }));
+        }
+    }
+
+    async fn apply(&mut self, roll: &Roll, changes: Vec<Change>) -> Result<(), Error> {
+        let mut changes = changes.into_iter().peekable();
+        if let Some(Change::Record(record)) = changes.next_if(|change| matches!(change, Change::Record(_))) {
+            let written = self.write_record(roll, record.clone()).await;
+            match written {
+                Ok(true) => self.record = record,
+                // The object has changed: it is decided again.
+                Ok(false) => return Ok(()),
+                Err(error) if error.is_transient() => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        let this = &*self;
+        let outcomes = join_all(changes.map(async |change| {
+            let outcome = this.carry_out(roll, &change).await;
+            (change, outcome)
+        }))
+        .await;
+        for (change, outcome) in outcomes {
+            self.note(change, outcome)?;
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&self, roll: &Roll, change: &Change) -> Result<Option<NodeMaintenance>, Error> {
+        let of = |name: &str| roll.node(name).map(|node| self.newest(node));
+        match change {
+            Change::Record(_) => Ok(None),
+            Change::Begin(name) => match (of(name), self.observed.nodes.get(name)) {
+                (Some(node), Some(view)) => {
+                    let baseline = health::baseline(self.cluster, name, view).await?;
+                    let now = Timestamp::now();
+                    let record = NodeRecord {
+                        step: Step::Draining,
+                        since: now,
+                        began: Some(now),
+                        baseline,
+                        ..node.record.clone()
+                    };
+                    self.write_node(&node.object, &record, Some(false)).await.map(Some)
+                }
+                _ => Ok(None),
+            },
+            Change::Advance(name, step) => match of(name) {
+                Some(node) => {
+                    let record = NodeRecord { step: *step, since: Timestamp::now(), ..node.record.clone() };
+                    self.write_node(&node.object, &record, None).await.map(Some)
+                }
+                None => Ok(None),
+            },
+            Change::Act(name) => {
+                if let (Some(node), Some(NodeAction::Job(template))) = (of(name), &self.settings.action) {
+                    job::create(self.cluster, &job::of_node(template, &roll.name, &node)).await?;
+                }
+                Ok(None)
+            }
+            Change::Delete(name) => match of(name) {
+                Some(node) => {
+                    self.cluster.delete(&node.object.name_any(), &uid(&node.object)).await?;
+                    Ok(None)
+                }
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// Takes note of what came of a change.
+    fn note(&mut self, change: Change, outcome: Result<Option<NodeMaintenance>, Error>) -> Result<(), Error> {
+        match (change, outcome) {
+            (change, Ok(object)) => {
+                if let Some(object) = object {
+                    self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
+                }
+                if let Change::Act(name) = change {
+                    self.observed.actions.insert(name.clone(), ActionState::Running);
+                    self.act(&name);
+                } else if let Change::Begin(name) = change {
+                    self.observed.refused.remove(&name);
+                }
+            }
+            (Change::Act(name), Err(error)) if !error.is_transient() => {
+                self.observed.actions.insert(name, ActionState::Failed(error.to_string()));
+            }
+            (Change::Begin(name), Err(error)) if is_webhook_refusal(&error) => {
+                self.observed.refused.insert(name, error.to_string());
+            }
+            // The watch has, or will have, what changed: it is decided again.
+            (_, Err(error)) if error.is_transient() || is_outdated(&error) => {}
+            (_, Err(error)) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Starts the command of a node, or follows its Job.
+    fn act(&mut self, name: &str) {
+        let Ok(Some(roll)) = self.roll() else { return };
+        let (Some(node), Some(action)) = (roll.node(name).cloned(), self.settings.action.clone()) else {
+            return;
+        };
+        let (cluster, lines, timeout) = (self.cluster, self.lines.0.clone(), self.settings.action_timeout());
+        let name = name.to_owned();
+        let action: LocalBoxFuture<'a, Finished> = match action {
+            NodeAction::Run(command) => {
+                let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
+                let command = NodeCommand { command, roll: roll.name, node: name.clone(), timeout, log };
+                let name = name.clone();
+                Box::pin(async move { Finished::Action(name, command.run(lines).await) })
+            }
+            NodeAction::Job(template) => {
+                let job = job::of_node(&template, &roll.name, &node);
+                self.jobs.insert(name.clone(), job.clone());
+                let name = name.clone();
+                Box::pin(async move {
+                    let state = job::finish(cluster, &job, timeout).await;
+                    for text in job::log(cluster, &job).await {
+                        let _ = lines.send(OutputLine { node: name.clone(), text }).await;
+                    }
+                    Finished::Action(name, state)
+                })
+            }
+        };
+        let (handle, registration) = AbortHandle::new_pair();
+        self.running.insert(name, handle);
+        let action = Abortable::new(action, registration);
+        self.tasks.push(Box::pin(async move { action.await.unwrap_or(Finished::Ended) }));
+    }
+
+    /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
+    fn end_actions(&mut self, roll: &Roll) {
+        let stays = |name: &str| roll.node(name).is_some_and(|node| !node.is_deleted());
+        let ended: Vec<String> = self.running.keys().filter(|name| !stays(name)).cloned().collect();
+        for name in ended {
+            if let Some(handle) = self.running.remove(&name) {
+                handle.abort();
+            }
+            self.observed.actions.remove(&name);
+            let text = String::from("ended: the maintenance of the node was deleted");
+            // If the channel is full, the output of the command says enough.
+            let _ = self.lines.0.try_send(OutputLine { node: name.clone(), text });
+            if let Some(job) = self.jobs.remove(&name) {
+                let cluster = self.cluster;
+                self.tasks.push(Box::pin(async move {
+                    // Its time to live ends it otherwise.
+                    let _ = job::delete(cluster, &job).await;
+                    Finished::Ended
+                }));
+            }
+        }
+    }
+
+    /// The node with the newest object that this program has seen.
+    fn newest(&self, node: &RollNode) -> RollNode {
+        let object = self.maintenances.get(&uid(&node.object)).unwrap_or(&node.object);
+        RollNode { object: Arc::clone(object), ..node.clone() }
+    }
+
+    async fn write_node(
+        &self,
+        object: &NodeMaintenance,
+        record: &NodeRecord,
+        suspend: Option<bool>,
+    ) -> Result<NodeMaintenance, Error> {
+        let mut patch = record::annotation_patch(object, NODE, record);
+        if let Some(suspend) = suspend {
+            patch["spec"] = json!({"suspend": suspend});
+        }
+        self.cluster.patch(&object.name_any(), &patch, false).await
+    }
+
+    /// Writes the record of the roll to the anchor. Returns whether it is stored, as far as there is an object to store it.
+    async fn write_record(&mut self, roll: &Roll, record: RollRecord) -> Result<bool, Error> {
+        let Some(anchor) = roll.anchor(&record) else { return Ok(true) };
+        match write_record(self.cluster, &self.newest(anchor).object, &record).await {
+            Ok(object) => {
+                self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
+                Ok(true)
+            }
+            Err(error) if is_outdated(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Writes the record of a roll to a maintenance, on condition that this is its current version.
+pub(crate) async fn write_record(
+    cluster: &Cluster,
+    anchor: &NodeMaintenance,
+    record: &RollRecord,
+) -> Result<NodeMaintenance, Error> {
+    cluster.patch(&anchor.name_any(), &record::annotation_patch(anchor, STATE, record), false).await
+}
+
+/// Whether the object was changed or deleted since it was read.
+pub(crate) fn is_outdated(error: &Error) -> bool {
+    error.status().is_some_and(|status| Status::is_conflict(status) || Status::is_not_found(status))
+}
+
+fn is_webhook_refusal(error: &Error) -> bool {
+    error.status().is_some_and(|status| status.message.starts_with("admission webhook"))
+}
+
+fn watch_nodes(cluster: &Cluster) -> BoxStream<'static, Result<WatchUpdate<Node>, Error>> {
+    let target = WatchTarget {
+        api: Api::all(cluster.client()),
+        field_selector: None,
+        resource: "nodes",
+        server: cluster.server().to_owned(),
+    };
+    watch(target, WatchPolicy::COMMAND, Some)
+}

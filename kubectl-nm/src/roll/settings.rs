@@ -1,0 +1,81 @@
+//! What a roll does with each of its nodes. Every maintenance of the roll has these settings in an annotation, so that
+//! anybody can continue the roll from anywhere.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::roll::window::Windows;
+
+/// The settings of a roll. Durations are in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RollSettings {
+    /// How many nodes each wave has.
+    pub(crate) waves: Vec<usize>,
+    /// How many nodes may be under way at once.
+    pub(crate) max_unavailable: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) action: Option<NodeAction>,
+    /// Whether somebody has to confirm after each drain.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) confirm: bool,
+    /// Whether each node has to reboot before it returns to service.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) expect_reboot: bool,
+    /// How long a node has to be Ready before it returns to service.
+    pub(crate) min_ready_seconds: u64,
+    /// How long the roll waits after a node has returned to service and what the drain disturbed has recovered.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) soak_seconds: u64,
+    pub(crate) action_timeout_seconds: u64,
+    pub(crate) return_timeout_seconds: u64,
+    pub(crate) recovery_timeout_seconds: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) halt_on_blocked_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Windows::is_empty")]
+    pub(crate) windows: Windows,
+}
+
+/// What is done with a drained node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum NodeAction {
+    /// A command on the machine of the person who runs the roll.
+    Run(String),
+    /// A Job that runs on the node.
+    Job(Value),
+}
+
+impl fmt::Display for NodeAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(command) => write!(f, "on this machine, run {command}"),
+            Self::Job(job) => write!(f, "create {job}"),
+        }
+    }
+}
+
+impl RollSettings {
+    pub(crate) fn nodes(&self) -> usize {
+        self.waves.iter().sum()
+    }
+
+    pub(crate) fn command(&self) -> Option<&str> {
+        match &self.action {
+            Some(NodeAction::Run(command)) => Some(command),
+            Some(NodeAction::Job(_)) | None => None,
+        }
+    }
+
+    pub(crate) fn action_timeout(&self) -> Duration {
+        Duration::from_secs(self.action_timeout_seconds)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(seconds: &u64) -> bool {
+    *seconds == 0
+}

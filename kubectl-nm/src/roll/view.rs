@@ -1,0 +1,53 @@
+//! A roll as people see it: on the dashboard, in lines, in JSON and in `roll status`.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::roll::decide::{NodeProgress, Outlook};
+use crate::roll::record::{Roll, RollRecord, Step};
+
+/// When the roll will probably end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Estimate {
+    pub(crate) end: Timestamp,
+    /// How many nodes that are done it is based on.
+    pub(crate) nodes: usize,
+    /// Their average time.
+    pub(crate) average: SignedDuration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct RollView<'a> {
+    pub(crate) roll: &'a Roll,
+    pub(crate) record: &'a RollRecord,
+    /// The nodes that are not done, in the order of the roll.
+    pub(crate) progress: &'a [NodeProgress],
+    pub(crate) outlook: &'a Outlook,
+    pub(crate) now: Timestamp,
+}
+
+impl RollView<'_> {
+    /// Pods that are gone from the nodes so far.
+    pub(crate) fn moved_pods(&self) -> i64 {
+        self.record.done.pods + self.progress.iter().map(|node| node.pods.0).sum::<i64>()
+    }
+
+    /// The end, if every node takes as long as those that are done, and no window closes before; none before the first is
+    /// done.
+    pub(crate) fn estimate(&self) -> Option<Estimate> {
+        let done = &self.record.done;
+        let nodes = i64::try_from(done.nodes).ok().filter(|nodes| *nodes > 0)?;
+        let average = SignedDuration::from_secs(done.seconds / nodes);
+        let settings = &self.roll.settings;
+        let mut rest = SignedDuration::ZERO;
+        for wave in 0..settings.waves.len() {
+            let of_wave = || self.progress.iter().filter(|node| node.wave == wave);
+            let planned = of_wave().filter(|node| node.step == Step::Planned).count();
+            let rounds = planned.div_ceil(settings.max_unavailable.max(1));
+            rest += average * i32::try_from(rounds).unwrap_or(i32::MAX);
+            if of_wave().any(|node| node.step != Step::Planned) {
+                rest += average / 2;
+            }
+        }
+        Some(Estimate { end: self.now.checked_add(rest).ok()?, nodes: done.nodes, average })
+    }
+}

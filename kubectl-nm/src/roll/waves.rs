@@ -1,0 +1,311 @@
+//! The order of the nodes of a roll, and the waves in which they begin.
+//!
+//! - The zones follow one another, and a wave never has nodes of two zones: what goes wrong takes down one zone at most, and
+//!   pods that spread over zones keep the others.
+//! - In a zone, the node with the fewest pods is first. Few pods move while no node of the zone is done yet, and each node
+//!   that returned to service has capacity for the pods of the next, which are more. So most pods move once.
+//! - Control-plane nodes are last and alone: the quorum of etcd allows for one at a time, and what fails on workers does not
+//!   reach them.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::iter::from_fn;
+use std::str::FromStr;
+
+use nm_shared::gate::max_unavailable_queue::{InvalidLimit, MaxUnavailable};
+use serde::{Deserialize, Serialize};
+
+/// A node of the pool that is rolled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PoolNode {
+    pub(crate) name: String,
+    /// The value of `topology.kubernetes.io/zone`.
+    pub(crate) zone: Option<String>,
+    pub(crate) is_control_plane: bool,
+    /// How many pods a drain moves from it.
+    pub(crate) pods: usize,
+}
+
+impl PoolNode {
+    fn order(&self, other: &Self) -> Ordering {
+        let of_zone = |node: &Self| (node.is_control_plane, node.zone.is_none());
+        let zones = || by_numbers(self.zone.as_deref().unwrap_or(""), other.zone.as_deref().unwrap_or(""));
+        (of_zone(self).cmp(&of_zone(other)))
+            .then_with(zones)
+            .then_with(|| self.pods.cmp(&other.pods))
+            .then_with(|| by_numbers(&self.name, &other.name))
+    }
+
+    fn may_share_wave(&self, other: &Self) -> bool {
+        !self.is_control_plane && !other.is_control_plane && self.zone == other.zone
+    }
+}
+
+/// The sizes of waves, such as `1,3,10%`. The last one repeats.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct WaveSizes(Vec<MaxUnavailable>);
+
+impl WaveSizes {
+    /// How many nodes the wave with this index, from zero, has at most. A percentage is of all `nodes` and is rounded up.
+    fn of(&self, wave: usize, nodes: usize) -> usize {
+        match self.0.get(wave).or(self.0.last()) {
+            Some(MaxUnavailable::Nodes(size)) => *size,
+            Some(MaxUnavailable::Percent(percent)) => (nodes * percent).div_ceil(100),
+            None => nodes,
+        }
+    }
+}
+
+/// Invalid sizes of waves.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{size:?} {reason}; expected sizes such as '1,3,10%'")]
+pub(crate) struct InvalidWaveSizes {
+    size: String,
+    reason: InvalidLimit,
+}
+
+impl FromStr for WaveSizes {
+    type Err = InvalidWaveSizes;
+
+    fn from_str(text: &str) -> Result<Self, InvalidWaveSizes> {
+        let parse =
+            |size: &str| size.parse().map_err(|reason| InvalidWaveSizes { size: size.to_owned(), reason });
+        text.split(',').map(|size| parse(size.trim())).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for WaveSizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&sizes.join(","))
+    }
+}
+
+impl TryFrom<String> for WaveSizes {
+    type Error = InvalidWaveSizes;
+
+    fn try_from(text: String) -> Result<Self, InvalidWaveSizes> {
+        text.parse()
+    }
+}
+
+impl From<WaveSizes> for String {
+    fn from(sizes: WaveSizes) -> Self {
+        sizes.to_string()
+    }
+}
+
+/// The waves of a roll: of these sizes, or one for each zone. At the end of a zone a wave may be smaller than its size, and the
+/// next wave has the next size.
+pub(crate) fn waves(mut nodes: Vec<PoolNode>, sizes: Option<&WaveSizes>) -> Vec<Vec<PoolNode>> {
+    let total = nodes.len();
+    nodes.sort_by(PoolNode::order);
+    let mut waves: Vec<Vec<PoolNode>> = Vec::new();
+    for node in nodes {
+        let current = waves.len().saturating_sub(1);
+        let size = sizes.map_or(total, |sizes| sizes.of(current, total));
+        match waves.last_mut() {
+            Some(wave) if wave.len() < size && wave[0].may_share_wave(&node) => wave.push(node),
+            _ => waves.push(vec![node]),
+        }
+    }
+    waves
+}
+
+/// The order of names in which `n2` is before `n10`.
+fn by_numbers(a: &str, b: &str) -> Ordering {
+    name_parts(a).cmp(name_parts(b)).then_with(|| a.cmp(b))
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum NamePart<'a> {
+    /// By how many digits follow leading zeros, and those.
+    Number(usize, &'a str),
+    Text(&'a str),
+}
+
+fn name_parts(mut name: &str) -> impl Iterator<Item = NamePart<'_>> {
+    from_fn(move || {
+        let is_number = name.chars().next()?.is_ascii_digit();
+        let end = name.find(|c: char| c.is_ascii_digit() != is_number).unwrap_or(name.len());
+        let (part, rest) = name.split_at(end);
+        name = rest;
+        let digits = part.trim_start_matches('0');
+        Some(if is_number { NamePart::Number(digits.len(), digits) } else { NamePart::Text(part) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Nodes such as `n1/a/3`: the name, the zone if there is one, and the number of pods. The name of a control-plane node
+    /// begins with `cp`.
+    fn pool(texts: &str) -> Vec<PoolNode> {
+        let nodes = texts.split_whitespace().map(|text| {
+            let parts: Vec<&str> = text.split('/').collect();
+            PoolNode {
+                name: parts[0].to_owned(),
+                zone: Some(parts[1].to_owned()).filter(|zone| !zone.is_empty()),
+                is_control_plane: parts[0].starts_with("cp"),
+                pods: parts[2].parse().unwrap(),
+            }
+        });
+        nodes.collect()
+    }
+
+    fn sizes(text: &str) -> Option<WaveSizes> {
+        (!text.is_empty()).then(|| text.parse().unwrap())
+    }
+
+    fn check(nodes: &str, wave_sizes: &str, expected: &str) {
+        let waves = waves(pool(nodes), sizes(wave_sizes).as_ref());
+        let names = waves.iter().map(|wave| wave.iter().map(|node| node.name.as_str()).collect::<Vec<_>>());
+        assert_eq!(names.map(|wave| wave.join(" ")).collect::<Vec<_>>().join(" | "), expected, "{nodes}");
+    }
+
+    #[test]
+    fn a_pool_may_have_no_node_or_one() {
+        check("", "", "");
+        check("", "1,3,10%", "");
+        check("n1/a/3", "", "n1");
+        check("n1/a/3", "10%", "n1");
+        check("cp1//3", "5", "cp1");
+    }
+
+    #[test]
+    fn zones_follow_one_another_and_nodes_without_a_zone_are_last() {
+        check("n1//0 n2/b/0 n3/a/0 n4/b/0 n5//0", "", "n3 | n2 n4 | n1 n5");
+        check("n1/z10/0 n2/z2/0", "", "n2 | n1");
+    }
+
+    #[test]
+    fn in_a_zone_the_fewest_pods_are_first_and_then_numbers_in_names() {
+        check("n1/a/9 n2/a/3 n3/a/5", "", "n2 n3 n1");
+        check("n10/a/1 n9/a/1 n100/a/1 m-2-10/a/1 m-2-9/a/1", "", "m-2-9 m-2-10 n9 n10 n100");
+        check("n1/a/1 n01/a/1 n/a/1 n001-x/a/1", "", "n n01 n1 n001-x");
+    }
+
+    #[test]
+    fn control_plane_nodes_are_last_and_alone() {
+        check("cp2/a/0 cp1/a/0 cp0/b/0 n1/b/5 n2/a/5", "", "n2 | n1 | cp1 | cp2 | cp0");
+        check("cp2/a/0 cp1/a/0 n1/a/5", "9", "n1 | cp1 | cp2");
+    }
+
+    #[test]
+    fn waves_have_these_sizes_and_the_last_repeats() {
+        let nodes = "n1/a/0 n2/a/0 n3/a/0 n4/a/0 n5/a/0 n6/a/0 n7/a/0 n8/a/0";
+        check(nodes, "1,3", "n1 | n2 n3 n4 | n5 n6 n7 | n8");
+        check(nodes, "1,2,100%", "n1 | n2 n3 | n4 n5 n6 n7 n8");
+        check("n1/a/0 n2/a/0 n3/b/0 n4/b/0 n5/b/0 n6/b/0", "1,3,1", "n1 | n2 | n3 | n4 | n5 | n6");
+        check("n1/a/0 n2/a/0 n3/b/0 n4/b/0 n5/b/0", "1,3,2", "n1 | n2 | n3 n4 | n5");
+    }
+
+    #[test]
+    fn percentages_are_of_all_nodes_and_are_rounded_up() {
+        for (text, nodes, size) in
+            [("1%", 1, 1), ("10%", 10, 1), ("10%", 11, 2), ("50%", 3, 2), ("100%", 7, 7), ("1%", 5000, 50)]
+        {
+            assert_eq!(sizes(text).unwrap().of(3, nodes), size, "{text} of {nodes}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_as_they_are_written() {
+        for (text, written) in [("1,3,10%", "1,3,10%"), (" 1, 2 ", "1,2"), ("100%", "100%")] {
+            assert_eq!(sizes(text).unwrap().to_string(), written);
+        }
+        let json = serde_json::json!("1,3,10%");
+        let read: WaveSizes = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), json);
+        for (text, size) in [
+            ("", ""),
+            ("0", "0"),
+            ("1,,2", ""),
+            ("1,0%", "0%"),
+            ("101%", "101%"),
+            ("-1", "-1"),
+            ("1;2", "1;2"),
+        ] {
+            let refused = text.parse::<WaveSizes>().unwrap_err().to_string();
+            assert!(
+                refused.starts_with(&format!("{size:?} must be")) && refused.contains("'1,3,10%'"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pool_of_five_thousand_nodes_has_waves_of_ten_percent() {
+        let node = |number: usize| PoolNode {
+            name: format!("node-{number}"),
+            zone: None,
+            is_control_plane: false,
+            pods: 30,
+        };
+        let waves = waves((0..5000).rev().map(node).collect(), sizes("1,10%").as_ref());
+        let lengths: Vec<usize> = waves.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [1, 500, 500, 500, 500, 500, 500, 500, 500, 500, 499]);
+        assert!(waves.concat().iter().enumerate().all(|(number, found)| *found == node(number)));
+    }
+
+    fn any_pool() -> impl Strategy<Value = Vec<PoolNode>> {
+        let facts = (proptest::option::of(0..4_u8), proptest::bool::weighted(0.1), 0..5_usize);
+        proptest::collection::vec(facts, 0..60).prop_map(|facts| {
+            let node =
+                |(number, (zone, is_control_plane, pods)): (usize, (Option<u8>, bool, usize))| PoolNode {
+                    name: format!("n{number}"),
+                    zone: zone.map(|zone| format!("zone-{zone}")),
+                    is_control_plane,
+                    pods,
+                };
+            facts.into_iter().enumerate().map(node).collect()
+        })
+    }
+
+    fn any_sizes() -> impl Strategy<Value = Option<WaveSizes>> {
+        let size = prop_oneof![
+            (1..9_usize).prop_map(MaxUnavailable::Nodes),
+            (1..=100_usize).prop_map(MaxUnavailable::Percent)
+        ];
+        proptest::option::of(proptest::collection::vec(size, 1..4).prop_map(WaveSizes))
+    }
+
+    proptest! {
+        #[test]
+        fn each_node_is_in_one_wave_and_waves_keep_zones_and_sizes(
+            (nodes, shuffled) in any_pool().prop_flat_map(|nodes| (Just(nodes.clone()), Just(nodes).prop_shuffle())),
+            sizes in any_sizes(),
+        ) {
+            let found = waves(nodes.clone(), sizes.as_ref());
+            prop_assert_eq!(&found, &waves(shuffled, sizes.as_ref()), "the order of the input does not matter");
+
+            let by_name = |mut nodes: Vec<PoolNode>| {
+                nodes.sort_by(|a, b| a.name.cmp(&b.name));
+                nodes
+            };
+            prop_assert_eq!(by_name(found.concat()), by_name(nodes.clone()), "each node is in one wave");
+            prop_assert!(found.concat().is_sorted_by_key(|node| node.is_control_plane));
+            for (index, wave) in found.iter().enumerate() {
+                let size = sizes.as_ref().map_or(usize::MAX, |sizes| sizes.of(index, nodes.len()));
+                prop_assert!((1..=size).contains(&wave.len()));
+                prop_assert!(wave.iter().all(|node| node.zone == wave[0].zone));
+                prop_assert!(wave.len() == 1 || wave.iter().all(|node| !node.is_control_plane));
+                prop_assert!(wave.is_sorted_by_key(|node| node.pods));
+                let is_followed = found.get(index + 1).is_some_and(|next| next[0].may_share_wave(&wave[0]));
+                prop_assert!(!is_followed || wave.len() == size, "a wave within a zone is full");
+            }
+        }
+
+        #[test]
+        fn the_order_of_names_is_total(names in proptest::collection::vec("[n0-2-]{0,6}", 3)) {
+            let (a, b, c) = (&names[0], &names[1], &names[2]);
+            prop_assert_eq!(by_numbers(a, b), by_numbers(b, a).reverse());
+            prop_assert_eq!(by_numbers(a, b).is_eq(), a == b);
+            prop_assert!(by_numbers(a, b).is_gt() || by_numbers(b, c).is_gt() || by_numbers(a, c).is_le());
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Rolls that halt: nothing new begins, the reason is in one sentence, and the roll continues from there.
+
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::plugin;
+use nm_tests::reconciler::Reconciler;
+use nm_tests::workload::{Workload, pod_spec};
+use serde_json::{Value, json};
+
+use super::running_roll::RunningRoll;
+
+/// Runs a roll of two nodes, of which the first halts it, and returns the reason.
+async fn halted(cluster: &Cluster, name: &str, nodes: &[String], flags: &[&str]) -> String {
+    let mut roll = RunningRoll::begin(cluster, name, nodes, flags);
+    assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
+    assert_eq!(roll.outlook()["outlook"], "halted");
+    let message = roll.outlook()["message"].as_str().unwrap().to_owned();
+    let status = plugin(cluster, &["roll", "status", name, "-o", "json"]).await.ok();
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["halt"]["message"], message, "{status:#}");
+    let begun = status["nodes"].as_array().unwrap().iter().filter(|node| node["step"] != "Planned").count();
+    assert_eq!((begun, status["nodes"].as_array().unwrap().len()), (1, 2), "{status:#}");
+    message
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let marker = tempfile::TempDir::new().unwrap();
+    let command = format!("echo now; test -e {}/{{}}", marker.path().display());
+    let message = halted(&cluster, "fails", &nodes[..2], &["--run", &command]).await;
+    let node = nodes[..2].iter().find(|node| message.contains(node.as_str())).unwrap();
+    assert_eq!(message, format!("the action for node {node} failed: the command ended with exit code 1"));
+
+    // Without a terminal, the command that runs here has to be confirmed by its text.
+    let refused = plugin(&cluster, &["roll", "resume", "fails"]).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains(&command), "{refused:?}");
+    let other = plugin(&cluster, &["roll", "resume", "fails", "--run", "true"]).await;
+    assert!(other.code == Some(2) && other.stderr.contains("does something else"), "{other:?}");
+
+    for node in &nodes[..2] {
+        std::fs::write(marker.path().join(node), "").unwrap();
+    }
+    let mut resumed = RunningRoll::resume(&cluster, "fails", &["--run", &command]);
+    assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
+    assert_eq!((resumed.output(&nodes[0]), resumed.output(&nodes[1])), (vec!["now"], vec!["now"]));
+    assert_eq!(resumed.outlook()["done"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "halting").await;
+    for node in &nodes[..2] {
+        workload.pod_on(node, &format!("guarded-{node}"), json!({})).await;
+        workload.budget(&format!("guarded-{node}"), 1).await;
+    }
+    let _reconciler = Reconciler::start(&cluster);
+    let message =
+        halted(&cluster, "blocked", &nodes[..2], &["--run", "true", "--halt-on-blocked", "1s"]).await;
+    let (node, other) = match nodes[..2].iter().position(|node| message.contains(&format!("node {node} "))) {
+        Some(0) => (&nodes[0], &nodes[1]),
+        _ => (&nodes[1], &nodes[0]),
+    };
+    assert!(message.starts_with(&format!("the drain of node {node} is blocked for more than 1s by pod ")));
+    let unknown =
+        plugin(&cluster, &["roll", "resume", "blocked", "--skip", &nodes[2], "--run", "true"]).await;
+    assert!(unknown.stderr.contains("is not part of roll \"blocked\""), "{unknown:?}");
+    workload.delete_budget(&format!("guarded-{other}")).await;
+    let mut resumed = RunningRoll::resume(&cluster, "blocked", &["--run", "true", "--skip", node]);
+    assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
+    assert_eq!((resumed.outlook()["done"].as_u64(), resumed.steps(other).last()), (Some(1), Some(&"Done")));
+    assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "the node is back in service");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_times_out_halts() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "expiring").await;
+    for node in &nodes[..2] {
+        workload.pod_on(node, &format!("guarded-{node}"), json!({})).await;
+        workload.budget(&format!("guarded-{node}"), 1).await;
+    }
+    let _reconciler = Reconciler::start(&cluster);
+    let message = halted(&cluster, "expires", &nodes[..2], &["--run", "true", "--timeout", "1s"]).await;
+    assert!(message.starts_with("the drain of node ") && message.contains(" failed: "), "{message}");
+    let _ = plugin(&cluster, &["roll", "abort", "expires", "--yes"]).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_does_not_reboot_halts() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    // As ssh ends when its connection is lost.
+    let flags = ["--run", "exit 255", "--expect-reboot", "--return-timeout", "2s"];
+    let message = halted(&cluster, "stuck", &nodes[..2], &flags).await;
+    assert!(message.ends_with(" is not back after 2s: it has not rebooted"), "{message}");
+    let _ = plugin(&cluster, &["roll", "abort", "stuck", "--return", "--yes"]).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_that_does_not_recover_halts() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "broken").await;
+    for node in &nodes[..2] {
+        let only_here = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]);
+        let mut spec = pod_spec();
+        spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions": only_here}]}}});
+        workload.deployment_of(&format!("only-{node}"), 1, &spec).await;
+        workload.until_running(&format!("only-{node}"), 1).await;
+    }
+    let _reconciler = Reconciler::start(&cluster);
+    let flags = ["--run", "true", "--max-unavailable", "2"];
+    let mut roll = RunningRoll::begin(&cluster, "sick", &nodes[..2], &flags);
+    // The pods are recreated when their nodes return: both recover.
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    assert!(roll.steps(&nodes[0]).contains(&"Recovering"), "{:#?}", roll.lines);
+
+    // With a taint that others have set, the nodes do not take them back.
+    for node in &nodes[..2] {
+        workload.until_running(&format!("only-{node}"), 1).await;
+        let taint = json!({"spec": {"taints": [{"key": "example.com/x", "effect": "NoSchedule"}]}});
+        cluster.patch_node(node, taint).await;
+    }
+    let message =
+        halted(&cluster, "sicker", &nodes[..2], &["--run", "true", "--recovery-timeout", "3s"]).await;
+    assert!(message.contains("disturbed is not healthy after 3s: Deployment "), "{message}");
+    let _ = plugin(&cluster, &["roll", "abort", "sicker", "--yes"]).await.ok();
+}

@@ -1,0 +1,200 @@
+//! Rolls that are interrupted: whoever continues them finds everything in the objects.
+
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams};
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::plugin;
+use nm_tests::rbac::{bind_cluster_role, service_account};
+use nm_tests::reconciler::Reconciler;
+use nm_tests::workload::Workload;
+use serde_json::{Value, json};
+
+use super::running_roll::RunningRoll;
+
+const COMMAND: &str = "echo {}; sleep 0.2";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_in_any_step_is_continued_by_another_program() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    for (at, step) in
+        ["Draining", "Acting", "Rejoining", "Checking", "Returning", "Recovering", "Soaking", "Done"]
+            .iter()
+            .enumerate()
+    {
+        let name = format!("killed-{at}");
+        let mut roll = RunningRoll::begin(&cluster, &name, &nodes[..2], &["--run", COMMAND, "--soak", "1s"]);
+        let line = roll.until(step, |line| line["step"] == *step).await;
+        let first = line["node"].as_str().unwrap().to_owned();
+        roll.crash().await;
+        // The heartbeat of the killed program is fresh.
+        let refused = plugin(&cluster, &["roll", "resume", &name, "--run", COMMAND]).await;
+        assert!(refused.code == Some(1) && refused.stderr.contains("--take-over"), "{step}: {refused:?}");
+        let mut resumed = RunningRoll::resume(&cluster, &name, &["--run", COMMAND, "--take-over"]);
+        assert_eq!(resumed.end().await, Some(0), "{step}: {:#?}", resumed.lines);
+        let runs = resumed.output(&first).len();
+        // A step that is shown is recorded: the command runs again only if its end was not.
+        let again = usize::from(["Draining", "Acting"].contains(step));
+        assert!(
+            runs <= 1 && (*step == "Acting" || runs == again),
+            "{step}: the command of {first} ran {runs} times"
+        );
+        let other = nodes[..2].iter().find(|node| **node != first).unwrap();
+        assert_eq!(resumed.output(other), [other.as_str()], "{step}: {:#?}", resumed.lines);
+        for node in &nodes[..2] {
+            assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "{step}: {node}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_roll_is_free_at_once_and_its_command_is_ended() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let marker = tempfile::TempDir::new().unwrap();
+    let command = format!("echo begun; sleep 600; touch {}/survived", marker.path().display());
+    for signal in ["INT", "TERM"] {
+        let name = format!("interrupted-{}", signal.to_lowercase());
+        let mut roll = RunningRoll::begin(&cluster, &name, &nodes[..1], &["--run", &command]);
+        roll.until("output", |line| line["text"] == "begun").await;
+        roll.signal(signal);
+        assert_eq!(roll.end().await, Some(130), "{signal}");
+        let listed = plugin(&cluster, &["roll", "status"]).await.ok();
+        assert!(listed.stdout.contains(&name) && listed.stdout.contains("nobody runs it"), "{listed:?}");
+        let aborted = plugin(&cluster, &["roll", "abort", &name, "--return", "--yes"]).await.ok();
+        assert!(aborted.stdout.contains(&format!("node/{} maintenance stopped", nodes[0])), "{aborted:?}");
+        nm_tests::maintenance::until_gone(&cluster, &nodes[0]).await;
+    }
+    assert!(!marker.path().join("survived").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_of_a_node_ends_if_somebody_stops_its_maintenance() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    // The first command waits forever, all others end.
+    let marker = tempfile::TempDir::new().unwrap();
+    let command =
+        format!("echo begun; mkdir {0}/first && sleep 600; touch {0}/ended-{{}}", marker.path().display());
+    let mut roll = RunningRoll::begin(&cluster, "stopped", &nodes[..2], &["--run", &command]);
+    let first =
+        roll.until("output", |line| line["text"] == "begun").await["node"].as_str().unwrap().to_owned();
+    let _ = plugin(&cluster, &["stop", &first]).await.ok();
+    roll.until("ended", |line| line["text"] == "ended: the maintenance of the node was deleted").await;
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    assert_eq!((roll.outlook()["done"].as_u64(), roll.steps(&first).last()), (Some(1), Some(&"Removed")));
+    assert!(!marker.path().join(format!("ended-{first}")).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_of_two_people_is_told_who_runs_it_and_may_take_over() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "contended").await;
+    for node in &nodes[..2] {
+        workload.pod_on(node, &format!("guarded-{node}"), json!({})).await;
+        workload.budget(&format!("guarded-{node}"), 1).await;
+    }
+    let _reconciler = Reconciler::start(&cluster);
+    let mut first = RunningRoll::begin(&cluster, "shared", &nodes[..2], &["--run", COMMAND]);
+    first
+        .until("blocked", |line| line["detail"].as_str().is_some_and(|why| why.starts_with("blocked")))
+        .await;
+    let refused = plugin(&cluster, &["roll", "resume", "shared", "--run", COMMAND]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("runs roll \"shared\", last seen "), "{refused:?}");
+    let mut second = RunningRoll::resume(&cluster, "shared", &["--run", COMMAND, "--take-over"]);
+    assert_eq!(first.end().await, Some(4), "{:#?}", first.lines);
+    for node in &nodes[..2] {
+        workload.delete_budget(&format!("guarded-{node}")).await;
+    }
+    assert_eq!(second.end().await, Some(0), "{:#?}", second.lines);
+    assert_eq!(second.outlook()["done"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_permission_the_roll_ends_with_its_name_and_keeps_its_state() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let workload = Workload::new(&cluster, "unprivileged").await;
+    let account = service_account("default", workload.namespace());
+    let read = json!({"apiGroups": ["", "apps", "policy"], "verbs": ["get", "list", "watch"],
+        "resources": ["nodes", "pods", "daemonsets", "deployments", "replicasets", "statefulsets", "poddisruptionbudgets"]});
+    let maintenances = |verbs: Value| json!({"apiGroups": ["nodemaintenance.medik8s.io"], "resources": ["nodemaintenances"], "verbs": verbs});
+    let args = ["roll", &nodes[0], &nodes[1], "--name", "poor", "--run", "true", "--min-ready", "1s", "-y"];
+    let role = format!("{}-reads", workload.namespace());
+    bind_cluster_role(
+        &cluster,
+        &role,
+        workload.namespace(),
+        &[read, maintenances(json!(["get", "list", "watch"]))],
+    )
+    .await;
+    let kubeconfig = cluster.kubeconfig_of(&account).await;
+    let run = async |args: &[&str]| nm_tests::programs::plugin_of(&kubeconfig, args).await;
+    let refused = run(&args).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("you need permission to create nodemaintenances"), "{refused:?}");
+    assert!(cluster.maintenances().get_opt(&nodes[0]).await.unwrap().is_none(), "nothing was created");
+
+    // It may create maintenances, and not change them: the record of the roll cannot be written.
+    let role = format!("{}-creates", workload.namespace());
+    bind_cluster_role(&cluster, &role, workload.namespace(), &[maintenances(json!(["create"]))]).await;
+    let refused = run(&args).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("you need permission to patch nodemaintenances"), "{refused:?}");
+    // Somebody with the permission continues it.
+    let mut resumed = RunningRoll::resume(&cluster, "poor", &["--run", "true"]);
+    assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
+    assert_eq!(resumed.outlook()["done"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_health_gates_cannot_read_is_named_before_the_roll_begins() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let workload = Workload::new(&cluster, "blind").await;
+    let account = service_account("default", workload.namespace());
+    let rules = [
+        json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}),
+        json!({"apiGroups": ["nodemaintenance.medik8s.io"], "resources": ["nodemaintenances"], "verbs": ["*"]}),
+    ];
+    bind_cluster_role(&cluster, &format!("{}-blind", workload.namespace()), workload.namespace(), &rules)
+        .await;
+    let kubeconfig = cluster.kubeconfig_of(&account).await;
+    let args = ["roll", &nodes[0], "--run", "true", "--min-ready", "1s", "-y"];
+    let rolled = nm_tests::programs::plugin_of(&kubeconfig, &args).await.ok();
+    let warning =
+        "warning: the roll cannot check that nodes and workloads are healthy again: you may not list pods, ";
+    assert!(rolled.stderr.contains(warning) && rolled.stderr.contains("get deployments.apps"), "{rolled:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_somebody_writes_into_the_objects_of_a_running_roll_is_not_run() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let command = "echo confirmed; sleep 2";
+    let mut roll = RunningRoll::begin(&cluster, "swapped", &nodes[..2], &["--run", command]);
+    roll.until("output", |line| line["type"] == "output").await;
+    let all = cluster.maintenances().list(&ListParams::default()).await.unwrap();
+    for object in all.items.iter().filter(|object| nodes[..2].contains(&object.spec.node_name)) {
+        let settings = &object.annotations()["kubectl-nm.dev/roll-settings"];
+        let settings = settings.replace(command, "echo swapped");
+        let patch = json!({"metadata": {"annotations": {"kubectl-nm.dev/roll-settings": settings}}});
+        cluster
+            .maintenances()
+            .patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
+    }
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    for node in &nodes[..2] {
+        assert_eq!(roll.output(node), ["confirmed"], "{:#?}", roll.lines);
+    }
+}

@@ -1,0 +1,91 @@
+//! A roll that runs as a program of its own, followed by its lines of JSON.
+
+use std::path::Path;
+
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{RunningCommand, program};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A `kubectl nm roll` that runs.
+pub(super) struct RunningRoll {
+    command: RunningCommand,
+    /// The lines so far.
+    pub(super) lines: Vec<Value>,
+    /// The folder with the output of commands.
+    pub(super) state: TempDir,
+}
+
+impl RunningRoll {
+    /// Begins a roll of this name. No node has to be Ready for more than a second.
+    pub(super) fn begin(cluster: &Cluster, name: &str, nodes: &[String], flags: &[&str]) -> Self {
+        let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        let common = ["--name", name, "--min-ready", "1s", "--yes", "-o", "json"];
+        Self::start(cluster, &[&["roll"], nodes.as_slice(), &common, flags].concat())
+    }
+
+    /// Runs `kubectl nm roll resume` for a roll.
+    pub(super) fn resume(cluster: &Cluster, name: &str, flags: &[&str]) -> Self {
+        Self::start(cluster, &[&["roll", "resume", name, "-o", "json"], flags].concat())
+    }
+
+    fn start(cluster: &Cluster, args: &[&str]) -> Self {
+        let state = TempDir::new().unwrap();
+        let env: [(&str, &Path); 1] = [("XDG_STATE_HOME", state.path())];
+        let command = RunningCommand::start_with_env(program("kubectl-nm"), cluster, args, &env);
+        Self { command, lines: Vec::new(), state }
+    }
+
+    /// Reads lines until one matches, and returns it.
+    pub(super) async fn until(&mut self, what: &str, matches: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let Some(line) = self.command.line().await else { panic!("no {what} in {:#?}", self.lines) };
+            let line: Value = serde_json::from_str(&line).unwrap();
+            self.lines.push(line.clone());
+            if matches(&line) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits until a node takes this step.
+    pub(super) async fn until_step(&mut self, node: &str, step: &str) {
+        self.until(&format!("{node} {step}"), |line| line["node"] == node && line["step"] == step).await;
+    }
+
+    /// Reads all lines, and returns the exit code.
+    pub(super) async fn end(&mut self) -> Option<i32> {
+        while let Some(line) = self.command.line().await {
+            self.lines.push(serde_json::from_str(&line).unwrap());
+        }
+        self.command.exit_code().await
+    }
+
+    /// The steps of a node so far, each once.
+    pub(super) fn steps(&self, node: &str) -> Vec<&str> {
+        let of_node = self.lines.iter().filter(|line| line["type"] == "node" && line["node"] == node);
+        let mut steps: Vec<&str> = of_node.filter_map(|line| line["step"].as_str()).collect();
+        steps.dedup();
+        steps
+    }
+
+    /// What the command of a node printed.
+    pub(super) fn output(&self, node: &str) -> Vec<&str> {
+        let output = self.lines.iter().filter(|line| line["type"] == "output" && line["node"] == node);
+        output.filter_map(|line| line["text"].as_str()).collect()
+    }
+
+    /// The last line about the whole roll.
+    pub(super) fn outlook(&self) -> &Value {
+        self.lines.iter().rfind(|line| line["type"] == "roll").unwrap()
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        self.command.signal(name);
+    }
+
+    /// Kills the program.
+    pub(super) async fn crash(self) {
+        self.command.crash().await;
+    }
+}
