@@ -14,7 +14,6 @@ use kube::ResourceExt;
 use kube::api::Api;
 use nm_shared::NodeMaintenance;
 use serde_json::json;
-use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::client::cluster::Cluster;
@@ -24,7 +23,8 @@ use crate::client::watch_stream::{
 use crate::error::Error;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::uid;
-use crate::roll::command::{NodeCommand, OutputLine};
+use crate::roll::actions::{Actions, EndedAction};
+use crate::roll::command::OutputLine;
 use crate::roll::decide::{Change, Decisions, Outlook, decide};
 use crate::roll::health;
 use crate::roll::job;
@@ -54,6 +54,7 @@ enum Event {
     Maintenances(WatchUpdate<NodeMaintenance>),
     Nodes(WatchUpdate<Node>),
     Output(OutputLine),
+    Action(EndedAction),
     Finished(Finished),
     Input(RollInput),
     Tick,
@@ -61,7 +62,6 @@ enum Event {
 
 /// What ran beside the loop.
 enum Finished {
-    Action(String, ActionState),
     Health(String, Step, Result<Health, Error>),
     /// The roll is paused or continued.
     Paused(Result<(), Error>),
@@ -75,7 +75,7 @@ pub(crate) struct RollRunner<'a> {
     /// writes there later is not run.
     settings: RollSettings,
     me: Runner,
-    log_folder: Option<PathBuf>,
+    actions: Actions<'a>,
     maintenances: MaintenanceCache,
     are_nodes_listed: bool,
     /// Whether the maintenances and the nodes are up to date, as far as their watches know.
@@ -86,7 +86,6 @@ pub(crate) struct RollRunner<'a> {
     checking: BTreeSet<String>,
     asked: Option<String>,
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
-    lines: (mpsc::Sender<OutputLine>, mpsc::Receiver<OutputLine>),
 }
 
 impl<'a> RollRunner<'a> {
@@ -103,7 +102,7 @@ impl<'a> RollRunner<'a> {
             cluster,
             name: roll.name.clone(),
             settings: roll.settings.clone(),
-            log_folder,
+            actions: Actions::new(cluster, &roll.name, log_folder, roll.settings.action_timeout()),
             maintenances: MaintenanceCache::default(),
             are_nodes_listed: false,
             live: (true, true),
@@ -113,7 +112,6 @@ impl<'a> RollRunner<'a> {
             checking: BTreeSet::new(),
             asked: None,
             tasks: FuturesUnordered::new(),
-            lines: mpsc::channel(256),
         }
     }
 
@@ -132,10 +130,11 @@ impl<'a> RollRunner<'a> {
                 },
                 event = maintenances.next() => match event { Some(event) => Event::Maintenances(event?), None => continue },
                 event = nodes.next() => match event { Some(event) => Event::Nodes(event?), None => continue },
+                Some(ended) = self.actions.tasks.next() => Event::Action(ended),
                 Some(finished) = self.tasks.next() => Event::Finished(finished),
                 _ = ticks.tick() => Event::Tick,
                 // Last: a command may print without end.
-                Some(line) = self.lines.1.recv() => Event::Output(line),
+                Some(line) = self.actions.output.recv() => Event::Output(line),
             };
             let is_output = matches!(event, Event::Output(_));
             self.handle(event, reporter)?;
@@ -168,7 +167,8 @@ impl<'a> RollRunner<'a> {
             Event::Nodes(WatchUpdate::Change(change)) => self.apply_nodes(change),
             Event::Nodes(update) => self.live.1 = matches!(update, WatchUpdate::Live),
             Event::Output(line) => reporter.output(&line)?,
-            Event::Finished(Finished::Action(node, state)) => {
+            Event::Action(Some((node, state))) => {
+                self.actions.remove(&node);
                 self.observed.actions.insert(node, state);
             }
             Event::Finished(Finished::Health(node, step, health)) => {
@@ -181,7 +181,7 @@ impl<'a> RollRunner<'a> {
                     Err(error) => return Err(error),
                 }
             }
-            Event::Finished(Finished::Paused(Ok(()))) | Event::Tick => {}
+            Event::Action(None) | Event::Finished(Finished::Paused(Ok(()))) | Event::Tick => {}
             Event::Finished(Finished::Paused(Err(error))) => reporter.show_error(&error),
             Event::Input(input) => self.take_input(input),
         }
@@ -244,21 +244,22 @@ impl<'a> RollRunner<'a> {
         }
         self.observed.now = Timestamp::now();
         self.observed.is_current = self.live == (true, true);
-        let Decisions { changes, progress, record, outlook } = decide(&roll, &self.record, &self.observed);
+        let Decisions { changes, progress, outlook } = decide(&roll, &self.record, &self.observed);
         reporter.show(&RollView {
             roll: &roll,
-            record: &record,
+            record: &self.record,
             progress: &progress,
             outlook: &outlook,
             is_current: self.observed.is_current,
             now: self.observed.now,
         })?;
         match outlook {
-            Outlook::Done => return Ok(Some(RollEnd::Done(record.done))),
+            Outlook::Done => return Ok(Some(RollEnd::Done(self.record.done.clone()))),
             Outlook::Halted(halt) => return Ok(Some(RollEnd::Halted(halt))),
             Outlook::TakenOver(other) => return Ok(Some(RollEnd::TakenOver(other))),
             Outlook::Working | Outlook::Waiting(_) => {}
         }
+        self.end_actions(&roll);
         self.check_health(&roll);
         if self.asked.is_none() {
             let confirming = progress.iter().find(|node| {
@@ -416,30 +417,18 @@ impl<'a> RollRunner<'a> {
         Ok(())
     }
 
-    /// Starts the command of a node, or follows its Job.
     fn act(&mut self, name: &str) {
         let Ok(Some(roll)) = self.roll() else { return };
-        let (Some(node), Some(action)) = (roll.node(name).cloned(), self.settings.action.clone()) else {
-            return;
-        };
-        let (cluster, lines, timeout) = (self.cluster, self.lines.0.clone(), self.settings.action_timeout());
-        let name = name.to_owned();
-        match action {
-            NodeAction::Run(command) => {
-                let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
-                let command = NodeCommand { command, roll: roll.name, node: name.clone(), timeout, log };
-                self.tasks.push(Box::pin(async move { Finished::Action(name, command.run(lines).await) }));
-            }
-            NodeAction::Job(template) => {
-                let job = job::of_node(&template, &roll.name, &node);
-                self.tasks.push(Box::pin(async move {
-                    let state = job::finish(cluster, &job, timeout).await;
-                    for text in job::log(cluster, &job).await {
-                        let _ = lines.send(OutputLine { node: name.clone(), text }).await;
-                    }
-                    Finished::Action(name, state)
-                }));
-            }
+        if let (Some(node), Some(action)) = (roll.node(name), self.settings.action.clone()) {
+            self.actions.start(node, action);
+        }
+    }
+
+    /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
+    fn end_actions(&mut self, roll: &Roll) {
+        let stays = |name: &str| roll.node(name).is_some_and(|node| !node.is_deleted());
+        for node in self.actions.end_all_but(stays) {
+            self.observed.actions.remove(&node);
         }
     }
 

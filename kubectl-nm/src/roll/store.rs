@@ -11,7 +11,9 @@ use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::roll_error::RollError;
 use crate::maintenance::uid;
+use crate::roll::job;
 use crate::roll::record::{self, Roll, RollNode, RollRecord, STATE, Step};
+use crate::roll::settings::NodeAction;
 
 const MAX_ATTEMPTS: usize = 10;
 
@@ -42,12 +44,12 @@ pub(crate) async fn update(
     Err(RollError::Contended.into())
 }
 
-/// Pauses a roll or lets it continue: whether further nodes begin, and the drains that are under way. Returns the roll as it
-/// was before.
-pub(crate) async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result<Roll, Error> {
-    let (roll, _) = update(cluster, name, |_, record| Ok(RollRecord { paused, ..record })).await?;
+/// Pauses a roll or lets it continue: whether further nodes begin, and the drains that are under way. Returns the roll, and
+/// the record that was written.
+pub(crate) async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result<(Roll, RollRecord), Error> {
+    let (roll, record) = update(cluster, name, |_, record| Ok(RollRecord { paused, ..record })).await?;
     suspend_drains(cluster, &roll, paused).await?;
-    Ok(roll)
+    Ok((roll, record))
 }
 
 /// Pauses or resumes the drains of a roll that are under way.
@@ -76,7 +78,8 @@ pub(crate) fn is_outdated(error: &Error) -> bool {
     error.status().is_some_and(|status| Status::is_conflict(status) || Status::is_not_found(status))
 }
 
-/// Deletes the maintenances of some nodes of a roll. First, the record moves to one that stays.
+/// Deletes the maintenances of some nodes of a roll, and the Jobs that run on them. First, the record moves to a
+/// maintenance that stays.
 pub(crate) async fn remove<'a>(
     cluster: &Cluster,
     roll: &Roll,
@@ -95,12 +98,13 @@ pub(crate) async fn remove<'a>(
             Err(error) => return Err(error),
         }
     }
-    try_join_all(
-        nodes
-            .into_iter()
-            .filter(|node| !node.is_deleted())
-            .map(async |node| cluster.delete(&node.object.name_any(), &uid(&node.object)).await),
-    )
+    let existing = nodes.into_iter().filter(|node| !node.is_deleted());
+    try_join_all(existing.map(async |node| {
+        if let (Step::Acting, Some(NodeAction::Job(template))) = (node.record.step, &roll.settings.action) {
+            job::delete(cluster, &job::of_node(template, &roll.name, node)).await?;
+        }
+        cluster.delete(&node.object.name_any(), &uid(&node.object)).await
+    }))
     .await?;
     Ok(())
 }

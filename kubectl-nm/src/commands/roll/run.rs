@@ -5,6 +5,7 @@ use std::env;
 use jiff::Timestamp;
 
 use super::OutputArgs;
+use crate::args::duration;
 use crate::client::cluster::Cluster;
 use crate::dashboard::RollDashboard;
 use crate::error::Error;
@@ -44,7 +45,8 @@ pub(super) fn check_no_runner(roll: &Roll, record: &RollRecord, now: Timestamp) 
     match live_runner(record, now) {
         None => Ok(()),
         Some(Runner { who, at, .. }) => {
-            Err(RollError::Running { name: roll.name.clone(), who: who.clone(), at: *at })
+            let ago = duration::age(now.duration_since(*at).as_secs());
+            Err(RollError::Running { name: roll.name.clone(), who: who.clone(), ago })
         }
     }
 }
@@ -96,9 +98,12 @@ pub(super) async fn run(
             return Err(error);
         }
         Ok(RollEnd::Done(done)) => {
+            // Nodes that were skipped or deleted are not done.
+            let all = roll.settings.nodes();
+            let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
             out.talk(&Line::new(format!(
-                "Roll {name} is done: {}, {} moved.",
-                counted(done.nodes, "node"),
+                "Roll {name} is done: {nodes}{}, {} moved.",
+                counted(all, "node"),
                 counted(usize::try_from(done.pods).unwrap_or_default(), "pod")
             )));
             Exit::Done
@@ -106,7 +111,7 @@ pub(super) async fn run(
         Ok(RollEnd::Halted(halt)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             out.hint(&format!(
-                "{continues}; with --skip {} it goes on without this node; `kubectl nm roll abort {name}` ends it",
+                "{continues}, and with --skip {} goes on without this node; `kubectl nm roll abort {name}` ends it",
                 halt.node
             ));
             Exit::Failed
