@@ -1,11 +1,9 @@
-//! The actions that this program runs: the command or the Job of each drained node.
+//! The actions of a roll that run: commands on this machine, and Jobs in the cluster.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use futures::future::{AbortHandle, Abortable, LocalBoxFuture};
-use futures::stream::FuturesUnordered;
+use futures::future::{AbortHandle, Abortable, FutureExt, LocalBoxFuture};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -13,105 +11,69 @@ use crate::client::cluster::Cluster;
 use crate::roll::command::{NodeCommand, OutputLine};
 use crate::roll::job;
 use crate::roll::observed::ActionState;
-use crate::roll::record::RollNode;
+use crate::roll::record::{Roll, RollNode};
 use crate::roll::settings::NodeAction;
 
-/// How an action of a node ended; none if it was ended from here.
-pub(super) type EndedAction = Option<(String, ActionState)>;
+/// The actions that run, by node.
+#[derive(Default)]
+pub(super) struct RunningActions(BTreeMap<String, RunningAction>);
 
 struct RunningAction {
     handle: AbortHandle,
-    /// The Job, if it is one.
     job: Option<Value>,
 }
 
-pub(super) struct Actions<'a> {
-    cluster: &'a Cluster,
-    roll: String,
-    /// Where the output of commands is kept.
-    log_folder: Option<PathBuf>,
-    timeout: Duration,
-    /// By node.
-    running: BTreeMap<String, RunningAction>,
-    pub(super) tasks: FuturesUnordered<LocalBoxFuture<'a, EndedAction>>,
-    to: mpsc::Sender<OutputLine>,
-    pub(super) output: mpsc::Receiver<OutputLine>,
-}
-
-impl<'a> Actions<'a> {
-    pub(super) fn new(
+impl RunningActions {
+    /// Starts the command of a node, or follows its Job. The future returns how it ended, or nothing if it was
+    /// [ended](Self::end_unless).
+    pub(super) fn start<'a>(
+        &mut self,
         cluster: &'a Cluster,
-        roll: &str,
-        log_folder: Option<PathBuf>,
-        timeout: Duration,
-    ) -> Self {
-        let (to, output) = mpsc::channel(256);
-        Self {
-            cluster,
-            roll: roll.to_owned(),
-            log_folder,
-            timeout,
-            running: BTreeMap::new(),
-            tasks: FuturesUnordered::new(),
-            to,
-            output,
-        }
-    }
-
-    /// Starts the command of a node, or follows its Job.
-    pub(super) fn start(&mut self, node: &RollNode, action: NodeAction) {
-        let (cluster, to, timeout) = (self.cluster, self.to.clone(), self.timeout);
-        let name = node.node().to_owned();
-        let mut running_job = None;
-        let ended: LocalBoxFuture<'a, EndedAction> = match action {
-            NodeAction::Run(command) => {
-                let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
-                let (roll, node) = (self.roll.clone(), name.clone());
-                let command = NodeCommand { command, roll, node: node.clone(), timeout, log };
-                Box::pin(async move { Some((node, command.run(to).await)) })
+        roll: &Roll,
+        node: &RollNode,
+        log: Option<PathBuf>,
+        lines: mpsc::Sender<OutputLine>,
+    ) -> LocalBoxFuture<'a, Option<ActionState>> {
+        let (name, timeout) = (node.node().to_owned(), roll.settings.action_timeout());
+        let (action, job): (LocalBoxFuture<'a, ActionState>, _) = match roll.settings.action.clone() {
+            None => return async { Some(ActionState::Succeeded) }.boxed_local(),
+            Some(NodeAction::Run(command)) => {
+                let roll = roll.name.clone();
+                let command = NodeCommand { command, roll, node: name.clone(), timeout, log };
+                (command.run(lines).boxed_local(), None)
             }
-            NodeAction::Job(template) => {
-                let job = job::of_node(&template, &self.roll, node);
-                running_job = Some(job.clone());
-                let node = name.clone();
-                Box::pin(async move {
-                    let state = job::finish(cluster, &job, timeout).await;
-                    for text in job::log(cluster, &job).await {
-                        let _ = to.send(OutputLine { node: node.clone(), text }).await;
+            Some(NodeAction::Job(template)) => {
+                let job = job::of_node(&template, &roll.name, node);
+                let (followed, name) = (job.clone(), name.clone());
+                let follow = async move {
+                    let state = job::finish(cluster, &followed, timeout).await;
+                    for text in job::log(cluster, &followed).await {
+                        // The receiver ends together with the roll.
+                        let _ = lines.send(OutputLine { node: name.clone(), text }).await;
                     }
-                    Some((node, state))
-                })
+                    state
+                };
+                (follow.boxed_local(), Some(job))
             }
         };
         let (handle, registration) = AbortHandle::new_pair();
-        self.running.insert(name, RunningAction { handle, job: running_job });
-        let ended = Abortable::new(ended, registration);
-        self.tasks.push(Box::pin(async move { ended.await.ok().flatten() }));
+        self.0.insert(name, RunningAction { handle, job });
+        Abortable::new(action, registration).map(Result::ok).boxed_local()
     }
 
-    /// Takes note that the action of a node has ended.
-    pub(super) fn remove(&mut self, node: &str) {
-        self.running.remove(node);
+    /// The action of a node has ended by itself.
+    pub(super) fn forget(&mut self, node: &str) {
+        self.0.remove(node);
     }
 
-    /// Ends the actions of nodes that leave the roll. Returns these nodes.
-    pub(super) fn end_all_but(&mut self, stays: impl Fn(&str) -> bool) -> Vec<String> {
-        let leaving: Vec<String> = self.running.keys().filter(|node| !stays(node)).cloned().collect();
-        for node in &leaving {
-            let Some(RunningAction { handle, job }) = self.running.remove(node) else { continue };
+    /// Ends the actions of all nodes but those that stay. Returns the others, with their Jobs, which are to be deleted.
+    pub(super) fn end_unless(&mut self, stays: impl Fn(&str) -> bool) -> Vec<(String, Option<Value>)> {
+        let left: Vec<String> = self.0.keys().filter(|name| !stays(name)).cloned().collect();
+        let end = |name: String| {
+            let RunningAction { handle, job } = self.0.remove(&name)?;
             handle.abort();
-            let text = String::from("ended: the maintenance of the node was deleted");
-            // If the channel is full, the output of the command says enough.
-            let _ = self.to.try_send(OutputLine { node: node.clone(), text });
-            if let Some(job) = job {
-                let cluster = self.cluster;
-                self.tasks.push(Box::pin(async move {
-                    // Its time to live ends it otherwise.
-                    let _ = job::delete(cluster, &job).await;
-                    None
-                }));
-            }
-        }
-        leaving
+            Some((name, job))
+        };
+        left.into_iter().filter_map(end).collect()
     }
 }

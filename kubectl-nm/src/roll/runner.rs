@@ -14,6 +14,7 @@ use kube::ResourceExt;
 use kube::api::Api;
 use nm_shared::NodeMaintenance;
 use serde_json::json;
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::client::cluster::Cluster;
@@ -23,12 +24,12 @@ use crate::client::watch_stream::{
 use crate::error::Error;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::uid;
-use crate::roll::actions::{Actions, EndedAction};
+use crate::roll::actions::RunningActions;
 use crate::roll::command::OutputLine;
 use crate::roll::decide::{Change, Decisions, Outlook, decide};
 use crate::roll::health;
 use crate::roll::job;
-use crate::roll::observed::{ActionState, Health, NodeView, Observed};
+use crate::roll::observed::{ActionState, Health, Observed};
 use crate::roll::record::{self, DoneNodes, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
 use crate::roll::settings::{NodeAction, RollSettings};
 use crate::roll::store::{self, is_outdated};
@@ -54,7 +55,6 @@ enum Event {
     Maintenances(WatchUpdate<NodeMaintenance>),
     Nodes(WatchUpdate<Node>),
     Output(OutputLine),
-    Action(EndedAction),
     Finished(Finished),
     Input(RollInput),
     Tick,
@@ -62,7 +62,10 @@ enum Event {
 
 /// What ran beside the loop.
 enum Finished {
+    Action(String, ActionState),
     Health(String, Step, Result<Health, Error>),
+    /// An action that was ended.
+    Ended,
     /// The roll is paused or continued.
     Paused(Result<(), Error>),
 }
@@ -75,7 +78,7 @@ pub(crate) struct RollRunner<'a> {
     /// writes there later is not run.
     settings: RollSettings,
     me: Runner,
-    actions: Actions<'a>,
+    log_folder: Option<PathBuf>,
     maintenances: MaintenanceCache,
     are_nodes_listed: bool,
     /// Whether the maintenances and the nodes are up to date, as far as their watches know.
@@ -86,6 +89,8 @@ pub(crate) struct RollRunner<'a> {
     checking: BTreeSet<String>,
     asked: Option<String>,
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
+    actions: RunningActions,
+    lines: (mpsc::Sender<OutputLine>, mpsc::Receiver<OutputLine>),
 }
 
 impl<'a> RollRunner<'a> {
@@ -102,7 +107,7 @@ impl<'a> RollRunner<'a> {
             cluster,
             name: roll.name.clone(),
             settings: roll.settings.clone(),
-            actions: Actions::new(cluster, &roll.name, log_folder, roll.settings.action_timeout()),
+            log_folder,
             maintenances: MaintenanceCache::default(),
             are_nodes_listed: false,
             live: (true, true),
@@ -112,6 +117,8 @@ impl<'a> RollRunner<'a> {
             checking: BTreeSet::new(),
             asked: None,
             tasks: FuturesUnordered::new(),
+            actions: RunningActions::default(),
+            lines: mpsc::channel(256),
         }
     }
 
@@ -130,11 +137,10 @@ impl<'a> RollRunner<'a> {
                 },
                 event = maintenances.next() => match event { Some(event) => Event::Maintenances(event?), None => continue },
                 event = nodes.next() => match event { Some(event) => Event::Nodes(event?), None => continue },
-                Some(ended) = self.actions.tasks.next() => Event::Action(ended),
                 Some(finished) = self.tasks.next() => Event::Finished(finished),
                 _ = ticks.tick() => Event::Tick,
                 // Last: a command may print without end.
-                Some(line) = self.actions.output.recv() => Event::Output(line),
+                Some(line) = self.lines.1.recv() => Event::Output(line),
             };
             let is_output = matches!(event, Event::Output(_));
             self.handle(event, reporter)?;
@@ -160,15 +166,20 @@ impl<'a> RollRunner<'a> {
 
     fn handle(&mut self, event: Event, reporter: &mut dyn RollReporter) -> Result<(), Error> {
         match event {
+            Event::Maintenances(WatchUpdate::Change(WatchChange::Applied(object)))
+                if self.is_older(&object) => {}
             Event::Maintenances(WatchUpdate::Change(change)) => {
                 self.maintenances.apply(&change);
             }
             Event::Maintenances(update) => self.live.0 = matches!(update, WatchUpdate::Live),
-            Event::Nodes(WatchUpdate::Change(change)) => self.apply_nodes(change),
+            Event::Nodes(WatchUpdate::Change(change)) => {
+                self.are_nodes_listed |= matches!(change, WatchChange::Listed(_));
+                self.observed.apply_nodes(change, Timestamp::now());
+            }
             Event::Nodes(update) => self.live.1 = matches!(update, WatchUpdate::Live),
             Event::Output(line) => reporter.output(&line)?,
-            Event::Action(Some((node, state))) => {
-                self.actions.remove(&node);
+            Event::Finished(Finished::Action(node, state)) => {
+                self.actions.forget(&node);
                 self.observed.actions.insert(node, state);
             }
             Event::Finished(Finished::Health(node, step, health)) => {
@@ -181,11 +192,19 @@ impl<'a> RollRunner<'a> {
                     Err(error) => return Err(error),
                 }
             }
-            Event::Action(None) | Event::Finished(Finished::Paused(Ok(()))) | Event::Tick => {}
+            Event::Finished(Finished::Paused(Ok(())) | Finished::Ended) | Event::Tick => {}
             Event::Finished(Finished::Paused(Err(error))) => reporter.show_error(&error),
             Event::Input(input) => self.take_input(input),
         }
         Ok(())
+    }
+
+    /// Whether the watch is behind what this program has written itself. Versions of one object are comparable numbers
+    /// (KEP-5504).
+    fn is_older(&self, object: &NodeMaintenance) -> bool {
+        let version = |object: &NodeMaintenance| object.resource_version()?.parse::<u64>().ok();
+        let known = self.maintenances.get(&uid(object)).and_then(|known| version(known));
+        known.zip(version(object)).is_some_and(|(known, new)| new < known)
     }
 
     fn take_input(&mut self, input: RollInput) {
@@ -202,27 +221,6 @@ impl<'a> RollRunner<'a> {
                 }));
             }
             RollInput::Leave => {}
-        }
-    }
-
-    fn apply_nodes(&mut self, change: WatchChange<Node>) {
-        let now = Timestamp::now();
-        let mut insert = |node: Arc<Node>| {
-            let name = node.name_any();
-            let view = NodeView::of(&node, self.observed.nodes.get(&name), now);
-            self.observed.nodes.insert(name, view);
-        };
-        match change {
-            WatchChange::Listed(nodes) => {
-                let names: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
-                nodes.into_iter().for_each(&mut insert);
-                self.observed.nodes.retain(|name, _| names.contains(name));
-                self.are_nodes_listed = true;
-            }
-            WatchChange::Applied(node) => insert(node),
-            WatchChange::Deleted(node) => {
-                self.observed.nodes.remove(&node.name_any());
-            }
         }
     }
 
@@ -343,7 +341,7 @@ impl<'a> RollRunner<'a> {
         }))
         .await;
         for (change, outcome) in outcomes {
-            self.note(change, outcome)?;
+            self.note(roll, change, outcome)?;
         }
         Ok(())
     }
@@ -391,7 +389,12 @@ impl<'a> RollRunner<'a> {
     }
 
     /// Takes note of what came of a change.
-    fn note(&mut self, change: Change, outcome: Result<Option<NodeMaintenance>, Error>) -> Result<(), Error> {
+    fn note(
+        &mut self,
+        roll: &Roll,
+        change: Change,
+        outcome: Result<Option<NodeMaintenance>, Error>,
+    ) -> Result<(), Error> {
         match (change, outcome) {
             (change, Ok(object)) => {
                 if let Some(object) = object {
@@ -399,7 +402,7 @@ impl<'a> RollRunner<'a> {
                 }
                 if let Change::Act(name) = change {
                     self.observed.actions.insert(name.clone(), ActionState::Running);
-                    self.act(&name);
+                    self.act(roll, &name);
                 } else if let Change::Begin(name) = change {
                     self.observed.refused.remove(&name);
                 }
@@ -417,18 +420,33 @@ impl<'a> RollRunner<'a> {
         Ok(())
     }
 
-    fn act(&mut self, name: &str) {
-        let Ok(Some(roll)) = self.roll() else { return };
-        if let (Some(node), Some(action)) = (roll.node(name), self.settings.action.clone()) {
-            self.actions.start(node, action);
-        }
+    /// Starts the command of a node, or follows its Job.
+    fn act(&mut self, roll: &Roll, name: &str) {
+        let Some(node) = roll.node(name) else { return };
+        let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
+        let action = self.actions.start(self.cluster, roll, node, log, self.lines.0.clone());
+        let name = name.to_owned();
+        self.tasks.push(Box::pin(async move {
+            action.await.map_or(Finished::Ended, |state| Finished::Action(name, state))
+        }));
     }
 
     /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
     fn end_actions(&mut self, roll: &Roll) {
         let stays = |name: &str| roll.node(name).is_some_and(|node| !node.is_deleted());
-        for node in self.actions.end_all_but(stays) {
-            self.observed.actions.remove(&node);
+        for (name, job) in self.actions.end_unless(stays) {
+            self.observed.actions.remove(&name);
+            let text = String::from("ended: the maintenance of the node was deleted");
+            // If the channel is full, the output of the command says enough.
+            let _ = self.lines.0.try_send(OutputLine { node: name, text });
+            if let Some(job) = job {
+                let cluster = self.cluster;
+                self.tasks.push(Box::pin(async move {
+                    // Its time to live ends it otherwise.
+                    let _ = job::delete(cluster, &job).await;
+                    Finished::Ended
+                }));
+            }
         }
     }
 

@@ -44,8 +44,8 @@ pub(crate) async fn update(
     Err(RollError::Contended.into())
 }
 
-/// Pauses a roll or lets it continue: whether further nodes begin, and the drains that are under way. Returns the roll, and
-/// the record that was written.
+/// Pauses a roll or lets it continue: whether further nodes begin, and the drains that are under way. Returns the roll as it
+/// was before, and its new record.
 pub(crate) async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result<(Roll, RollRecord), Error> {
     let (roll, record) = update(cluster, name, |_, record| Ok(RollRecord { paused, ..record })).await?;
     suspend_drains(cluster, &roll, paused).await?;

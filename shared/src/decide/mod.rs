@@ -251,7 +251,8 @@ impl Decider<'_> {
             CordonedBy::Nobody if self.has_lost_record(node) => CordonedBy::NmReconciler,
             cordoned_by => cordoned_by,
         };
-        Requester { uid, group: observed.group, cordoned_by, others: &observed.other_uids }
+        let planned = !is_another && ownership::was_planned(maintenance);
+        Requester { uid, group: observed.group, cordoned_by, planned, others: &observed.other_uids }
     }
 
     /// Whether someone removed the undo record before the status of this maintenance says that it has cordoned the node: the
@@ -366,7 +367,7 @@ impl Decider<'_> {
         self.decision.remove_finalizer = Some(ownership::release(maintenance));
         let asked = observed.evacuations.may_be_evacuating(&observed.attempts, maintenance.status.as_ref());
         self.decision.cancel_evacuation = asked && !inherited;
-        let plan_ends = node.and_then(|node| node_patch::end_plan(node, ownership::uid(maintenance)));
+        let plan_ends = node.and_then(|node| node_patch::end_plan(node, &self.requester(node)));
         if let (Some(node), None) = (node, &plan_ends) {
             if let Some(heir) = heir {
                 self.decision.node = node_patch::hand_over(node, &self.requester(node), heir);

@@ -13,7 +13,7 @@ use nm_shared::drain::budget_forecast::Budgets;
 use nm_shared::forecast::PodOutcome;
 use nm_shared::{DrainSpec, NodeMaintenance};
 
-use super::BeginArgs;
+use super::args::BeginArgs;
 use super::run::{run as run_roll, this_runner};
 use crate::client::cluster::Cluster;
 use crate::client::nodes::check_exist;

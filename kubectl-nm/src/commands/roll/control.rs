@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
+use super::args::{AbortArgs, ResumeArgs};
 use super::run::{check_no_runner, live_runner, run as run_roll, this_runner};
-use super::{AbortArgs, ResumeArgs};
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::exit::Exit;
@@ -149,8 +149,9 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::{NameArgs, OutputArgs};
     use super::*;
+    use crate::commands::roll::args::{NameArgs, OutputArgs, RollFormat};
+    use crate::dashboard::AppearanceFlags;
     use crate::roll::settings::RollSettings;
     use crate::terminal::output::captured::output;
 
@@ -177,7 +178,7 @@ mod tests {
             run: run.map(str::to_owned),
             job: job.map(|_| file.path().to_owned()),
             take_over: false,
-            output: OutputArgs::default(),
+            output: OutputArgs { output: Some(RollFormat::Lines), appearance: AppearanceFlags::default() },
         };
         confirm_action(&args, None, &roll(action), &mut output().0)
     }

@@ -4,7 +4,7 @@ use std::env;
 
 use jiff::Timestamp;
 
-use super::OutputArgs;
+use super::args::OutputArgs;
 use crate::args::duration;
 use crate::client::cluster::Cluster;
 use crate::dashboard::RollDashboard;
