@@ -2,7 +2,8 @@
 //! the API server directly.
 //!
 //! Hands on a node in maintenance stop where the suites know a limit: nobody removes the undo record and the marks of a
-//! maintenance together, because then nothing knows whose marks are left.
+//! maintenance together, or the record of a plan before its status says that it is planned, because then nothing knows whose
+//! marks are left.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -15,7 +16,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use nm_shared::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, PLANNED_TAINT, UNDO_ANNOTATION};
 use nm_shared::drain::node_patch::{has_drain_taint, is_cordoned};
-use nm_shared::{Group, NodeMaintenance};
+use nm_shared::{Group, NodeMaintenance, Phase, Suspension};
 use nm_tests::cluster::Cluster;
 use nm_tests::workload::{Workload, parse, pod_spec};
 use serde_json::{Value, json};
@@ -220,6 +221,9 @@ impl People {
     pub(crate) async fn hand(&self, history: &History, node: usize, hand: Hand) -> String {
         let name = &self.nodes[node];
         let Some(node) = history.seen().nodes.named(name).cloned() else { return "no node".to_owned() };
+        if hand == Hand::StripRecord && is_planned(&node) && !is_reported_as_planned(&history.seen(), name) {
+            return "does not apply".to_owned();
+        }
         let Some(mut patch) = change(&node, hand) else { return "does not apply".to_owned() };
         // Only the node that was looked at is changed.
         patch["metadata"]["resourceVersion"] = json!(node.metadata.resource_version);
@@ -252,6 +256,14 @@ impl People {
     }
 }
 
+/// Whether a status says that a maintenance of the node is planned.
+fn is_reported_as_planned(seen: &Seen, node: &str) -> bool {
+    let of_node = seen.maintenances.present().filter(|maintenance| maintenance.spec.node_name == node);
+    of_node.filter_map(|maintenance| maintenance.status.as_ref()).any(|status| {
+        status.phase == Some(Phase::Pending) && Suspension::in_status(status) == Some(Suspension::Planned)
+    })
+}
+
 fn names_of_all(history: &History) -> Vec<String> {
     history.seen().maintenances.present().map(ResourceExt::name_any).collect()
 }
@@ -274,7 +286,7 @@ fn change(node: &Node, hand: Hand) -> Option<Value> {
             json!({"spec": {"taints": kept}})
         }),
         Hand::StripLabel => in_maintenance.then(|| json!({"metadata": {"labels": {EXCLUDE_LABEL: null}}})),
-        Hand::StripRecord => (is_cordoned(node, group) || is_planned(node))
+        Hand::StripRecord => (is_cordoned(node, group) || is_planned(node) && is_tainted())
             .then(|| json!({"metadata": {"annotations": {UNDO_ANNOTATION: null}}})),
         Hand::SetLabel => is_free.then(|| {
             let value = if label.is_none() { json!(EXCLUDE_VALUE) } else { Value::Null };
