@@ -285,7 +285,7 @@ fn change(node: &Node, hand: Hand) -> Option<Value> {
             json!({"spec": {"taints": kept}})
         }),
         Hand::StripLabel => in_maintenance.then(|| json!({"metadata": {"labels": {EXCLUDE_LABEL: null}}})),
-        Hand::StripRecord => (is_cordoned(node, group) || is_planned(node))
+        Hand::StripRecord => (is_cordoned(node, group) || is_planned(node) && is_tainted())
             .then(|| json!({"metadata": {"annotations": {UNDO_ANNOTATION: null}}})),
         Hand::SetLabel => is_free.then(|| {
             let value = if label.is_none() { json!(EXCLUDE_VALUE) } else { Value::Null };
