@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+/// The context of a sandbox's kubeconfig.
+pub(crate) const CONTEXT: &str = "sandbox";
+
 /// A line by which a sandbox recognises a kubeconfig that a sandbox wrote.
 const MARK: &str = "current-context: sandbox\n";
 

@@ -1,12 +1,14 @@
 //! `nm-sandbox`: a simulated cluster with both programs of this project, to try them without a real one.
 //!
-//! [`demo`] shows one maintenance from start to end; [`up`] runs a cluster until Ctrl-C. The cluster itself is the crate
+//! [`demo`] shows one maintenance from start to end; [`up`] runs a cluster until Ctrl-C, and [`reboot`] reboots one of its
+//! nodes. The cluster itself is the crate
 //! `kube-sandbox`, which knows nothing about maintenances: this program installs their CRD.
 
 mod demo;
 mod kubeconfig_file;
 mod output;
 mod programs;
+mod reboot;
 mod up;
 
 use std::process::ExitCode;
@@ -28,6 +30,8 @@ enum Command {
     Up(up::Up),
     /// Watch a node drain and return to service, in half a minute
     Demo(demo::Demo),
+    /// Reboot a node of a running cluster
+    Reboot(reboot::Reboot),
 }
 
 /// Exit codes: 0 success, 1 error, 2 wrong usage.
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Up(up) => block_on(up::run(up)),
         Command::Demo(demo) => block_on(demo::run(demo)),
+        Command::Reboot(reboot) => block_on(reboot::run(reboot)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,8 @@ pub(crate) enum Author<'a> {
     Scheduler,
     /// The kubelet of this node, about this container.
     Kubelet(&'a str, &'a str),
+    /// The kubelet of this node, about the node. It is a warning.
+    NodeKubelet(&'a str),
     /// The controller with this name.
     Controller(&'static str),
 }
@@ -64,6 +66,12 @@ impl<'a> Event<'a> {
             }
             Author::Kubelet(node, container) => {
                 object["involvedObject"]["fieldPath"] = json!(format!("spec.containers{{{container}}}"));
+                object["source"] = json!({"component": "kubelet", "host": node});
+                ("kubelet", node)
+            }
+            Author::NodeKubelet(node) => {
+                object["metadata"]["namespace"] = json!("default");
+                object["type"] = json!("Warning");
                 object["source"] = json!({"component": "kubelet", "host": node});
                 ("kubelet", node)
             }

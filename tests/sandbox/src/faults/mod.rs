@@ -3,14 +3,14 @@
 //! A [`Rule`] matches requests (with a [`Target`]), selects some of them ([`When`]) and applies an [`Action`]: a failure, a
 //! delay of the request or of its response, a connection that closes before or after the request takes effect, or a
 //! watch that ends. [`Faults`] adds and removes rules while the cluster runs. It also ends and mutes open watches, drops
-//! history, freezes statuses and makes nodes unreachable.
+//! history, freezes statuses, makes nodes unreachable and reboots them.
 //!
 //! Rules apply after authentication and before authorization, like the API server's own request queues.
 
 mod failure;
+mod node_outage;
 pub(crate) mod open_watches;
 mod rule;
-mod unreachable_node;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -196,15 +196,24 @@ impl Faults {
     /// # Errors
     /// 404 if there is no such node.
     pub fn silence_node(&self, name: &str) -> Result<(), StatusError> {
-        unreachable_node::begin(&self.cluster, name)
+        node_outage::silence(&self.cluster, name)
     }
 
-    /// Makes a node reachable again: it is Ready, and its kubelet catches up.
+    /// Reboots a node as the annotation `kube-sandbox.dev/reboot` does (see `controllers::kubelet::annotations::REBOOT`):
+    /// it is down for `downtime` and then Ready with a new boot ID. Without a downtime it does not return.
+    ///
+    /// # Errors
+    /// 404 if there is no such node.
+    pub fn reboot_node(&self, name: &str, downtime: Option<Duration>) -> Result<(), StatusError> {
+        node_outage::reboot(&self.cluster, name, downtime)
+    }
+
+    /// Makes a node reachable again: it is Ready, and its kubelet catches up. A node that is down for a reboot starts.
     ///
     /// # Errors
     /// 404 if there is no such node.
     pub fn revive_node(&self, name: &str) -> Result<(), StatusError> {
-        unreachable_node::end(&self.cluster, name)
+        node_outage::revive(&self.cluster, name)
     }
 
     /// The faults that apply to a request. Counts the request.

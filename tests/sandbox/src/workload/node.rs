@@ -1,6 +1,7 @@
 //! A worker node, as its kubelet registers it.
 
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 /// How many pods a node can run.
 pub const ROOM: usize = 110;
@@ -35,7 +36,8 @@ pub fn node(number: usize, of: usize) -> Value {
                 condition("Ready", "True", "KubeletReady"),
             ],
             "nodeInfo": {
-                "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "6.12.0", "osImage": "Sandbox",
+                "machineID": "", "systemUUID": "", "bootID": Uuid::new_v4().to_string(), "kernelVersion": "6.12.0",
+                "osImage": "Sandbox",
                 "containerRuntimeVersion": "sandbox://1", "kubeletVersion": "v1.36.2", "kubeProxyVersion": "",
                 "operatingSystem": "linux", "architecture": "amd64",
             },

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cluster::admission::configuration;
 use crate::cluster::catalog::custom_resource;
 use crate::cluster::catalog::resource::{NODES, PODS, Resource};
-use crate::model::rbac;
+use crate::model::{rbac, resources};
 
 /// The default `preemptionPolicy` of pods and priority classes.
 const PREEMPTS: &str = "PreemptLowerPriority";
@@ -21,6 +21,9 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             set(&mut object["spec"], "serviceAccountName", "default");
             set(&mut object["spec"], "serviceAccount", "default");
             set(&mut object["spec"], "preemptionPolicy", PREEMPTS);
+            for list in ["containers", "initContainers"] {
+                items(&mut object["spec"], list).for_each(resources::request_limits);
+            }
             object["status"]["phase"] = json!("Pending");
             object["status"]["qosClass"] = json!(quality_of_service(&object["spec"]));
         }

@@ -1,8 +1,8 @@
 //! The kubelets of all nodes: they start the pods that are bound to their node and terminate those that are deleted.
 //!
 //! Starting a pod takes `start`, terminating one takes `stop`, but never longer than its grace period. The kubelet of a
-//! node that is not Ready reports nothing; what is due waits until the node is Ready again. [`annotations`] on a pod
-//! change what its kubelet does.
+//! node that is not Ready or that reboots reports nothing; what is due waits until the node is Ready again.
+//! [`annotations`] on a pod or a node change what its kubelet does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -18,10 +18,13 @@ use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::engine::delay_queue::DelayQueue;
 use crate::controllers::event::{Author, Event};
 use crate::controllers::nodes::pod_status;
-use crate::model::{condition, duration, pod};
+use crate::controllers::nodes::reboot::Reboots;
+use crate::model::{duration, node, pod};
 
-/// Annotations on a pod that change what its kubelet does.
+/// Annotations on a pod or a node that change what its kubelet does.
 pub mod annotations {
+    pub use crate::model::node::{NEVER, REBOOT};
+
     /// The pod runs but is not Ready while it has the annotation.
     pub const NEVER_READY: &str = "kube-sandbox.dev/never-ready";
     /// The pod terminates only at the end of its grace period.
@@ -65,6 +68,7 @@ pub(crate) struct Kubelets {
     tasks: DelayQueue<PodTask>,
     /// Pods with tasks that are due, on nodes that are not Ready, by node.
     parked: HashMap<String, BTreeSet<Key>>,
+    reboots: Reboots,
     addresses: u32,
 }
 
@@ -76,6 +80,7 @@ impl Kubelets {
             changed: BTreeSet::new(),
             tasks: DelayQueue::default(),
             parked: HashMap::new(),
+            reboots: Reboots::default(),
             addresses: 0,
         }
     }
@@ -89,7 +94,7 @@ impl Kubelets {
         let at = ctx.now.saturating_add(wait).unwrap_or(Timestamp::MAX);
         let is_new = self.tasks.plan(key, pod::uid(pod), task, at);
         if is_new && task == PodTask::End {
-            tell(ctx, pod, "Killing");
+            self.record(ctx, pod, "Killing");
         }
     }
 
@@ -104,7 +109,8 @@ impl Kubelets {
         if pod::is_finished(pod) {
             return None;
         }
-        if pod::phase(pod) != "Running" || pod::is_ready(pod) != should_be_ready(pod) {
+        let is_as_reported = pod::phase(pod) == "Running" && pod::is_ready(pod) == should_be_ready(pod);
+        if !is_as_reported || pod_status::has_ended_container(pod) {
             return Some((PodTask::Report, delay(pod, annotations::START_DELAY, self.pace.start)));
         }
         pod::annotation(pod, annotations::RUN_FOR)?;
@@ -129,7 +135,7 @@ impl Kubelets {
             return;
         };
         let name = pod::node(&pod).unwrap_or_default();
-        let Some(node) = ctx.get(&NODES, &Key::cluster(name)).filter(|node| is_up(node)) else {
+        let Some(node) = ctx.get(&NODES, &Key::cluster(name)).filter(|node| self.is_up(node)) else {
             self.parked.entry(name.to_owned()).or_default().insert(key);
             return;
         };
@@ -146,29 +152,34 @@ impl Kubelets {
     fn report(&mut self, ctx: &mut ReconcileContext<'_>, pod: &Object, node: &Value) {
         self.addresses += 1;
         let (address, now) = (self.addresses, ctx.now);
-        if pod::phase(pod) != "Running" {
-            tell(ctx, pod, "Started");
+        if pod::phase(pod) != "Running" || pod_status::has_ended_container(pod) {
+            self.record(ctx, pod, "Started");
         }
         ctx.edit_status(&PODS, pod, |pod| {
             let ready = should_be_ready(pod);
             pod_status::run(pod, node, address, ready, now);
         });
     }
-}
 
-/// Writes an event for each container, unless the node is unreachable.
-fn tell(ctx: &mut ReconcileContext<'_>, pod: &Value, reason: &'static str) {
-    let node = pod::node(pod).unwrap_or_default();
-    if !ctx.get(&NODES, &Key::cluster(node)).is_some_and(|node| is_up(&node)) {
-        return;
+    /// Writes an event for each container, unless the node is unreachable.
+    fn record(&self, ctx: &mut ReconcileContext<'_>, pod: &Value, reason: &'static str) {
+        let node = pod::node(pod).unwrap_or_default();
+        if !ctx.get(&NODES, &Key::cluster(node)).is_some_and(|node| self.is_up(&node)) {
+            return;
+        }
+        for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
+            let name = container["name"].as_str().unwrap_or_default();
+            let message = match reason {
+                "Killing" => format!("Stopping container {name}"),
+                _ => "Container started".to_owned(),
+            };
+            ctx.record(&Event { author: Author::Kubelet(node, name), about: pod, reason, message });
+        }
     }
-    for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
-        let name = container["name"].as_str().unwrap_or_default();
-        let message = match reason {
-            "Killing" => format!("Stopping container {name}"),
-            _ => "Container started".to_owned(),
-        };
-        ctx.record(&Event { author: Author::Kubelet(node, name), about: pod, reason, message });
+
+    /// Whether the kubelet of the node reports.
+    fn is_up(&self, node: &Value) -> bool {
+        node::is_ready(node) && !self.reboots.is_down(pod::name(node))
     }
 }
 
@@ -179,10 +190,6 @@ fn should_be_ready(pod: &Value) -> bool {
 fn delay(pod: &Value, annotation: &str, default: Duration) -> SignedDuration {
     let own = pod::annotation(pod, annotation).and_then(|text| duration::parse(text).ok());
     SignedDuration::try_from(own.unwrap_or(default)).unwrap_or(SignedDuration::MAX)
-}
-
-fn is_up(node: &Value) -> bool {
-    condition::is_true(&node["status"], "Ready")
 }
 
 /// Removes a terminated pod, or sets its status if finalizers keep it.
@@ -214,13 +221,17 @@ impl Controller for Kubelets {
         };
         if *collection == PODS {
             self.changed.insert(Key::of(object));
-        } else if change.after.is_some() && is_up(object) {
+            return;
+        }
+        self.reboots.observe(change);
+        if change.after.is_some() && self.is_up(object) {
             let waiting = self.parked.remove(pod::name(object));
             self.changed.extend(waiting.into_iter().flatten());
         }
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
+        self.reboots.sync(ctx, self.pace.start);
         for key in std::mem::take(&mut self.changed) {
             match ctx.get(&PODS, &key) {
                 Some(pod) => self.plan(ctx, &pod),
@@ -233,6 +244,6 @@ impl Controller for Kubelets {
                 break;
             }
         }
-        Requeue::at(self.tasks.next_at())
+        Requeue::at(self.tasks.next_at().into_iter().chain(self.reboots.next_at()).min())
     }
 }

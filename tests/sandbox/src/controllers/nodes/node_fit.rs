@@ -20,8 +20,8 @@ pub(crate) enum UnfitReason {
     Taint(String, String),
     /// The node does not match the pod's selector or affinity.
     NotSelected,
-    /// The node has no capacity for another pod.
-    Full,
+    /// The node has too little of a resource for the pod.
+    Insufficient(String),
 }
 
 impl fmt::Display for UnfitReason {
@@ -30,7 +30,8 @@ impl fmt::Display for UnfitReason {
             Self::Unschedulable => f.write_str("node(s) were unschedulable"),
             Self::Taint(key, value) => write!(f, "node(s) had untolerated taint {{{key}: {value}}}"),
             Self::NotSelected => f.write_str("node(s) didn't match Pod's node affinity/selector"),
-            Self::Full => f.write_str("Too many pods"),
+            Self::Insufficient(resource) if resource == "pods" => f.write_str("Too many pods"),
+            Self::Insufficient(resource) => write!(f, "Insufficient {resource}"),
         }
     }
 }
@@ -40,11 +41,31 @@ pub(crate) fn check(pod: &Value, node: &Value) -> Result<(), UnfitReason> {
     if !selects(pod, node) {
         return Err(UnfitReason::NotSelected);
     }
-    let cordon = json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"});
-    if node["spec"]["unschedulable"] == true && !tolerates(pod, &cordon) {
-        return Err(UnfitReason::Unschedulable);
+    if node["spec"]["unschedulable"] == true {
+        let cordon = json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"});
+        if !tolerates(pod, &cordon) {
+            return Err(UnfitReason::Unschedulable);
+        }
     }
     untolerated(pod, node, &["NoSchedule", "NoExecute"])
+}
+
+/// Whether the node has neither a cordon nor a taint that keeps pods away.
+pub(crate) fn is_open(node: &Value) -> bool {
+    node["spec"]["unschedulable"] != true
+        && untolerated(&Value::Null, node, &["NoSchedule", "NoExecute"]).is_ok()
+}
+
+/// Whether the pod may run on every open node.
+pub(crate) fn fits_every_open_node(pod: &Value) -> bool {
+    let spec = &pod["spec"];
+    spec["nodeSelector"].is_null() && spec["affinity"]["nodeAffinity"].is_null() && pod::node(pod).is_none()
+}
+
+/// The taints of a node that pods avoid where there is another node.
+pub(crate) fn preferences(node: &Value) -> impl Iterator<Item = &Value> {
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    taints.filter(|taint| taint["effect"] == "PreferNoSchedule")
 }
 
 /// Whether a pod may stay on its node.
@@ -67,7 +88,7 @@ fn untolerated(pod: &Value, node: &Value, effects: &[&str]) -> Result<(), UnfitR
 }
 
 /// Whether one of the pod's tolerations matches the taint.
-fn tolerates(pod: &Value, taint: &Value) -> bool {
+pub(crate) fn tolerates(pod: &Value, taint: &Value) -> bool {
     let mut tolerations = pod["spec"]["tolerations"].as_array().into_iter().flatten();
     tolerations.any(|toleration| {
         let text = |of: &Value, field: &str| of[field].as_str().unwrap_or_default().to_owned();

@@ -4,16 +4,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::model::clock::metav1_time;
-use crate::model::condition;
+use crate::model::{condition, pod};
 
-/// The pod runs on `node`; `number` determines its address unless it has one.
+/// The pod runs on `node`; `number` determines its address unless it has one. Containers that have ended are restarted.
 pub(crate) fn run(pod: &mut Value, node: &Value, number: u32, ready: bool, now: Timestamp) {
     let since = metav1_time(now);
-    let containers = containers(
-        pod,
-        ready,
-        &json!({"running": {"startedAt": pod["status"]["startTime"].as_str().unwrap_or(&since)}}),
-    );
+    let begin = if has_ended_container(pod) { None } else { pod["status"]["startTime"].as_str() };
+    let running = json!({"running": {"startedAt": begin.unwrap_or(&since)}});
+    let containers = containers(pod, ready, &running);
     let host = internal_address(node);
     let status = &mut pod["status"];
     status["phase"] = json!("Running");
@@ -44,24 +42,81 @@ pub(crate) fn succeed(pod: &mut Value, now: Timestamp) {
         "startedAt": pod["status"]["startTime"],
     }});
     let containers = containers(pod, false, &ended);
+    finish(pod, "Succeeded", containers, now);
+}
+
+/// The node has restarted: the containers of a running pod have ended. A pod that never restarts them has failed, and
+/// any other gets a new address.
+pub(crate) fn interrupt(pod: &mut Value, now: Timestamp) {
+    if pod::phase(pod) != "Running" {
+        return;
+    }
+    let ended = json!({"terminated": {
+        "exitCode": 255, "reason": "Unknown", "finishedAt": metav1_time(now),
+        "startedAt": pod["status"]["startTime"],
+    }});
+    let containers = containers(pod, false, &ended);
+    if pod["spec"]["restartPolicy"] == "Never" {
+        finish(pod, "Failed", containers, now);
+        return;
+    }
     let status = &mut pod["status"];
-    status["phase"] = json!("Succeeded");
+    if let Some(status) = status.as_object_mut() {
+        status.retain(|field, _| field != "podIP" && field != "podIPs");
+    }
+    status["containerStatuses"] = containers;
+    for kind in ["PodReadyToStartContainers", "ContainersReady", "Ready"] {
+        set(status, kind, false, now);
+    }
+}
+
+/// The node lifecycle controller has lost the pod's node: the pod is not Ready, as far as anybody knows.
+pub(crate) fn lose_node(pod: &mut Value, now: Timestamp) {
+    if pod::is_ready(pod) {
+        let condition = json!({"type": "Ready", "status": "False", "lastProbeTime": null});
+        condition::set(&mut pod["status"], condition, now);
+    }
+}
+
+/// Whether a container of the pod has ended.
+pub(crate) fn has_ended_container(pod: &Value) -> bool {
+    let statuses = pod["status"]["containerStatuses"].as_array();
+    statuses.into_iter().flatten().any(has_ended)
+}
+
+fn has_ended(container: &Value) -> bool {
+    !container["state"]["terminated"].is_null()
+}
+
+fn finish(pod: &mut Value, phase: &str, containers: Value, now: Timestamp) {
+    let status = &mut pod["status"];
+    status["phase"] = json!(phase);
     status["containerStatuses"] = containers;
     set(status, "ContainersReady", false, now);
     set(status, "Ready", false, now);
 }
 
+/// The statuses of containers in this state. One that had ended and runs now has been restarted.
 fn containers(pod: &Value, ready: bool, state: &Value) -> Value {
-    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let before = pod["status"]["containerStatuses"].as_array();
     let running = !state["running"].is_null();
-    containers
-        .map(|container| {
-            json!({
-                "name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0,
-                "ready": ready, "started": running, "state": state, "lastState": {},
-            })
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let status = |container: &Value| {
+        let known =
+            before.and_then(|statuses| statuses.iter().find(|known| known["name"] == container["name"]));
+        let restarts = known.and_then(|known| known["restartCount"].as_i64()).unwrap_or(0);
+        let restarted = known.filter(|known| running && has_ended(known));
+        let kept = known.map_or(json!({}), |known| known["lastState"].clone());
+        let was_running =
+            known.map(|known| &known["state"]).filter(|was| running && !was["running"].is_null());
+        json!({
+            "name": container["name"], "image": container["image"], "imageID": "",
+            "restartCount": restarts + i64::from(restarted.is_some()),
+            "ready": ready, "started": running, "state": was_running.unwrap_or(state),
+            "lastState": restarted.map_or(kept, |known| known["state"].clone()),
         })
-        .collect()
+    };
+    containers.map(status).collect()
 }
 
 fn set(status: &mut Value, kind: &str, holds: bool, now: Timestamp) {

@@ -1,5 +1,5 @@
-//! The scheduler: it binds every pod to the node with the fewest pods among those that the pod fits, in the order in
-//! which the pods were created.
+//! The scheduler: it binds every pod to the best node among those that the pod fits, in the order in which the pods were
+//! created. `node_fit` and the requests of the pod determine where it fits, and `node_score` which of these is best.
 //!
 //! A pod that fits no node gets a `PodScheduled` condition and is retried when a node changes or a pod leaves a node.
 
@@ -14,13 +14,18 @@ use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::engine::work_queue::WorkQueue;
 use crate::controllers::event::{Author, Event};
 use crate::controllers::nodes::node_fit::{self, UnfitReason};
-use crate::controllers::nodes::node_pod_counts::NodePodCounts;
+use crate::controllers::nodes::node_loads::{Demand, NodeLoad, NodeLoads};
+use crate::controllers::nodes::node_score;
+use crate::model::resources::Resources;
 use crate::model::{condition, pod};
+
+/// How many nodes that a pod fits are scored, the emptiest of all. kube-scheduler scores no fewer.
+const SCORED_NODES: usize = 100;
 
 /// The scheduler's queues and the nodes that it knows.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
-    loads: NodePodCounts,
+    loads: NodeLoads,
     queue: WorkQueue,
     /// Pods that fitted no node.
     unschedulable: BTreeSet<Key>,
@@ -44,7 +49,7 @@ impl Scheduler {
         let key = Key::of(object);
         let after = change.after.as_deref();
         let placed_on = after.filter(|pod| !pod::is_finished(pod)).and_then(pod::node);
-        if self.loads.place(&key, placed_on) {
+        if self.loads.place(&key, placed_on, || Demand::of(object)) {
             self.retry();
         }
         if !after.is_some_and(wants_a_node) {
@@ -61,21 +66,34 @@ impl Scheduler {
         }
     }
 
-    fn choose(&self, pod: &Value) -> Option<String> {
-        let fits = |node: &&Object| self.loads.has_room(node) && node_fit::check(pod, node).is_ok();
-        let node = match node_fit::named_node(pod) {
-            Some(name) => self.loads.node(&name).filter(fits),
-            None => self.loads.emptiest_first().find(fits),
+    fn choose(&self, pod: &Value, demand: &Demand) -> Option<String> {
+        let fits_every_open_node = node_fit::fits_every_open_node(pod);
+        let fits = |load: &&NodeLoad| {
+            self.loads.short_of(load, demand).next().is_none()
+                && (load.is_open && fits_every_open_node || node_fit::check(pod, &load.node).is_ok())
         };
-        node.map(|node| pod::name(node).to_owned())
+        let load = if let Some(name) = node_fit::named_node(pod) {
+            self.loads.node(&name).filter(fits)
+        } else {
+            let fitting = self.loads.emptiest_first().filter(fits).take(SCORED_NODES);
+            node_score::best(pod, demand, fitting.map(|load| (load, self.loads.usage(load))))
+        };
+        load.map(|load| pod::name(&load.node).to_owned())
     }
 
     /// The message of the condition of a pod that fits no node.
-    fn explain(&self, pod: &Value) -> String {
+    fn explain(&self, pod: &Value, demand: &Demand) -> String {
         let mut reasons: BTreeMap<UnfitReason, usize> = BTreeMap::new();
-        for node in self.loads.emptiest_first() {
-            let reason = node_fit::check(pod, node).err().unwrap_or(UnfitReason::Full);
-            *reasons.entry(reason).or_default() += 1;
+        for load in self.loads.emptiest_first() {
+            let lacking =
+                self.loads.short_of(load, demand).map(|name| UnfitReason::Insufficient(name.to_owned()));
+            let unfit: Vec<UnfitReason> = match node_fit::check(pod, &load.node) {
+                Err(reason) => vec![reason],
+                Ok(()) => lacking.collect(),
+            };
+            for reason in unfit {
+                *reasons.entry(reason).or_default() += 1;
+            }
         }
         let counted: Vec<String> =
             reasons.iter().map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
@@ -121,8 +139,8 @@ fn wants_a_node(pod: &Value) -> bool {
         && gates.is_none_or(Vec::is_empty)
 }
 
-/// The fields of a pod that determine where it fits.
-fn demands(pod: &Value) -> String {
+/// The fields of a pod that determine where it fits, other than its requests.
+fn constraints(pod: &Value) -> String {
     let spec = &pod["spec"];
     json!([spec["nodeSelector"], spec["affinity"]["nodeAffinity"], spec["tolerations"]]).to_string()
 }
@@ -153,7 +171,7 @@ impl Controller for Scheduler {
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
         // Capacity only shrinks during a reconcile, so a pod that fitted nowhere is not tried twice.
-        let mut hopeless: HashMap<String, String> = HashMap::new();
+        let mut hopeless: HashMap<(String, Resources), String> = HashMap::new();
         while !ctx.is_full() {
             let Some(key) = self.queue.pop() else {
                 return Requeue::Change;
@@ -161,18 +179,19 @@ impl Controller for Scheduler {
             let Some(pod) = ctx.get(&PODS, &key).filter(|pod| wants_a_node(pod)) else {
                 continue;
             };
-            let demands = demands(&pod);
-            if let Some(because) = hopeless.get(&demands) {
+            let demand = Demand::of(&pod);
+            let needs = (constraints(&pod), demand.requests.clone());
+            if let Some(because) = hopeless.get(&needs) {
                 self.give_up(ctx, &pod, because);
-            } else if let Some(node) = self.choose(&pod) {
+            } else if let Some(node) = self.choose(&pod, &demand) {
                 if ctx.bind(&key, &node) {
-                    self.loads.place(&key, Some(&node));
+                    self.loads.place(&key, Some(&node), || demand);
                     ctx.record(&assigned(&pod, &node));
                 }
             } else {
-                let because = self.explain(&pod);
+                let because = self.explain(&pod, &demand);
                 self.give_up(ctx, &pod, &because);
-                hopeless.insert(demands, because);
+                hopeless.insert(needs, because);
             }
         }
         Requeue::now_if(!self.queue.is_empty())

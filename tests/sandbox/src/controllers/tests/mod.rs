@@ -4,6 +4,8 @@ mod accounts;
 mod budgets;
 mod events;
 mod nodes;
+mod reboots;
 mod removal;
+mod scheduling;
 mod tolerations;
 mod workloads;

@@ -107,3 +107,27 @@ async fn a_node_that_is_not_there_cannot_be_silenced() {
     assert_eq!(sandbox.faults().silence_node("node-99").unwrap_err().code, 404);
     assert_eq!(status(nodes(&client).get("node-99").await).code, 404);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_reboots_on_demand_and_one_that_never_returns_can_be_revived() {
+    let (sandbox, client) = cluster(1).await;
+    let boot_id = |node: Option<&Node>| -> Option<String> {
+        Some(node?.status.as_ref()?.node_info.as_ref()?.boot_id.clone())
+    };
+    let first = boot_id(Some(&nodes(&client).get("node-01").await.unwrap()));
+    let began = Instant::now();
+    sandbox.faults().reboot_node("node-01", Some(Duration::from_secs(30))).unwrap();
+    until(&nodes(&client), "node-01", |node| condition(node, "Ready") == Some("Unknown")).await;
+    let again = |node: Option<&Node>, last: &Option<String>| {
+        condition(node, "Ready") == Some("True") && boot_id(node) != *last
+    };
+    let node = until(&nodes(&client), "node-01", |node| again(node, &first)).await;
+    assert_eq!(began.elapsed().as_secs(), 30);
+    let second = boot_id(node.as_ref());
+    sandbox.faults().reboot_node("node-01", None).unwrap();
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(condition(Some(&nodes(&client).get("node-01").await.unwrap()), "Ready"), Some("Unknown"));
+    sandbox.faults().revive_node("node-01").unwrap();
+    until(&nodes(&client), "node-01", |node| again(node, &second)).await;
+    assert_eq!(sandbox.faults().reboot_node("node-99", None).unwrap_err().code, 404);
+}
