@@ -62,8 +62,9 @@ pub(crate) async fn measure(scenario: Scenario, program: Program) -> Moves {
         phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
     };
     let all_running = |all: &[Pod]| all.len() == pods && all.iter().all(is_running);
-    let last = wait_until_all(&pool.workload.pods(), watcher::Config::default(), "all pods run", all_running);
-    let mut seen = counter.stop(last.await.iter().filter_map(ResourceExt::uid));
+    let api = pool.workload.pods();
+    let last = wait_until_all(&api, watcher::Config::default(), "all pods run", all_running).await;
+    let mut seen = counter.stop(last.iter().filter_map(ResourceExt::uid));
     for pod in &pool.start.pods {
         seen.remove(&pod.uid);
     }
