@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p nm-tests --bench moves` rolls each pool twice, from the same start, and prints a table. A pod that is
 //! created after the start is a move: it replaces one that was evicted. Words after `--` select: `one-zone` (8 nodes) or
-//! `three-zones` (12 nodes); `plain`, `spread` or `anti-affinity` pods; `free30`, `free10` or `spare` (30% free, and an empty
-//! node that is not rolled); `kubectl` or `roll`. [`pool`] describes the pools, [`bound`] the least number of moves, and
+//! `three-zones` (12 nodes); `plain`, `spread` or `anti-affinity` pods; `free30`, `free10`, `spare` (30% free, and an empty
+//! node that is not rolled) or `uneven` (30% free, and the last node of the pool is empty); `kubectl` or `roll`. [`pool`] describes the pools, [`bound`] the least number of moves, and
 //! [`rolls`] the two programs.
 //!
 //! Each roll has a sandbox of its own, whose scheduler knows neither topology spread nor anti-affinity, so that all pods are
@@ -47,7 +47,7 @@ async fn main() -> ExitCode {
         .filter(|scenario| is_shared || scenario.constraint == Constraint::Plain)
         .filter(|scenario| scenario.names().iter().zip(groups).all(|(name, group)| wanted(name, group)))
         .collect();
-    println!("| pool | pods | free | pods on it | least moves | of `kubectl drain` in a loop | of `kubectl nm roll` |");
+    println!("| pool | constraint | free | pods | least moves | of `kubectl drain` in a loop | of `kubectl nm roll` |");
     println!("|---|---|---|---|---|---|---|");
     let runs = scenarios.into_iter().map(async |scenario| {
         let mut cells = Vec::new();

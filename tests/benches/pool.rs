@@ -64,10 +64,12 @@ pub(crate) enum Free {
     Percent10,
     /// 30% of each node, and a whole node that is not rolled.
     Spare,
+    /// 30% of the pool, of which the whole of its last node, as after an earlier roll.
+    Uneven,
 }
 
 impl Free {
-    pub(crate) const NAMES: [&str; 3] = ["free30", "free10", "spare"];
+    pub(crate) const NAMES: [&str; 4] = ["free30", "free10", "spare", "uneven"];
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +83,7 @@ impl Scenario {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let shapes = [Shape::OneZone, Shape::ThreeZones].into_iter();
         let constraints = [Constraint::Plain, Constraint::Spread, Constraint::AntiAffinity];
-        let frees = [Free::Percent30, Free::Percent10, Free::Spare];
+        let frees = [Free::Percent30, Free::Percent10, Free::Spare, Free::Uneven];
         shapes.flat_map(move |shape| {
             constraints.into_iter().flat_map(move |constraint| {
                 frees.into_iter().map(move |free| Self { shape, constraint, free })
@@ -107,10 +109,11 @@ impl Scenario {
         let others = names.split_off(nodes);
         let places: Vec<Place> = names.into_iter().enumerate().map(|(at, name)| self.place(at, name)).collect();
         unlabel(&cluster, &others).await;
+        let is_last = |place: &Place| place.name == places[self.shape.nodes() - 1].name;
+        let is_empty = |place: &Place| !place.is_rolled || self.free == Free::Uneven && is_last(place);
         for place in &places {
             let labels = json!({LABEL: "", ZONE: place.zone});
-            // The node outside of the pool stays empty at first.
-            let spec = json!({"unschedulable": (!place.is_rolled).then_some(true)});
+            let spec = json!({"unschedulable": is_empty(place).then_some(true)});
             cluster.patch_node(&place.name, json!({"metadata": {"labels": labels}, "spec": spec})).await;
         }
         let workload = Workload::new(&cluster, "moves").await;
@@ -121,7 +124,7 @@ impl Scenario {
             workload.deployment_of(name, replicas, &self.for_app(&spec, name)).await;
         }));
         created.await;
-        for place in places.iter().filter(|place| !place.is_rolled) {
+        for place in places.iter().filter(|place| is_empty(place)) {
             cluster.patch_node(&place.name, json!({"spec": {"unschedulable": null}})).await;
         }
         let pods = workload.pods().list(&ListParams::default()).await.unwrap();
@@ -144,7 +147,7 @@ impl Scenario {
     fn deployments(self) -> (usize, usize) {
         let nodes = self.shape.nodes();
         let per_node = match self.free {
-            Free::Percent30 | Free::Spare => CAPACITY * 7 / 10,
+            Free::Percent30 | Free::Spare | Free::Uneven => CAPACITY * 7 / 10,
             Free::Percent10 => CAPACITY * 9 / 10,
         };
         match self.constraint {
