@@ -27,6 +27,23 @@ async fn the_demo_drains_a_node_and_returns_it_to_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_demo_of_a_roll_reboots_every_node_within_two_minutes() {
+    let mut demo = Command::new(program("nm-sandbox"));
+    let demo = demo.args(["demo", "--roll"]).stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(Duration::from_secs(120), demo).await.expect("the demo ends").unwrap();
+    let (said, reported) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{said}{reported}");
+    assert!(reported.contains("$ kubectl nm roll --selector pool=blue "), "{reported}");
+    for line in [
+        "Before: 6 nodes are schedulable, 0 have rebooted, 24 pods run",
+        "After:  6 nodes are schedulable, 6 have rebooted, 24 pods run",
+    ] {
+        assert!(said.lines().any(|one| one == line), "{line}\n{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn up_prints_the_kubeconfig_for_the_shell_and_runs_until_interrupted() {
     let mut up = RunningCommand::sandbox(&["--nodes", "2", "--pods", "4"]);
     let line = up.line().await.expect("a line");

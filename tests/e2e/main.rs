@@ -117,6 +117,7 @@ mod roll {
     mod begin;
     mod control;
     mod halt;
+    mod reboot;
     mod resume;
     mod running_roll;
 }

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use jiff::Timestamp;
-
 use crate::error::setup_error::are;
 
 #[derive(Debug, thiserror::Error)]
@@ -17,8 +15,9 @@ pub(crate) enum RollError {
     #[error("the maintenances of roll \"{name}\" were not all created: {created} of {all}")]
     Incomplete { name: String, created: usize, all: usize },
 
-    #[error("{who} runs roll \"{name}\", last seen at {at}")]
-    Running { name: String, who: String, at: Timestamp },
+    /// `ago`: the age of the last heartbeat.
+    #[error("{who} runs roll \"{name}\", last seen {ago} ago")]
+    Running { name: String, who: String, ago: String },
 
     #[error("{} in maintenance: {}", are(.0.len()), .0.join(", "))]
     InMaintenance(Vec<String>),
@@ -84,8 +83,8 @@ impl RollError {
                 "run the roll again with --name {name} to create the others, or `kubectl nm roll abort {name}` to delete them"
             ),
             Self::Running { name, .. } => format!(
-                "`kubectl nm roll pause {name}` lets no further node begin; \
-                 `kubectl nm roll resume {name} --take-over` takes the roll over"
+                "`kubectl nm roll pause {name}` lets no further node begin; `kubectl nm roll resume {name} --take-over` \
+                 takes the roll over; a minute after that program was last seen, --take-over is not needed"
             ),
             Self::InMaintenance(nodes) => {
                 format!("leave them out, or `kubectl nm stop {}` first", nodes.join(" "))

@@ -64,10 +64,8 @@ pub(crate) struct NodeProgress {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Decisions {
     pub(crate) changes: Vec<Change>,
-    /// In the order of the roll.
+    /// In the order of the roll, as it is recorded: what the changes write is shown when it is written.
     pub(crate) progress: Vec<NodeProgress>,
-    /// The record with what was decided, as far as the changes are carried out.
-    pub(crate) record: RollRecord,
     pub(crate) outlook: Outlook,
 }
 
@@ -77,13 +75,12 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
         return Decisions {
             changes: Vec::new(),
             progress: Vec::new(),
-            record: record.clone(),
             outlook: Outlook::TakenOver(other.clone()),
         };
     }
     let mut pass = Pass { roll, observed, next: record.clone(), changes: Vec::new(), progress: Vec::new() };
     pass.advance_returned();
-    pass.advance_nodes();
+    pass.advance_nodes(record);
     let mut waits = pass.begin();
     if !observed.is_current {
         // Decisions from old data may be wrong. They are only shown.
@@ -118,23 +115,22 @@ impl Pass<'_> {
 
     fn advance_returned(&mut self) {
         let was_halted = self.is_halted();
-        for returned in std::mem::take(&mut self.next.returned) {
-            let (returned, detail) = if was_halted {
-                (Some(returned), String::new())
+        for before in std::mem::take(&mut self.next.returned) {
+            let (after, detail) = if was_halted {
+                (Some(before.clone()), String::new())
             } else {
-                self.advance_one_returned(returned)
+                self.advance_one_returned(before.clone())
             };
-            let Some(returned) = returned else { continue };
+            self.next.returned.extend(after);
             self.progress.push(NodeProgress {
-                node: returned.node.clone(),
-                wave: returned.wave,
-                position: returned.position,
-                step: returned.step,
-                since: returned.since,
+                node: before.node,
+                wave: before.wave,
+                position: before.position,
+                step: before.step,
+                since: before.since,
                 detail,
-                pods: (returned.pods, returned.pods),
+                pods: (before.pods, before.pods),
             });
-            self.next.returned.push(returned);
         }
     }
 
@@ -179,14 +175,14 @@ impl Pass<'_> {
         (None, String::new())
     }
 
-    fn advance_nodes(&mut self) {
+    fn advance_nodes(&mut self, before: &RollRecord) {
         let roll = self.roll;
         for node in &roll.nodes {
-            if self.next.returned.iter().any(|returned| returned.node == node.node()) {
+            if before.returned.iter().any(|returned| returned.node == node.node()) {
                 continue;
             }
             let name = node.node().to_owned();
-            let (mut step, mut since, mut detail) = (node.record.step, node.record.since, String::new());
+            let mut detail = String::new();
             match (Gates { settings: &roll.settings, observed: self.observed }).next_of(node) {
                 Next::Wait(why) => detail = why,
                 Next::Halt(message) => {
@@ -199,13 +195,11 @@ impl Pass<'_> {
                 }
                 // What is under way when the roll halts is left as it is, but the result of an action is not lost.
                 Next::Advance(to) if !self.is_halted() || node.record.step == Step::Acting => {
-                    (step, since) = (to, self.observed.now);
                     self.changes.push(Change::Advance(name.clone(), to));
                 }
                 Next::Act if !self.is_halted() => self.changes.push(Change::Act(name.clone())),
                 Next::Return if !self.is_halted() => {
-                    (step, since) = (Step::Returning, self.observed.now);
-                    self.next.returned.push(returned(node, since));
+                    self.next.returned.push(returned(node, self.observed.now));
                 }
                 Next::Advance(_) | Next::Act | Next::Return => {}
             }
@@ -213,8 +207,8 @@ impl Pass<'_> {
                 node: name,
                 wave: node.record.wave,
                 position: node.record.position,
-                step,
-                since,
+                step: node.record.step,
+                since: node.record.since,
                 detail,
                 pods: moved(node),
             });
@@ -283,7 +277,7 @@ impl Pass<'_> {
         let is_running = self.observed.actions.values().any(|action| *action == ActionState::Running);
         let outlook = match (&before.halt, waits) {
             (Some(halt), _) if !is_running => Outlook::Halted(halt.clone()),
-            (None, _) if self.roll.nodes.is_empty() && self.next.returned.is_empty() => Outlook::Done,
+            (None, _) if self.roll.nodes.is_empty() && before.returned.is_empty() => Outlook::Done,
             (_, Some(why)) => Outlook::Waiting(why),
             (_, None) => Outlook::Working,
         };
@@ -293,9 +287,9 @@ impl Pass<'_> {
             }
             self.next.revision = before.revision + 1;
             // First: what is deleted next must be in the record.
-            self.changes.insert(0, Change::Record(self.next.clone()));
+            self.changes.insert(0, Change::Record(self.next));
         }
-        Decisions { changes: self.changes, progress: self.progress, record: self.next, outlook }
+        Decisions { changes: self.changes, progress: self.progress, outlook }
     }
 }
 

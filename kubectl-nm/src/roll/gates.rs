@@ -29,7 +29,7 @@ impl Gates<'_> {
     pub(super) fn next_of(&self, node: &RollNode) -> Next {
         let name = node.node();
         if node.is_deleted() {
-            return Next::Wait(String::from("somebody deleted its maintenance"));
+            return Next::Wait(String::from("its maintenance is being deleted"));
         }
         let view = self.observed.nodes.get(name);
         if view.is_none() && node.record.step < Step::Acting {

@@ -125,8 +125,17 @@ pub(crate) async fn finish(cluster: &Cluster, job: &Value, timeout: Duration) ->
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
     };
-    let still_runs = || format!("{} still runs after {}", name(job), duration::show(timeout));
-    tokio::time::timeout(timeout, ended).await.unwrap_or_else(|_| ActionState::Failed(still_runs()))
+    let Ok(ended) = tokio::time::timeout(timeout, ended).await else {
+        // If that fails, the message still names the Job.
+        let _ = delete(cluster, job).await;
+        return ActionState::Failed(format!("{} still ran after {}", name(job), duration::show(timeout)));
+    };
+    ended
+}
+
+/// Deletes the Job and its pods.
+pub(crate) async fn delete(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+    objects::delete(cluster, job).await.map(drop)
 }
 
 async fn state(cluster: &Cluster, job: &Value) -> Result<ActionState, Error> {

@@ -144,7 +144,8 @@ impl RollReporter for LineReporter<'_> {
         for progress in view.progress {
             let mut printed = progress.clone();
             let is_early = view.now.duration_since(progress.since) < DETAIL_DELAY;
-            if self.format == LineFormat::Text && is_early {
+            // The question says what a node waits for that is Confirming.
+            if self.format == LineFormat::Text && (is_early || progress.step == Step::Confirming) {
                 printed.detail.clear();
             }
             let is_new = before.remove(&progress.node).is_none_or(|before| {

@@ -1,11 +1,11 @@
 //! Runs a roll: watches its maintenances and the nodes, and carries out what [`decide`] decides.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{LocalBoxFuture, join_all};
+use futures::future::{AbortHandle, Abortable, LocalBoxFuture, join_all};
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use kube::api::Api;
 use kube::core::Status;
 use nm_shared::NodeMaintenance;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -75,6 +75,8 @@ enum Event {
 enum Finished {
     Action(String, ActionState),
     Health(String, Step, Result<Health, Error>),
+    /// An action that was ended.
+    Ended,
 }
 
 /// A program that runs a roll.
@@ -96,6 +98,10 @@ pub(crate) struct RollRunner<'a> {
     checking: BTreeSet<String>,
     asked: Option<String>,
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
+    /// The actions that run, by node.
+    running: BTreeMap<String, AbortHandle>,
+    /// The Jobs among them.
+    jobs: BTreeMap<String, Value>,
     lines: (mpsc::Sender<OutputLine>, mpsc::Receiver<OutputLine>),
 }
 
@@ -123,6 +129,8 @@ impl<'a> RollRunner<'a> {
             checking: BTreeSet::new(),
             asked: None,
             tasks: FuturesUnordered::new(),
+            running: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             lines: mpsc::channel(256),
         }
     }
@@ -173,6 +181,7 @@ impl<'a> RollRunner<'a> {
             Event::Nodes(update) => self.live.1 = matches!(update, WatchUpdate::Live),
             Event::Output(line) => reporter.output(&line)?,
             Event::Finished(Finished::Action(node, state)) => {
+                self.running.remove(&node);
                 self.observed.actions.insert(node, state);
             }
             Event::Finished(Finished::Health(node, step, health)) => {
@@ -190,7 +199,7 @@ impl<'a> RollRunner<'a> {
                     self.observed.confirmed.insert(node, answer);
                 }
             }
-            Event::Tick => {}
+            Event::Finished(Finished::Ended) | Event::Tick => {}
         }
         Ok(())
     }
@@ -234,20 +243,21 @@ impl<'a> RollRunner<'a> {
         }
         self.observed.now = Timestamp::now();
         self.observed.is_current = self.live == (true, true);
-        let Decisions { changes, progress, record, outlook } = decide(&roll, &self.record, &self.observed);
+        let Decisions { changes, progress, outlook } = decide(&roll, &self.record, &self.observed);
         reporter.show(&RollView {
             roll: &roll,
-            record: &record,
+            record: &self.record,
             progress: &progress,
             outlook: &outlook,
             now: self.observed.now,
         })?;
         match outlook {
-            Outlook::Done => return Ok(Some(RollEnd::Done(record.done))),
+            Outlook::Done => return Ok(Some(RollEnd::Done(self.record.done.clone()))),
             Outlook::Halted(halt) => return Ok(Some(RollEnd::Halted(halt))),
             Outlook::TakenOver(other) => return Ok(Some(RollEnd::TakenOver(other))),
             Outlook::Working | Outlook::Waiting(_) => {}
         }
+        self.end_actions(&roll);
         self.check_health(&roll);
         if self.asked.is_none() {
             let confirming = progress.iter().find(|node| {
@@ -387,20 +397,50 @@ impl<'a> RollRunner<'a> {
         };
         let (cluster, lines, timeout) = (self.cluster, self.lines.0.clone(), self.settings.action_timeout());
         let name = name.to_owned();
-        match action {
+        let action: LocalBoxFuture<'a, Finished> = match action {
             NodeAction::Run(command) => {
                 let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
                 let command = NodeCommand { command, roll: roll.name, node: name.clone(), timeout, log };
-                self.tasks.push(Box::pin(async move { Finished::Action(name, command.run(lines).await) }));
+                let name = name.clone();
+                Box::pin(async move { Finished::Action(name, command.run(lines).await) })
             }
             NodeAction::Job(template) => {
                 let job = job::of_node(&template, &roll.name, &node);
-                self.tasks.push(Box::pin(async move {
+                self.jobs.insert(name.clone(), job.clone());
+                let name = name.clone();
+                Box::pin(async move {
                     let state = job::finish(cluster, &job, timeout).await;
                     for text in job::log(cluster, &job).await {
                         let _ = lines.send(OutputLine { node: name.clone(), text }).await;
                     }
                     Finished::Action(name, state)
+                })
+            }
+        };
+        let (handle, registration) = AbortHandle::new_pair();
+        self.running.insert(name, handle);
+        let action = Abortable::new(action, registration);
+        self.tasks.push(Box::pin(async move { action.await.unwrap_or(Finished::Ended) }));
+    }
+
+    /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
+    fn end_actions(&mut self, roll: &Roll) {
+        let stays = |name: &str| roll.node(name).is_some_and(|node| !node.is_deleted());
+        let ended: Vec<String> = self.running.keys().filter(|name| !stays(name)).cloned().collect();
+        for name in ended {
+            if let Some(handle) = self.running.remove(&name) {
+                handle.abort();
+            }
+            self.observed.actions.remove(&name);
+            let text = String::from("ended: the maintenance of the node was deleted");
+            // If the channel is full, the output of the command says enough.
+            let _ = self.lines.0.try_send(OutputLine { node: name.clone(), text });
+            if let Some(job) = self.jobs.remove(&name) {
+                let cluster = self.cluster;
+                self.tasks.push(Box::pin(async move {
+                    // Its time to live ends it otherwise.
+                    let _ = job::delete(cluster, &job).await;
+                    Finished::Ended
                 }));
             }
         }

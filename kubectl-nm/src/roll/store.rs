@@ -9,8 +9,10 @@ use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::roll_error::RollError;
 use crate::maintenance::uid;
-use crate::roll::record::{Roll, RollNode, RollRecord};
+use crate::roll::job;
+use crate::roll::record::{Roll, RollNode, RollRecord, Step};
 use crate::roll::runner::{is_outdated, write_record};
+use crate::roll::settings::NodeAction;
 
 const MAX_ATTEMPTS: usize = 10;
 
@@ -41,7 +43,8 @@ pub(crate) async fn update(
     Err(RollError::Contended.into())
 }
 
-/// Deletes the maintenances of some nodes of a roll. First, the record moves to one that stays.
+/// Deletes the maintenances of some nodes of a roll, and the Jobs that run on them. First, the record moves to a
+/// maintenance that stays.
 pub(crate) async fn remove<'a>(
     cluster: &Cluster,
     roll: &Roll,
@@ -60,12 +63,13 @@ pub(crate) async fn remove<'a>(
             Err(error) => return Err(error),
         }
     }
-    try_join_all(
-        nodes
-            .into_iter()
-            .filter(|node| !node.is_deleted())
-            .map(async |node| cluster.delete(&node.object.name_any(), &uid(&node.object)).await),
-    )
+    let existing = nodes.into_iter().filter(|node| !node.is_deleted());
+    try_join_all(existing.map(async |node| {
+        if let (Step::Acting, Some(NodeAction::Job(template))) = (node.record.step, &roll.settings.action) {
+            job::delete(cluster, &job::of_node(template, &roll.name, node)).await?;
+        }
+        cluster.delete(&node.object.name_any(), &uid(&node.object)).await
+    }))
     .await?;
     Ok(())
 }

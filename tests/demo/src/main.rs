@@ -1,6 +1,6 @@
 //! `nm-sandbox`: a simulated cluster with both programs of this project, to try them without a real one.
 //!
-//! [`demo`] shows one maintenance from start to end; [`up`] runs a cluster until Ctrl-C, and [`reboot`] reboots one of its
+//! [`demo`] shows one maintenance, or the roll of a pool, from start to end; [`up`] runs a cluster until Ctrl-C, and [`reboot`] reboots one of its
 //! nodes. The cluster itself is the crate
 //! `kube-sandbox`, which knows nothing about maintenances: this program installs their CRD.
 
@@ -28,7 +28,7 @@ struct Arguments {
 enum Command {
     /// Run a cluster until Ctrl-C, and print the path of its kubeconfig
     Up(up::Up),
-    /// Watch a node drain and return to service, in half a minute
+    /// Watch a node drain and return to service, or a pool of nodes reboot
     Demo(demo::Demo),
     /// Reboot a node of a running cluster
     Reboot(reboot::Reboot),

@@ -33,9 +33,16 @@ pub(crate) fn reconciler(kubeconfig: &Path) -> io::Result<Child> {
     command.args(quiet).stdin(Stdio::null()).kill_on_drop(true).spawn()
 }
 
-/// Starts the plugin on this terminal.
+/// Starts the plugin on this terminal. A command that it runs finds this program as `nm-sandbox`, and what it keeps is
+/// beside the kubeconfig.
 pub(crate) fn plugin(kubeconfig: &Path, args: &[impl AsRef<OsStr>]) -> io::Result<Child> {
-    command(PLUGIN, kubeconfig)?.args(args).kill_on_drop(true).spawn()
+    let this = std::env::current_exe()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = this.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
+    let mut command = command(PLUGIN, kubeconfig)?;
+    command.env("PATH", std::env::join_paths(folders).map_err(io::Error::other)?);
+    command.envs(kubeconfig.parent().map(|folder| ("XDG_STATE_HOME", folder)));
+    command.args(args).kill_on_drop(true).spawn()
 }
 
 fn command(program: &str, kubeconfig: &Path) -> io::Result<Command> {

@@ -47,7 +47,13 @@ pub(crate) async fn run(reboot: Reboot) -> io::Result<()> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {annotations::REBOOT: value}}}));
     let nodes: Api<Node> = Api::all(client);
     let patched = nodes.patch(&reboot.node, &PatchParams::default(), &patch).await;
-    patched.map_err(|error| io::Error::other(format!("cannot reboot node {}: {error}", reboot.node)))?;
+    patched.map_err(|error| {
+        let reason = match error {
+            kube::Error::Api(status) => status.message,
+            other => other.to_string(),
+        };
+        io::Error::other(format!("cannot reboot node {}: {reason}", reboot.node))
+    })?;
     output::data(&format!("node/{} is rebooting", reboot.node))
 }
 

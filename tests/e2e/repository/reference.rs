@@ -66,6 +66,16 @@ fn sections(help: &str) -> Vec<String> {
     sections
 }
 
+/// A command and its own commands.
+fn with_subcommands(command: &str) -> Vec<String> {
+    let sections = sections(&help("kubectl-nm", &[command]));
+    let listed =
+        sections.iter().filter(|section| section.starts_with("Commands:")).flat_map(|all| all.lines());
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let own = names.filter(|name| !["", "help"].contains(name)).map(|name| format!("{command} {name}"));
+    [command.to_owned()].into_iter().chain(own).collect()
+}
+
 #[test]
 fn every_flag_of_the_plugin_is_listed() {
     let overview = help("kubectl-nm", &[]);
@@ -75,8 +85,8 @@ fn every_flag_of_the_plugin_is_listed() {
     let is_connection = |section: &&String| section.starts_with("Connection");
     let mut generated = String::new();
     let mut connection = None;
-    for command in commands.filter(|command| *command != "help") {
-        let sections = sections(&help("kubectl-nm", &[command]));
+    for command in commands.filter(|command| *command != "help").flat_map(with_subcommands) {
+        let sections = sections(&help("kubectl-nm", &command.split(' ').collect::<Vec<_>>()));
         connection = connection.or_else(|| sections.iter().find(is_connection).cloned());
         let own: String =
             sections.iter().filter(|section| !is_connection(section)).map(String::as_str).collect();
@@ -353,6 +363,12 @@ async fn every_field_of_the_json_outputs_is_listed() {
     for arguments in [&["plan", nodes[2].as_str()][..], &["doctor"], &["version"]] {
         let printed = plugin(&cluster, &[arguments, &["-o", "json"]].concat()).await.stdout;
         names(&serde_json::from_str(&printed).unwrap(), &mut found);
+    }
+    let roll = ["roll", nodes[2].as_str(), "--name", "outputs", "--run", "echo x; false", "-y", "-o", "json"];
+    let rolled: Vec<Value> = lines(plugin(&cluster, &roll).await);
+    let status = plugin(&cluster, &["roll", "status", "outputs", "-o", "json"]).await.stdout;
+    for line in rolled.iter().chain([&serde_json::from_str(&status).unwrap()]) {
+        names(line, &mut found);
     }
     let page = read("output.md");
     let missing: Vec<&String> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();

@@ -1,5 +1,7 @@
 //! Rolls that are interrupted: whoever continues them finds everything in the objects.
 
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::plugin;
 use nm_tests::rbac::{bind_cluster_role, service_account};
@@ -32,6 +34,7 @@ async fn a_roll_that_is_killed_in_any_step_is_continued_by_another_program() {
         let mut resumed = RunningRoll::resume(&cluster, &name, &["--run", COMMAND, "--take-over"]);
         assert_eq!(resumed.end().await, Some(0), "{step}: {:#?}", resumed.lines);
         let runs = resumed.output(&first).len();
+        // A step that is shown is recorded: the command runs again only if its end was not.
         let again = usize::from(["Draining", "Acting"].contains(step));
         assert!(
             runs <= 1 && (*step == "Acting" || runs == again),
@@ -68,6 +71,25 @@ async fn an_interrupted_roll_is_free_at_once_and_its_command_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_command_of_a_node_ends_if_somebody_stops_its_maintenance() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    // The first command waits forever, all others end.
+    let marker = tempfile::TempDir::new().unwrap();
+    let command =
+        format!("echo begun; mkdir {0}/first && sleep 600; touch {0}/ended-{{}}", marker.path().display());
+    let mut roll = RunningRoll::begin(&cluster, "stopped", &nodes[..2], &["--run", &command]);
+    let first =
+        roll.until("output", |line| line["text"] == "begun").await["node"].as_str().unwrap().to_owned();
+    let _ = plugin(&cluster, &["stop", &first]).await.ok();
+    roll.until("ended", |line| line["text"] == "ended: the maintenance of the node was deleted").await;
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    assert_eq!((roll.outlook()["done"].as_u64(), roll.steps(&first).last()), (Some(1), Some(&"Removed")));
+    assert!(!marker.path().join(format!("ended-{first}")).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_second_of_two_people_is_told_who_runs_it_and_may_take_over() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
@@ -83,7 +105,7 @@ async fn the_second_of_two_people_is_told_who_runs_it_and_may_take_over() {
         .await;
     let refused = plugin(&cluster, &["roll", "resume", "shared", "--run", COMMAND]).await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("runs roll \"shared\", last seen at "), "{refused:?}");
+    assert!(refused.stderr.contains("runs roll \"shared\", last seen "), "{refused:?}");
     let mut second = RunningRoll::resume(&cluster, "shared", &["--run", COMMAND, "--take-over"]);
     assert_eq!(first.end().await, Some(4), "{:#?}", first.lines);
     for node in &nodes[..2] {
@@ -150,4 +172,29 @@ async fn what_the_health_gates_cannot_read_is_named_before_the_roll_begins() {
     let warning =
         "warning: the roll cannot check that nodes and workloads are healthy again: you may not list pods, ";
     assert!(rolled.stderr.contains(warning) && rolled.stderr.contains("get deployments.apps"), "{rolled:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_somebody_writes_into_the_objects_of_a_running_roll_is_not_run() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let command = "echo confirmed; sleep 2";
+    let mut roll = RunningRoll::begin(&cluster, "swapped", &nodes[..2], &["--run", command]);
+    roll.until("output", |line| line["type"] == "output").await;
+    let all = cluster.maintenances().list(&ListParams::default()).await.unwrap();
+    for object in all.items.iter().filter(|object| nodes[..2].contains(&object.spec.node_name)) {
+        let settings = &object.annotations()["kubectl-nm.dev/roll-settings"];
+        let settings = settings.replace(command, "echo swapped");
+        let patch = json!({"metadata": {"annotations": {"kubectl-nm.dev/roll-settings": settings}}});
+        cluster
+            .maintenances()
+            .patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
+    }
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    for node in &nodes[..2] {
+        assert_eq!(roll.output(node), ["confirmed"], "{:#?}", roll.lines);
+    }
 }

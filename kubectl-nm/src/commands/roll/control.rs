@@ -98,12 +98,12 @@ fn confirm_action(
 }
 
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let (roll, _) =
+    let (roll, record) =
         store::update(cluster, name, |_, record| Ok(RollRecord { paused: true, ..record })).await?;
     set_suspended(cluster, &roll, true).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
     let acting = roll.nodes.iter().filter(|node| node.record.step >= Step::Acting).count();
-    if acting > 0 {
+    if acting > 0 && live_runner(&record, Timestamp::now()).is_some() {
         out.talk(&Line::new(format!("The action of {} has begun, and goes on.", counted(acting, "node"))));
     }
     Ok(Exit::Done)
@@ -155,10 +155,73 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         )));
     }
     if !left.is_empty() {
-        out.hint(&format!(
-            "`kubectl nm roll resume {name}` finishes these nodes; `kubectl nm roll abort {name} --return` returns them to \
-             service now"
-        ));
+        let finishes = match live_runner(&record, Timestamp::now()) {
+            Some(runner) => format!("{} finishes these nodes", runner.who),
+            None => format!("`kubectl nm roll resume {name}` finishes these nodes"),
+        };
+        out.hint(&format!("{finishes}; `kubectl nm roll abort {name} --return` returns them to service now"));
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::{NameArgs, OutputArgs, RollFormat};
+    use super::*;
+    use crate::roll::settings::RollSettings;
+    use crate::terminal::output::captured::output;
+
+    const JOB: &str =
+        "{apiVersion: batch/v1, kind: Job, spec: {template: {spec: {containers: [{name: a}]}}}}";
+
+    /// A roll as its objects describe it.
+    fn roll(action: &Value) -> Roll {
+        let settings: RollSettings = serde_json::from_value(json!({
+            "waves": [1], "maxUnavailable": 1, "action": action, "minReadySeconds": 30,
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1,
+        }))
+        .unwrap();
+        Roll { name: String::from("r"), settings, nodes: Vec::new(), record: None }
+    }
+
+    /// How an action is confirmed without a terminal, by these flags.
+    fn confirmed(action: &Value, run: Option<&str>, job: Option<&str>) -> Result<(), Error> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), job.unwrap_or_default()).unwrap();
+        let args = ResumeArgs {
+            roll: NameArgs { name: String::from("r") },
+            skip: Vec::new(),
+            run: run.map(str::to_owned),
+            job: job.map(|_| file.path().to_owned()),
+            take_over: false,
+            output: OutputArgs { output: RollFormat::Lines },
+        };
+        confirm_action(&args, None, &roll(action), &mut output().0)
+    }
+
+    #[test]
+    fn an_action_from_the_objects_is_not_begun_unless_it_is_confirmed_word_for_word() {
+        let command = json!({"run": "reboot {}"});
+        let mut template = serde_saphyr::from_str::<Value>(JOB).unwrap();
+        template["metadata"]["namespace"] = json!("default");
+        let mut privileged = template.clone();
+        privileged["spec"]["template"]["spec"]["hostPID"] = json!(true);
+        for (action, run, job, is_confirmed) in [
+            (&Value::Null, None, None, true),
+            (&command, Some("reboot {}"), None, true),
+            (&command, Some("reboot {} "), None, false),
+            (&command, Some(""), None, false),
+            (&command, None, Some(JOB), false),
+            (&command, None, None, false),
+            (&json!({"job": template}), None, Some(JOB), true),
+            (&json!({"job": privileged}), None, Some(JOB), false),
+            (&json!({"job": template}), Some("reboot {}"), None, false),
+            (&json!({"job": template}), None, None, false),
+        ] {
+            let outcome = confirmed(action, run, job);
+            assert_eq!(outcome.is_ok(), is_confirmed, "{action} by {run:?} and {job:?}: {outcome:?}");
+        }
+    }
 }

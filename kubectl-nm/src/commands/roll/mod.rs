@@ -44,15 +44,32 @@ Examples:
   kubectl nm roll status
   kubectl nm roll resume kernel-6.12 --skip node-7
 
-For each node: drain, action, back and Ready (with --expect-reboot: rebooted), healthy for --min-ready with its DaemonSet \
-pods Ready, return to service, everything that the drain disturbed healthy again, --soak. The state is in the \
-NodeMaintenance objects: the roll survives this program. A command that was interrupted is run again by `resume`.
+Steps of a node:
+  Planned      its maintenance is suspended, and its node is in service
+  Draining     its pods are evicted
+  Confirming   with --confirm: the roll asks whether to go on
+  Acting       the command or the Job runs (--action-timeout)
+  Rejoining    waits until the node is Ready, and has rebooted (--expect-reboot, --return-timeout)
+  Checking     Ready for --min-ready, no new pressure, DaemonSet pods Ready (--recovery-timeout)
+  Returning    the node returns to service
+  Recovering   workloads and budgets as healthy as before the drain (--recovery-timeout)
+  Soaking      the roll waits (--soak)
+
+If a step fails or times out, the roll halts: no further node begins, and what is under way is left as it is. The state of \
+a roll is in its NodeMaintenance objects. After Ctrl-C, or if this program dies, `kubectl nm roll resume NAME` continues it \
+from any machine; a command that was under way is run again. The output of commands is kept below \
+~/.local/state/kubectl-nm/roll/NAME, or $XDG_STATE_HOME.
 
 Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted, 4 taken over by somebody else, 130 interrupted.";
+
+/// The flag means more to `start`.
+const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, the default, means none. When it expires, \
+    the maintenance fails and the roll halts";
 
 /// Roll a pool: drain its nodes wave by wave, act on each, and return it to service
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(mut_arg("timeout", |arg| arg.help(DRAIN_TIMEOUT)))]
 pub(crate) struct RollArgs {
     #[command(subcommand)]
     command: Option<RollCommand>,
@@ -81,7 +98,7 @@ struct BeginArgs {
     #[command(flatten)]
     nodes: NodeSelection,
 
-    /// Name of the roll; the default is made of the time
+    /// Name of the roll, for status, resume, pause and abort. The default is made of the time: roll-20260131-220000
     #[arg(long, value_parser = parse_name)]
     name: Option<String>,
 
@@ -100,7 +117,7 @@ struct BeginArgs {
     #[arg(long, value_name = "FILE")]
     job: Option<PathBuf>,
 
-    /// Ask after each drain whether to go on
+    /// Ask after each drain whether to go on with the node. This needs a terminal
     #[arg(long)]
     confirm: bool,
 
@@ -113,7 +130,8 @@ struct BeginArgs {
     #[arg(long, value_name = "N|N%")]
     max_unavailable: Option<MaxUnavailable>,
 
-    /// Sizes of the waves, such as 1,3,10%; the last one repeats. Without it, each topology zone is a wave
+    /// Sizes of the waves, such as 1,3,10%; the last one repeats. Without it, each topology zone is a wave. A wave has nodes
+    /// of one zone only and is done before the next one begins. Control-plane nodes are last, one by one
     #[arg(long, value_name = "SIZES")]
     waves: Option<WaveSizes>,
 
@@ -122,7 +140,7 @@ struct BeginArgs {
     #[arg(long, value_name = "WINDOW")]
     window: Vec<Window>,
 
-    /// Wait this long after a node is done, before the next one
+    /// Wait this long after a node is in service and healthy, before another one takes its place
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     soak: Duration,
 
@@ -210,7 +228,7 @@ struct ResumeArgs {
     #[command(flatten)]
     roll: NameArgs,
 
-    /// Go on without this node, and return it to service. May be repeated
+    /// Go on without this node, and return it to service as it is. May be repeated
     #[arg(long, value_name = "NODE", value_parser = parse_node)]
     skip: Vec<String>,
 
@@ -222,7 +240,7 @@ struct ResumeArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     job: Option<PathBuf>,
 
-    /// Take the roll over from the program that runs it
+    /// Take the roll over from the program that runs it. That program ends
     #[arg(long)]
     take_over: bool,
 
@@ -235,7 +253,7 @@ struct AbortArgs {
     #[command(flatten)]
     roll: NameArgs,
 
-    /// Return nodes to service, too, whose action has begun
+    /// Return the nodes whose action has begun to service, too
     #[arg(long = "return")]
     return_all: bool,
 

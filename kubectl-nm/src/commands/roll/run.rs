@@ -4,6 +4,7 @@ use std::env;
 
 use jiff::Timestamp;
 
+use crate::args::duration;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::exit::Exit;
@@ -41,7 +42,8 @@ pub(super) fn check_no_runner(roll: &Roll, record: &RollRecord, now: Timestamp) 
     match live_runner(record, now) {
         None => Ok(()),
         Some(Runner { who, at, .. }) => {
-            Err(RollError::Running { name: roll.name.clone(), who: who.clone(), at: *at })
+            let ago = duration::age(now.duration_since(*at).as_secs());
+            Err(RollError::Running { name: roll.name.clone(), who: who.clone(), ago })
         }
     }
 }
@@ -88,9 +90,12 @@ pub(super) async fn run(
             return Err(error);
         }
         Some(Ok(RollEnd::Done(done))) => {
+            // Nodes that were skipped or deleted are not done.
+            let all = roll.settings.nodes();
+            let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
             out.talk(&Line::new(format!(
-                "Roll {name} is done: {}, {} moved.",
-                counted(done.nodes, "node"),
+                "Roll {name} is done: {nodes}{}, {} moved.",
+                counted(all, "node"),
                 counted(usize::try_from(done.pods).unwrap_or_default(), "pod")
             )));
             Exit::Done
@@ -98,7 +103,7 @@ pub(super) async fn run(
         Some(Ok(RollEnd::Halted(halt))) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             out.hint(&format!(
-                "{continues}; with --skip {} it goes on without this node; `kubectl nm roll abort {name}` ends it",
+                "{continues}, and with --skip {} goes on without this node; `kubectl nm roll abort {name}` ends it",
                 halt.node
             ));
             Exit::Failed

@@ -15,7 +15,7 @@ fn a_roll_takes_all_nodes_through_all_steps_in_order() {
     assert_eq!(world.run(), Outlook::Done);
     assert_eq!(world.begun, ["n0", "n1", "n2", "n3"]);
     assert_eq!((world.acted.len(), world.most_under_way), (4, 2));
-    let done = &world.last.unwrap().record.done;
+    let done = &world.record.done;
     assert_eq!((done.nodes, done.pods), (4, 12));
     // Drained after a second, acted after another, Ready for 5 s, soaked for 3 s.
     assert!((9..=15).contains(&done.slowest_seconds), "{done:?}");
@@ -225,7 +225,7 @@ fn a_node_that_is_deleted_midway_leaves_the_roll() {
     world.observed.nodes.remove("n1");
     assert_eq!(world.run(), Outlook::Done);
     assert_eq!(world.begun, ["n0", "n2"]);
-    assert_eq!(world.last.unwrap().record.done.nodes, 1);
+    assert_eq!(world.record.done.nodes, 1);
 }
 
 #[test]

@@ -1,79 +1,43 @@
-//! `nm-sandbox demo`: a node goes into maintenance and returns to service.
+//! A node goes into maintenance and returns to service.
 //!
 //! The demo plays two people: one starts a maintenance and watches it, the other scales a deployment whose disruption
 //! budget blocks the drain. Both programs are the real ones, each in a process of its own.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
 use kube_sandbox::cluster::Cluster;
 use kube_sandbox::registry::{self, Effect, Part};
 use kube_sandbox::resource::{DEPLOYMENTS, NODES, PODS};
-use kube_sandbox::sandbox::{Options, Sandbox};
+use kube_sandbox::sandbox::Sandbox;
 use kube_sandbox::store::{Collection, Key, State};
-use kube_sandbox::workload::{App, Kind, seed_namespace};
+use kube_sandbox::workload::{App, Kind};
 use serde_json::{Value, json};
 
+use super::stage::{self, plugin, until};
 use crate::kubeconfig_file::KubeconfigFile;
 use crate::{output, programs};
 
 /// How long the budget blocks the drain, so that people can read it.
 const BLOCKED_FOR: Duration = Duration::from_secs(4);
 
-/// The demo takes about ten seconds. One that takes longer than this has failed.
-const DEMO_TIMEOUT: Duration = Duration::from_secs(55);
-
-/// Pods of deployments; one agent on each node comes on top.
-const DEPLOYMENT_PODS: usize = 14;
-
 const NODE_COUNT: usize = 4;
 
-/// Watch a node drain and return to service
-#[derive(Debug, Args)]
-pub(crate) struct Demo {}
-
-/// Runs the demo.
+/// Plays the demo.
 ///
 /// # Errors
-/// When a program fails or the demo takes too long.
-pub(crate) async fn run(_: Demo) -> io::Result<()> {
-    let demo = async {
-        let sandbox = start_cluster().await?;
-        let outcome = play(&sandbox).await;
-        sandbox.stop().await;
-        outcome
-    };
-    match tokio::time::timeout(DEMO_TIMEOUT, demo).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(io::Error::other(format!("the demo did not end within {DEMO_TIMEOUT:?}"))),
-    }
-}
-
-async fn start_cluster() -> io::Result<Sandbox> {
+/// When a program fails.
+pub(super) async fn run() -> io::Result<()> {
     output::message("Starting a cluster of four nodes with a shop, a web site and an agent on every node.");
-    let (start_delay, stop_delay) = (Duration::from_millis(300), Duration::from_secs(1));
-    let sandbox = Sandbox::start(Options { nodes: NODE_COUNT, pods: 0, start_delay, stop_delay }).await?;
-    let cluster = sandbox.cluster();
-    sandbox.install_crd(json!(nm_shared::api::crd::crd())).map_err(io::Error::other)?;
     let apps = [
         App::new(Kind::Deployment, "shop", "cart").replicas(2).budget(json!({"minAvailable": 2})),
-        App::new(Kind::Deployment, "web", "front").replicas(DEPLOYMENT_PODS - 2),
+        App::new(Kind::Deployment, "web", "front").replicas(12),
     ];
-    for namespace in ["shop", "web"] {
-        seed_namespace(cluster, namespace).map_err(io::Error::other)?;
-    }
-    for app in &apps {
-        app.create(cluster).map_err(io::Error::other)?;
-    }
-    let expected = DEPLOYMENT_PODS + NODE_COUNT;
-    until(cluster, |state| {
-        (state.list(&PODS, None).filter(|pod| is_running(pod)).count() == expected).then_some(())
-    })
-    .await;
-    Ok(sandbox)
+    let sandbox = stage::start(NODE_COUNT, &["shop", "web"], &apps).await?;
+    let outcome = play(&sandbox).await;
+    sandbox.stop().await;
+    outcome
 }
 
 async fn play(sandbox: &Sandbox) -> io::Result<()> {
@@ -118,22 +82,6 @@ async fn scale_cart_once_blocked(cluster: Arc<Cluster>, node: String) -> io::Res
     Ok(())
 }
 
-/// Prints `kubectl nm …` as a person would type it, and runs it.
-async fn plugin(kubeconfig: &Path, args: &[&str]) -> io::Result<()> {
-    let typed: Vec<String> = args
-        .iter()
-        .map(|arg| if arg.contains(' ') { format!("'{arg}'") } else { (*arg).to_owned() })
-        .collect();
-    output::message(&format!("$ kubectl nm {}", typed.join(" ")));
-    let mut child = programs::plugin(kubeconfig, args)?;
-    let status = child.wait().await?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(io::Error::other(format!("kubectl nm {}: {status}", args.join(" "))))
-    }
-}
-
 /// A node in one line: whether it is cordoned, its taints and the number of its pods.
 fn describe(state: &State, name: &str) -> String {
     let node = state.get(&NODES, &Key::cluster(name)).unwrap_or_default();
@@ -152,21 +100,4 @@ fn describe(state: &State, name: &str) -> String {
 fn node_of_the_cart(state: &State) -> Option<String> {
     let mut pods = state.list(&PODS, Some("shop"));
     pods.find_map(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned))
-}
-
-fn is_running(pod: &Value) -> bool {
-    pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
-}
-
-/// Waits until `find` returns something.
-async fn until<R>(cluster: &Cluster, find: impl Fn(&State) -> Option<R>) -> R {
-    let mut changes = cluster.store.subscribe();
-    loop {
-        changes.borrow_and_update();
-        if let Some(result) = cluster.store.read(&find) {
-            return result;
-        }
-        // This fails only when the cluster is dropped, and we hold a reference to it.
-        let _ = changes.changed().await;
-    }
 }
