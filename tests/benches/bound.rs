@@ -13,6 +13,8 @@
 //! All pods request the same, so that capacity is a number of pods. Pods that have to wait for a node to come back, because
 //! no other has capacity or because of their constraints, do not move more often.
 
+use std::collections::BTreeMap;
+
 use crate::pool::Constraint;
 
 /// A node of the pool or outside of it.
@@ -45,19 +47,15 @@ impl Start {
     /// The least number of moves.
     pub(crate) fn least_moves(&self) -> usize {
         let rolled = || self.places.iter().filter(|place| place.is_rolled);
-        let zones: Vec<&str> = match self.constraint {
-            Constraint::Spread => rolled().map(|place| place.zone).collect(),
-            Constraint::Plain | Constraint::AntiAffinity => vec![""],
-        };
-        let mut zones = zones;
-        zones.sort_unstable();
-        zones.dedup();
-        let of_zone = |zone: &str| {
-            let of_zone = rolled().filter(|place| zone.is_empty() || place.zone == zone);
-            of_zone.map(|first| self.forced_moves(first)).min().unwrap_or(0)
-        };
+        // The least of each group of nodes that pods do not leave.
+        let mut forced: BTreeMap<&str, usize> = BTreeMap::new();
+        for first in rolled() {
+            let group = if self.constraint == Constraint::Spread { first.zone } else { "" };
+            let moves = self.forced_moves(first);
+            forced.entry(group).and_modify(|least| *least = moves.min(*least)).or_insert(moves);
+        }
         let pods: usize = rolled().map(|place| self.pods_on(place).count()).sum();
-        pods + zones.into_iter().map(of_zone).sum::<usize>()
+        pods + forced.values().sum::<usize>()
     }
 
     /// How many pods have to move again if this node is the first one, or the first of its zone if pods may not leave it.
@@ -68,7 +66,9 @@ impl Start {
         };
         let free_for_all = self.pods_on(first).map(free_for).min().unwrap_or(0);
         let outside: usize = others()
-            .filter(|place| !place.is_rolled && self.pods_on(first).any(|pod| self.accepts(place, first, pod)))
+            .filter(|place| {
+                !place.is_rolled && self.pods_on(first).any(|pod| self.accepts(place, first, pod))
+            })
             .map(|place| self.free(place))
             .sum();
         self.pods_on(first).count().min(free_for_all).saturating_sub(outside)

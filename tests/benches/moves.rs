@@ -47,7 +47,9 @@ async fn main() -> ExitCode {
         .filter(|scenario| is_shared || scenario.constraint == Constraint::Plain)
         .filter(|scenario| scenario.names().iter().zip(groups).all(|(name, group)| wanted(name, group)))
         .collect();
-    println!("| pool | constraint | free | pods | least moves | of `kubectl drain` in a loop | of `kubectl nm roll` |");
+    println!(
+        "| pool | constraint | free | pods | least moves | of `kubectl drain` in a loop | of `kubectl nm roll` |"
+    );
     println!("|---|---|---|---|---|---|---|");
     let runs = scenarios.into_iter().map(async |scenario| {
         let mut cells = Vec::new();
@@ -77,7 +79,7 @@ async fn main() -> ExitCode {
 }
 
 fn cell(moves: &Moves) -> String {
-    let Moves { moves, pods, least, .. } = *moves;
+    let Moves { moves, pods, least } = *moves;
     format!("{moves} ({:.3} per pod, {:.2} times the least)", ratio(moves, pods), ratio(moves, least))
 }
 

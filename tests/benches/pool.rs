@@ -83,10 +83,10 @@ impl Scenario {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let shapes = [Shape::OneZone, Shape::ThreeZones].into_iter();
         let constraints = [Constraint::Plain, Constraint::Spread, Constraint::AntiAffinity];
-        let frees = [Free::Percent30, Free::Percent10, Free::Spare, Free::Uneven];
+        let all_free = [Free::Percent30, Free::Percent10, Free::Spare, Free::Uneven];
         shapes.flat_map(move |shape| {
             constraints.into_iter().flat_map(move |constraint| {
-                frees.into_iter().map(move |free| Self { shape, constraint, free })
+                all_free.into_iter().map(move |free| Self { shape, constraint, free })
             })
         })
     }
@@ -107,7 +107,8 @@ impl Scenario {
         let mut names = cluster.nodes().await;
         names.sort_unstable();
         let others = names.split_off(nodes);
-        let places: Vec<Place> = names.into_iter().enumerate().map(|(at, name)| self.place(at, name)).collect();
+        let places: Vec<Place> =
+            names.into_iter().enumerate().map(|(at, name)| self.place(at, name)).collect();
         unlabel(&cluster, &others).await;
         let is_last = |place: &Place| place.name == places[self.shape.nodes() - 1].name;
         let is_empty = |place: &Place| !place.is_rolled || self.free == Free::Uneven && is_last(place);
@@ -120,20 +121,20 @@ impl Scenario {
         let spec = self.pod_spec(&cluster.node(&places[0].name).await);
         let (deployments, replicas) = self.deployments();
         let names: Vec<String> = (0..deployments).map(|number| format!("app-{number}")).collect();
-        let created = join_all(names.iter().map(async |name| {
+        let create = names.iter().map(async |name| {
             workload.deployment_of(name, replicas, &self.for_app(&spec, name)).await;
-        }));
-        created.await;
+        });
+        join_all(create).await;
         for place in places.iter().filter(|place| is_empty(place)) {
             cluster.patch_node(&place.name, json!({"spec": {"unschedulable": null}})).await;
         }
         let pods = workload.pods().list(&ListParams::default()).await.unwrap();
-        let placed = pods.iter().map(|pod| PlacedPod {
+        let pods = pods.iter().map(|pod| PlacedPod {
             uid: pod.uid().unwrap(),
             app: pod.labels()["app"].clone(),
             node: node_of(pod).to_owned(),
         });
-        let start = Start { pods: placed.collect(), places, capacity: CAPACITY, constraint: self.constraint };
+        let start = Start { pods: pods.collect(), places, capacity: CAPACITY, constraint: self.constraint };
         assert_eq!(start.pods.len(), deployments * replicas);
         Pool { cluster, workload, start }
     }

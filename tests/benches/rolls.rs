@@ -128,7 +128,9 @@ impl CreatedPods {
                 match event {
                     watcher::Event::Init => {}
                     watcher::Event::InitDone => drop(listed.take()),
-                    watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) | watcher::Event::Delete(pod) => {
+                    watcher::Event::InitApply(pod)
+                    | watcher::Event::Apply(pod)
+                    | watcher::Event::Delete(pod) => {
                         found.lock().unwrap().extend(pod.uid());
                     }
                 }

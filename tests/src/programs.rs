@@ -28,8 +28,8 @@ pub fn program(name: &str) -> PathBuf {
 pub fn program_of_benchmark(name: &str) -> PathBuf {
     static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut built = BUILT.lock().unwrap();
-    let build = || build(&["-p", env!("CARGO_PKG_NAME"), "-p", name, "--bin", name]).join(name);
-    built.entry(name.to_owned()).or_insert_with(build).clone()
+    let selection = ["-p", env!("CARGO_PKG_NAME"), "-p", name, "--bin", name];
+    built.entry(name.to_owned()).or_insert_with(|| build(&selection).join(name)).clone()
 }
 
 /// Runs `cargo build` with these flags, and returns the folder of the built programs.
