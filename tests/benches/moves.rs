@@ -24,7 +24,7 @@ use futures::{StreamExt, stream};
 use nm_tests::skip::has_kubectl;
 
 use crate::pool::{Constraint, Free, Scenario, Shape};
-use crate::rolls::{Moves, Program};
+use crate::rolls::{Counts, Program};
 
 /// How many sandboxes run at the same time.
 const CONCURRENT: usize = 3;
@@ -59,9 +59,9 @@ async fn main() -> ExitCode {
                 cells.push(String::from("not measured"));
                 continue;
             }
-            let moves = rolls::measure(scenario, program).await;
-            cells.push(cell(&moves));
-            start = Some((moves.pods, moves.least));
+            let counts = rolls::measure(scenario, program).await;
+            cells.push(cell(&counts));
+            start = Some((counts.pods, counts.least));
         }
         let (pods, least) = start.unwrap_or_default();
         let [shape, constraint, free] = scenario.names();
@@ -78,8 +78,8 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn cell(moves: &Moves) -> String {
-    let Moves { moves, pods, least } = *moves;
+fn cell(counts: &Counts) -> String {
+    let Counts { pods, least, moves } = *counts;
     format!("{moves} ({:.3} per pod, {:.2} times the least)", ratio(moves, pods), ratio(moves, least))
 }
 

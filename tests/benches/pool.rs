@@ -92,7 +92,7 @@ impl Scenario {
     }
 
     /// The words that select it.
-    pub(crate) fn names(&self) -> [&'static str; 3] {
+    pub(crate) fn names(self) -> [&'static str; 3] {
         [
             Shape::NAMES[self.shape as usize],
             Constraint::NAMES[self.constraint as usize],
@@ -118,7 +118,7 @@ impl Scenario {
             cluster.patch_node(&place.name, json!({"metadata": {"labels": labels}, "spec": spec})).await;
         }
         let workload = Workload::new(&cluster, "moves").await;
-        let spec = self.pod_spec(&cluster.node(&places[0].name).await);
+        let spec = pod_spec(&cluster.node(&places[0].name).await);
         let (deployments, replicas) = self.deployments();
         let names: Vec<String> = (0..deployments).map(|number| format!("app-{number}")).collect();
         let create = names.iter().map(async |name| {
@@ -157,20 +157,6 @@ impl Scenario {
         }
     }
 
-    /// The spec of a pod that requests a twentieth of this node.
-    fn pod_spec(self, node: &Node) -> Value {
-        let allocatable = Resources::of_node(node);
-        let part = |resource| allocatable.amount(resource) / i128::try_from(CAPACITY).unwrap();
-        let requests =
-            json!({"cpu": format!("{}m", part("cpu")), "memory": (part("memory") / 1000).to_string()});
-        json!({
-            "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1, "nodeSelector": {LABEL: ""},
-            "containers": [
-                {"name": "c", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}},
-            ],
-        })
-    }
-
     fn for_app(self, spec: &Value, app: &str) -> Value {
         let mut spec = spec.clone();
         let selector = json!({"matchLabels": {"app": app}});
@@ -190,6 +176,19 @@ impl Scenario {
         }
         spec
     }
+}
+
+/// The spec of a pod that requests a twentieth of this node.
+fn pod_spec(node: &Node) -> Value {
+    let allocatable = Resources::of_node(node);
+    let part = |resource| allocatable.amount(resource) / i128::try_from(CAPACITY).unwrap();
+    let requests = json!({"cpu": format!("{}m", part("cpu")), "memory": (part("memory") / 1000).to_string()});
+    json!({
+        "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1, "nodeSelector": {LABEL: ""},
+        "containers": [
+            {"name": "c", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}},
+        ],
+    })
 }
 
 /// A pool whose pods all run.

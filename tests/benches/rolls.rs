@@ -39,9 +39,9 @@ impl Program {
     }
 }
 
-/// The moves of a roll.
+/// What is counted in a roll.
 #[derive(Debug)]
-pub(crate) struct Moves {
+pub(crate) struct Counts {
     /// The pods on the pool at the start.
     pub(crate) pods: usize,
     pub(crate) least: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Moves {
 }
 
 /// Rolls a new pool.
-pub(crate) async fn measure(scenario: Scenario, program: Program) -> Moves {
+pub(crate) async fn measure(scenario: Scenario, program: Program) -> Counts {
     let pool = scenario.prepare().await;
     let counter = CreatedPods::count(&pool.workload).await;
     match program {
@@ -69,7 +69,7 @@ pub(crate) async fn measure(scenario: Scenario, program: Program) -> Moves {
         seen.remove(&pod.uid);
     }
     pool.clean_up().await;
-    Moves { pods, least: pool.start.least_moves(), moves: seen.len() }
+    Counts { pods, least: pool.start.least_moves(), moves: seen.len() }
 }
 
 async fn drain_in_a_loop(pool: &Pool) {
@@ -100,7 +100,8 @@ async fn run(program: &Path, kubeconfig: &Path, args: &[&str]) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(
         output.status.success(),
-        "{program:?} {args:?}: {}\n{}{}",
+        "{} {args:?}: {}\n{}{}",
+        program.display(),
         output.status,
         text(&output.stdout),
         text(&output.stderr)
