@@ -28,7 +28,6 @@ const HELP: &str = "\
 
 Examples:
   kubectl nm start node-1 --reason 'new kernel' --wait
-A maintenance is an object in the cluster and outlives this program.
 Run `kubectl nm COMMAND --help` for flags, examples and exit codes.";
 
 /// Drain nodes for maintenance and return them to service

@@ -66,9 +66,14 @@ impl Cluster {
         let Some(path) = std::env::var_os("NM_E2E_KUBECONFIG") else {
             return Self::of_sandbox(nodes, pods, |sandbox| sandbox).await;
         };
+        Self::of_kubeconfig(PathBuf::from(path), nodes).await
+    }
+
+    /// The cluster of an administrator's kubeconfig, which must have at least so many nodes. It must be a cluster for tests:
+    /// every `NodeMaintenance` is deleted first.
+    pub async fn of_kubeconfig(kubeconfig: PathBuf, nodes: usize) -> Self {
         let files = tempfile::tempdir().unwrap();
         let turn = TURN.lock().await;
-        let kubeconfig = PathBuf::from(path);
         let client = client(&kubeconfig).await;
         let since = Timestamp::now();
         let cluster = Self { client, kubeconfig, sandbox: None, files, since, _turn: Some(turn) };

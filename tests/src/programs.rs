@@ -1,9 +1,10 @@
 //! Runs the plugin, kubectl and the sandbox as commands. [`crate::reconciler`] runs the reconciler.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -22,11 +23,13 @@ pub fn program(name: &str) -> PathBuf {
     BUILT.get_or_init(|| build(&["--workspace", "--bins", "--tests"])).join(name)
 }
 
-/// Like [`program`] for a benchmark, for which Cargo chose features by this package alone. Only this program is built,
+/// Like [`program`] for a benchmark, for which Cargo chose features by this package alone. Only this program is built, once,
 /// because linking an optimized program takes minutes.
 pub fn program_of_benchmark(name: &str) -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| build(&["-p", env!("CARGO_PKG_NAME"), "-p", name, "--bin", name])).join(name)
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap();
+    let selection = ["-p", env!("CARGO_PKG_NAME"), "-p", name, "--bin", name];
+    built.entry(name.to_owned()).or_insert_with(|| build(&selection).join(name)).clone()
 }
 
 /// Runs `cargo build` with these flags, and returns the folder of the built programs.

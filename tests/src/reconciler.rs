@@ -113,6 +113,11 @@ impl Reconciler {
         signal(self.pid(), name);
     }
 
+    /// Whether the reconciler has exited by itself.
+    pub fn has_exited(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits until the reconciler exits and returns its exit code.
     pub async fn exit_code(&mut self) -> Option<i32> {
         exit_code(&mut self.child).await

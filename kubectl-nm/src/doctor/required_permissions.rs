@@ -68,6 +68,33 @@ const REQUIRED: &[(&str, &[Required])] = &[
     ("resume -l", &[LIST, PATCH, NODES]),
     ("status", &[LIST]),
     (
+        "roll",
+        &[
+            LIST,
+            WATCH,
+            CREATE,
+            PATCH,
+            DELETE,
+            NODES,
+            ("watch", "", "nodes"),
+            PODS,
+            BUDGETS,
+            ("get", "policy", "poddisruptionbudgets"),
+            ("get", "apps", "deployments"),
+            ("get", "apps", "replicasets"),
+            ("get", "apps", "statefulsets"),
+        ],
+    ),
+    (
+        "roll --job",
+        &[
+            ("create", "batch", "jobs"),
+            ("get", "batch", "jobs"),
+            ("delete", "batch", "jobs"),
+            ("get", "", "pods/log"),
+        ],
+    ),
+    (
         "plan",
         &[
             LIST,

@@ -2,12 +2,15 @@
 //!
 //! - The zones follow one another, and a wave never has nodes of two zones: what goes wrong takes down one zone at most, and
 //!   pods that spread over zones keep the others.
-//! - In a zone, the node with the fewest pods is first. Few pods move while no node of the zone is done yet, and each node
-//!   that returned to service has capacity for the pods of the next, which are more. So most pods move once.
+//! - The node with the fewest pods is first, in the pool and in each zone: the zone that has it is the first zone. While
+//!   no node is done yet, pods move to nodes where they are drained again. Later, each node that returned to service
+//!   has capacity for the pods of the next, and the other nodes are planned, so that the scheduler avoids them. So most
+//!   pods move once. After a roll its last node is empty, and the next roll begins with it.
 //! - Control-plane nodes are last and alone: the quorum of etcd allows for one at a time, and what fails on workers does not
 //!   reach them.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
 use std::iter::from_fn;
 use std::str::FromStr;
@@ -26,11 +29,22 @@ pub(crate) struct PoolNode {
     pub(crate) pods: usize,
 }
 
+/// The nodes that follow one another: workers before the control plane, those without a zone last.
+type Group = (bool, bool, Option<String>);
+
 impl PoolNode {
-    fn order(&self, other: &Self) -> Ordering {
-        let of_zone = |node: &Self| (node.is_control_plane, node.zone.is_none());
+    fn group(&self) -> Group {
+        (self.is_control_plane, self.zone.is_none(), self.zone.clone())
+    }
+
+    /// `fewest_pods` has, of each group, the number of pods on the node with the fewest.
+    fn order(&self, other: &Self, fewest_pods: &HashMap<Group, usize>) -> Ordering {
+        let of_group = |node: &Self| {
+            let group = node.group();
+            (group.0, group.1, fewest_pods.get(&group).copied())
+        };
         let zones = || by_numbers(self.zone.as_deref().unwrap_or(""), other.zone.as_deref().unwrap_or(""));
-        (of_zone(self).cmp(&of_zone(other)))
+        (of_group(self).cmp(&of_group(other)))
             .then_with(zones)
             .then_with(|| self.pods.cmp(&other.pods))
             .then_with(|| by_numbers(&self.name, &other.name))
@@ -100,7 +114,12 @@ impl From<WaveSizes> for String {
 /// next wave has the next size.
 pub(crate) fn waves(mut nodes: Vec<PoolNode>, sizes: Option<&WaveSizes>) -> Vec<Vec<PoolNode>> {
     let total = nodes.len();
-    nodes.sort_by(PoolNode::order);
+    let mut fewest_pods: HashMap<Group, usize> = HashMap::new();
+    for node in &nodes {
+        let fewest = fewest_pods.entry(node.group()).or_insert(node.pods);
+        *fewest = node.pods.min(*fewest);
+    }
+    nodes.sort_by(|a, b| a.order(b, &fewest_pods));
     let mut waves: Vec<Vec<PoolNode>> = Vec::new();
     for node in nodes {
         let current = waves.len().saturating_sub(1);
@@ -180,6 +199,13 @@ mod tests {
     fn zones_follow_one_another_and_nodes_without_a_zone_are_last() {
         check("n1//0 n2/b/0 n3/a/0 n4/b/0 n5//0", "", "n3 | n2 n4 | n1 n5");
         check("n1/z10/0 n2/z2/0", "", "n2 | n1");
+    }
+
+    #[test]
+    fn the_zone_with_the_emptiest_node_is_first() {
+        check("n1/a/4 n2/a/3 n3/b/9 n4/b/1 n5/c/3", "", "n4 n3 | n2 n1 | n5");
+        check("n1/a/4 n2//0 n3/b/3", "", "n3 | n1 | n2");
+        check("cp1/a/0 n1/a/4 n2/b/3", "", "n2 | n1 | cp1");
     }
 
     #[test]

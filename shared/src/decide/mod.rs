@@ -51,7 +51,9 @@ pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Times
     } else {
         decider.advance();
     }
+    let relies_on_node = decider.begins() || decider.decision.remove_finalizer.is_some();
     let mut decision = decider.decision;
+    decision.verify_node = relies_on_node && decision.node.is_none();
     let has_node =
         ownership::holder(maintenance, &observed.competing).is_none() && (!ends || decision.node_released);
     if observed.node_conditions && has_node {
@@ -251,7 +253,8 @@ impl Decider<'_> {
             CordonedBy::Nobody if self.has_lost_record(node) => CordonedBy::NmReconciler,
             cordoned_by => cordoned_by,
         };
-        Requester { uid, group: observed.group, cordoned_by, others: &observed.other_uids }
+        let planned = !is_another && ownership::was_planned(maintenance);
+        Requester { uid, group: observed.group, cordoned_by, planned, others: &observed.other_uids }
     }
 
     /// Whether someone removed the undo record before the status of this maintenance says that it has cordoned the node: the
@@ -268,13 +271,17 @@ impl Decider<'_> {
     /// Records the override with the status by which the maintenance has begun. Until that is written it is recorded
     /// again.
     fn record_override(&mut self) {
-        let Some(next) = &self.decision.status else { return };
-        let begins = !ownership::has_begun(self.maintenance)
-            && condition::is_true(&next.conditions, ConditionType::Cordoned);
-        if let (true, Some(violation)) = (begins, &self.observed.gate.quorum) {
+        if let (true, Some(violation)) = (self.begins(), &self.observed.gate.quorum) {
             let sentence = format!("By annotation: {violation}");
             self.publish(EventSubject::Maintenance, EventReason::QuorumOverridden, sentence);
         }
+    }
+
+    /// Whether the new status is the first one that says that the node is cordoned.
+    fn begins(&self) -> bool {
+        let Some(next) = &self.decision.status else { return false };
+        !ownership::has_begun(self.maintenance)
+            && condition::is_true(&next.conditions, ConditionType::Cordoned)
     }
 
     fn uncordon(&mut self, node: &Node) {
@@ -366,7 +373,7 @@ impl Decider<'_> {
         self.decision.remove_finalizer = Some(ownership::release(maintenance));
         let asked = observed.evacuations.may_be_evacuating(&observed.attempts, maintenance.status.as_ref());
         self.decision.cancel_evacuation = asked && !inherited;
-        let plan_ends = node.and_then(|node| node_patch::end_plan(node, ownership::uid(maintenance)));
+        let plan_ends = node.and_then(|node| node_patch::end_plan(node, &self.requester(node)));
         if let (Some(node), None) = (node, &plan_ends) {
             if let Some(heir) = heir {
                 self.decision.node = node_patch::hand_over(node, &self.requester(node), heir);

@@ -103,6 +103,22 @@ fn a_planned_maintenance_that_is_deleted_leaves_its_node_as_it_was() {
 }
 
 #[test]
+fn a_planned_maintenance_whose_record_was_removed_leaves_no_taint() {
+    let (planned, cluster) = planned();
+    let mut stripped = cluster.clone();
+    Arc::make_mut(stripped.node.as_mut().unwrap()).metadata.annotations.as_mut().unwrap().clear();
+    assert!(taints(&patched(&stripped, &decide(&ending(&planned), &stripped, at(60)))).is_empty());
+    let resumed = suspend(&planned, false);
+    let begun = patched(&stripped, &decide(&resumed, &stripped, at(60)));
+    assert!(!taints(&begun).contains(&PLANNED_TAINT.to_owned()));
+    let queue = Queued { position: QueuePosition::default(), reason: QueueReason::ControlPlane };
+    let gate = crate::gate::Gate { quorum: None, queue: Some(queue) };
+    let waiting = after(&resumed, &decide(&resumed, &ClusterState { gate, ..cluster }, at(60)));
+    assert_eq!(waiting.status.as_ref().unwrap().phase, Some(Phase::Pending));
+    assert!(taints(&patched(&stripped, &decide(&ending(&waiting), &stripped, at(61)))).is_empty());
+}
+
+#[test]
 fn a_planned_maintenance_needs_no_access_to_leases_and_waits_for_no_gate() {
     let queued = Queued { position: QueuePosition::default(), reason: QueueReason::ControlPlane };
     let gate = crate::gate::Gate { quorum: Some("quorum".to_owned()), queue: Some(queued) };
@@ -203,4 +219,12 @@ fn no_pod_is_evicted_before_the_status_counts_the_pods_even_right_after_another_
     assert_eq!(decision.requeue_after, Some(Duration::from_millis(400)));
     let later = decide(&resumed, &early, now().checked_add(SignedDuration::from_millis(400)).unwrap());
     assert_eq!((later.status.as_ref().unwrap().eviction_pods, asked(&later)), (2, vec!["a", "b"]));
+}
+
+#[test]
+fn a_plan_leaves_a_node_alone_that_has_the_marks_of_another_maintenance_but_no_record() {
+    let mut node = serde_json::to_value(cordoned().node.as_deref().unwrap()).unwrap();
+    node["metadata"]["annotations"].as_object_mut().unwrap().remove(UNDO_ANNOTATION);
+    let stripped = ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..cordoned() };
+    assert!(decide(&suspended(), &stripped, now()).node.is_none());
 }

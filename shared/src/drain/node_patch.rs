@@ -58,6 +58,9 @@ pub struct Requester<'a> {
     pub group: Group,
     /// Who has cordoned the node, by its status.
     pub cordoned_by: CordonedBy,
+    /// Whether it was planned and has not begun, by its status, which is written after the taint of the plan. If the record
+    /// is missing, someone removed it, and the taint is ours.
+    pub planned: bool,
     /// The uids of the other maintenances of the node, those being deleted included.
     pub others: &'a HashSet<String>,
 }
@@ -117,7 +120,7 @@ pub fn was_schedulable(metadata: &ObjectMeta) -> Option<bool> {
 }
 
 /// The patch that taints a node for which a maintenance is planned; none if that is done, or if another maintenance has
-/// yet to uncordon the node. A taint that was there before, or that someone removes, is left as it is.
+/// yet to uncordon the node, whether or not someone has removed its record. A taint that was there before, or that someone removes, is left as it is.
 pub fn plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let taint = planned_taint();
     let is_tainted = taints(node).iter().any(|other| same(other, &taint));
@@ -125,8 +128,10 @@ pub fn plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
         Some(undo) if undo.maintenance.as_deref() == Some(requester.uid) => return None,
         // The taint of a plan that is over.
         Some(undo) => undo.added_taints.contains(&id(&taint)) || !is_tainted,
-        None if valid_record(node, requester).is_some() => return None,
-        None => !is_tainted,
+        None if valid_record(node, requester).is_some() || has_drain_taint(node, requester.group) => {
+            return None;
+        }
+        None => !is_tainted || has_lost_plan(node, requester),
     };
     let undo = UndoRecord {
         maintenance: Some(requester.uid.to_owned()),
@@ -142,13 +147,17 @@ pub fn plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
     Some(patch)
 }
 
-/// The patch that removes the taint of the planned maintenance with this uid, unless it was there before; none if nothing
-/// is planned for it.
-pub fn end_plan(node: &Node, uid: &str) -> Option<NodePatch> {
-    planned_record(&node.metadata).filter(|undo| undo.maintenance.as_deref() == Some(uid))?;
+/// The patch that removes the taint of a planned maintenance, unless it was there before; none if nothing is planned for it.
+pub fn end_plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
+    let record = planned_record(&node.metadata);
+    let is_recorded = record.is_some_and(|undo| undo.maintenance.as_deref() == Some(requester.uid));
+    let left = taints_without_plan(node, requester);
+    let is_over = left == taints(node);
+    if !is_recorded && (is_over || !has_lost_plan(node, requester)) {
+        return None;
+    }
     let mut patch = record_patch(node, None);
-    let left = taints_without_plan(node);
-    if left != taints(node) {
+    if !is_over {
         let taints = if left.is_empty() { Value::Null } else { json!(left) };
         patch.0["spec"] = json!({"taints": taints});
     }
@@ -164,7 +173,7 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     if is_cordoned(node, group) && record_names(node, requester.uid) {
         return None;
     }
-    let current = taints_without_plan(node);
+    let current = taints_without_plan(node, requester);
     let missing: Vec<Taint> =
         marks(group).into_iter().filter(|mark| !current.iter().any(|taint| same(taint, mark))).collect();
     let undo = match valid_record(node, requester) {
@@ -376,11 +385,17 @@ fn planned_taint() -> Taint {
 }
 
 /// The taints of the node without the one that a planned maintenance added.
-fn taints_without_plan(node: &Node) -> Vec<Taint> {
+fn taints_without_plan(node: &Node, requester: &Requester) -> Vec<Taint> {
     let planned = planned_taint();
-    let is_ours =
-        planned_record(&node.metadata).is_some_and(|undo| undo.added_taints.contains(&id(&planned)));
+    let record = planned_record(&node.metadata);
+    let is_ours = record
+        .map_or_else(|| has_lost_plan(node, requester), |undo| undo.added_taints.contains(&id(&planned)));
     taints(node).iter().filter(|taint| !(is_ours && same(taint, &planned))).cloned().collect()
+}
+
+/// Whether someone removed the record of the plan, so that nothing says any more whether the taint was there before.
+fn has_lost_plan(node: &Node, requester: &Requester) -> bool {
+    requester.planned && recorded(&node.metadata).is_none()
 }
 
 fn marks(group: Group) -> [Taint; 2] {

@@ -29,7 +29,7 @@ impl Maintenance {
     }
 
     fn requester(&self, cordoned_by: CordonedBy) -> Requester<'_> {
-        Requester { uid: self.uid, group: self.group, cordoned_by, others: &self.others }
+        Requester { uid: self.uid, group: self.group, cordoned_by, planned: false, others: &self.others }
     }
 
     fn cordon(&self, node: &Value, past: CordonedBy) -> Value {

@@ -8,7 +8,7 @@ impl Maintenance {
     }
 
     fn end_plan(&self, node: &Value) -> Value {
-        apply(node, end_plan(&parse(node), self.uid))
+        apply(node, end_plan(&parse(node), &self.requester(CordonedBy::Nobody)))
     }
 }
 
@@ -83,4 +83,20 @@ fn a_node_that_came_with_our_marks_keeps_them_when_a_plan_replaces_the_record() 
     assert_eq!(first.uncordon(&planned, CordonedBy::NmReconciler), planned, "it is restored already");
     assert_eq!(refuse_late_cordon(&parse(&planned), "first"), None, "the record of the plan stays");
     assert_eq!(tidy(second.end_plan(&planned)), node);
+}
+
+#[test]
+fn the_taint_of_a_plan_is_removed_also_after_someone_removed_its_record() {
+    let node = json!({"metadata": {"name": "n"}, "spec": {}});
+    let maintenance = Maintenance::alone("m");
+    let mut stripped = maintenance.plan(&node);
+    stripped["metadata"]["annotations"] = Value::Null;
+    let reported = Requester { planned: true, ..maintenance.requester(CordonedBy::Nobody) };
+    let parsed = parse(&stripped);
+    assert_eq!(tidy(apply(&stripped, end_plan(&parsed, &reported))), node);
+    let planned = apply(&stripped, plan(&parsed, &reported));
+    assert_eq!(tidy(maintenance.end_plan(&planned)), node, "the new record counts the taint as ours");
+    let cordoned = apply(&stripped, super::super::cordon(&parsed, &reported));
+    assert_eq!(tidy(maintenance.uncordon(&cordoned, CordonedBy::NmReconciler)), node);
+    assert_eq!(end_plan(&parse(&node), &reported), None, "there is nothing to remove");
 }

@@ -126,6 +126,16 @@ pub fn is_planned(maintenance: &NodeMaintenance) -> bool {
     maintenance.spec.suspend && cordoned_by(maintenance) == CordonedBy::Nobody
 }
 
+/// Whether the maintenance was planned and has not begun since, by its status: it waits, and has been suspended. One that
+/// failed beside another maintenance has planned nothing.
+pub fn was_planned(maintenance: &NodeMaintenance) -> bool {
+    let waiting = maintenance.status.as_ref().filter(|status| status.phase == Some(Phase::Pending));
+    let suspended = |status: &NodeMaintenanceStatus| {
+        condition::find(&status.conditions, ConditionType::Suspended).is_some()
+    };
+    waiting.is_some_and(suspended) && cordoned_by(maintenance) == CordonedBy::Nobody
+}
+
 /// The status with the condition `Cordoned` restored, for a maintenance that has begun on `node` and whose definition prunes
 /// conditions: the undo record on the node shows it. The time is no longer known; the creation of the maintenance is used.
 pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaintenanceStatus> {
@@ -220,6 +230,7 @@ mod tests {
             uid: "m-uid",
             group: Group::Kubevirt,
             cordoned_by: CordonedBy::Nobody,
+            planned: false,
             others: &others,
         };
         let patch = node_patch::cordon(&bare, &requester).unwrap().0;
