@@ -8,6 +8,7 @@
 mod bad_input;
 mod dashboard {
     mod environment;
+    mod roll;
     mod session;
 }
 mod demo;

@@ -6,8 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube_sandbox::cluster::Cluster;
 use kube_sandbox::resource::{LEASES, NODES};
-use kube_sandbox::store::Change;
+use kube_sandbox::store::{Change, Object};
+use nm_shared::Group;
 use nm_shared::api::names::{LEASE_HOLDER, LEASE_NAMESPACE};
+use nm_shared::drain::node_patch::is_cordoned;
 use nm_tests::invariants::{
     NodeMarks, Removal, TimedRequest, Violation, cordoned_first, node_is_as_before, one_removal_at_a_time,
     one_writer, others_are_untouched, removal_is_wanted, undo_record_is_truthful,
@@ -44,7 +46,7 @@ impl Recorder {
         recorder
     }
 
-    fn changes(&self) -> Vec<Change> {
+    pub(crate) fn changes(&self) -> Vec<Change> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -69,15 +71,22 @@ impl World {
                 note(others_are_untouched(&after, &node_of(earlier)));
             }
         }
-        let writes = self.writes.all();
-        let now = self.now();
+        violations.extend(self.check_requests(lateness));
+        violations
+    }
+
+    /// Checks what the replicas sent so far.
+    pub(crate) fn check_requests(&self, lateness: Lateness) -> Vec<String> {
+        let mut violations = Vec::new();
+        let mut note =
+            |result: Result<(), Violation>| violations.extend(result.err().map(|it| it.to_string()));
+        let (writes, now) = (self.writes.all(), self.now());
+        let (changes, by_person) = (self.recorder.changes(), self.by_person());
         let removals: Vec<&Sent> = writes.iter().filter(|sent| is_removal(sent)).collect();
         for sent in &removals {
-            if matches!(sent.code, 200 | 201) && sent.context.is_object() {
+            if is_done(sent) && sent.context.is_object() {
                 note(removal_is_wanted(&removal(sent, lateness)));
-                // Somebody may have removed the marks a moment ago.
-                let last_touched = last_touched(&self.recorder.changes(), &by_person, sent);
-                if !last_touched {
+                if !are_marks_removed_by_person(&changes, &by_person, sent) {
                     note(cordoned_first(&node_of(&sent.context["node"])));
                 }
             }
@@ -96,10 +105,9 @@ impl World {
         violations
     }
 
-    /// Checks that nothing is left of any maintenance.
-    pub(crate) fn check_end(&self) -> Vec<String> {
+    /// Checks that nothing is left of any maintenance. What a node was before is none if nothing knows it any more.
+    pub(crate) fn check_end(&self, before: impl Fn(&str) -> Option<NodeMarks>) -> Vec<String> {
         let mut violations = Vec::new();
-        let before = self.before();
         self.read(|state| {
             for found in state.list(&MAINTENANCES, None) {
                 violations.push(format!("a maintenance is left: {}", found["metadata"]));
@@ -107,9 +115,8 @@ impl World {
             for node in state.list(&NODES, None) {
                 let node = node_of(&node);
                 let name = node.metadata.name.clone().unwrap_or_default();
-                let unmarked = NodeMarks::none();
-                let result = node_is_as_before(&node, before.get(&name).unwrap_or(&unmarked));
-                violations.extend(result.err().map(|it| it.to_string()));
+                let result = before(&name).map(|before| node_is_as_before(&node, &before));
+                violations.extend(result.and_then(Result::err).map(|it| it.to_string()));
             }
             for lease in state.list(&LEASES, Some(LEASE_NAMESPACE)) {
                 if lease["spec"]["holderIdentity"] == LEASE_HOLDER {
@@ -121,11 +128,16 @@ impl World {
     }
 }
 
-fn node_of(node: &Value) -> Node {
+pub(crate) fn node_of(node: &Value) -> Node {
     serde_json::from_value(node.clone()).unwrap()
 }
 
-fn is_removal(sent: &Sent) -> bool {
+/// Whether a request took effect, and was answered.
+pub(crate) fn is_done(sent: &Sent) -> bool {
+    matches!(sent.code, 200 | 201)
+}
+
+pub(crate) fn is_removal(sent: &Sent) -> bool {
     sent.path.ends_with("/eviction") || (sent.method == "DELETE" && sent.path.contains("/pods/"))
 }
 
@@ -148,18 +160,19 @@ fn removal(sent: &Sent, lateness: Lateness) -> Removal {
     }
 }
 
-/// Whether the last change of the node before a request was made by a person.
-fn last_touched(changes: &[Change], by_person: &[u64], sent: &Sent) -> bool {
+/// Whether a person removed marks from the node, which nobody has put back before the request.
+fn are_marks_removed_by_person(changes: &[Change], by_person: &[u64], sent: &Sent) -> bool {
     let version = sent.context["node"]["metadata"]["resourceVersion"].as_str();
     let version: u64 = version.and_then(|text| text.parse().ok()).unwrap_or_default();
     let name = &sent.context["node"]["metadata"]["name"];
-    let of_node = changes
+    let was_cordoned = |object: &Option<Object>| {
+        object.as_ref().is_some_and(|node| is_cordoned(&node_of(node), Group::Medik8s))
+    };
+    let mut of_node = changes
         .iter()
-        .filter(|change| change.after.as_ref().is_some_and(|after| after["metadata"]["name"] == *name));
-    // The sandbox writes the taint of a cordon after the person.
+        .filter(|change| change.after.as_ref().is_some_and(|after| after["metadata"]["name"] == *name))
+        .filter(|change| change.revision <= version);
     of_node
-        .filter(|change| change.revision <= version)
-        .rev()
-        .take(2)
-        .any(|change| by_person.contains(&change.revision))
+        .rfind(|change| was_cordoned(&change.before) && !was_cordoned(&change.after))
+        .is_some_and(|change| by_person.contains(&change.revision))
 }

@@ -11,6 +11,8 @@
 
 mod history;
 mod lives;
+mod paused;
+mod person;
 mod point;
 mod replica;
 mod runs;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, When};
 use kube_sandbox::request_log::Entry;
+use serde::{Deserialize, Serialize};
 
 use crate::world::World;
 
@@ -44,7 +45,7 @@ impl fmt::Display for RequestKind {
 }
 
 /// What goes wrong with a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Fault {
     Conflict,
     Invalid,
@@ -164,7 +165,12 @@ impl Point {
         let rule = world.add_rule(Rule::new(target, self.fault.action()).when(When::Nth(self.place.nth)));
         let (world, fault) = (world.clone(), self.fault);
         tokio::spawn(async move {
-            world.sandbox.faults().until_played(rule).await;
+            let faults = world.sandbox.faults();
+            faults.until_played(rule).await;
+            // It was removed before a request came.
+            if faults.played(rule) == 0 {
+                return;
+            }
             world.met();
             fault.follow(&world).await;
         });
@@ -177,7 +183,7 @@ pub(crate) fn learn(world: &World) -> BTreeMap<(String, RequestKind), u64> {
     let mut counts = BTreeMap::new();
     for entry in world.requests() {
         let step = steps.iter().rev().find(|step| step.began <= entry.at);
-        let step = step.map(|step| step.name.to_owned()).unwrap_or_default();
+        let step = step.map(|step| step.name.clone()).unwrap_or_default();
         *counts.entry((step, RequestKind::from(&entry))).or_default() += 1;
     }
     counts

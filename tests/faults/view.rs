@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use serde::{Deserialize, Serialize};
 
 use crate::world::World;
 
@@ -33,7 +34,7 @@ impl Watched {
 }
 
 /// What is wrong with what a replica sees, or with its clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum View {
     /// All events are late.
     Delayed,
@@ -113,7 +114,7 @@ impl View {
 }
 
 /// Who is wrong about the time in a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum ClockFault {
     /// All clocks of the reconciler are an hour ahead.
     Ahead,
@@ -161,7 +162,7 @@ impl ClockFault {
     }
 }
 
-/// A backup of etcd is restored in a step: when it was made, and when it is restored, in milliseconds after the step began.
+/// A backup of etcd is restored in a step, and people do again what that has undone: when it was made, and when it is restored, in milliseconds after the step began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Restore {
     pub(crate) made: u64,
@@ -182,11 +183,15 @@ impl Restore {
         tokio::time::sleep(Duration::from_millis(self.made)).await;
         let revision = world.read(kube_sandbox::store::State::revision);
         tokio::time::sleep(Duration::from_millis(self.restored - self.made)).await;
+        world.restore_begins();
         world.sandbox.server_down().await;
         assert!(world.sandbox.faults().restore(revision), "the history is long enough");
         world.pass(1).await;
         world.sandbox.server_up().await.unwrap();
         world.met();
+        // Watches are open again, and what was restored is seen, before people have done it again.
+        world.pass(5).await;
+        world.restore_ends(revision).await;
     }
 }
 
@@ -212,19 +217,6 @@ impl fmt::Display for Illusion {
 }
 
 impl Illusion {
-    /// Whether runs with it still violate invariants. They are left out unless they are asked for: `docs/reliability.md`
-    /// lists what happens.
-    pub(crate) fn is_open(&self) -> bool {
-        match self {
-            Self::Restored(_) => true,
-            Self::Late(watched, view) => {
-                watched.resource == "nodemaintenances"
-                    && matches!(view, View::StaleList | View::StaleTakeover)
-            }
-            Self::Clock(_) => false,
-        }
-    }
-
     /// Every illusion for these watches.
     pub(crate) fn all(watches: &BTreeSet<Watched>) -> Vec<Self> {
         let late = watches.iter().flat_map(|watched| View::ALL.map(|view| Self::Late(watched.clone(), view)));

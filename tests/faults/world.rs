@@ -1,13 +1,11 @@
 //! The world of one life: a sandbox, replicas of the reconciler and the person who runs the cluster, on paused time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{Method, Request};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube_sandbox::faults::{Action, Rule, RuleId, Target};
@@ -22,9 +20,9 @@ use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_tests::invariants::NodeMarks;
 use nm_tests::manifests;
 use serde_json::{Value, json};
-use tower::Service as _;
 
 use crate::history::Recorder;
+use crate::person::Person;
 use crate::replica::{Replica, Report, Surroundings, Writes};
 
 /// The maintenances of the group that is installed.
@@ -58,12 +56,12 @@ impl Default for Setup {
 /// A step of a life, and when it began.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) began: Timestamp,
 }
 
 /// Called when a step begins.
-pub(crate) type StepHook = Box<dyn Fn(&Arc<World>, &'static str) + Send + Sync>;
+pub(crate) type StepHook = Box<dyn Fn(&Arc<World>, &str) + Send + Sync>;
 
 pub(crate) struct World {
     pub(crate) sandbox: Sandbox,
@@ -79,11 +77,9 @@ pub(crate) struct World {
     /// By how many seconds the clock of each replica is ahead, by its number; of all others that of 0.
     skews: Mutex<BTreeMap<u64, Arc<AtomicI64>>>,
     before: Mutex<BTreeMap<String, NodeMarks>>,
-    /// The revisions that the person wrote.
-    by_person: Mutex<Vec<u64>>,
     failures: Arc<Mutex<Vec<String>>>,
     met: AtomicUsize,
-    options: Mutex<BTreeSet<String>>,
+    pub(crate) person: Person,
 }
 
 impl World {
@@ -114,10 +110,9 @@ impl World {
             hook,
             skews: Mutex::default(),
             before: Mutex::default(),
-            by_person: Mutex::default(),
             failures: Arc::default(),
             met: AtomicUsize::new(0),
-            options: Mutex::default(),
+            person: Person::default(),
         })
     }
 
@@ -167,10 +162,6 @@ impl World {
         self.steps.lock().unwrap().clone()
     }
 
-    pub(crate) fn by_person(&self) -> Vec<u64> {
-        self.by_person.lock().unwrap().clone()
-    }
-
     /// The marks on each node before its first maintenance.
     pub(crate) fn before(&self) -> BTreeMap<String, NodeMarks> {
         self.before.lock().unwrap().clone()
@@ -192,10 +183,10 @@ impl World {
     }
 
     /// Begins a step. The first one starts the reconciler; what the nodes are then is what they have to be in the end.
-    pub(crate) fn step(self: &Arc<Self>, name: &'static str) {
+    pub(crate) fn step(self: &Arc<Self>, name: &str) {
         let is_first = {
             let mut steps = self.steps.lock().unwrap();
-            steps.push(Step { name, began: self.now() });
+            steps.push(Step { name: name.to_owned(), began: self.now() });
             steps.len() == 1
         };
         if is_first {
@@ -405,66 +396,6 @@ impl World {
         }
         // The sandbox marks them with a taint a moment later.
         self.pass(1).await;
-    }
-
-    /// The fields of `spec.drain` that were set.
-    pub(crate) fn options(&self) -> BTreeSet<String> {
-        self.options.lock().unwrap().clone()
-    }
-
-    /// Starts a maintenance.
-    pub(crate) async fn start(&self, name: &str, node: &str, drain: Value) {
-        self.options
-            .lock()
-            .unwrap()
-            .extend(drain.as_object().into_iter().flatten().map(|(name, _)| name.clone()));
-        let object = json!({
-            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-            "metadata": {"name": name}, "spec": {"nodeName": node, "drain": drain},
-        });
-        self.post(PATH, object).await;
-    }
-
-    /// Deletes what is left: people delete again what a restore of etcd has brought back.
-    pub(crate) async fn stop_all(&self) -> Done {
-        let names: Vec<String> =
-            self.read(|state| state.list(&MAINTENANCES, None).map(|one| Key::of(&one).name).collect());
-        for name in names {
-            self.stop(&name).await?;
-        }
-        Ok(())
-    }
-
-    /// Deletes a maintenance and waits until it is gone.
-    pub(crate) async fn stop(&self, name: &str) -> Done {
-        self.delete(&format!("{PATH}/{name}")).await;
-        self.until_gone(name).await
-    }
-
-    pub(crate) async fn post(&self, path: &str, object: Value) {
-        self.request("POST", path, object).await;
-    }
-
-    pub(crate) async fn patch(&self, path: &str, change: Value) {
-        self.request("PATCH", path, change).await;
-    }
-
-    pub(crate) async fn delete(&self, path: &str) {
-        self.request("DELETE", path, json!({})).await;
-    }
-
-    async fn request(&self, method: &str, path: &str, body: Value) {
-        let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let request = Request::builder().method(method).uri(path).header("content-type", content);
-        let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
-        let answer = self.sandbox.service().call(request).await.unwrap();
-        let code = answer.status();
-        let answer = answer.into_body().collect().await.unwrap().to_bytes();
-        let answer: Value = serde_json::from_slice(&answer).unwrap();
-        assert!(code.is_success(), "{method} {path}: {answer}");
-        let version: Option<u64> =
-            answer["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
-        self.by_person.lock().unwrap().extend(version);
     }
 }
 

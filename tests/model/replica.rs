@@ -302,7 +302,10 @@ fn data(step: DecisionStep, maintenance: &NodeMaintenance) -> Option<Step> {
         DecisionStep::DeleteLease(LeaseRelease::Unobserved) => Step::Write(Write::DeleteUnobservedLease),
         DecisionStep::RemoveFinalizer(metadata) => Step::Write(Write::RemoveFinalizer(patch(metadata))),
         DecisionStep::RemoveRecord => Step::RemoveRecord,
-        DecisionStep::RecordRecordon(_)
+        // The searches are stricter without the reads that only prevent writes.
+        DecisionStep::VerifyMaintenance
+        | DecisionStep::VerifyNode
+        | DecisionStep::RecordRecordon(_)
         | DecisionStep::PublishConditions(_)
         | DecisionStep::Defer(_)
         | DecisionStep::CancelEvacuation

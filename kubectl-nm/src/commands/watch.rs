@@ -13,14 +13,14 @@ use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::{WatchChange, watch_maintenances};
-use crate::dashboard::{self, DashboardExit, EndReason, Options, ThemeName};
+use crate::dashboard::{self, AppearanceFlags, DashboardExit, EndReason, Options};
 use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
 use crate::interaction::progress;
 use crate::maintenance::node;
 use crate::terminal::output::Output;
 use crate::terminal::signals::interrupted;
-use crate::terminal::text::{Line, is_unicode_locale};
+use crate::terminal::text::Line;
 use crate::watch::event_loop::{self, LoopEvent};
 use crate::watch::exit_summary::dashboard_summary;
 use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
@@ -74,25 +74,14 @@ pub(crate) struct WatchArgs {
     dashboard: DashboardFlags,
 }
 
-/// The appearance of the dashboard.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Dashboard")]
+#[derive(Args, Debug, Default)]
 struct DashboardFlags {
     /// Do not start or stop maintenances from the dashboard
-    #[arg(long)]
+    #[arg(long, help_heading = "Dashboard")]
     readonly: bool,
 
-    // A doc comment would have to put backticks around the variable.
-    #[arg(help = "Colours of the dashboard; without colours (--color never, NO_COLOR) the theme is mono")]
-    #[arg(long, value_name = "THEME", default_value = "dark")]
-    theme: ThemeName,
-
-    // A doc comment would have to put backticks around the variable.
-    #[arg(
-        help = "Draw the dashboard with ASCII characters only; the default in a locale without UTF-8, such as LC_ALL=C"
-    )]
-    #[arg(long)]
-    ascii: bool,
+    #[command(flatten)]
+    appearance: AppearanceFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -128,8 +117,7 @@ impl DashboardFlags {
             context: cluster.context().to_owned(),
             kubectl: cluster.kubectl().to_owned(),
             readonly: self.readonly,
-            theme: if out.is_coloured() { self.theme } else { ThemeName::Mono },
-            ascii: self.ascii || !is_unicode_locale(|name| std::env::var(name).ok()),
+            appearance: self.appearance.on(out),
             size: (0, 0),
             now: Timestamp::now(),
         }
@@ -156,8 +144,7 @@ pub(super) async fn watch_with_defaults(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let dashboard = DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false };
-    watch(tracker, timeout, None, &dashboard, cluster, out).await
+    watch(tracker, timeout, None, &DashboardFlags::default(), cluster, out).await
 }
 
 pub(super) async fn wait(

@@ -1,4 +1,4 @@
-//! The dashboard: `kubectl nm watch` on a terminal.
+//! The dashboards: `kubectl nm watch` on a terminal, and in [`roll`] that of `kubectl nm roll`.
 //!
 //! A model, the messages that change it, a pure `update` that returns effects, and a `view` that draws the model:
 //!
@@ -13,12 +13,14 @@
 //! their own, so that a slow server never delays a key.
 
 mod actions;
+mod appearance;
 mod layout;
 mod message;
 mod model;
 mod node_pod;
 mod pending_commands;
 mod redraw;
+mod roll;
 mod run;
 mod signals;
 #[cfg(unix)]
@@ -28,7 +30,9 @@ mod update;
 mod view;
 mod watches;
 
-pub(crate) use model::{Options, ThemeName};
+pub(crate) use appearance::AppearanceFlags;
+pub(crate) use model::Options;
+pub(crate) use roll::RollDashboard;
 pub(crate) use run::{DashboardExit, EndReason, run};
 
 #[cfg(test)]

@@ -74,7 +74,8 @@ async fn until_ended(
 ) -> Result<DashboardExit, Error> {
     let (to, mut messages) = mpsc::channel(MESSAGE_QUEUE);
     let mut signals = signals::listen().map_err(Error::Screen)?;
-    let mut screen = Screen::take(to.clone()).map_err(Error::Screen)?;
+    let (program_output, mut program_outputs) = mpsc::channel(MESSAGE_QUEUE);
+    let mut screen = Screen::take(program_output).map_err(Error::Screen)?;
     let options = Options { size: screen.size().map_err(Error::Screen)?, ..options };
     let model = Model::new(options, tracker);
     let mut watches = Watches::start(cluster.client(), cluster.server(), to.clone());
@@ -122,6 +123,7 @@ async fn until_ended(
             () = redraw.wait() => continue,
             after = expiry(deadline) => break EndReason::TimedOut(after),
             _ = ticks.tick() => Message::Tick(Timestamp::now()),
+            Some(text) = program_outputs.recv() => Message::ProgramOutput(text),
             Some(message) = messages.recv() => message,
         };
         redraw.soon();

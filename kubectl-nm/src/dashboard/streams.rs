@@ -2,7 +2,7 @@
 //!
 //! A credential plugin runs again when its token is about to expire, and inherits our standard streams: its messages
 //! would garble the screen, and its prompts would take the keys. While the dashboard has the screen, standard error is
-//! therefore a pipe whose text becomes a [`Message`], and child processes get no standard input. On systems other than Unix
+//! therefore a pipe whose text the dashboard shows, and child processes get no standard input. On systems other than Unix
 //! that would need unsafe code.
 
 use std::io::{self, PipeReader, Read};
@@ -13,14 +13,12 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::stdio::dup2_stderr;
 use tokio::sync::mpsc::Sender;
 
-use crate::dashboard::message::Message;
-
 /// The terminal's descriptor while standard error is diverted. Static, because there is one terminal and a panic
 /// hook takes no arguments.
 static TERMINAL: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
-/// Diverts standard error to messages and closes standard input for child processes.
-pub(crate) fn divert(to: Sender<Message>) -> io::Result<()> {
+/// Sends what is written to standard error to `to`, and closes standard input for child processes.
+pub(crate) fn divert(to: Sender<String>) -> io::Result<()> {
     let mut terminal = TERMINAL.lock().unwrap_or_else(PoisonError::into_inner);
     if terminal.is_some() {
         return Ok(());
@@ -43,7 +41,7 @@ pub(crate) fn restore() {
 }
 
 /// Sends what other programs write, until the other end of the pipe is closed.
-fn forward(mut reader: PipeReader, to: &Sender<Message>) {
+fn forward(mut reader: PipeReader, to: &Sender<String>) {
     let mut bytes = [0; 4096];
     let mut text = String::new();
     while let Ok(count) = reader.read(&mut bytes)
@@ -51,7 +49,7 @@ fn forward(mut reader: PipeReader, to: &Sender<Message>) {
     {
         text = last_lines(&(text + &String::from_utf8_lossy(&bytes[..count])));
         // After the dashboard has ended there is no receiver. Keep reading: a full pipe would block its writer.
-        let _ = to.blocking_send(Message::ProgramOutput(text.trim().replace('\n', " | ")));
+        let _ = to.blocking_send(text.trim().replace('\n', " | "));
     }
 }
 

@@ -20,7 +20,6 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
 use tokio::sync::mpsc::Sender;
 
-use crate::dashboard::message::Message;
 #[cfg(unix)]
 use crate::dashboard::streams;
 
@@ -37,14 +36,14 @@ pub(crate) struct Screen {
     terminal: Backend,
     /// Receives what other programs write to standard error, on Unix.
     #[cfg_attr(not(unix), expect(dead_code, reason = "nothing is diverted"))]
-    to: Sender<Message>,
+    to: Sender<String>,
     /// Whether we have resumed from a suspension of our own, so that the SIGCONT for it is still to come.
     resumed: bool,
 }
 
 impl Screen {
     /// Takes the screen. What other programs write to standard error is sent to `to`.
-    pub(crate) fn take(to: Sender<Message>) -> io::Result<Self> {
+    pub(crate) fn take(to: Sender<String>) -> io::Result<Self> {
         release_on_panic();
         // Under NO_COLOR crossterm would drop reverse video along with colours. Our themes handle that.
         style::force_color_output(true);

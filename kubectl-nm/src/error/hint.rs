@@ -74,7 +74,7 @@ impl Error {
             Self::SuspendIgnored(node) => format!(
                 "`kubectl nm stop {node}` ends the drain; only nm-reconciler, which `kubectl nm install` installs, can pause"
             ),
-            Self::Screen(_) => String::from("`kubectl nm watch --output lines` works without the dashboard"),
+            Self::Screen(_) => String::from("--output lines works without the dashboard"),
             Self::Unwritable { .. } => String::from(
                 "check that the folder exists, is writable and has free space, or choose another one",
             ),

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::Status;
 use nm_shared::cluster::disruption_budget::Budget;
-use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{self, DrainPod};
 use serde_json::{Value, json};
 
@@ -86,29 +84,6 @@ impl Disturbed {
         (is < wanted || !is_processed).then(|| {
             format!("{} {}/{} has {is} of {wanted} {what}", self.kind.word(), self.namespace, self.name)
         })
-    }
-}
-
-impl NodeView {
-    /// The view of a node at this time, after an earlier view of it.
-    pub(crate) fn of(node: &Node, before: Option<&Self>, now: Timestamp) -> Self {
-        let status = node.status.as_ref();
-        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        let is_pressure = |type_: &str| type_.ends_with("Pressure") || type_ == "NetworkUnavailable";
-        let info = status.and_then(|status| status.node_info.as_ref());
-        let boot_id = info.map(|info| info.boot_id.clone()).unwrap_or_default();
-        // A node that has rebooted in between was not Ready all the time.
-        let before = before.filter(|before| before.boot_id == boot_id);
-        Self {
-            ready_since: node::reports_ready(node)
-                .then(|| before.and_then(|before| before.ready_since).unwrap_or(now)),
-            boot_id,
-            pressure: conditions
-                .iter()
-                .filter(|condition| condition.status == "True" && is_pressure(&condition.type_))
-                .map(|condition| condition.type_.clone())
-                .collect(),
-        }
     }
 }
 

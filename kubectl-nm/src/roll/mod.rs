@@ -5,6 +5,7 @@
 //! carries it out: with [`command`] and [`job`] for the action of a node, and [`health`] for its gates. [`store`] changes a
 //! roll from outside. [`report`] and the dashboard show a [`view`] of it.
 
+mod actions;
 pub(crate) mod command;
 pub(crate) mod decide;
 mod gates;

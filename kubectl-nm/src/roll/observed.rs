@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use nm_shared::cluster::node;
 
 use crate::args::duration;
+use crate::client::watch_stream::WatchChange;
 use crate::roll::record::Step;
 
 /// A node as the gates read it.
@@ -56,7 +60,52 @@ pub(crate) struct Observed {
     pub(crate) refused: BTreeMap<String, String>,
 }
 
+impl NodeView {
+    /// The view of a node at this time, after an earlier view of it.
+    pub(crate) fn of(node: &Node, before: Option<&Self>, now: Timestamp) -> Self {
+        let status = node.status.as_ref();
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let is_pressure = |type_: &str| type_.ends_with("Pressure") || type_ == "NetworkUnavailable";
+        let info = status.and_then(|status| status.node_info.as_ref());
+        let boot_id = info.map(|info| info.boot_id.clone()).unwrap_or_default();
+        // A node that has rebooted in between was not Ready all the time.
+        let before = before.filter(|before| before.boot_id == boot_id);
+        Self {
+            ready_since: node::reports_ready(node)
+                .then(|| before.and_then(|before| before.ready_since).unwrap_or(now)),
+            boot_id,
+            pressure: conditions
+                .iter()
+                .filter(|condition| condition.status == "True" && is_pressure(&condition.type_))
+                .map(|condition| condition.type_.clone())
+                .collect(),
+        }
+    }
+}
+
 impl Observed {
+    /// Applies what the watch of nodes reported at this time.
+    pub(super) fn apply_nodes(&mut self, change: WatchChange<Node>, now: Timestamp) {
+        let mut insert = |node: &Node| {
+            let name = node.name_any();
+            let view = NodeView::of(node, self.nodes.get(&name), now);
+            self.nodes.insert(name, view);
+        };
+        match change {
+            WatchChange::Listed(nodes) => {
+                for node in &nodes {
+                    insert(node);
+                }
+                let names: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
+                self.nodes.retain(|name, _| names.contains(name));
+            }
+            WatchChange::Applied(node) => insert(&node),
+            WatchChange::Deleted(node) => {
+                self.nodes.remove(&node.name_any());
+            }
+        }
+    }
+
     pub(super) fn elapsed(&self, since: Timestamp) -> Duration {
         Duration::try_from(self.now.duration_since(since)).unwrap_or_default()
     }

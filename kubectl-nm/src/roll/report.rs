@@ -1,7 +1,7 @@
 //! A roll in lines of text, and in lines of JSON for programs.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::future::pending;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -15,8 +15,7 @@ use crate::error::Error;
 use crate::roll::command::OutputLine;
 use crate::roll::decide::{NodeProgress, Outlook};
 use crate::roll::record::Step;
-use crate::roll::runner::RollReporter;
-use crate::roll::view::{Estimate, RollView};
+use crate::roll::view::{Estimate, RollInput, RollReporter, RollView};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style, counted};
 use crate::watch::wait_reporter::timestamp;
@@ -39,6 +38,7 @@ pub(crate) struct LineReporter<'a> {
     /// The nodes as they were printed last.
     before: BTreeMap<String, NodeProgress>,
     waiting: Option<String>,
+    is_asking: bool,
     answers: Lines<BufReader<Stdin>>,
 }
 
@@ -76,6 +76,7 @@ impl<'a> LineReporter<'a> {
             format,
             before: BTreeMap::new(),
             waiting: None,
+            is_asking: false,
             answers: BufReader::new(tokio::io::stdin()).lines(),
         }
     }
@@ -195,14 +196,24 @@ impl RollReporter for LineReporter<'_> {
 
     fn ask(&mut self, node: &str) -> Result<(), Error> {
         self.out.question(&format!("node/{node} is drained. Go on with it? [y/N]"));
+        self.is_asking = true;
         Ok(())
     }
 
-    fn answer(&mut self) -> LocalBoxFuture<'_, bool> {
+    fn show_error(&mut self, error: &Error) {
+        self.out.error(error);
+    }
+
+    fn next_input(&mut self) -> LocalBoxFuture<'_, Result<RollInput, Error>> {
         async {
+            if !self.is_asking {
+                // Nothing reads the terminal: the program may be in the background.
+                return pending().await;
+            }
             // An answer that cannot be read counts as no.
             let answer = self.answers.next_line().await.ok().flatten().unwrap_or_default();
-            matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+            self.is_asking = false;
+            Ok(RollInput::Answer(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
         }
         .boxed_local()
     }
@@ -210,11 +221,10 @@ impl RollReporter for LineReporter<'_> {
 
 /// About when the roll will be done, and what that is based on.
 pub(crate) fn estimate_text(estimate: &Estimate, now: Timestamp) -> String {
-    let rest = estimate.end.duration_since(now).unsigned_abs();
     format!(
         "about {} left, at {} on average of {}",
-        duration::show(Duration::from_secs(rest.as_secs())),
-        duration::show(Duration::from_secs(estimate.average.unsigned_abs().as_secs())),
+        duration::age(estimate.end.duration_since(now).as_secs()),
+        duration::age(estimate.average.as_secs()),
         counted(estimate.nodes, "node")
     )
 }

@@ -1,19 +1,19 @@
 //! Runs a roll: watches its maintenances and the nodes, and carries out what [`decide`] decides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{AbortHandle, Abortable, LocalBoxFuture, join_all};
+use futures::future::{LocalBoxFuture, join_all};
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::Api;
-use kube::core::Status;
 use nm_shared::NodeMaintenance;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -24,16 +24,16 @@ use crate::client::watch_stream::{
 use crate::error::Error;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::uid;
-use crate::roll::command::{NodeCommand, OutputLine};
+use crate::roll::actions::RunningActions;
+use crate::roll::command::OutputLine;
 use crate::roll::decide::{Change, Decisions, Outlook, decide};
 use crate::roll::health;
 use crate::roll::job;
-use crate::roll::observed::{ActionState, Health, NodeView, Observed};
-use crate::roll::record::{
-    self, DoneNodes, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, STATE, Step,
-};
+use crate::roll::observed::{ActionState, Health, Observed};
+use crate::roll::record::{self, DoneNodes, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
 use crate::roll::settings::{NodeAction, RollSettings};
-use crate::roll::view::RollView;
+use crate::roll::store::{self, is_outdated};
+use crate::roll::view::{RollInput, RollReporter, RollView};
 
 /// How often gates are checked that no watch reports.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,25 +41,14 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the end of a program waits for its last write.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Shows a roll while it runs.
-pub(crate) trait RollReporter {
-    fn show(&mut self, view: &RollView) -> Result<(), Error>;
-
-    fn output(&mut self, line: &OutputLine) -> Result<(), Error>;
-
-    /// Asks whether the roll goes on with a drained node.
-    fn ask(&mut self, node: &str) -> Result<(), Error>;
-
-    /// The next answer of [`Self::ask`].
-    fn answer(&mut self) -> LocalBoxFuture<'_, bool>;
-}
-
 /// How a run of a roll ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RollEnd {
     Done(DoneNodes),
     Halted(record::Halt),
     TakenOver(Runner),
+    /// Somebody left. The roll is as it was.
+    Left,
 }
 
 enum Event {
@@ -67,7 +56,7 @@ enum Event {
     Nodes(WatchUpdate<Node>),
     Output(OutputLine),
     Finished(Finished),
-    Answer(bool),
+    Input(RollInput),
     Tick,
 }
 
@@ -77,6 +66,8 @@ enum Finished {
     Health(String, Step, Result<Health, Error>),
     /// An action that was ended.
     Ended,
+    /// The roll is paused or continued.
+    Paused(Result<(), Error>),
 }
 
 /// A program that runs a roll.
@@ -98,10 +89,7 @@ pub(crate) struct RollRunner<'a> {
     checking: BTreeSet<String>,
     asked: Option<String>,
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
-    /// The actions that run, by node.
-    running: BTreeMap<String, AbortHandle>,
-    /// The Jobs among them.
-    jobs: BTreeMap<String, Value>,
+    actions: RunningActions,
     lines: (mpsc::Sender<OutputLine>, mpsc::Receiver<OutputLine>),
 }
 
@@ -129,8 +117,7 @@ impl<'a> RollRunner<'a> {
             checking: BTreeSet::new(),
             asked: None,
             tasks: FuturesUnordered::new(),
-            running: BTreeMap::new(),
-            jobs: BTreeMap::new(),
+            actions: RunningActions::default(),
             lines: mpsc::channel(256),
         }
     }
@@ -144,15 +131,21 @@ impl<'a> RollRunner<'a> {
         loop {
             let event = tokio::select! {
                 biased;
+                input = reporter.next_input() => match input? {
+                    RollInput::Leave => return Ok(RollEnd::Left),
+                    input => Event::Input(input),
+                },
                 event = maintenances.next() => match event { Some(event) => Event::Maintenances(event?), None => continue },
                 event = nodes.next() => match event { Some(event) => Event::Nodes(event?), None => continue },
-                Some(line) = self.lines.1.recv() => Event::Output(line),
                 Some(finished) = self.tasks.next() => Event::Finished(finished),
-                answer = reporter.answer(), if self.asked.is_some() => Event::Answer(answer),
                 _ = ticks.tick() => Event::Tick,
+                // Last: a command may print without end.
+                Some(line) = self.lines.1.recv() => Event::Output(line),
             };
+            let is_output = matches!(event, Event::Output(_));
             self.handle(event, reporter)?;
-            if !self.maintenances.is_complete() || !self.are_nodes_listed {
+            // No decision depends on the output.
+            if is_output || !self.maintenances.is_complete() || !self.are_nodes_listed {
                 continue;
             }
             if let Some(end) = self.step(reporter).await? {
@@ -173,15 +166,20 @@ impl<'a> RollRunner<'a> {
 
     fn handle(&mut self, event: Event, reporter: &mut dyn RollReporter) -> Result<(), Error> {
         match event {
+            Event::Maintenances(WatchUpdate::Change(WatchChange::Applied(object)))
+                if self.is_older(&object) => {}
             Event::Maintenances(WatchUpdate::Change(change)) => {
                 self.maintenances.apply(&change);
             }
             Event::Maintenances(update) => self.live.0 = matches!(update, WatchUpdate::Live),
-            Event::Nodes(WatchUpdate::Change(change)) => self.apply_nodes(change),
+            Event::Nodes(WatchUpdate::Change(change)) => {
+                self.are_nodes_listed |= matches!(change, WatchChange::Listed(_));
+                self.observed.apply_nodes(change, Timestamp::now());
+            }
             Event::Nodes(update) => self.live.1 = matches!(update, WatchUpdate::Live),
             Event::Output(line) => reporter.output(&line)?,
             Event::Finished(Finished::Action(node, state)) => {
-                self.running.remove(&node);
+                self.actions.forget(&node);
                 self.observed.actions.insert(node, state);
             }
             Event::Finished(Finished::Health(node, step, health)) => {
@@ -194,34 +192,35 @@ impl<'a> RollRunner<'a> {
                     Err(error) => return Err(error),
                 }
             }
-            Event::Answer(answer) => {
-                if let Some(node) = self.asked.take() {
-                    self.observed.confirmed.insert(node, answer);
-                }
-            }
-            Event::Finished(Finished::Ended) | Event::Tick => {}
+            Event::Finished(Finished::Paused(Ok(())) | Finished::Ended) | Event::Tick => {}
+            Event::Finished(Finished::Paused(Err(error))) => reporter.show_error(&error),
+            Event::Input(input) => self.take_input(input),
         }
         Ok(())
     }
 
-    fn apply_nodes(&mut self, change: WatchChange<Node>) {
-        let now = Timestamp::now();
-        let mut insert = |node: Arc<Node>| {
-            let name = node.name_any();
-            let view = NodeView::of(&node, self.observed.nodes.get(&name), now);
-            self.observed.nodes.insert(name, view);
-        };
-        match change {
-            WatchChange::Listed(nodes) => {
-                let names: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
-                nodes.into_iter().for_each(&mut insert);
-                self.observed.nodes.retain(|name, _| names.contains(name));
-                self.are_nodes_listed = true;
+    /// Whether the watch is behind what this program has written itself. Versions of one object are comparable numbers
+    /// (KEP-5504).
+    fn is_older(&self, object: &NodeMaintenance) -> bool {
+        let version = |object: &NodeMaintenance| object.resource_version()?.parse::<u64>().ok();
+        let known = self.maintenances.get(&uid(object)).and_then(|known| version(known));
+        known.zip(version(object)).is_some_and(|(known, new)| new < known)
+    }
+
+    fn take_input(&mut self, input: RollInput) {
+        match input {
+            RollInput::Answer(answer) => {
+                if let Some(node) = self.asked.take() {
+                    self.observed.confirmed.insert(node, answer);
+                }
             }
-            WatchChange::Applied(node) => insert(node),
-            WatchChange::Deleted(node) => {
-                self.observed.nodes.remove(&node.name_any());
+            RollInput::Pause(paused) => {
+                let (cluster, name) = (self.cluster, self.name.clone());
+                self.tasks.push(Box::pin(async move {
+                    Finished::Paused(store::pause(cluster, &name, paused).await.map(drop))
+                }));
             }
+            RollInput::Leave => {}
         }
     }
 
@@ -249,6 +248,7 @@ impl<'a> RollRunner<'a> {
             record: &self.record,
             progress: &progress,
             outlook: &outlook,
+            is_current: self.observed.is_current,
             now: self.observed.now,
         })?;
         match outlook {
@@ -268,7 +268,33 @@ impl<'a> RollRunner<'a> {
                 self.asked = Some(confirming.node.clone());
             }
         }
-        self.apply(&roll, changes).await?;
+        self.apply_with_input(&roll, changes, reporter).await
+    }
+
+    /// Carries out changes. A server that does not respond does not delay the input.
+    async fn apply_with_input(
+        &mut self,
+        roll: &Roll,
+        changes: Vec<Change>,
+        reporter: &mut dyn RollReporter,
+    ) -> Result<Option<RollEnd>, Error> {
+        let mut inputs = Vec::new();
+        {
+            let mut applied = pin!(self.apply(roll, changes));
+            loop {
+                tokio::select! {
+                    biased;
+                    applied = &mut applied => break applied?,
+                    input = reporter.next_input() => match input? {
+                        RollInput::Leave => return Ok(Some(RollEnd::Left)),
+                        input => inputs.push(input),
+                    },
+                }
+            }
+        }
+        for input in inputs {
+            self.take_input(input);
+        }
         Ok(None)
     }
 
@@ -315,7 +341,7 @@ impl<'a> RollRunner<'a> {
         }))
         .await;
         for (change, outcome) in outcomes {
-            self.note(change, outcome)?;
+            self.note(roll, change, outcome)?;
         }
         Ok(())
     }
@@ -363,7 +389,12 @@ impl<'a> RollRunner<'a> {
     }
 
     /// Takes note of what came of a change.
-    fn note(&mut self, change: Change, outcome: Result<Option<NodeMaintenance>, Error>) -> Result<(), Error> {
+    fn note(
+        &mut self,
+        roll: &Roll,
+        change: Change,
+        outcome: Result<Option<NodeMaintenance>, Error>,
+    ) -> Result<(), Error> {
         match (change, outcome) {
             (change, Ok(object)) => {
                 if let Some(object) = object {
@@ -371,7 +402,7 @@ impl<'a> RollRunner<'a> {
                 }
                 if let Change::Act(name) = change {
                     self.observed.actions.insert(name.clone(), ActionState::Running);
-                    self.act(&name);
+                    self.act(roll, &name);
                 } else if let Change::Begin(name) = change {
                     self.observed.refused.remove(&name);
                 }
@@ -390,52 +421,25 @@ impl<'a> RollRunner<'a> {
     }
 
     /// Starts the command of a node, or follows its Job.
-    fn act(&mut self, name: &str) {
-        let Ok(Some(roll)) = self.roll() else { return };
-        let (Some(node), Some(action)) = (roll.node(name).cloned(), self.settings.action.clone()) else {
-            return;
-        };
-        let (cluster, lines, timeout) = (self.cluster, self.lines.0.clone(), self.settings.action_timeout());
+    fn act(&mut self, roll: &Roll, name: &str) {
+        let Some(node) = roll.node(name) else { return };
+        let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
+        let action = self.actions.start(self.cluster, roll, node, log, self.lines.0.clone());
         let name = name.to_owned();
-        let action: LocalBoxFuture<'a, Finished> = match action {
-            NodeAction::Run(command) => {
-                let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
-                let command = NodeCommand { command, roll: roll.name, node: name.clone(), timeout, log };
-                let name = name.clone();
-                Box::pin(async move { Finished::Action(name, command.run(lines).await) })
-            }
-            NodeAction::Job(template) => {
-                let job = job::of_node(&template, &roll.name, &node);
-                self.jobs.insert(name.clone(), job.clone());
-                let name = name.clone();
-                Box::pin(async move {
-                    let state = job::finish(cluster, &job, timeout).await;
-                    for text in job::log(cluster, &job).await {
-                        let _ = lines.send(OutputLine { node: name.clone(), text }).await;
-                    }
-                    Finished::Action(name, state)
-                })
-            }
-        };
-        let (handle, registration) = AbortHandle::new_pair();
-        self.running.insert(name, handle);
-        let action = Abortable::new(action, registration);
-        self.tasks.push(Box::pin(async move { action.await.unwrap_or(Finished::Ended) }));
+        self.tasks.push(Box::pin(async move {
+            action.await.map_or(Finished::Ended, |state| Finished::Action(name, state))
+        }));
     }
 
     /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
     fn end_actions(&mut self, roll: &Roll) {
         let stays = |name: &str| roll.node(name).is_some_and(|node| !node.is_deleted());
-        let ended: Vec<String> = self.running.keys().filter(|name| !stays(name)).cloned().collect();
-        for name in ended {
-            if let Some(handle) = self.running.remove(&name) {
-                handle.abort();
-            }
+        for (name, job) in self.actions.end_unless(stays) {
             self.observed.actions.remove(&name);
             let text = String::from("ended: the maintenance of the node was deleted");
             // If the channel is full, the output of the command says enough.
-            let _ = self.lines.0.try_send(OutputLine { node: name.clone(), text });
-            if let Some(job) = self.jobs.remove(&name) {
+            let _ = self.lines.0.try_send(OutputLine { node: name, text });
+            if let Some(job) = job {
                 let cluster = self.cluster;
                 self.tasks.push(Box::pin(async move {
                     // Its time to live ends it otherwise.
@@ -468,7 +472,7 @@ impl<'a> RollRunner<'a> {
     /// Writes the record of the roll to the anchor. Returns whether it is stored, as far as there is an object to store it.
     async fn write_record(&mut self, roll: &Roll, record: RollRecord) -> Result<bool, Error> {
         let Some(anchor) = roll.anchor(&record) else { return Ok(true) };
-        match write_record(self.cluster, &self.newest(anchor).object, &record).await {
+        match store::write_record(self.cluster, &self.newest(anchor).object, &record).await {
             Ok(object) => {
                 self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
                 Ok(true)
@@ -477,20 +481,6 @@ impl<'a> RollRunner<'a> {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Writes the record of a roll to a maintenance, on condition that this is its current version.
-pub(crate) async fn write_record(
-    cluster: &Cluster,
-    anchor: &NodeMaintenance,
-    record: &RollRecord,
-) -> Result<NodeMaintenance, Error> {
-    cluster.patch(&anchor.name_any(), &record::annotation_patch(anchor, STATE, record), false).await
-}
-
-/// Whether the object was changed or deleted since it was read.
-pub(crate) fn is_outdated(error: &Error) -> bool {
-    error.status().is_some_and(|status| Status::is_conflict(status) || Status::is_not_found(status))
 }
 
 fn is_webhook_refusal(error: &Error) -> bool {

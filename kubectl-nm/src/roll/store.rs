@@ -1,17 +1,18 @@
-//! Reads and changes the record of a roll in the cluster, for commands that do not run it.
+//! Reads and changes a roll in the cluster.
 
 use std::sync::Arc;
 
 use futures::future::try_join_all;
 use kube::ResourceExt;
+use kube::core::Status;
+use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::roll_error::RollError;
 use crate::maintenance::uid;
 use crate::roll::job;
-use crate::roll::record::{Roll, RollNode, RollRecord, Step};
-use crate::roll::runner::{is_outdated, write_record};
+use crate::roll::record::{self, Roll, RollNode, RollRecord, STATE, Step};
 use crate::roll::settings::NodeAction;
 
 const MAX_ATTEMPTS: usize = 10;
@@ -41,6 +42,40 @@ pub(crate) async fn update(
         }
     }
     Err(RollError::Contended.into())
+}
+
+/// Pauses a roll or lets it continue: whether further nodes begin, and the drains that are under way. Returns the roll as it
+/// was before, and its new record.
+pub(crate) async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result<(Roll, RollRecord), Error> {
+    let (roll, record) = update(cluster, name, |_, record| Ok(RollRecord { paused, ..record })).await?;
+    suspend_drains(cluster, &roll, paused).await?;
+    Ok((roll, record))
+}
+
+/// Pauses or resumes the drains of a roll that are under way.
+pub(crate) async fn suspend_drains(cluster: &Cluster, roll: &Roll, suspend: bool) -> Result<(), Error> {
+    let draining = roll.nodes.iter().filter(|node| {
+        node.record.step == Step::Draining && node.object.spec.suspend != suspend && !node.is_deleted()
+    });
+    try_join_all(draining.map(async |node| {
+        cluster.suspend(&node.object.name_any(), &uid(&node.object), suspend, false).await
+    }))
+    .await?;
+    Ok(())
+}
+
+/// Writes the record of a roll to a maintenance, on condition that this is its current version.
+pub(crate) async fn write_record(
+    cluster: &Cluster,
+    anchor: &NodeMaintenance,
+    record: &RollRecord,
+) -> Result<NodeMaintenance, Error> {
+    cluster.patch(&anchor.name_any(), &record::annotation_patch(anchor, STATE, record), false).await
+}
+
+/// Whether the object was changed or deleted since it was read.
+pub(crate) fn is_outdated(error: &Error) -> bool {
+    error.status().is_some_and(|status| Status::is_conflict(status) || Status::is_not_found(status))
 }
 
 /// Deletes the maintenances of some nodes of a roll, and the Jobs that run on them. First, the record moves to a

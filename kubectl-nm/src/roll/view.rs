@@ -1,7 +1,10 @@
-//! A roll as people see it: on the dashboard, in lines, in JSON and in `roll status`.
+//! A roll as people see it on the dashboard, in lines and in JSON, and what they can do meanwhile.
 
+use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::error::Error;
+use crate::roll::command::OutputLine;
 use crate::roll::decide::{NodeProgress, Outlook};
 use crate::roll::record::{Roll, RollRecord, Step};
 
@@ -22,7 +25,36 @@ pub(crate) struct RollView<'a> {
     /// The nodes that are not done, in the order of the roll.
     pub(crate) progress: &'a [NodeProgress],
     pub(crate) outlook: &'a Outlook,
+    /// Whether the maintenances and nodes are up to date, as far as is known.
+    pub(crate) is_current: bool,
     pub(crate) now: Timestamp,
+}
+
+/// What somebody who watches a roll wants of the program that runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RollInput {
+    /// Whether the roll goes on with the node that [`RollReporter::ask`] asked about.
+    Answer(bool),
+    /// Pause the roll, or let it continue.
+    Pause(bool),
+    /// End the program, and leave the roll as it is.
+    Leave,
+}
+
+/// Shows a roll while it runs.
+pub(crate) trait RollReporter {
+    fn show(&mut self, view: &RollView) -> Result<(), Error>;
+
+    fn output(&mut self, line: &OutputLine) -> Result<(), Error>;
+
+    /// Asks whether the roll goes on with a drained node.
+    fn ask(&mut self, node: &str) -> Result<(), Error>;
+
+    /// Shows that an input could not be carried out.
+    fn show_error(&mut self, error: &Error);
+
+    /// The next input. The future may be dropped and asked for again at any time, and no input is lost.
+    fn next_input(&mut self) -> LocalBoxFuture<'_, Result<RollInput, Error>>;
 }
 
 impl RollView<'_> {

@@ -213,8 +213,8 @@ impl LeaderState {
         }
     }
 
-    /// Records that the store of a group is complete, and forgets what was last written to the maintenances in it: if etcd
-    /// was restored from a backup, those writes never happened.
+    /// Records that the store of a group is complete, and forgets what was last written to the maintenances in it and that
+    /// they were released: if etcd was restored from a backup, those writes never happened.
     pub(crate) fn mark_listed(&self, group: Group) {
         let mut memory = self.lock();
         for listed in self.groups.iter().filter(|listed| listed.group == group) {
@@ -222,6 +222,7 @@ impl LeaderState {
             for maintenance in listed.store.state() {
                 if let Some(state) = memory.maintenances.get_mut(ownership::uid(&maintenance)) {
                     state.last_write = LastWrite::default();
+                    state.released = false;
                 }
             }
         }
@@ -378,123 +379,5 @@ impl LeaderState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kube::runtime::reflector::store::Writer;
-    use kube::runtime::watcher;
-    use serde_json::{Value, json};
-
-    fn maintenance(name: &str, group: Group, status: &Value) -> Grouped {
-        let api_version = format!("{}/{}", group.name(), group.version());
-        serde_json::from_value(json!({
-            "apiVersion": api_version, "metadata": {"name": name, "uid": format!("{name} {group:?}")},
-            "spec": {"nodeName": name}, "status": status,
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn maintenances_of_one_name_in_two_groups_are_two() {
-        let mut writers = Group::ALL.map(|group| (group, Writer::new(group)));
-        let state = LeaderState::new(writers.iter().map(|(group, writer)| (*group, writer.as_reader())));
-        for (group, writer) in &mut writers[..2] {
-            let there = maintenance("a", *group, &json!({"phase": "Running"}));
-            writer.apply_watcher_event(&watcher::Event::Apply(there));
-        }
-        let groups: Vec<Group> = state.maintenances().iter().map(|maintenance| maintenance.group).collect();
-        assert_eq!(groups, Group::ALL[..2]);
-        assert_eq!(state.filter(|maintenance| maintenance.group == Group::Medik8s).len(), 1);
-    }
-
-    #[test]
-    fn nothing_is_decided_before_all_groups_are_listed() {
-        let writers = Group::ALL.map(|group| (group, Writer::new(group)));
-        let state = LeaderState::new(writers.iter().map(|(group, writer)| (*group, writer.as_reader())));
-        for group in Group::ALL {
-            assert!(state.initial_list_wait().is_some_and(|left| left <= INITIAL_LIST_TIMEOUT));
-            state.mark_listed(group);
-        }
-        assert_eq!(state.initial_list_wait(), None);
-    }
-
-    #[test]
-    fn a_list_replaces_what_a_restore_of_etcd_has_undone() {
-        let mut writer = Writer::new(Group::Medik8s);
-        let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
-        let at = |version: &str| {
-            let mut found = maintenance("a", Group::Medik8s, &Value::Null);
-            found.maintenance.metadata.resource_version = Some(version.to_owned());
-            found
-        };
-        let latest = |state: &LeaderState| state.latest(Arc::new(at("5"))).metadata.resource_version.clone();
-        let node = |version: &str| {
-            let node = json!({"metadata": {"name": "n", "resourceVersion": version}});
-            serde_json::from_value::<Node>(node).unwrap()
-        };
-        let latest_node =
-            |state: &LeaderState| state.latest_node(Arc::new(node("5"))).metadata.resource_version.clone();
-        state.maintenance(ownership::uid(&at("9")), |state| state.last_write.remember(at("9")));
-        state.node("n", |state| state.last_write.remember(node("9")));
-        assert_eq!((latest(&state).as_deref(), latest_node(&state).as_deref()), (Some("9"), Some("9")));
-        writer.apply_watcher_event(&watcher::Event::Apply(at("5")));
-        state.mark_listed(Group::Medik8s);
-        state.nodes_listed();
-        assert_eq!((latest(&state).as_deref(), latest_node(&state).as_deref()), (Some("5"), Some("5")));
-    }
-
-    #[test]
-    fn a_pruned_status_is_complete_until_someone_else_writes() {
-        let state = LeaderState::new([]);
-        let of = |status: &Value| maintenance("a", Group::Kubevirt, status);
-        let stored = of(&json!({"phase": "Running"}));
-        let written = of(&json!({"phase": "Running", "drainProgress": 50})).maintenance.status.unwrap();
-        let progress = |state: &LeaderState, received: &Grouped| {
-            state.latest(Arc::new(received.clone())).status.as_ref().map(|status| status.drain_progress)
-        };
-        assert_eq!(progress(&state, &stored), Some(0));
-        state.remember_status(&written, stored.clone());
-        assert_eq!(progress(&state, &stored), Some(50));
-        assert_eq!(progress(&state, &of(&json!({"phase": "Succeeded"}))), Some(0), "by another");
-        assert_eq!(progress(&state, &of(&Value::Null)), None, "by another");
-        state.forget_removed();
-        assert_eq!(progress(&state, &stored), Some(0), "the maintenance is gone");
-    }
-
-    #[test]
-    fn a_definition_prunes_details_if_it_does_not_store_conditions() {
-        let state = LeaderState::new([]);
-        let of = |status: &Value| maintenance("a", Group::Medik8s, status);
-        let prunes = || state.maintenance("a Medik8s", |state| state.prunes_details());
-        let condition = json!({"type": "Drained", "status": "False", "reason": "Evicting", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let stored = |fields: &Value| {
-            let written = json!({"phase": "Running", "conditions": [condition], "podCounts": {"gone": 1}});
-            state.remember_status(&of(&written).maintenance.status.unwrap(), of(fields));
-        };
-        assert!(!prunes(), "nothing is written");
-        stored(&json!({"phase": "Running", "conditions": [condition]}));
-        assert!(!prunes());
-        stored(&json!({"phase": "Running"}));
-        assert!(prunes());
-    }
-
-    #[test]
-    fn a_lease_that_was_just_created_is_known_until_the_watch_delivers_it_or_its_deletion() {
-        let state = LeaderState::new([]);
-        let lease = |version: &str| {
-            let lease = json!({"metadata": {"name": "node-n", "resourceVersion": version}});
-            serde_json::from_value::<Lease>(lease).unwrap()
-        };
-        let version = |received: Option<&str>| {
-            let latest = state.latest_lease("n", received.map(|received| Arc::new(lease(received))));
-            latest.and_then(|latest| latest.metadata.resource_version.clone())
-        };
-        assert_eq!(version(None), None);
-        state.node("n", |node| node.lease_write.remember(lease("10")));
-        assert_eq!(version(None).as_deref(), Some("10"));
-        state.lease_delivered("n", &lease("9"));
-        assert_eq!(version(Some("9")).as_deref(), Some("10"));
-        state.lease_delivered("n", &lease("11"));
-        assert_eq!(version(None), None);
-    }
-}
+#[path = "leader_state_tests.rs"]
+mod tests;

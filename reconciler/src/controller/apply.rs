@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use nm_shared::api::latency_budget::STATUS_WRITE_INTERVAL;
+use nm_shared::cluster::node;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
 use nm_shared::decide::lease_denied;
@@ -23,13 +24,17 @@ use tracing::{debug, info, warn};
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
 use crate::evict::cancel_evacuation::cancel_evacuations;
-use crate::watch::projected_node::project;
+use crate::watch::projected_node::{is_alike, project};
 
 /// The step that failed. The steps before it are done and those after it are not; the next decision continues from there.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error("cannot discover whether the cluster is OpenShift, which decides what guards etcd's quorum")]
     Discovery(#[source] kube::Error),
+    #[error("cannot verify {kind} {name}")]
+    Verify { kind: &'static str, name: String, source: kube::Error },
+    #[error("{kind} {name} is not as it was observed")]
+    Outdated { kind: &'static str, name: String },
     #[error("cannot add the finalizer to NodeMaintenance {name}")]
     Adopt { name: String, source: kube::Error },
     #[error("cannot write the lease on node {name}")]
@@ -43,9 +48,11 @@ pub(crate) enum ApplyError {
 }
 
 impl ApplyError {
-    /// Whether someone else wrote the object first, or it is gone: another reconcile resolves this.
+    /// Whether someone else wrote the object first, or it is gone: another reconcile resolves this, once the watch has caught
+    /// up.
     pub(crate) fn is_conflict(&self) -> bool {
-        matches!(self.cause(), kube::Error::Api(status) if matches!(status.code, 404 | 409))
+        self.cause()
+            .is_none_or(|cause| matches!(cause, kube::Error::Api(status) if matches!(status.code, 404 | 409)))
     }
 
     /// The denial, if the API server denies access to the lease or the node.
@@ -61,20 +68,22 @@ impl ApplyError {
         }
     }
 
-    fn cause(&self) -> &kube::Error {
+    fn cause(&self) -> Option<&kube::Error> {
         match self {
+            Self::Outdated { .. } => None,
             Self::Discovery(source)
+            | Self::Verify { source, .. }
             | Self::Adopt { source, .. }
             | Self::Lease { source, .. }
             | Self::Node { source, .. }
             | Self::Status { source, .. }
-            | Self::Release { source, .. } => source,
+            | Self::Release { source, .. } => Some(source),
         }
     }
 }
 
-/// How long to wait for the answer to a write.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long to wait for the answer to a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often the removal of an undo record is attempted while others write to the node.
 const MAX_RECORD_REMOVALS: usize = 5;
@@ -110,6 +119,8 @@ impl DecisionRun<'_> {
         let node = &maintenance.spec.node_name;
         let (name, uid) = (maintenance.name_any(), maintenance.uid().unwrap_or_default());
         match step {
+            DecisionStep::VerifyMaintenance => verify_maintenance(context, maintenance).await?,
+            DecisionStep::VerifyNode => verify_node(context, node, observed.node.as_deref()).await?,
             DecisionStep::LeaveNode => context.leave_node(node),
             DecisionStep::WithdrawUnwanted(wanted) => context.evictor.withdraw_unwanted(node, &wanted),
             DecisionStep::WithdrawOutdated { has_node } => {
@@ -121,7 +132,7 @@ impl DecisionRun<'_> {
                 context.state.maintenance(&uid, |state| state.last_write.remember(adopted));
             }
             DecisionStep::WriteLease(write) => {
-                let taken = with_timeout(WRITE_TIMEOUT, context.leases.write(node, &write)).await;
+                let taken = with_timeout(REQUEST_TIMEOUT, context.leases.write(node, &write)).await;
                 taken.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
             }
             DecisionStep::PatchNode(patch) => {
@@ -146,7 +157,7 @@ impl DecisionRun<'_> {
             }
             DecisionStep::CancelEvacuation => cancel_evacuations(&context.client, node).await,
             DecisionStep::DeleteLease(lease) => {
-                let dropped = with_timeout(WRITE_TIMEOUT, context.leases.release(node, &lease)).await;
+                let dropped = with_timeout(REQUEST_TIMEOUT, context.leases.release(node, &lease)).await;
                 dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
             }
             DecisionStep::RemoveFinalizer(patch) => {
@@ -164,6 +175,42 @@ impl DecisionRun<'_> {
         }
         Ok(())
     }
+}
+
+/// Verifies that the maintenance is as it was observed. A GET without a resourceVersion is answered by a quorum of etcd.
+async fn verify_maintenance(context: &Context, maintenance: &Grouped) -> Result<(), ApplyError> {
+    let (kind, name) = ("NodeMaintenance", maintenance.name_any());
+    let api = context.maintenance_api(maintenance.group);
+    match with_timeout(REQUEST_TIMEOUT, api.get_metadata(&name)).await {
+        Ok(current)
+            if current.uid() == maintenance.uid()
+                && current.resource_version() == maintenance.resource_version() =>
+        {
+            Ok(())
+        }
+        Ok(_) => Err(ApplyError::Outdated { kind, name }),
+        Err(source) => Err(ApplyError::Verify { kind, name, source }),
+    }
+}
+
+/// Verifies that the node, or its absence, is as it was observed. Changes that no decision depends on do not count.
+async fn verify_node(context: &Context, name: &str, observed: Option<&Node>) -> Result<(), ApplyError> {
+    // There is no node with an invalid name, which would change the request's path.
+    if !node::is_valid_name(name) {
+        return Ok(());
+    }
+    let (kind, name) = ("node", name.to_owned());
+    let current = with_timeout(REQUEST_TIMEOUT, context.node_api().get_opt(&name)).await;
+    let current = match current {
+        Ok(current) => current.map(project),
+        Err(source) => return Err(ApplyError::Verify { kind, name, source }),
+    };
+    let is_current = match (observed, &current) {
+        (Some(observed), Some(current)) => is_alike(observed, current),
+        (None, None) => true,
+        _ => false,
+    };
+    if is_current { Ok(()) } else { Err(ApplyError::Outdated { kind, name }) }
 }
 
 /// Writes the status and reports what has changed.
@@ -198,9 +245,11 @@ async fn release(context: &Context, maintenance: &Grouped, patch: &Value) -> kub
 
 /// Patches the node and returns it as the API server answered it.
 async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::Result<Arc<Node>> {
-    let patched =
-        with_timeout(WRITE_TIMEOUT, context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0)))
-            .await;
+    let patched = with_timeout(
+        REQUEST_TIMEOUT,
+        context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0)),
+    )
+    .await;
     let patched = project(patched?);
     context.state.node(node, |state| state.last_write.remember(patched.clone()));
     context.state.gate.update_node(node, Some(GateNode::from(&patched)));
@@ -218,7 +267,7 @@ async fn remove_undo_record(context: &Context, mut node: Arc<Node>, uid: &str) {
             Ok(_) => return,
         }
         // Kubelets and others write to nodes too.
-        match with_timeout(WRITE_TIMEOUT, context.node_api().get(&name)).await {
+        match with_timeout(REQUEST_TIMEOUT, context.node_api().get(&name)).await {
             Ok(current) => node = Arc::new(current),
             Err(error) => return debug!(node = name, %error, "the undo record stays on the node"),
         }
@@ -227,7 +276,7 @@ async fn remove_undo_record(context: &Context, mut node: Arc<Node>, uid: &str) {
 
 async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<Grouped> {
     let api = context.maintenance_api(maintenance.group);
-    with_timeout(WRITE_TIMEOUT, api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch)))
+    with_timeout(REQUEST_TIMEOUT, api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch)))
         .await
 }
 
@@ -267,7 +316,7 @@ async fn write_status(
     });
     let api = context.maintenance_api(group);
     with_timeout(
-        WRITE_TIMEOUT,
+        REQUEST_TIMEOUT,
         api.patch_status(&maintenance.name_any(), &patch_params(), &Patch::Merge(&patch)),
     )
     .await

@@ -16,10 +16,13 @@ use crate::drain::budget_forecast::Allowance;
 use crate::drain::node_patch::NodePatch;
 
 /// The next steps. Each is optional; an empty decision changes nothing.
+#[expect(clippy::struct_excessive_bools, reason = "independent steps")]
 #[derive(Debug, Clone, Default)]
 pub struct Decision {
     /// Whether the maintenance has its node and works on it.
     pub at_work: bool,
+    /// Whether the steps rely on the node as it was observed, without a patch of it, which would be refused if it has changed.
+    pub verify_node: bool,
     /// First: a merge patch that adds our finalizer and the owner reference to the object.
     pub add_finalizer: Option<Value>,
     /// The write that takes or renews the node's lease, before the node is changed.

@@ -51,7 +51,9 @@ pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Times
     } else {
         decider.advance();
     }
+    let relies_on_node = decider.begins() || decider.decision.remove_finalizer.is_some();
     let mut decision = decider.decision;
+    decision.verify_node = relies_on_node && decision.node.is_none();
     let has_node =
         ownership::holder(maintenance, &observed.competing).is_none() && (!ends || decision.node_released);
     if observed.node_conditions && has_node {
@@ -269,13 +271,17 @@ impl Decider<'_> {
     /// Records the override with the status by which the maintenance has begun. Until that is written it is recorded
     /// again.
     fn record_override(&mut self) {
-        let Some(next) = &self.decision.status else { return };
-        let begins = !ownership::has_begun(self.maintenance)
-            && condition::is_true(&next.conditions, ConditionType::Cordoned);
-        if let (true, Some(violation)) = (begins, &self.observed.gate.quorum) {
+        if let (true, Some(violation)) = (self.begins(), &self.observed.gate.quorum) {
             let sentence = format!("By annotation: {violation}");
             self.publish(EventSubject::Maintenance, EventReason::QuorumOverridden, sentence);
         }
+    }
+
+    /// Whether the new status is the first one that says that the node is cordoned.
+    fn begins(&self) -> bool {
+        let Some(next) = &self.decision.status else { return false };
+        !ownership::has_begun(self.maintenance)
+            && condition::is_true(&next.conditions, ConditionType::Cordoned)
     }
 
     fn uncordon(&mut self, node: &Node) {

@@ -4,6 +4,8 @@ use super::*;
 use crate::api::group::Group;
 use crate::api::names::{DRAIN_TAINT, UNDO_ANNOTATION};
 use crate::api::status::QueuePosition;
+use crate::cluster::node_lease::LeaseWrite;
+use crate::decide::steps::DecisionStep;
 use crate::drain::cordon_backoff::RecordonBackoff;
 use crate::drain::node_patch::is_cordoned;
 use std::collections::HashSet;
@@ -205,4 +207,45 @@ fn a_contested_cordon_is_restored_with_backoff_and_no_pod_is_evicted_in_between(
     assert_eq!(condition(&standing.status.unwrap(), "Degraded"), ("True", "CordonContested"));
     assert!(fought(3, 300, cordoned()).status.is_none(), "the cordon has stood");
     assert_eq!(fought(1, 0, observed()).requeue_after, Some(Duration::from_secs(1)), "a person, once more");
+}
+
+/// Whether the maintenance is verified before all other steps, and whether the node is.
+fn verified(decision: Decision) -> (bool, bool) {
+    let steps = decision.into_steps();
+    let before = steps
+        .iter()
+        .take_while(|step| matches!(step, DecisionStep::VerifyMaintenance | DecisionStep::VerifyNode));
+    let before: Vec<_> = before.collect();
+    let is_of = |node: bool| before.iter().any(|step| matches!(step, DecisionStep::VerifyNode) == node);
+    (is_of(false), is_of(true))
+}
+
+#[test]
+fn what_takes_or_releases_a_node_is_verified_unless_a_patch_with_a_resource_version_comes_first() {
+    let new = maintenance(&json!({"metadata": {"finalizers": [], "ownerReferences": []}}));
+    assert_eq!(verified(decide(&new, &observed(), now())), (false, false), "the patch of the finalizer");
+    let adopted = maintenance(&json!({}));
+    let unlisted = ClusterState { pods: None, ..observed() };
+    assert_eq!(verified(decide(&adopted, &unlisted, now())), (true, false), "it cordons the node");
+    assert_eq!(
+        verified(decide(&ending(&begun()), &cordoned(), now())),
+        (true, false),
+        "it uncordons the node"
+    );
+    assert_eq!(verified(decide(&ending(&begun()), &observed(), now())), (true, true), "nothing to revert");
+    let gone = ClusterState { node: None, ..observed() };
+    assert_eq!(verified(decide(&ending(&begun()), &gone, now())), (true, true), "the node is gone");
+}
+
+#[test]
+fn a_node_is_verified_before_a_status_first_says_that_it_is_cordoned() {
+    let lease = decide(&maintenance(&json!({})), &observed(), now()).lease;
+    let Some(LeaseWrite::Create(lease)) = lease else { panic!("no lease") };
+    let there = ClusterState { lease: Some(Arc::new(*lease)), ..cordoned() };
+    let new = maintenance(&json!({}));
+    let begins = decide(&new, &there, now());
+    let begun = after(&new, &begins);
+    assert_eq!(verified(begins), (false, true));
+    let fewer = ClusterState { pods: Some(Vec::new()), ..there };
+    assert_eq!(verified(decide(&begun, &fewer, now())), (false, false), "it has begun before");
 }

@@ -22,6 +22,12 @@ use crate::drain::node_patch::NodePatch;
 /// One step of a decision. A step is at most one write, so that nothing can happen in the middle of it.
 #[derive(Debug, Clone)]
 pub enum DecisionStep {
+    /// Verifies, before anything else, that the API server has the maintenance as it was observed. A list that is out of
+    /// date can show a maintenance that is gone.
+    VerifyMaintenance,
+    /// Verifies that the API server has the node as it was observed. After a restore of etcd, nodes and maintenances are
+    /// listed separately, so the node may be from before the restore.
+    VerifyNode,
     /// Ends all requests and watches for the node: no maintenance has it any more.
     LeaveNode,
     /// Withdraws the requests for pods with other uids.
@@ -63,6 +69,12 @@ impl Decision {
     /// The steps, in the order in which they are applied.
     pub fn into_steps(self) -> Vec<DecisionStep> {
         let mut steps = Vec::new();
+        if self.takes_or_releases_node() && self.add_finalizer.is_none() {
+            steps.push(DecisionStep::VerifyMaintenance);
+        }
+        if self.verify_node {
+            steps.push(DecisionStep::VerifyNode);
+        }
         if self.node_released {
             steps.push(DecisionStep::LeaveNode);
         }
@@ -86,5 +98,14 @@ impl Decision {
         }
         steps.extend(self.events.into_iter().map(DecisionStep::PublishEvent));
         steps
+    }
+
+    /// Whether a step changes the node, its lease, or what guarantees that the node returns to service. The patches of the
+    /// finalizer and of the node verify their objects themselves: they have a resourceVersion.
+    fn takes_or_releases_node(&self) -> bool {
+        self.lease.is_some()
+            || self.node.is_some()
+            || self.release_lease.is_some()
+            || self.remove_finalizer.is_some()
     }
 }

@@ -220,3 +220,11 @@ fn no_pod_is_evicted_before_the_status_counts_the_pods_even_right_after_another_
     let later = decide(&resumed, &early, now().checked_add(SignedDuration::from_millis(400)).unwrap());
     assert_eq!((later.status.as_ref().unwrap().eviction_pods, asked(&later)), (2, vec!["a", "b"]));
 }
+
+#[test]
+fn a_plan_leaves_a_node_alone_that_has_the_marks_of_another_maintenance_but_no_record() {
+    let mut node = serde_json::to_value(cordoned().node.as_deref().unwrap()).unwrap();
+    node["metadata"]["annotations"].as_object_mut().unwrap().remove(UNDO_ANNOTATION);
+    let stripped = ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..cordoned() };
+    assert!(decide(&suspended(), &stripped, now()).node.is_none());
+}

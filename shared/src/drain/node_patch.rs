@@ -120,7 +120,7 @@ pub fn was_schedulable(metadata: &ObjectMeta) -> Option<bool> {
 }
 
 /// The patch that taints a node for which a maintenance is planned; none if that is done, or if another maintenance has
-/// yet to uncordon the node. A taint that was there before, or that someone removes, is left as it is.
+/// yet to uncordon the node, whether or not someone has removed its record. A taint that was there before, or that someone removes, is left as it is.
 pub fn plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let taint = planned_taint();
     let is_tainted = taints(node).iter().any(|other| same(other, &taint));
@@ -128,7 +128,9 @@ pub fn plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
         Some(undo) if undo.maintenance.as_deref() == Some(requester.uid) => return None,
         // The taint of a plan that is over.
         Some(undo) => undo.added_taints.contains(&id(&taint)) || !is_tainted,
-        None if valid_record(node, requester).is_some() => return None,
+        None if valid_record(node, requester).is_some() || has_drain_taint(node, requester.group) => {
+            return None;
+        }
         None => !is_tainted || has_lost_plan(node, requester),
     };
     let undo = UndoRecord {

@@ -155,11 +155,15 @@ const REQUESTS: [(&str, &str, &str); 19] = [
     (
         "nodemaintenances list",
         "",
-        "watches the maintenances; the webhook lists them for each creation; adds and removes its finalizer, and the owner reference to the node",
+        "watches the maintenances; gets one before it takes or releases its node; the webhook lists them for each creation; adds and removes its finalizer, and the owner reference to the node",
     ),
     ("nodemaintenances/status patch", "", "writes the status"),
     ("customresourcedefinitions list", "", "watches whether the definition of an older group is installed"),
-    ("nodes patch", "", "watches the nodes; cordons and uncordons; the webhook gets the node of a creation"),
+    (
+        "nodes patch",
+        "",
+        "watches the nodes; cordons and uncordons; gets one before it releases it; the webhook gets the node of a creation",
+    ),
     (
         "pods list",
         "",

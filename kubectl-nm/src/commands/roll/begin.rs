@@ -13,7 +13,7 @@ use nm_shared::drain::budget_forecast::Budgets;
 use nm_shared::forecast::PodOutcome;
 use nm_shared::{DrainSpec, NodeMaintenance};
 
-use super::BeginArgs;
+use super::args::BeginArgs;
 use super::run::{run as run_roll, this_runner};
 use crate::client::cluster::Cluster;
 use crate::client::nodes::check_exist;
@@ -97,7 +97,7 @@ pub(super) async fn run(
     let with_runner = |_: &Roll, record| Ok(RollRecord { runner: Some(me.clone()), ..record });
     let (roll, record) = store::update(cluster, &name, with_runner).await?;
     out.talk(&Line::new(format!("Roll {name} begins.")));
-    run_roll(&roll, record, me, args.output.output.into(), cluster, out).await
+    run_roll(&roll, record, me, &args.output, cluster, out).await
 }
 
 async fn pool(

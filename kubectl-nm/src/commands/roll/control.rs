@@ -1,17 +1,14 @@
 //! `kubectl nm roll resume`, `pause` and `abort`.
 
-use futures::future::try_join_all;
 use jiff::Timestamp;
-use kube::ResourceExt;
 
+use super::args::{AbortArgs, ResumeArgs};
 use super::run::{check_no_runner, live_runner, run as run_roll, this_runner};
-use super::{AbortArgs, ResumeArgs};
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::roll_error::RollError;
 use crate::interaction::confirm::confirm_always;
-use crate::maintenance::uid;
 use crate::roll::job;
 use crate::roll::record::{Roll, RollNode, RollRecord, Step};
 use crate::roll::settings::NodeAction;
@@ -37,9 +34,7 @@ pub(super) async fn resume(
     // Whoever runs a paused roll waits, and goes on.
     if let Some(runner) = live_runner(&before, now).filter(|_| before.paused && !args.take_over) {
         let who = runner.who.clone();
-        let (roll, _) =
-            store::update(cluster, name, |_, record| Ok(RollRecord { paused: false, ..record })).await?;
-        set_suspended(cluster, &roll, false).await?;
+        store::pause(cluster, name, false).await?;
         out.data(&Line::new(format!("{who} continues roll {name}")))?;
         return Ok(Exit::Done);
     }
@@ -67,8 +62,8 @@ pub(super) async fn resume(
     .await?;
     let skipped = roll.nodes.iter().filter(|node| args.skip.iter().any(|name| name == node.node()));
     store::remove(cluster, &roll, &record, skipped).await?;
-    set_suspended(cluster, &roll, false).await?;
-    run_roll(&roll, record, me, args.output.output.into(), cluster, out).await
+    store::suspend_drains(cluster, &roll, false).await?;
+    run_roll(&roll, record, me, &args.output, cluster, out).await
 }
 
 /// The action stands in the objects, which others may write: whoever resumes the roll confirms what is run on this
@@ -98,27 +93,13 @@ fn confirm_action(
 }
 
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let (roll, record) =
-        store::update(cluster, name, |_, record| Ok(RollRecord { paused: true, ..record })).await?;
-    set_suspended(cluster, &roll, true).await?;
+    let (roll, record) = store::pause(cluster, name, true).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
     let acting = roll.nodes.iter().filter(|node| node.record.step >= Step::Acting).count();
     if acting > 0 && live_runner(&record, Timestamp::now()).is_some() {
         out.talk(&Line::new(format!("The action of {} has begun, and goes on.", counted(acting, "node"))));
     }
     Ok(Exit::Done)
-}
-
-/// Pauses or resumes the drains of a roll that are under way.
-async fn set_suspended(cluster: &Cluster, roll: &Roll, suspend: bool) -> Result<(), Error> {
-    let draining = roll.nodes.iter().filter(|node| {
-        node.record.step == Step::Draining && node.object.spec.suspend != suspend && !node.is_deleted()
-    });
-    try_join_all(draining.map(async |node| {
-        cluster.suspend(&node.object.name_any(), &uid(&node.object), suspend, false).await
-    }))
-    .await?;
-    Ok(())
 }
 
 pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
@@ -168,8 +149,9 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::{NameArgs, OutputArgs, RollFormat};
     use super::*;
+    use crate::commands::roll::args::{NameArgs, OutputArgs, RollFormat};
+    use crate::dashboard::AppearanceFlags;
     use crate::roll::settings::RollSettings;
     use crate::terminal::output::captured::output;
 
@@ -196,7 +178,7 @@ mod tests {
             run: run.map(str::to_owned),
             job: job.map(|_| file.path().to_owned()),
             take_over: false,
-            output: OutputArgs { output: RollFormat::Lines },
+            output: OutputArgs { output: Some(RollFormat::Lines), appearance: AppearanceFlags::default() },
         };
         confirm_action(&args, None, &roll(action), &mut output().0)
     }

@@ -4,16 +4,19 @@ use std::env;
 
 use jiff::Timestamp;
 
+use super::args::OutputArgs;
 use crate::args::duration;
 use crate::client::cluster::Cluster;
+use crate::dashboard::RollDashboard;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::roll_error::RollError;
 use crate::roll::command::log_folder;
 use crate::roll::decide::HEARTBEAT_TIMEOUT;
 use crate::roll::record::{Roll, RollRecord, Runner};
-use crate::roll::report::{LineFormat, LineReporter};
+use crate::roll::report::LineReporter;
 use crate::roll::runner::{RollEnd, RollRunner};
+use crate::roll::view::RollReporter;
 use crate::terminal::output::Output;
 use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, counted};
@@ -58,7 +61,7 @@ pub(super) async fn run(
     roll: &Roll,
     record: RollRecord,
     me: Runner,
-    format: LineFormat,
+    output: &OutputArgs,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
@@ -68,28 +71,33 @@ pub(super) async fn run(
         out.talk(&Line::new(format!("The output of the commands is kept in {}.", log.display())));
     }
     let mut runner = RollRunner::new(cluster, roll, record, me, log);
-    let mut reporter = LineReporter::new(out, format);
-    let ended = tokio::select! {
-        () = interrupted() => None,
-        ended = runner.run(&mut reporter) => Some(ended),
+    let ended = match output.lines(out) {
+        Some(format) => until_ended(&mut runner, &mut LineReporter::new(out, format)).await,
+        None => match RollDashboard::open(name, output.appearance.on(out)) {
+            Ok(mut dashboard) => {
+                let ended = until_ended(&mut runner, &mut dashboard).await;
+                dashboard.close().iter().for_each(|line| out.talk(line));
+                ended
+            }
+            Err(error) => Err(error),
+        },
     };
-    drop(reporter);
-    if !matches!(ended, Some(Ok(RollEnd::TakenOver(_)))) {
+    if !matches!(ended, Ok(RollEnd::TakenOver(_))) {
         runner.release().await;
     }
     let continues = format!("`kubectl nm roll resume {name}` continues");
     Ok(match ended {
-        None => {
+        Ok(RollEnd::Left) => {
             out.talk(&Line::new(format!("Interrupted. Roll {name} is as it was left.")));
             out.hint(&continues);
             Exit::Interrupted
         }
-        Some(Err(error)) => {
+        Err(error) => {
             out.talk(&Line::new(format!("Roll {name} cannot go on.")));
             out.hint(&format!("{continues}, when this is solved"));
             return Err(error);
         }
-        Some(Ok(RollEnd::Done(done))) => {
+        Ok(RollEnd::Done(done)) => {
             // Nodes that were skipped or deleted are not done.
             let all = roll.settings.nodes();
             let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
@@ -100,7 +108,7 @@ pub(super) async fn run(
             )));
             Exit::Done
         }
-        Some(Ok(RollEnd::Halted(halt))) => {
+        Ok(RollEnd::Halted(halt)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             out.hint(&format!(
                 "{continues}, and with --skip {} goes on without this node; `kubectl nm roll abort {name}` ends it",
@@ -108,9 +116,16 @@ pub(super) async fn run(
             ));
             Exit::Failed
         }
-        Some(Ok(RollEnd::TakenOver(other))) => {
+        Ok(RollEnd::TakenOver(other)) => {
             out.talk(&Line::new(format!("{} runs roll {name} now.", other.who)));
             Exit::Lost
         }
     })
+}
+
+async fn until_ended(runner: &mut RollRunner<'_>, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
+    tokio::select! {
+        () = interrupted() => Ok(RollEnd::Left),
+        ended = runner.run(reporter) => ended,
+    }
 }

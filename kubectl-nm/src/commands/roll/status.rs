@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use super::StatusArgs;
+use super::args::StatusArgs;
 use super::run::live_runner;
 use crate::args::duration;
 use crate::client::cluster::Cluster;

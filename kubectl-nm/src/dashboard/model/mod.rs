@@ -33,6 +33,7 @@ use self::pod_row::PodRow;
 use self::pods::PodList;
 use self::start_plan::StartPlan;
 use self::watch_health::WatchHealth;
+use crate::dashboard::appearance::Appearance;
 use crate::dashboard::message::{WatchKind, WatchState};
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
@@ -50,26 +51,11 @@ pub(crate) struct Options {
     /// invocation (`kubectl --context prod`), quoted for a shell.
     pub(crate) kubectl: String,
     pub(crate) readonly: bool,
-    pub(crate) theme: ThemeName,
-    pub(crate) ascii: bool,
+    pub(crate) appearance: Appearance,
     /// Columns and rows of the terminal at the start; later sizes arrive as messages.
     pub(crate) size: (u16, u16),
     /// The time at the start; later times arrive as messages.
     pub(crate) now: Timestamp,
-}
-
-/// A colour theme. Colours never carry information that words do not.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ThemeName {
-    /// For a dark background.
-    #[default]
-    Dark,
-    /// For a light background.
-    Light,
-    /// Blue and orange instead of green and red.
-    ColourBlind,
-    /// No colours: bold, dim and reverse video only.
-    Mono,
 }
 
 #[derive(Debug)]

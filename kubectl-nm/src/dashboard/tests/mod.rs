@@ -4,6 +4,7 @@ mod benchmark;
 mod cluster;
 mod keys;
 mod painted;
+mod roll;
 mod scenes;
 mod screens;
 mod screenshots;

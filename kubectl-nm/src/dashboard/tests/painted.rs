@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
+use ratatui::{Frame, Terminal};
 
 use crate::dashboard::model::Model;
 use crate::dashboard::view::draw;
 
 /// What is drawn for a model.
 pub(super) fn buffer(model: &Model) -> Buffer {
-    let (width, height) = model.size;
+    drawn(model.size, |frame| draw(model, frame))
+}
+
+/// What is drawn on a screen of this size.
+pub(super) fn drawn((width, height): (u16, u16), draw: impl FnOnce(&mut Frame)) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(model, frame)).unwrap();
+    terminal.draw(draw).unwrap();
     terminal.backend().buffer().clone()
 }
 
@@ -26,7 +30,10 @@ pub(super) fn text(model: &Model) -> String {
 
 /// The text and the styles.
 pub(super) fn painted(model: &Model) -> String {
-    let buffer = buffer(model);
+    painted_buffer(&buffer(model))
+}
+
+pub(super) fn painted_buffer(buffer: &Buffer) -> String {
     let mut letters: BTreeMap<String, char> = BTreeMap::new();
     let mut looks = Vec::new();
     for y in 0..buffer.area.height {
@@ -47,7 +54,7 @@ pub(super) fn painted(model: &Model) -> String {
             .collect();
         looks.push(line.trim_end().to_owned());
     }
-    let mut painted = lines(&buffer).join("\n");
+    let mut painted = lines(buffer).join("\n");
     let mut legend: Vec<(char, String)> = letters.into_iter().map(|(look, letter)| (letter, look)).collect();
     legend.sort_unstable();
     painted.push_str("\n~~~ looks ~~~\n");
@@ -60,7 +67,7 @@ pub(super) fn painted(model: &Model) -> String {
 }
 
 /// The lines of a screen, without trailing blanks.
-fn lines(buffer: &Buffer) -> Vec<String> {
+pub(super) fn lines(buffer: &Buffer) -> Vec<String> {
     let line = |y| -> String { (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect() };
     (0..buffer.area.height).map(|y| line(y).trim_end().to_owned()).collect()
 }

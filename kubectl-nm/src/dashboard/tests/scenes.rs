@@ -10,10 +10,11 @@ use nm_shared::cluster::pod::DrainPod;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::appearance::Appearance;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::{Options, ThemeName};
+use crate::dashboard::model::Options;
 use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::update::update;
 use crate::maintenance::fixture::{budget, requested, stopping};
@@ -39,8 +40,7 @@ pub(super) fn options() -> Options {
         context: String::from("prod-eu"),
         kubectl: String::from("kubectl"),
         readonly: false,
-        theme: ThemeName::Dark,
-        ascii: false,
+        appearance: Appearance::default(),
         size: (120, 30),
         now: now(),
     }

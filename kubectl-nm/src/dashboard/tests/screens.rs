@@ -7,8 +7,9 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::appearance::{Appearance, ThemeName};
 use crate::dashboard::message::{CommandError, Message, WatchKind, WatchState};
-use crate::dashboard::model::{Model, Options, ThemeName};
+use crate::dashboard::model::{Model, Options};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{
     empty, fleet, maintenance, maintenances, moving, node, now, options, press, send, set_watch, type_in,
@@ -17,6 +18,14 @@ use crate::dashboard::tests::scenes::{
 
 fn sized(width: u16, height: u16) -> Options {
     Options { size: (width, height), ..options() }
+}
+
+fn themed(theme: ThemeName, options: Options) -> Options {
+    Options { appearance: Appearance { theme, ..options.appearance }, ..options }
+}
+
+fn in_ascii(options: Options) -> Options {
+    Options { appearance: Appearance { ascii: true, ..options.appearance }, ..options }
 }
 
 #[test]
@@ -38,11 +47,11 @@ fn themes_and_ascii_show_the_same_information() {
     for (name, theme) in
         [("light", ThemeName::Light), ("colour_blind", ThemeName::ColourBlind), ("mono", ThemeName::Mono)]
     {
-        assert_snapshot!(format!("fleet_{name}"), painted(&fleet(Options { theme, ..sized(80, 24) })));
+        assert_snapshot!(format!("fleet_{name}"), painted(&fleet(themed(theme, sized(80, 24)))));
     }
-    assert_snapshot!("node_mono", painted(&node(Options { theme: ThemeName::Mono, ..sized(80, 24) })));
+    assert_snapshot!("node_mono", painted(&node(themed(ThemeName::Mono, sized(80, 24)))));
     for (name, model) in [("fleet", fleet as fn(Options) -> _), ("node", node)] {
-        let model = model(Options { ascii: true, ..sized(80, 24) });
+        let model = model(in_ascii(sized(80, 24)));
         assert!(text(&model).is_ascii());
         assert_snapshot!(format!("{name}_ascii"), painted(&model));
     }
@@ -50,7 +59,7 @@ fn themes_and_ascii_show_the_same_information() {
 
 #[test]
 fn the_mono_theme_uses_no_colours() {
-    let options = Options { theme: ThemeName::Mono, ..options() };
+    let options = themed(ThemeName::Mono, options());
     let mut model = node(options);
     send(&mut model, Message::Done(Err(CommandError::refused("worker-12"))));
     type_in(&mut model, "e");
@@ -173,7 +182,7 @@ fn a_drained_node_without_pods_has_a_full_bar() {
     let drained = serde_json::json!({"phase": "Succeeded", "drainProgress": 100, "evictionPods": 0});
     let failed = serde_json::json!({"phase": "Failed", "drainProgress": 0, "evictionPods": 0});
     for (status, percent, bar) in [(drained, "100%", "##########"), (failed, "0%", "----------")] {
-        let mut model = fleet(Options { ascii: true, ..sized(120, 30) });
+        let mut model = fleet(in_ascii(sized(120, 30)));
         let object = maintenance("worker-07", 60, status);
         send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(object)])));
         let row = |model: &_| text(model).lines().find(|line| line.contains(percent)).map(str::to_owned);

@@ -6,7 +6,7 @@ mod cluster;
 mod dialogs;
 mod input;
 mod keys;
-mod motion;
+pub(super) mod motion;
 
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::Effect;

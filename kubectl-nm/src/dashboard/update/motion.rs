@@ -6,7 +6,7 @@ use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Motion {
+pub(crate) enum Motion {
     By(isize),
     Pages(isize),
     Top,
@@ -14,7 +14,7 @@ pub(super) enum Motion {
 }
 
 impl Motion {
-    pub(super) fn of_key(code: KeyCode) -> Option<Self> {
+    pub(crate) fn of_key(code: KeyCode) -> Option<Self> {
         Some(match code {
             KeyCode::Down | KeyCode::Char('j') => Self::By(1),
             KeyCode::Up | KeyCode::Char('k') => Self::By(-1),
@@ -27,7 +27,7 @@ impl Motion {
     }
 
     /// The line to which it leads, which may be past the end. A page has so many lines.
-    pub(super) fn target(self, line: usize, page: usize) -> usize {
+    pub(crate) fn target(self, line: usize, page: usize) -> usize {
         let page = isize::try_from(page.max(1)).unwrap_or(1);
         match self {
             Self::By(by) => line.saturating_add_signed(by),

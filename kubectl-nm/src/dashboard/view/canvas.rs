@@ -5,22 +5,20 @@ use ratatui::layout::{Margin, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
-use crate::dashboard::model::{Options, ThemeName};
+use crate::dashboard::appearance::Appearance;
 use crate::dashboard::view::theme::{Glyphs, Tone};
 use crate::terminal::text::harmless;
 
 pub(crate) struct Canvas<'a> {
     buffer: &'a mut Buffer,
-    theme: ThemeName,
+    appearance: Appearance,
     pub(crate) glyphs: &'static Glyphs,
-    ascii: bool,
     faded: bool,
 }
 
 impl<'a> Canvas<'a> {
-    pub(crate) fn new(buffer: &'a mut Buffer, options: &Options) -> Self {
-        let glyphs = Glyphs::of(options.ascii);
-        Self { buffer, theme: options.theme, glyphs, ascii: options.ascii, faded: false }
+    pub(crate) fn new(buffer: &'a mut Buffer, appearance: Appearance) -> Self {
+        Self { buffer, appearance, glyphs: Glyphs::of(appearance.ascii), faded: false }
     }
 
     /// Dims what is written from now on, because it may be out of date.
@@ -37,7 +35,7 @@ impl<'a> Canvas<'a> {
         }
         let text = self.shown(text);
         let width = end - x;
-        let mut style = self.theme.style(tone);
+        let mut style = self.appearance.theme.style(tone);
         if self.faded {
             style = style.add_modifier(Modifier::DIM);
         }
@@ -70,7 +68,7 @@ impl<'a> Canvas<'a> {
     }
 
     pub(crate) fn select(&mut self, area: Rect) {
-        self.buffer.set_style(area, self.theme.selection());
+        self.buffer.set_style(area, self.appearance.theme.selection());
     }
 
     pub(crate) fn bar(&self, (part, of): (i32, i32), width: u16) -> String {
@@ -100,7 +98,7 @@ impl<'a> Canvas<'a> {
 
     fn shown(&self, text: &str) -> String {
         let text = harmless(text);
-        if self.ascii && !text.is_ascii() {
+        if self.appearance.ascii && !text.is_ascii() {
             text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect()
         } else {
             text

@@ -191,7 +191,17 @@ fn age_of_nodes(model: &Model) -> Option<DialogLine> {
 fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
     let readonly = model.options.readonly;
     let is_shown = |(key, _): &&(&str, &str)| !(readonly && WRITING_KEYS.contains(key));
-    let lines: Vec<&(&str, &str)> = HELP.iter().filter(is_shown).collect();
+    draw_keys(HELP.iter().filter(is_shown), top, canvas, area);
+}
+
+/// Draws keys and what they do, from line `top` on. Without a key, a line is a heading or a sentence.
+pub(crate) fn draw_keys<'a>(
+    keys: impl Iterator<Item = &'a (&'a str, &'a str)>,
+    top: usize,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+) {
+    let lines: Vec<&(&str, &str)> = keys.collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer = Rect { y: area.y + (area.height - height) / 2, height, ..area };
     let inner = canvas.frame(outer, "help: j k scroll, Esc closes");

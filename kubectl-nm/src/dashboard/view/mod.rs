@@ -1,16 +1,16 @@
 //! `view`: draws the model. Nothing here changes it, and only visible rows are visited.
 
-mod canvas;
+pub(super) mod canvas;
 mod dialog_lines;
-mod dialogs;
+pub(super) mod dialogs;
 mod fleet;
 mod footer;
 mod header;
 mod node;
 mod side;
 mod summary;
-mod table;
-mod theme;
+pub(super) mod table;
+pub(super) mod theme;
 
 use ratatui::Frame;
 
@@ -22,7 +22,7 @@ use crate::dashboard::model::Model;
 pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     let area = frame.area();
     let screen = ScreenLayout::of(model, area);
-    let mut canvas = Canvas::new(frame.buffer_mut(), &model.options);
+    let mut canvas = Canvas::new(frame.buffer_mut(), model.options.appearance);
     header::draw(model, &mut canvas, screen.header);
     if let Some((notice, is_bad)) = model.banner() {
         let tone = if is_bad { Tone::Bad } else { Tone::Plain };

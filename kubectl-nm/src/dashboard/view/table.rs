@@ -15,18 +15,18 @@ pub(super) trait DrawnRow: Row {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Column<T> {
-    pub(super) what: T,
-    pub(super) head: &'static str,
-    pub(super) width: u16,
+pub(crate) struct Column<T> {
+    pub(crate) what: T,
+    pub(crate) head: &'static str,
+    pub(crate) width: u16,
     /// Its share of the space that is left; 0 keeps the minimum.
-    pub(super) growth: u16,
+    pub(crate) growth: u16,
     /// Columns with the lowest priority are dropped first.
-    pub(super) priority: u8,
+    pub(crate) priority: u8,
 }
 
 impl<T> Column<T> {
-    pub(super) const fn new(what: T, head: &'static str, width: u16, growth: u16, priority: u8) -> Self
+    pub(crate) const fn new(what: T, head: &'static str, width: u16, growth: u16, priority: u8) -> Self
     where
         T: Copy,
     {
@@ -48,11 +48,7 @@ pub(super) fn draw<R: DrawnRow>(
     screen: &ScreenLayout,
 ) {
     let columns = fit(columns, screen.heads.width.saturating_sub(indent));
-    let mut x = screen.heads.x + indent;
-    for column in &columns {
-        canvas.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
-        x += column.width + GAP;
-    }
+    draw_cells(&columns, indent, canvas, screen.heads, |column, _| (column.head.to_owned(), Tone::Quiet));
     for (at, index) in (0u16..).zip(rows.window(screen.rows())) {
         let Some(row) = rows.nth(index) else { continue };
         let area = line(screen.body, at);
@@ -62,15 +58,26 @@ pub(super) fn draw<R: DrawnRow>(
         if model.fleet.marked.contains(row.key()) {
             canvas.write(area, area.x + 1, MARK, Tone::Strong);
         }
-        let mut x = area.x + indent;
-        for column in &columns {
-            let (text, tone) = row.cell(column, model, canvas);
-            canvas.write(cell(area, x, column.width), x, &text, tone);
-            x += column.width + GAP;
-        }
+        draw_cells(&columns, indent, canvas, area, |column, canvas| row.cell(column, model, canvas));
         if index == rows.at() {
             canvas.select(area);
         }
+    }
+}
+
+/// Draws one line of a table.
+pub(crate) fn draw_cells<T>(
+    columns: &[Column<T>],
+    indent: u16,
+    canvas: &mut Canvas<'_>,
+    line: Rect,
+    text: impl Fn(&Column<T>, &Canvas<'_>) -> (String, Tone),
+) {
+    let mut x = line.x + indent;
+    for column in columns {
+        let (text, tone) = text(column, canvas);
+        canvas.write(cell(line, x, column.width), x, &text, tone);
+        x += column.width + GAP;
     }
 }
 
@@ -80,7 +87,7 @@ fn cell(line: Rect, x: u16, width: u16) -> Rect {
 }
 
 /// The columns that fit, with their widths.
-fn fit<T: Copy>(columns: &[Column<T>], width: u16) -> Vec<Column<T>> {
+pub(crate) fn fit<T: Copy>(columns: &[Column<T>], width: u16) -> Vec<Column<T>> {
     let mut kept: Vec<Column<T>> = columns.to_vec();
     let needed = |kept: &[Column<T>]| kept.iter().map(|column| column.width + GAP).sum::<u16>();
     while needed(&kept) > width + GAP && kept.len() > 1 {

@@ -4,8 +4,9 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-use crate::dashboard::model::ThemeName;
+use crate::dashboard::appearance::ThemeName;
 use crate::maintenance::{PodState, State};
+use crate::roll::record::Step;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -63,7 +64,7 @@ pub(crate) struct Glyphs {
     pub(crate) caret: &'static str,
     /// A frame: horizontal, vertical, and the corners clockwise from the upper left.
     pub(crate) frame: [&'static str; 6],
-    done: &'static str,
+    pub(crate) done: &'static str,
 }
 
 const UNICODE: Glyphs = Glyphs {
@@ -104,6 +105,16 @@ impl Glyphs {
             Some(State::Queued | State::Planned) => (".", Tone::Plain),
             Some(State::Drained) => (self.done, Tone::Good),
             None => ("-", Tone::Quiet),
+        }
+    }
+
+    /// The sign and the tone of a node's step in a roll.
+    pub(crate) fn step(step: Step) -> (&'static str, Tone) {
+        match step {
+            Step::Planned => (".", Tone::Plain),
+            Step::Confirming => ("?", Tone::Bad),
+            Step::Returning => ("<", Tone::Busy),
+            _ => ("~", Tone::Busy),
         }
     }
 

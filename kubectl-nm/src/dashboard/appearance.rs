@@ -1,0 +1,51 @@
+//! How the dashboards look: the flags for it, and what follows from them on this terminal.
+
+use clap::Args;
+
+use crate::terminal::output::Output;
+use crate::terminal::text::is_unicode_locale;
+
+/// A colour theme. Colours never carry information that words do not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ThemeName {
+    /// For a dark background.
+    #[default]
+    Dark,
+    /// For a light background.
+    Light,
+    /// Blue and orange instead of green and red.
+    ColourBlind,
+    /// No colours: bold, dim and reverse video only.
+    Mono,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Appearance {
+    pub(crate) theme: ThemeName,
+    pub(crate) ascii: bool,
+}
+
+#[derive(Args, Debug, Default)]
+pub(crate) struct AppearanceFlags {
+    // A doc comment would have to put backticks around the variable.
+    #[arg(help = "Colours of the dashboard; without colours (--color never, NO_COLOR) the theme is mono")]
+    #[arg(long, value_name = "THEME", default_value = "dark", help_heading = "Dashboard")]
+    theme: ThemeName,
+
+    // A doc comment would have to put backticks around the variable.
+    #[arg(
+        help = "Draw the dashboard with ASCII characters only; the default in a locale without UTF-8, such as LC_ALL=C"
+    )]
+    #[arg(long, help_heading = "Dashboard")]
+    ascii: bool,
+}
+
+impl AppearanceFlags {
+    /// The appearance on the terminal of this output.
+    pub(crate) fn on(&self, out: &Output) -> Appearance {
+        Appearance {
+            theme: if out.is_coloured() { self.theme } else { ThemeName::Mono },
+            ascii: self.ascii || !is_unicode_locale(|name| std::env::var(name).ok()),
+        }
+    }
+}

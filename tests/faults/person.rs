@@ -1,0 +1,143 @@
+//! The person who runs the cluster: what they request, and what they do again after a restore of etcd.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use kube_sandbox::store::{Key, State};
+use serde_json::{Value, json};
+use tower::Service as _;
+
+use crate::world::{Done, MAINTENANCES, PATH, World};
+
+/// How long a request waits while the API server is down, before it is sent again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What the person has done.
+#[derive(Debug, Default)]
+pub(crate) struct Person {
+    /// The fields of `spec.drain` that were set.
+    options: Mutex<BTreeSet<String>>,
+    /// The revisions that the person wrote.
+    revisions: Mutex<Vec<u64>>,
+    journal: Mutex<Vec<Requested>>,
+    /// How many restores of etcd are going on, before which nothing else is requested.
+    restores: AtomicUsize,
+}
+
+/// A request of the person.
+#[derive(Debug, Clone)]
+struct Requested {
+    /// The revision when it was sent.
+    after: u64,
+    method: &'static str,
+    path: String,
+    body: Value,
+}
+
+impl World {
+    /// The fields of `spec.drain` that were set.
+    pub(crate) fn options(&self) -> BTreeSet<String> {
+        self.person.options.lock().unwrap().clone()
+    }
+
+    /// Starts a maintenance.
+    pub(crate) async fn start(&self, name: &str, node: &str, drain: Value) {
+        let options = drain.as_object().into_iter().flatten().map(|(name, _)| name.clone());
+        self.person.options.lock().unwrap().extend(options);
+        let object = json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+            "metadata": {"name": name}, "spec": {"nodeName": node, "drain": drain},
+        });
+        self.post(PATH, object).await;
+    }
+
+    /// Deletes what is left: people delete again what a restore of etcd has brought back.
+    pub(crate) async fn stop_all(&self) -> Done {
+        let names: Vec<String> =
+            self.read(|state| state.list(&MAINTENANCES, None).map(|one| Key::of(&one).name).collect());
+        for name in names {
+            self.stop(&name).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a maintenance and waits until it is gone.
+    pub(crate) async fn stop(&self, name: &str) -> Done {
+        self.delete(&format!("{PATH}/{name}")).await;
+        self.until_gone(name).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, object: Value) {
+        self.request("POST", path, object).await;
+    }
+
+    pub(crate) async fn patch(&self, path: &str, change: Value) {
+        self.request("PATCH", path, change).await;
+    }
+
+    pub(crate) async fn delete(&self, path: &str) {
+        self.request("DELETE", path, json!({})).await;
+    }
+
+    async fn request(&self, method: &'static str, path: &str, body: Value) {
+        let (code, answer) = loop {
+            if self.person.restores.load(Ordering::Relaxed) == 0
+                && let Some(answered) = self.try_request(method, path, body.clone()).await
+            {
+                break answered;
+            }
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        };
+        assert!((200..300).contains(&code), "{method} {path}: {answer}");
+    }
+
+    /// Sends a request, which may be refused; the answer is none if the API server is down.
+    pub(crate) async fn try_request(
+        &self,
+        method: &'static str,
+        path: &str,
+        body: Value,
+    ) -> Option<(u16, Value)> {
+        let after = self.read(State::revision);
+        let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder().method(method).uri(path).header("content-type", content);
+        let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
+        let answer = self.sandbox.service().call(request).await.ok()?;
+        let code = answer.status().as_u16();
+        let answer = answer.into_body().collect().await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        let version: Option<u64> =
+            answer["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
+        // A request that changes nothing is answered with the revision that somebody else has made.
+        self.person.revisions.lock().unwrap().extend(version.filter(|version| *version > after));
+        let requested = Requested { after, method, path: path.to_owned(), body };
+        self.person.journal.lock().unwrap().push(requested);
+        Some((code, answer))
+    }
+
+    /// The revisions that the person wrote.
+    pub(crate) fn by_person(&self) -> Vec<u64> {
+        self.person.revisions.lock().unwrap().clone()
+    }
+
+    /// Begins a restore of etcd: the person waits.
+    pub(crate) fn restore_begins(&self) {
+        self.person.restores.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends a restore of a backup of this revision: the person does again what it has undone.
+    pub(crate) async fn restore_ends(&self, revision: u64) {
+        let journal = std::mem::take(&mut *self.person.journal.lock().unwrap());
+        for Requested { after, method, path, body } in journal {
+            if after >= revision {
+                self.try_request(method, &path, body).await;
+            }
+        }
+        self.person.restores.fetch_sub(1, Ordering::Relaxed);
+    }
+}
