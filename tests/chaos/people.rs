@@ -276,6 +276,7 @@ fn change(node: &Node, hand: Hand) -> Option<Value> {
     let label = labels.get(EXCLUDE_LABEL);
     let is_free = !in_maintenance && !has_drain_taint(node, group);
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let is_tainted = || taints.iter().any(|taint| taint.key == PLANNED_TAINT);
     let known = in_maintenance || is_free;
     match hand {
         Hand::Cordon => known.then(|| json!({"spec": {"unschedulable": true}})),

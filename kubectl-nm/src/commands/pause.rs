@@ -13,7 +13,7 @@ use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
 use crate::maintenance::start::Existing;
 use crate::maintenance::suspend::suspend;
-use crate::maintenance::{State, name_unless_node, node};
+use crate::maintenance::{State, name_unless_node, node, roll_name};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
@@ -72,6 +72,15 @@ pub(crate) async fn run(
     for object in &done {
         let words = if pause { "maintenance is already suspended" } else { "maintenance is not suspended" };
         out.data(&Line::new(format!("node/{} {words}{}", node(object), name_unless_node(object))))?;
+    }
+    for object in todo.iter().filter(|_| !pause) {
+        if let Some(roll) = roll_name(object) {
+            out.talk(&Line::new(format!(
+                "warning: node/{} is part of roll {roll}, whose gates and limit do not apply to it now; \
+                 `kubectl nm roll resume {roll}` continues the roll",
+                node(object)
+            )));
+        }
     }
     let nodes: Vec<String> = todo.iter().map(|object| node(object).to_owned()).collect();
     confirm(

@@ -13,7 +13,7 @@ use nm_shared::{BlockedPod, NodeMaintenance};
 
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::install::leadership::Leadership;
-use crate::maintenance::{PICKUP_TIMEOUT, State, condition, degraded, node, reason, status};
+use crate::maintenance::{PICKUP_TIMEOUT, State, condition, degraded, node, reason, roll_name, status};
 use crate::terminal::command_context::shell_quoted;
 
 const LISTED: usize = 3;
@@ -100,11 +100,16 @@ fn suspended(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     };
     // A plugin takes kubectl's flags after its name.
     let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
+    let resume = match roll_name(maintenance) {
+        // Resumed alone, the node would not wait for the gates and the limit of its roll.
+        Some(roll) => format!("roll resume {}", shell_quoted(roll)),
+        None => format!("resume {}", shell_quoted(node(maintenance))),
+    };
     Cause {
         what: vec![what.to_owned()],
         since: condition(maintenance, "Suspended").map(|suspended| suspended.last_transition_time.0),
         advice: String::from("Resume it when it may continue"),
-        commands: vec![format!("{program} nm resume {}{flags}", shell_quoted(node(maintenance)))],
+        commands: vec![format!("{program} nm {resume}{flags}")],
         passes: true,
         ..Cause::default()
     }

@@ -23,6 +23,14 @@ pub(crate) fn uid(maintenance: &NodeMaintenance) -> String {
     maintenance.uid().unwrap_or_default()
 }
 
+/// Label of the maintenances of a roll; its value is the roll's name.
+pub(crate) const ROLL_LABEL: &str = "kubectl-nm.dev/roll";
+
+/// The name of the roll that a maintenance is part of.
+pub(crate) fn roll_name(maintenance: &NodeMaintenance) -> Option<&str> {
+    maintenance.metadata.labels.as_ref()?.get(ROLL_LABEL).map(String::as_str)
+}
+
 pub(crate) fn condition<'a>(maintenance: &'a NodeMaintenance, type_: &str) -> Option<&'a Condition> {
     status(maintenance).conditions.iter().find(|condition| condition.type_ == type_)
 }

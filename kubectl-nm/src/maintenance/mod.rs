@@ -11,7 +11,9 @@ pub(crate) mod start;
 pub(crate) mod state;
 pub(crate) mod suspend;
 
-pub(crate) use fields::{PICKUP_TIMEOUT, condition, degraded, name_unless_node, node, status, uid};
+pub(crate) use fields::{
+    PICKUP_TIMEOUT, ROLL_LABEL, condition, degraded, name_unless_node, node, roll_name, status, uid,
+};
 pub(crate) use headline::{headline, pods_gone, reason, stop_progress};
 pub(crate) use state::{PodState, State};
 

@@ -71,6 +71,8 @@ pub(crate) fn of_node(template: &Value, roll: &str, node: &RollNode) -> Value {
     let record = &node.record;
     let began = record.began.unwrap_or(record.since).as_second();
     let mut job = template.clone();
+    // Of the annotation, which others may write, only a Job is created or deleted.
+    (job["apiVersion"], job["kind"]) = (json!("batch/v1"), json!("Job"));
     job["metadata"]["name"] = json!(format!("{roll}-{}-{began}", record.position));
     if let Some(metadata) = job["metadata"].as_object_mut() {
         metadata.remove("generateName");

@@ -19,8 +19,7 @@ use serde_json::{Value, json};
 use crate::error::roll_error::RollError;
 use crate::roll::settings::RollSettings;
 
-/// Label of the maintenances of a roll; its value is the roll's name.
-pub(crate) const LABEL: &str = "kubectl-nm.dev/roll";
+pub(crate) use crate::maintenance::{ROLL_LABEL as LABEL, roll_name};
 
 pub(crate) const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
 pub(crate) const NODE: &str = "kubectl-nm.dev/roll-node";
@@ -268,11 +267,6 @@ impl RollRecord {
     pub(crate) fn next(&self) -> Self {
         Self { revision: self.revision + 1, ..self.clone() }
     }
-}
-
-/// The name of the roll that a maintenance is part of.
-pub(crate) fn roll_name(object: &NodeMaintenance) -> Option<&str> {
-    object.metadata.labels.as_ref()?.get(LABEL).map(String::as_str)
 }
 
 /// The names of the rolls that maintenances are part of.

@@ -6,6 +6,8 @@ use serde_json::Value;
 
 /// The resource of which each pod uses one.
 const PODS: &str = "pods";
+/// The resources that the scheduler scores.
+pub(crate) const SCORED: [&str; 2] = ["cpu", "memory"];
 /// The number of pods that a node runs if it does not report a number.
 const DEFAULT_PODS: i64 = 110;
 
@@ -14,6 +16,11 @@ const DEFAULT_PODS: i64 = 110;
 pub(crate) struct Resources(BTreeMap<String, i64>);
 
 impl Resources {
+    /// Nothing.
+    pub(crate) const fn none() -> Self {
+        Self(BTreeMap::new())
+    }
+
     /// What the scheduler reserves for a pod, including one of `pods`. Containers run at the same time, after init
     /// containers, which run one after another; init containers that always restart keep running.
     pub(crate) fn of_pod(pod: &Value) -> Self {
@@ -68,8 +75,12 @@ impl Resources {
     }
 
     /// The resources of which there is too little for `wanted` beside what is `used`.
-    pub(crate) fn short_of<'a>(&self, used: &Self, wanted: &'a Self) -> impl Iterator<Item = &'a str> {
-        wanted.0.iter().filter_map(|(name, amount)| {
+    pub(crate) fn short_of<'a, 'w>(
+        &'a self,
+        used: &'a Self,
+        wanted: &'w Self,
+    ) -> impl Iterator<Item = &'w str> + use<'a, 'w> {
+        wanted.0.iter().filter_map(move |(name, amount)| {
             let left = self.amount(name).saturating_sub(used.amount(name));
             (*amount > 0 && *amount > left).then_some(name.as_str())
         })
@@ -92,8 +103,9 @@ impl Resources {
 /// counts as a small one.
 pub(crate) fn scored(pod: &Value) -> [i64; 2] {
     // 100m and 200 MiB: `DefaultMilliCPURequest` and `DefaultMemoryRequest` of kube-scheduler.
-    const DEFAULTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024 * 1000)];
-    DEFAULTS.map(|(name, default)| {
+    const DEFAULTS: [i64; 2] = [100, 200 * 1024 * 1024 * 1000];
+    let [cpu, memory] = SCORED;
+    [(cpu, DEFAULTS[0]), (memory, DEFAULTS[1])].map(|(name, default)| {
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
         let amounts = containers.map(|container| thousandths(&container["resources"]["requests"][name]));
         amounts.map(|amount| amount.unwrap_or(default)).fold(0, i64::saturating_add)

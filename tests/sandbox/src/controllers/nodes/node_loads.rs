@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use crate::cluster::store::{Key, Object};
 use crate::controllers::nodes::node_fit;
-use crate::model::pod;
-use crate::model::resources::{self, Resources};
+use crate::model::resources::{self, Resources, SCORED};
 
 /// What a pod needs of a node.
 #[derive(Debug, Clone, Default)]
@@ -36,21 +35,54 @@ pub(crate) struct Usage {
 
 /// A node, and what it has.
 #[derive(Debug)]
-pub(crate) struct NodeLoad {
+pub(crate) struct NodeCapacity {
     /// The node.
     pub(crate) node: Object,
     /// What it has for pods.
     pub(crate) allocatable: Resources,
+    /// The CPU and memory in it.
+    pub(crate) scored: [i64; 2],
     /// Whether it takes every pod: it has neither a cordon nor a taint that repels pods.
     pub(crate) is_open: bool,
     /// How many of its taints repel pods where there is another node.
     pub(crate) preferences: usize,
 }
 
+impl NodeCapacity {
+    fn of(node: Object) -> Self {
+        let allocatable = Resources::of_node(&node);
+        Self {
+            scored: SCORED.map(|name| allocatable.amount(name)),
+            allocatable,
+            is_open: node_fit::is_open(&node),
+            preferences: node_fit::preferences(&node).count(),
+            node,
+        }
+    }
+}
+
+/// A node with what is used on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodeLoad<'a> {
+    /// The node.
+    pub(crate) capacity: &'a NodeCapacity,
+    /// What is used; none if there are no pods on it.
+    pub(crate) usage: Option<&'a Usage>,
+}
+
+impl<'a> NodeLoad<'a> {
+    /// The resources of which the node has too little for another pod.
+    pub(crate) fn short_of<'d>(self, demand: &'d Demand) -> impl Iterator<Item = &'d str> + use<'a, 'd> {
+        static NOTHING: Resources = Resources::none();
+        let used = self.usage.map_or(&NOTHING, |usage| &usage.demand.requests);
+        self.capacity.allocatable.short_of(used, &demand.requests)
+    }
+}
+
 /// The nodes and the pods on them.
 #[derive(Debug, Default)]
 pub(crate) struct NodeLoads {
-    nodes: HashMap<String, NodeLoad>,
+    nodes: HashMap<String, NodeCapacity>,
     usage: HashMap<String, Usage>,
     order: BTreeSet<(usize, usize, String)>,
     placed: HashMap<Key, (String, Demand)>,
@@ -61,13 +93,7 @@ impl NodeLoads {
     pub(crate) fn set_node(&mut self, name: &str, node: Option<Object>) {
         self.order.remove(&self.position(name));
         if let Some(node) = node {
-            let load = NodeLoad {
-                allocatable: Resources::of_node(&node),
-                is_open: node_fit::is_open(&node),
-                preferences: node_fit::preferences(&node).count(),
-                node,
-            };
-            self.nodes.insert(name.to_owned(), load);
+            self.nodes.insert(name.to_owned(), NodeCapacity::of(node));
             self.order.insert(self.position(name));
         } else {
             self.nodes.remove(name);
@@ -104,30 +130,13 @@ impl NodeLoads {
     }
 
     /// The nodes: first those with the fewest taints that repel pods, and among these those with the fewest pods.
-    pub(crate) fn emptiest_first(&self) -> impl Iterator<Item = &NodeLoad> {
-        self.order.iter().filter_map(|(_, _, name)| self.nodes.get(name))
+    pub(crate) fn emptiest_first(&self) -> impl Iterator<Item = NodeLoad<'_>> {
+        self.order.iter().filter_map(|(_, _, name)| self.node(name))
     }
 
     /// One node.
-    pub(crate) fn node(&self, name: &str) -> Option<&NodeLoad> {
-        self.nodes.get(name)
-    }
-
-    /// What is used on a node; nothing if it has no pods.
-    pub(crate) fn usage(&self, load: &NodeLoad) -> Option<&Usage> {
-        self.usage.get(pod::name(&load.node))
-    }
-
-    /// The resources of which the node has too little for another pod.
-    pub(crate) fn short_of<'a>(
-        &self,
-        load: &NodeLoad,
-        demand: &'a Demand,
-    ) -> impl Iterator<Item = &'a str> + use<'a> {
-        let nothing = Resources::default();
-        let used = self.usage(load).map_or(&nothing, |usage| &usage.demand.requests);
-        let short: Vec<&str> = load.allocatable.short_of(used, &demand.requests).collect();
-        short.into_iter()
+    pub(crate) fn node(&self, name: &str) -> Option<NodeLoad<'_>> {
+        Some(NodeLoad { capacity: self.nodes.get(name)?, usage: self.usage.get(name) })
     }
 
     /// The number of nodes.
@@ -149,7 +158,7 @@ impl NodeLoads {
     }
 
     fn position(&self, node: &str) -> (usize, usize, String) {
-        let preferences = self.nodes.get(node).map_or(0, |load| load.preferences);
+        let preferences = self.nodes.get(node).map_or(0, |capacity| capacity.preferences);
         let pods = self.usage.get(node).map_or(0, |usage| usage.pods);
         (preferences, pods, node.to_owned())
     }

@@ -7,48 +7,48 @@
 use serde_json::Value;
 
 use crate::controllers::nodes::node_fit;
-use crate::controllers::nodes::node_loads::{Demand, NodeLoad, Usage};
+use crate::controllers::nodes::node_loads::{Demand, NodeCapacity, NodeLoad};
+use crate::model::resources::SCORED;
 
 /// The most points of one plugin.
 const MOST: i64 = 100;
 /// The weight of the taints.
 const TAINTS: i64 = 3;
-const SCORED: [&str; 2] = ["cpu", "memory"];
 
 /// The best of the nodes; the first of those that are equal.
 pub(crate) fn best<'a>(
     pod: &Value,
     demand: &Demand,
-    nodes: impl Iterator<Item = (&'a NodeLoad, Option<&'a Usage>)>,
-) -> Option<&'a NodeLoad> {
-    let nodes: Vec<_> = nodes.map(|(load, usage)| (load, usage, intolerable(pod, load))).collect();
-    let most_intolerable = nodes.iter().map(|(.., taints)| *taints).max()?;
-    let score = |usage: Option<&Usage>, load: &NodeLoad, taints: i64| {
+    loads: impl Iterator<Item = NodeLoad<'a>>,
+) -> Option<NodeLoad<'a>> {
+    let loads: Vec<_> = loads.map(|load| (load, intolerable(pod, load.capacity))).collect();
+    let most_intolerable = loads.iter().map(|(_, taints)| *taints).max()?;
+    let requested = SCORED.map(|name| demand.requests.amount(name));
+    let score = |load: NodeLoad<'a>, taints: i64| {
         let tolerated = if most_intolerable == 0 { MOST } else { MOST - MOST * taints / most_intolerable };
-        TAINTS * tolerated + unallocated(demand, load, usage) + balance(demand, load, usage)
+        TAINTS * tolerated + unallocated(demand.scored, load) + balance(requested, load)
     };
-    let scored = nodes.iter().map(|(load, usage, taints)| (score(*usage, load, *taints), *load));
+    let scored = loads.iter().map(|(load, taints)| (score(*load, *taints), *load));
     scored.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, load)| load)
 }
 
 /// The number of `PreferNoSchedule` taints that the pod does not tolerate.
-fn intolerable(pod: &Value, load: &NodeLoad) -> i64 {
-    if load.preferences == 0 {
+fn intolerable(pod: &Value, node: &NodeCapacity) -> i64 {
+    if node.preferences == 0 {
         return 0;
     }
-    let taints = node_fit::preferences(&load.node).filter(|taint| !node_fit::tolerates(pod, taint));
+    let taints = node_fit::preferences(&node.node).filter(|taint| !node_fit::tolerates(pod, taint));
     i64::try_from(taints.count()).unwrap_or(i64::MAX / MOST)
 }
 
 /// `LeastAllocated`: the part of CPU and memory that is free with the pod.
-fn unallocated(demand: &Demand, load: &NodeLoad, usage: Option<&Usage>) -> i64 {
+fn unallocated(wanted: [i64; 2], load: NodeLoad<'_>) -> i64 {
+    let used = load.usage.map_or([0; 2], |usage| usage.demand.scored);
     let (mut points, mut resources) = (0, 0);
-    for (at, name) in SCORED.into_iter().enumerate() {
-        let allocatable = load.allocatable.amount(name);
+    for ((allocatable, used), wanted) in load.capacity.scored.into_iter().zip(used).zip(wanted) {
         if allocatable > 0 {
-            let used = demand.scored[at] + usage.map_or(0, |usage| usage.demand.scored[at]);
-            let part = i128::from((allocatable - used).max(0)) * i128::from(MOST) / i128::from(allocatable);
-            points += i64::try_from(part).unwrap_or(MOST);
+            let left = allocatable.saturating_sub(used.saturating_add(wanted)).max(0);
+            points += left.saturating_mul(MOST) / allocatable;
             resources += 1;
         }
     }
@@ -59,31 +59,25 @@ fn unallocated(demand: &Demand, load: &NodeLoad, usage: Option<&Usage>) -> i64 {
 /// differ for a pod that requests neither.
 ///
 /// Since 1.36 the change counts, not only the result (kubernetes/kubernetes#135573).
-fn balance(demand: &Demand, load: &NodeLoad, usage: Option<&Usage>) -> i64 {
-    if SCORED.iter().all(|name| demand.requests.amount(name) == 0) {
+fn balance(requested: [i64; 2], load: NodeLoad<'_>) -> i64 {
+    if requested == [0; 2] {
         return 0;
     }
-    let used = SCORED.map(|name| usage.map_or(0, |usage| usage.demand.requests.amount(name)));
-    let [cpu, memory] = SCORED.map(|name| demand.requests.amount(name));
-    let before = evenness(load, used);
-    let after = evenness(load, [used[0].saturating_add(cpu), used[1].saturating_add(memory)]);
+    let used = SCORED.map(|name| load.usage.map_or(0, |usage| usage.demand.requests.amount(name)));
+    let with_pod = [used[0].saturating_add(requested[0]), used[1].saturating_add(requested[1])];
+    let (before, after) = (evenness(load.capacity, used), evenness(load.capacity, with_pod));
     MOST / 2 + (MOST / 2 + after - before) / 2
 }
 
 /// 100 if the same part of CPU and memory is used, and 50 if all of one and nothing of the other is.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "parts of a whole")]
-fn evenness(load: &NodeLoad, used: [i64; 2]) -> i64 {
-    let parts: Vec<f64> = SCORED
-        .into_iter()
-        .zip(used)
-        .map(|(name, used)| (load.allocatable.amount(name), used))
-        .filter(|(allocatable, _)| *allocatable > 0)
-        .map(|(allocatable, used)| (used as f64 / allocatable as f64).min(1.0))
-        .collect();
-    let deviation = match parts[..] {
-        [cpu, memory] => (cpu - memory).abs() / 2.0,
-        _ => 0.0,
-    };
+fn evenness(node: &NodeCapacity, used: [i64; 2]) -> i64 {
+    let [cpu, memory] = node.scored;
+    if cpu <= 0 || memory <= 0 {
+        return MOST;
+    }
+    let part = |used: i64, allocatable: i64| (used as f64 / allocatable as f64).min(1.0);
+    let deviation = (part(used[0], cpu) - part(used[1], memory)).abs() / 2.0;
     ((1.0 - deviation) * MOST as f64) as i64
 }
 
@@ -116,9 +110,8 @@ mod tests {
         for (number, (node, pod)) in pods.iter().enumerate() {
             loads.place(&Key::new("ns", number.to_string()), Some(*node), || Demand::of(pod));
         }
-        let candidates = loads.emptiest_first().map(|load| (load, loads.usage(load)));
-        let best = best(another, &Demand::of(another), candidates).unwrap();
-        best.node["metadata"]["name"].as_str().unwrap().to_owned()
+        let best = best(another, &Demand::of(another), loads.emptiest_first()).unwrap();
+        best.capacity.node["metadata"]["name"].as_str().unwrap().to_owned()
     }
 
     #[test]

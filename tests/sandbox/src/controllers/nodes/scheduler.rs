@@ -68,28 +68,27 @@ impl Scheduler {
 
     fn choose(&self, pod: &Value, demand: &Demand) -> Option<String> {
         let fits_every_open_node = node_fit::fits_every_open_node(pod);
-        let fits = |load: &&NodeLoad| {
-            self.loads.short_of(load, demand).next().is_none()
-                && (load.is_open && fits_every_open_node || node_fit::check(pod, &load.node).is_ok())
+        let fits = |load: &NodeLoad<'_>| {
+            let node = load.capacity;
+            load.short_of(demand).next().is_none()
+                && (node.is_open && fits_every_open_node || node_fit::check(pod, &node.node).is_ok())
         };
         let load = if let Some(name) = node_fit::named_node(pod) {
             self.loads.node(&name).filter(fits)
         } else {
-            let fitting = self.loads.emptiest_first().filter(fits).take(SCORED_NODES);
-            node_score::best(pod, demand, fitting.map(|load| (load, self.loads.usage(load))))
+            node_score::best(pod, demand, self.loads.emptiest_first().filter(fits).take(SCORED_NODES))
         };
-        load.map(|load| pod::name(&load.node).to_owned())
+        load.map(|load| pod::name(&load.capacity.node).to_owned())
     }
 
     /// The message of the condition of a pod that fits no node.
     fn explain(&self, pod: &Value, demand: &Demand) -> String {
         let mut reasons: BTreeMap<UnfitReason, usize> = BTreeMap::new();
         for load in self.loads.emptiest_first() {
-            let lacking =
-                self.loads.short_of(load, demand).map(|name| UnfitReason::Insufficient(name.to_owned()));
-            let unfit: Vec<UnfitReason> = match node_fit::check(pod, &load.node) {
+            let lacking = |name: &str| UnfitReason::Insufficient(name.to_owned());
+            let unfit: Vec<UnfitReason> = match node_fit::check(pod, &load.capacity.node) {
                 Err(reason) => vec![reason],
-                Ok(()) => lacking.collect(),
+                Ok(()) => load.short_of(demand).map(lacking).collect(),
             };
             for reason in unfit {
                 *reasons.entry(reason).or_default() += 1;
