@@ -5,6 +5,9 @@ use std::collections::HashMap;
 
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
+use nm_shared::DrainSpec;
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::forecast::DrainPreview;
 
 use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
@@ -107,13 +110,7 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
 
     let answers = match &preview {
         None => HashMap::new(),
-        Some(preview) => {
-            let (all, done) = (preview.to_evict().count(), Cell::new(0));
-            let message = || format!("{} of {all} evictions dry-run", done.get());
-            let grace = spec.as_ref().map(|spec| spec.grace_period_seconds).filter(|seconds| *seconds >= 0);
-            progress::during(out, message, dry_run_evictions(cluster, preview.to_evict(), grace, &done))
-                .await?
-        }
+        Some(preview) => answers(preview, spec.as_ref(), cluster, out).await?,
     };
     let report = PlanReport::new(&nodes, spec.as_ref(), preview.as_ref(), snapshot, &answers, now);
     match &args.output {
@@ -129,4 +126,17 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
         (false, None) => Exit::Error,
         (false, Some(_)) => Exit::Done,
     })
+}
+
+/// The API server's answers to the evictions of a preview, by the pods' uids.
+pub(super) async fn answers(
+    preview: &DrainPreview,
+    drain: Option<&DrainSpec>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<HashMap<String, EvictionOutcome>, Error> {
+    let (all, done) = (preview.to_evict().count(), Cell::new(0));
+    let message = || format!("{} of {all} evictions dry-run", done.get());
+    let grace = drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0);
+    progress::during(out, message, dry_run_evictions(cluster, preview.to_evict(), grace, &done)).await
 }

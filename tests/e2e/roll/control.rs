@@ -8,15 +8,11 @@ use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
-use super::running_roll::RunningRoll;
+use super::running_roll::{RunningRoll, guard, guarded_pods};
 
 /// A roll whose first node is blocked by a budget for each node.
 async fn blocked(cluster: &Cluster, name: &str, nodes: &[String]) -> (Workload, RunningRoll, String) {
-    let workload = Workload::new(cluster, name).await;
-    for node in nodes {
-        workload.pod_on(node, &format!("guarded-{node}"), json!({})).await;
-        workload.budget(&format!("guarded-{node}"), 1).await;
-    }
+    let workload = guarded_pods(cluster, name, nodes).await;
     let mut roll = RunningRoll::begin(cluster, name, nodes, &["--run", "true"]);
     let is_blocked = |line: &Value| line["detail"].as_str().is_some_and(|why| why.starts_with("blocked"));
     let node = roll.until("blocked", is_blocked).await["node"].as_str().unwrap().to_owned();
@@ -34,7 +30,7 @@ async fn a_paused_roll_evicts_nothing_and_begins_no_node_until_it_is_resumed() {
     let status = plugin(&cluster, &["roll", "status", "pausable"]).await.ok();
     assert!(status.stdout.starts_with("roll pausable: 0 done, 2 left, paused\n"), "{status:?}");
     for node in &nodes[..2] {
-        workload.delete_budget(&format!("guarded-{node}")).await;
+        workload.delete_budget(&guard(node)).await;
     }
     // The program that runs it goes on.
     let resumed = plugin(&cluster, &["roll", "resume", "pausable"]).await.ok();

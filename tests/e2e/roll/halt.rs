@@ -6,7 +6,7 @@ use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, pod_spec};
 use serde_json::{Value, json};
 
-use super::running_roll::RunningRoll;
+use super::running_roll::{RunningRoll, guard, guarded_pods};
 
 /// Runs a roll of two nodes, of which the first halts it, and returns the reason.
 async fn halted(cluster: &Cluster, name: &str, nodes: &[String], flags: &[&str]) -> String {
@@ -53,11 +53,7 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
 async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
-    let workload = Workload::new(&cluster, "halting").await;
-    for node in &nodes[..2] {
-        workload.pod_on(node, &format!("guarded-{node}"), json!({})).await;
-        workload.budget(&format!("guarded-{node}"), 1).await;
-    }
+    let workload = guarded_pods(&cluster, "halting", &nodes[..2]).await;
     let _reconciler = Reconciler::start(&cluster);
     let message =
         halted(&cluster, "blocked", &nodes[..2], &["--run", "true", "--halt-on-blocked", "1s"]).await;
@@ -69,7 +65,7 @@ async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
     let unknown =
         plugin(&cluster, &["roll", "resume", "blocked", "--skip", &nodes[2], "--run", "true"]).await;
     assert!(unknown.stderr.contains("is not part of roll \"blocked\""), "{unknown:?}");
-    workload.delete_budget(&format!("guarded-{other}")).await;
+    workload.delete_budget(&guard(other)).await;
     let mut resumed = RunningRoll::resume(&cluster, "blocked", &["--run", "true", "--skip", node]);
     assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
     assert_eq!((resumed.outlook()["done"].as_u64(), resumed.steps(other).last()), (Some(1), Some(&"Done")));
@@ -80,11 +76,7 @@ async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
 async fn a_drain_that_times_out_halts() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
-    let workload = Workload::new(&cluster, "expiring").await;
-    for node in &nodes[..2] {
-        workload.pod_on(node, &format!("guarded-{node}"), json!({})).await;
-        workload.budget(&format!("guarded-{node}"), 1).await;
-    }
+    let _workload = guarded_pods(&cluster, "expiring", &nodes[..2]).await;
     let _reconciler = Reconciler::start(&cluster);
     let message = halted(&cluster, "expires", &nodes[..2], &["--run", "true", "--timeout", "1s"]).await;
     assert!(message.starts_with("the drain of node ") && message.contains(" failed: "), "{message}");

@@ -9,7 +9,7 @@ use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
-use super::running_roll::RunningRoll;
+use super::running_roll::{RunningRoll, guard, guarded_pods};
 
 const COMMAND: &str = "echo {}; sleep 0.2";
 
@@ -93,11 +93,7 @@ async fn the_command_of_a_node_ends_if_somebody_stops_its_maintenance() {
 async fn the_second_of_two_people_is_told_who_runs_it_and_may_take_over() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
-    let workload = Workload::new(&cluster, "contended").await;
-    for node in &nodes[..2] {
-        workload.pod_on(node, &format!("guarded-{node}"), json!({})).await;
-        workload.budget(&format!("guarded-{node}"), 1).await;
-    }
+    let workload = guarded_pods(&cluster, "contended", &nodes[..2]).await;
     let _reconciler = Reconciler::start(&cluster);
     let mut first = RunningRoll::begin(&cluster, "shared", &nodes[..2], &["--run", COMMAND]);
     first
@@ -109,7 +105,7 @@ async fn the_second_of_two_people_is_told_who_runs_it_and_may_take_over() {
     let mut second = RunningRoll::resume(&cluster, "shared", &["--run", COMMAND, "--take-over"]);
     assert_eq!(first.end().await, Some(4), "{:#?}", first.lines);
     for node in &nodes[..2] {
-        workload.delete_budget(&format!("guarded-{node}")).await;
+        workload.delete_budget(&guard(node)).await;
     }
     assert_eq!(second.end().await, Some(0), "{:#?}", second.lines);
     assert_eq!(second.outlook()["done"], 2);

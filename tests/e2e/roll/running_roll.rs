@@ -4,8 +4,24 @@ use std::path::Path;
 
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{RunningCommand, program};
-use serde_json::Value;
+use nm_tests::workload::Workload;
+use serde_json::{Value, json};
 use tempfile::TempDir;
+
+/// Runs a pod on each node that a budget does not let go.
+pub(super) async fn guarded_pods(cluster: &Cluster, name: &str, nodes: &[String]) -> Workload {
+    let workload = Workload::new(cluster, name).await;
+    for node in nodes {
+        workload.pod_on(node, &guard(node), json!({})).await;
+        workload.budget(&guard(node), 1).await;
+    }
+    workload
+}
+
+/// The name of the pod and of the budget on a node.
+pub(super) fn guard(node: &str) -> String {
+    format!("guarded-{node}")
+}
 
 /// A `kubectl nm roll` that runs.
 pub(super) struct RunningRoll {

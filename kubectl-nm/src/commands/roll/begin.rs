@@ -1,6 +1,5 @@
 //! `kubectl nm roll NODE...`: plans the maintenance of all nodes of a roll, and runs it.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use super::run::{run as run_roll, this_runner};
 use crate::client::cluster::Cluster;
 use crate::client::nodes::check_exist;
 use crate::client::objects::{self, Permission};
+use crate::commands::plan::answers;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::roll_error::RollError;
@@ -27,7 +27,6 @@ use crate::maintenance::start::{self, Existing, Started};
 use crate::maintenance::suspend::check_kept;
 use crate::maintenance::uid;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
-use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::report::preview;
 use crate::roll::health;
 use crate::roll::job;
@@ -223,11 +222,7 @@ async fn forecasts(
         preview(names, drain, snapshot, now).map_err(|error| Error::Unplannable(error.to_string()))
     };
     let Some(all) = preview(names)? else { return Ok(HashMap::new()) };
-    let (count, done) = (all.to_evict().count(), Cell::new(0));
-    let message = || format!("{} of {count} evictions dry-run", done.get());
-    let grace = drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0);
-    let answers =
-        progress::during(out, message, dry_run_evictions(cluster, all.to_evict(), grace, &done)).await?;
+    let answers = answers(&all, drain, cluster, out).await?;
     let mut forecasts = HashMap::new();
     for name in names {
         let Some(alone) = preview(std::slice::from_ref(name))? else { continue };
