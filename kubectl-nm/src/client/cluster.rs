@@ -144,7 +144,7 @@ impl Cluster {
         match self.request("get nodes", async || nodes.get_metadata(name).await).await {
             Ok(_) => Ok(NodeLookup::Exists),
             Err(error) if error.is_not_found() => Ok(NodeLookup::Missing),
-            Err(error) if error.status().is_some_and(Status::is_forbidden) => Ok(NodeLookup::Hidden),
+            Err(error) if error.is_forbidden() => Ok(NodeLookup::Hidden),
             Err(error) => Err(error),
         }
     }

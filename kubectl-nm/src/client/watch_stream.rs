@@ -17,7 +17,6 @@ use futures::stream::{self, BoxStream, StreamExt};
 use jiff::Timestamp;
 use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
-use kube::core::Status;
 use nm_shared::NodeMaintenance;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -66,7 +65,7 @@ impl WatchPolicy {
         request_timeout: Duration::from_secs(15),
         staleness: Duration::from_secs(8),
         resumes: true,
-        is_retried: |error| !error.status().is_some_and(Status::is_forbidden),
+        is_retried: |error| !error.is_forbidden(),
     };
 
     /// A lost connection is noticed within a minute, and what a proxy cuts for being idle does not matter. Errors that

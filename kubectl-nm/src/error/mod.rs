@@ -204,6 +204,11 @@ impl Error {
         self.status().is_some_and(Status::is_not_found)
     }
 
+    /// Whether the user has no permission for the request.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.status().is_some_and(Status::is_forbidden)
+    }
+
     pub(crate) fn is_unserved(&self) -> bool {
         matches!(self, Self::NotInstalled { .. } | Self::NotServed { .. })
     }

@@ -4,6 +4,7 @@
 //! object is still the one that the decision has read, so that a program that was replaced, or that sees the cluster late,
 //! changes nothing.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -225,9 +226,9 @@ impl Pass<'_> {
             .filter(|node| node.record.step == Step::Planned && !node.is_deleted())
             .filter(|node| self.observed.nodes.contains_key(node.node()))
             .collect();
-        let is_planned = |node: &str| planned.iter().any(|planned| planned.node() == node);
+        let names: HashSet<&str> = planned.iter().map(|node| node.node()).collect();
         let under_way: Vec<&NodeProgress> =
-            self.progress.iter().filter(|progress| !is_planned(&progress.node)).collect();
+            self.progress.iter().filter(|progress| !names.contains(progress.node.as_str())).collect();
         let first = planned.first()?;
         if self.is_halted() {
             return None;

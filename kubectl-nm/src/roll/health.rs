@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use kube::core::Status;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::pod::{self, DrainPod};
 use serde_json::{Value, json};
@@ -243,7 +242,7 @@ fn is_ready(pod: &Pod) -> bool {
 pub(crate) fn if_permitted<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) if error.status().is_some_and(Status::is_forbidden) => Ok(None),
+        Err(error) if error.is_forbidden() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -217,6 +217,7 @@ impl Roll {
         all: impl IntoIterator<Item = &'a Arc<NodeMaintenance>>,
     ) -> Result<Option<Self>, RollError> {
         let (mut nodes, mut newest, mut settings) = (Vec::new(), None::<RollRecord>, None);
+        let mut settings_text = None;
         for object in all.into_iter().filter(|object| roll_name(object) == Some(name)) {
             // Commands and selectors contain the name.
             if !node::is_valid_name(&object.spec.node_name) {
@@ -226,7 +227,12 @@ impl Roll {
                 });
             }
             let record = required(object, NODE)?;
-            settings.get_or_insert(required(object, SETTINGS)?);
+            // Nearly always all maintenances have the same text, which may contain a whole Job.
+            let text = annotation_text(object, SETTINGS);
+            if text.is_none() || text != settings_text {
+                settings.get_or_insert(required(object, SETTINGS)?);
+                settings_text = text;
+            }
             let state = parse::<RollRecord>(object, STATE)?;
             let revision = state.as_ref().map(|state| state.revision);
             newest = newest.into_iter().chain(state).max_by_key(|state| state.revision);
@@ -292,6 +298,10 @@ pub(crate) fn annotation_patch(object: &NodeMaintenance, annotation: &str, value
     }})
 }
 
+fn annotation_text<'a>(object: &'a NodeMaintenance, annotation: &str) -> Option<&'a String> {
+    object.metadata.annotations.as_ref()?.get(annotation)
+}
+
 fn required<T: DeserializeOwned>(object: &NodeMaintenance, annotation: &'static str) -> Result<T, RollError> {
     let missing = || RollError::NoRecord { maintenance: object.name_any(), annotation };
     parse(object, annotation)?.ok_or_else(missing)
@@ -301,7 +311,7 @@ fn parse<T: DeserializeOwned>(
     object: &NodeMaintenance,
     annotation: &'static str,
 ) -> Result<Option<T>, RollError> {
-    let text = object.metadata.annotations.as_ref().and_then(|all| all.get(annotation));
+    let text = annotation_text(object, annotation);
     let invalid = |source| RollError::InvalidRecord { maintenance: object.name_any(), annotation, source };
     text.map(|text| serde_json::from_str(text)).transpose().map_err(invalid)
 }

@@ -77,7 +77,6 @@ pub(crate) struct RollRunner<'a> {
     /// The settings as they were when the program began. Those in the objects are not read again: a command that somebody
     /// writes there later is not run.
     settings: RollSettings,
-    me: Runner,
     log_folder: Option<PathBuf>,
     maintenances: MaintenanceCache,
     are_nodes_listed: bool,
@@ -94,15 +93,14 @@ pub(crate) struct RollRunner<'a> {
 }
 
 impl<'a> RollRunner<'a> {
-    /// A program that takes over this roll. The record must have been written with `me` as its runner.
+    /// A program that runs this roll: the runner of the record, which is stored.
     pub(crate) fn new(
         cluster: &'a Cluster,
         roll: &Roll,
         record: RollRecord,
-        me: Runner,
         log_folder: Option<PathBuf>,
     ) -> Self {
-        let now = Timestamp::now();
+        let runner = record.runner.as_ref().map(|runner| runner.id.clone()).unwrap_or_default();
         Self {
             cluster,
             name: roll.name.clone(),
@@ -112,8 +110,7 @@ impl<'a> RollRunner<'a> {
             are_nodes_listed: false,
             live: (true, true),
             record,
-            observed: Observed { started: now, runner: me.id.clone(), ..Observed::default() },
-            me,
+            observed: Observed { started: Timestamp::now(), runner, ..Observed::default() },
             checking: BTreeSet::new(),
             asked: None,
             tasks: FuturesUnordered::new(),
@@ -158,7 +155,7 @@ impl<'a> RollRunner<'a> {
     pub(crate) async fn release(&mut self) {
         let Ok(Some(roll)) = self.roll() else { return };
         let mut record = self.record.next();
-        if record.runner.take().is_some_and(|runner| runner.id == self.me.id) {
+        if record.runner.take().is_some_and(|runner| runner.id == self.observed.runner) {
             // If this is not written, the heartbeat times out.
             let _ = tokio::time::timeout(RELEASE_TIMEOUT, self.write_record(&roll, record)).await;
         }

@@ -1,5 +1,6 @@
 //! Rolls whose nodes reboot: `nm-sandbox reboot` is the action.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -63,15 +64,20 @@ async fn a_node_returns_to_service_when_it_has_rebooted_and_is_ready() {
     assert_eq!(agent_restarts(&cluster, &nodes[2]).await, 0);
 }
 
+/// A command that reboots a node with the flags in a file, and that file, which says for now that the node never returns.
+fn lasting_reboot(folder: &TempDir) -> (String, PathBuf) {
+    let flags_file = folder.path().join("flags");
+    std::fs::write(&flags_file, "--never").unwrap();
+    (reboot(&format!("$(cat {})", flags_file.display())), flags_file)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_never_returns_halts_the_roll_which_goes_on_when_the_node_is_back() {
     let Some(cluster) = Cluster::sandbox_or_skip(3, WHY).await else { return };
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
     let folder = TempDir::new().unwrap();
-    let flags_file = folder.path().join("flags");
-    let command = reboot(&format!("$(cat {})", flags_file.display()));
-    std::fs::write(&flags_file, "--never").unwrap();
+    let (command, flags_file) = lasting_reboot(&folder);
     let flags = ["--run", command.as_str(), "--expect-reboot", "--return-timeout", "4s"];
     let mut roll = RunningRoll::begin(&cluster, "lost", &nodes[..2], &flags);
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
@@ -99,9 +105,7 @@ async fn a_node_that_is_deleted_during_its_reboot_leaves_the_roll() {
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
     let folder = TempDir::new().unwrap();
-    let flags_file = folder.path().join("flags");
-    let command = reboot(&format!("$(cat {})", flags_file.display()));
-    std::fs::write(&flags_file, "--never").unwrap();
+    let (command, flags_file) = lasting_reboot(&folder);
     let mut roll =
         RunningRoll::begin(&cluster, "deleted", &nodes[..2], &["--run", &command, "--expect-reboot"]);
     let rejoining = roll.until("a node that rejoins", |line| line["step"] == "Rejoining").await;

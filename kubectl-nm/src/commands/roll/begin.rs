@@ -96,7 +96,7 @@ pub(super) async fn run(
     let with_runner = |_: &Roll, record| Ok(RollRecord { runner: Some(me.clone()), ..record });
     let (roll, record) = store::update(cluster, &name, with_runner).await?;
     out.talk(&Line::new(format!("Roll {name} begins.")));
-    run_roll(&roll, record, me, &args.output, cluster, out).await
+    run_roll(&roll, record, &args.output, cluster, out).await
 }
 
 async fn pool(

@@ -63,7 +63,7 @@ pub(super) async fn resume(
     let skipped = roll.nodes.iter().filter(|node| args.skip.iter().any(|name| name == node.node()));
     store::remove(cluster, &roll, &record, skipped).await?;
     store::suspend_drains(cluster, &roll, false).await?;
-    run_roll(&roll, record, me, &args.output, cluster, out).await
+    run_roll(&roll, record, &args.output, cluster, out).await
 }
 
 /// The action stands in the objects, which others may write: whoever resumes the roll confirms what is run on this

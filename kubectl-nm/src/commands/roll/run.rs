@@ -56,11 +56,10 @@ pub(super) fn live_runner(record: &RollRecord, now: Timestamp) -> Option<&Runner
     record.runner.as_ref().filter(|runner| runner.at + HEARTBEAT_TIMEOUT > now)
 }
 
-/// Runs a roll whose record has `me` as its runner.
+/// Runs a roll whose record has this program as its runner.
 pub(super) async fn run(
     roll: &Roll,
     record: RollRecord,
-    me: Runner,
     output: &OutputArgs,
     cluster: &Cluster,
     out: &mut Output,
@@ -70,7 +69,7 @@ pub(super) async fn run(
     if let Some(log) = &log {
         out.talk(&Line::new(format!("The output of the commands is kept in {}.", log.display())));
     }
-    let mut runner = RollRunner::new(cluster, roll, record, me, log);
+    let mut runner = RollRunner::new(cluster, roll, record, log);
     let ended = match output.lines(out) {
         Some(format) => until_ended(&mut runner, &mut LineReporter::new(out, format)).await,
         None => match RollDashboard::open(name, output.appearance.on(out)) {
