@@ -9,9 +9,10 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt};
 use kube_sandbox::sandbox::{Options, Sandbox};
 use nm_shared::NodeMaintenance;
@@ -24,7 +25,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::manifests;
 use crate::older_groups;
 use crate::skip::skipped;
-use crate::wait::{wait_until, wait_until_all};
+use crate::wait::{wait_until, wait_until_none};
 
 /// Label of the namespaces and nodes that tests create.
 pub const SUITE_LABEL: &str = "kubectl-nm.dev/e2e";
@@ -269,12 +270,13 @@ impl Cluster {
         for namespace in namespaces.list(&ListParams::default().labels(SUITE_LABEL)).await.unwrap() {
             let name = namespace.name_any();
             let _ = namespaces.delete(&name, &DeleteParams::default()).await;
-            let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name);
-            for pod in pods.list_metadata(&ListParams::default()).await.unwrap() {
+            let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), &name);
+            let left = pods.list(&ListParams::default()).await.unwrap();
+            for pod in left.into_iter().filter(|pod| !pod.finalizers().is_empty()) {
                 let without_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
                 let _ = pods.patch(&pod.name_any(), &PatchParams::default(), &without_finalizers).await;
             }
-            wait_until_all(&pods, watcher::Config::default(), "no pods left", <[Pod]>::is_empty).await;
+            wait_until_none(&pods, "no pods left").await;
         }
     }
 }

@@ -85,6 +85,31 @@ where
     in_time(what, search).await
 }
 
+/// Waits until there is no object of a kind. Unlike [`wait_until_all`], it copies nothing, however many there are.
+///
+/// # Panics
+/// After [`TEST_TIMEOUT`].
+pub async fn wait_until_none<K>(api: &Api<K>, what: &str)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Default + Eq + std::hash::Hash + Clone,
+{
+    let (store, writer) = kube::runtime::reflector::store();
+    let mut listed = false;
+    let search = async {
+        let events = watcher(api.clone(), watcher::Config::default());
+        let mut events = events.default_backoff().reflect(writer).boxed();
+        while let Ok(event) = events.try_next().await.transpose().unwrap() {
+            listed |= matches!(event, watcher::Event::InitDone);
+            if listed && store.is_empty() {
+                return;
+            }
+        }
+        panic!("the watch ended");
+    };
+    in_time(what, search).await;
+}
+
 /// The uids of the selected objects, deleted ones included, in the order of their creation, once there are `count`.
 ///
 /// # Panics

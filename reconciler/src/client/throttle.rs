@@ -22,53 +22,67 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 use tracing::warn;
 
+use crate::client::request_metrics::verb;
+use crate::client::transport::is_eviction;
+use crate::telemetry::metrics::Verb;
+
 /// The longest pause after one answer. Priority and fairness asks for 1 s to 32 s.
 const MAX_PAUSE: Duration = Duration::from_secs(32);
 
-/// Requests that waited are sent within this part of the pause after its end, not all at once.
+/// Evictions and watches that waited are sent within this part of the pause after its end, not all at once. The other
+/// requests, which are few, come first: otherwise a status would lose its turn whenever an eviction before it is throttled.
 const SPREAD_DIVISOR: u32 = 10;
 
 /// Until when requests wait. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Throttle(watch::Sender<Pause>);
+pub(crate) struct Throttle(watch::Sender<Option<Pause>>);
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Pause {
-    until: Option<Instant>,
-    spread: Duration,
+    began: Instant,
+    until: Instant,
+}
+
+impl Pause {
+    fn spread(&self) -> Duration {
+        (self.until - self.began) / SPREAD_DIVISOR
+    }
 }
 
 impl Throttle {
     /// Waits until the API server no longer throttles.
     pub(crate) async fn ended(&self) {
-        while let Some(until) = self.paused_until() {
-            tokio::time::sleep_until(until).await;
+        while let Some(pause) = self.pause() {
+            tokio::time::sleep_until(pause.until).await;
         }
     }
 
     /// The same, and for a random time after a pause.
-    async fn ended_for_one(&self) {
-        while self.paused_until().is_some() {
+    async fn ended_for_one_of_many(&self) {
+        while let Some(pause) = self.pause() {
             self.ended().await;
-            let spread = self.0.borrow().spread;
-            tokio::time::sleep(random_part(spread)).await;
+            tokio::time::sleep(random_part(pause.spread())).await;
         }
     }
 
-    fn paused_until(&self) -> Option<Instant> {
-        self.0.borrow().until.filter(|until| *until > Instant::now())
+    fn pause(&self) -> Option<Pause> {
+        self.0.borrow().filter(|pause| pause.until > Instant::now())
     }
 
-    fn begin(&self, pause: Duration) {
+    /// Pauses for as long as the answer to a request asks that was `sent` then.
+    fn begin(&self, pause: Duration, sent: Instant) {
         let now = Instant::now();
         self.0.send_if_modified(|current| {
-            if current.until.is_none_or(|until| until <= now) {
+            // What was sent before a pause shows the overload that led to it, not another one.
+            let known = current.filter(|current| sent <= current.began);
+            let began = known.map_or(now, |current| current.began);
+            if current.is_none_or(|current| current.until <= now) && known.is_none() {
                 warn!("the API server throttles: no requests for {} s", pause.as_secs());
             }
-            let until = now + pause;
-            let is_longer = current.until.is_none_or(|current| current < until);
+            let until = began + pause;
+            let is_longer = current.is_none_or(|current| current.until < until);
             if is_longer {
-                *current = Pause { until: Some(until), spread: pause / SPREAD_DIVISOR };
+                *current = Some(Pause { began, until });
             }
             is_longer
         });
@@ -122,14 +136,20 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let is_one_of_many = is_eviction(&request) || verb(&request) == Verb::Watch;
         let answer = self.inner.call(request);
         let throttle = self.throttle.clone();
         Box::pin(async move {
+            if is_one_of_many {
+                throttle.ended_for_one_of_many().await;
+            } else {
+                throttle.ended().await;
+            }
             // The request is sent when its answer is first polled.
-            throttle.ended_for_one().await;
+            let sent = Instant::now();
             let answer = answer.await;
             if let Some(pause) = answer.as_ref().ok().and_then(pause) {
-                throttle.begin(pause);
+                throttle.begin(pause, sent);
             }
             answer
         })
@@ -195,14 +215,18 @@ mod tests {
         http::Request::new(Body::empty())
     }
 
+    fn eviction() -> http::Request<Body> {
+        http::Request::post("/api/v1/namespaces/shop/pods/cart/eviction").body(Body::empty()).unwrap()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn requests_wait_for_the_longest_pause_and_are_not_sent_all_at_once() {
+    async fn requests_wait_for_the_longest_pause_and_evictions_are_not_sent_all_at_once() {
         let throttle = Throttle::default();
         let throttled = ["10", "2"].map(|wait| answer(429, TEXT, Some(wait)));
         let (mut client, arrived) = server(&throttle, throttled.to_vec());
         // Both are sent before the first answer.
         let _ = tokio::join!(client.call(request()), client.call(request()));
-        let waiting: Vec<_> = (0..20).map(|_| client.call(request())).collect();
+        let waiting: Vec<_> = (0..20).map(|_| client.call(eviction())).collect();
         let _ = futures::future::join_all(waiting).await;
         let arrived = arrived.lock().unwrap();
         assert!(arrived[..2].iter().all(Duration::is_zero));
@@ -212,6 +236,37 @@ mod tests {
         assert!(
             late.iter().max().unwrap().abs_diff(*late.iter().min().unwrap()) > Duration::from_millis(100)
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_is_not_delayed_by_the_evictions_that_wait_with_it() {
+        let throttle = Throttle::default();
+        let every_eviction = vec![answer(429, TEXT, Some("1")); 20];
+        let (mut client, arrived) = server(&throttle, every_eviction);
+        let _ = client.call(eviction()).await;
+        let evictions: Vec<_> = (0..9).map(|_| client.call(eviction())).collect();
+        let status = client.call(request());
+        tokio::join!(futures::future::join_all(evictions), async {
+            let _ = status.await;
+            assert_eq!(arrived.lock().unwrap()[1..], [Duration::from_secs(1)]);
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_answers_to_requests_from_before_a_pause_do_not_prolong_it() {
+        let throttle = Throttle::default();
+        let (second, sent) = (Duration::from_secs(1), Instant::now());
+        throttle.begin(second, sent);
+        tokio::time::advance(second / 2).await;
+        throttle.begin(second, sent);
+        throttle.ended().await;
+        assert_eq!(sent.elapsed(), second, "the same overload");
+        throttle.begin(2 * second, sent);
+        throttle.ended().await;
+        assert_eq!(sent.elapsed(), 2 * second, "it asks for a longer pause");
+        throttle.begin(second, Instant::now());
+        throttle.ended().await;
+        assert_eq!(sent.elapsed(), 3 * second, "another overload");
     }
 
     #[tokio::test(start_paused = true)]

@@ -217,7 +217,8 @@ impl Service<Request<Body>> for Transport {
     }
 }
 
-fn is_eviction(request: &Request<Body>) -> bool {
+/// Whether a request evicts or deletes a pod.
+pub(crate) fn is_eviction(request: &Request<Body>) -> bool {
     let path = request.uri().path();
     match *request.method() {
         Method::POST => path.ends_with("/eviction"),
