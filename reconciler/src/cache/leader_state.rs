@@ -75,7 +75,8 @@ pub(crate) struct MaintenanceState {
     pub(crate) released: bool,
     /// The API server's answer to the last write.
     pub(crate) last_write: LastWrite<Grouped>,
-    pruned_status: Option<PrunedStatus>,
+    /// Boxed, because most maintenances have none.
+    pruned_status: Option<Box<PrunedStatus>>,
     recordons: u32,
     last_recordon: Option<Instant>,
 }
@@ -302,7 +303,8 @@ impl LeaderState {
         let uid = answer.metadata.uid.clone().unwrap_or_default();
         self.maintenance(&uid, |state| {
             let is_pruned = stored != *written;
-            state.pruned_status = is_pruned.then(|| PrunedStatus { written: written.clone(), stored });
+            state.pruned_status =
+                is_pruned.then(|| Box::new(PrunedStatus { written: written.clone(), stored }));
             state.last_write.remember(answer.clone());
         });
         self.update_gate(Arc::new(answer));
