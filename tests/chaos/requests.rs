@@ -21,6 +21,10 @@ use crate::people::Resumed;
 /// How long after a status that says that a maintenance is suspended an eviction may still arrive at the proxy.
 const SUSPENSION_LATENESS: SignedDuration = SignedDuration::from_secs(1);
 
+/// How long the proxy may take to notice that a client has lost or closed a connection. The client may have sent the request
+/// again by then.
+const LOSS_NOTICED_WITHIN: SignedDuration = SignedDuration::from_secs(1);
+
 /// A request of a replica.
 #[derive(Debug, Clone)]
 pub(crate) struct Sent {
@@ -94,7 +98,10 @@ pub(crate) fn check(writes: &[Sent], seen: &Seen, resumed: &[Resumed], late: Sig
     let of_one_pod = |sent: &Sent| {
         let Sent { pid, entry } = sent;
         let key = format!("{}/{} by {pid}", entry.namespace, entry.name);
-        TimedRequest { key, began: entry.at, ended: entry.at + entry.took }
+        let ended = entry.at + entry.took;
+        let is_lost = entry.code == 0;
+        let ended = if is_lost { (ended - LOSS_NOTICED_WITHIN).max(entry.at) } else { ended };
+        TimedRequest { key, began: entry.at, ended }
     };
     let removals: Vec<TimedRequest> =
         writes.iter().filter(|sent| sent.entry.subresource == "eviction").map(of_one_pod).collect();
