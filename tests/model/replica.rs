@@ -225,6 +225,7 @@ impl View {
                 .cloned()
                 .collect(),
             other_uids: other.iter().map(|other| ownership::uid(other).to_owned()).collect(),
+            other_was_planned: other.iter().any(|other| ownership::was_planned(other)),
             steady_now: SteadyTime::after_start(Duration::from_secs(60)),
             attempts: self.attempts(),
             batch: StartBatch { age: StartBatch::MAX_DELAY, ..StartBatch::default() },

@@ -72,6 +72,7 @@ fn observe_gate(context: &Context, maintenance: &Grouped, guard: Option<&EtcdGua
         own_pod: context.own_pod.clone(),
         competing: competing(&others),
         other_uids: others.iter().map(|other| ownership::uid(other).to_owned()).collect(),
+        other_was_planned: others.iter().any(|other| ownership::was_planned(other)),
         recordons,
         status_written,
         steady_now: context.evictor.now(),

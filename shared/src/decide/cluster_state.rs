@@ -63,6 +63,8 @@ pub struct ClusterState {
     pub competing: Vec<Arc<NodeMaintenance>>,
     /// The uids of all other maintenances of the same node, those being deleted included.
     pub other_uids: HashSet<String>,
+    /// Whether one of these was planned and has not begun.
+    pub other_was_planned: bool,
     /// How often this process has restored a cordon that someone else removed.
     pub recordons: RecordonBackoff,
     /// The maintenances that begin together with this one.

@@ -253,7 +253,7 @@ impl Decider<'_> {
             CordonedBy::Nobody if self.has_lost_record(node) => CordonedBy::NmReconciler,
             cordoned_by => cordoned_by,
         };
-        let planned = !is_another && ownership::was_planned(maintenance);
+        let planned = !is_another && (ownership::was_planned(maintenance) || observed.other_was_planned);
         Requester { uid, group: observed.group, cordoned_by, planned, others: &observed.other_uids }
     }
 

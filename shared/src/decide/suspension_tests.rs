@@ -119,6 +119,22 @@ fn a_planned_maintenance_whose_record_was_removed_leaves_no_taint() {
 }
 
 #[test]
+fn a_plan_that_follows_one_whose_record_was_removed_leaves_no_taint() {
+    let (_, cluster) = planned();
+    let mut stripped = cluster;
+    Arc::make_mut(stripped.node.as_mut().unwrap()).metadata.annotations.as_mut().unwrap().clear();
+    let with_other = ClusterState {
+        other_uids: HashSet::from(["the one that ends".to_owned()]),
+        other_was_planned: true,
+        ..stripped
+    };
+    let next = suspended();
+    let both = patched(&with_other, &decide(&next, &with_other, at(60)));
+    let alone = ClusterState { other_uids: HashSet::new(), other_was_planned: false, ..both };
+    assert!(taints(&patched(&alone, &decide(&ending(&next), &alone, at(61)))).is_empty());
+}
+
+#[test]
 fn a_planned_maintenance_needs_no_access_to_leases_and_waits_for_no_gate() {
     let queued = Queued { position: QueuePosition::default(), reason: QueueReason::ControlPlane };
     let gate = crate::gate::Gate { quorum: Some("quorum".to_owned()), queue: Some(queued) };

@@ -58,8 +58,8 @@ pub struct Requester<'a> {
     pub group: Group,
     /// Who has cordoned the node, by its status.
     pub cordoned_by: CordonedBy,
-    /// Whether it was planned and has not begun, by its status, which is written after the taint of the plan. If the record
-    /// is missing, someone removed it, and the taint is ours.
+    /// Whether it or another maintenance of the node was planned and has not begun, by its status, which is written after the
+    /// taint of the plan. If the record is missing, someone removed it, and the taint is ours.
     pub planned: bool,
     /// The uids of the other maintenances of the node, those being deleted included.
     pub others: &'a HashSet<String>,
