@@ -108,6 +108,7 @@ mod reconciler {
     mod stolen_token;
 }
 mod repository {
+    mod cases;
     mod documentation;
     mod evidence;
     mod links;

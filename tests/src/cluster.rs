@@ -1,6 +1,7 @@
 //! The cluster of a test: a sandbox of its own, or the cluster that `NM_E2E_KUBECONFIG` names.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -25,6 +26,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::manifests;
 use crate::older_groups;
 use crate::skip::skipped;
+use crate::suspended::{self, SuspendedMaintenances};
 use crate::wait::{wait_until, wait_until_none};
 
 /// Label of the namespaces and nodes that tests create.
@@ -50,6 +52,7 @@ pub struct Cluster {
     sandbox: Option<Sandbox>,
     files: TempDir,
     since: Timestamp,
+    suspended: Option<SuspendedMaintenances>,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
@@ -77,7 +80,8 @@ impl Cluster {
         let turn = TURN.lock().await;
         let client = client(&kubeconfig).await;
         let since = Timestamp::now();
-        let cluster = Self { client, kubeconfig, sandbox: None, files, since, _turn: Some(turn) };
+        let cluster =
+            Self { client, kubeconfig, sandbox: None, files, since, suspended: None, _turn: Some(turn) };
         cluster.install().await;
         cluster.clean_up().await;
         let found = cluster.nodes().await.len();
@@ -95,8 +99,25 @@ impl Cluster {
 
     /// A sandbox even where `NM_E2E_KUBECONFIG` names a cluster; `prepare` configures it.
     pub async fn of_sandbox(nodes: usize, pods: usize, prepare: impl FnOnce(Sandbox) -> Sandbox) -> Self {
+        if suspended::is_wanted() {
+            return Self::beside_suspended(nodes, pods, prepare).await;
+        }
         let cluster = Self::bare_sandbox(nodes, pods, prepare).await;
         cluster.install().await;
+        cluster
+    }
+
+    /// A sandbox that also has [`SuspendedMaintenances`], on two more nodes.
+    pub async fn beside_suspended(
+        nodes: usize,
+        pods: usize,
+        prepare: impl FnOnce(Sandbox) -> Sandbox,
+    ) -> Self {
+        let mut cluster = Self::bare_sandbox(nodes + suspended::NODES, pods, prepare).await;
+        cluster.install().await;
+        let theirs = cluster.nodes().await.split_off(nodes).try_into().unwrap();
+        let state = Arc::clone(cluster.sandbox.as_ref().unwrap().cluster());
+        cluster.suspended = Some(SuspendedMaintenances::create(&cluster.client, state, theirs).await);
         cluster
     }
 
@@ -110,7 +131,7 @@ impl Cluster {
         std::fs::write(&kubeconfig, sandbox.kubeconfig()).unwrap();
         let client = client(&kubeconfig).await;
         let since = Timestamp::now();
-        Self { client, kubeconfig, sandbox: Some(sandbox), files, since, _turn: None }
+        Self { client, kubeconfig, sandbox: Some(sandbox), files, since, suspended: None, _turn: None }
     }
 
     /// The path of an administrator's kubeconfig.
@@ -136,15 +157,21 @@ impl Cluster {
         self.sandbox.as_ref()
     }
 
+    /// The suspended maintenances beside those of the test, if there are any.
+    pub fn suspended(&self) -> Option<&SuspendedMaintenances> {
+        self.suspended.as_ref()
+    }
+
     /// When the test began to use the cluster.
     pub fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// The names of the nodes.
+    /// The names of the nodes, without those of [`SuspendedMaintenances`].
     pub async fn nodes(&self) -> Vec<String> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        nodes.list_metadata(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect()
+        let which = ListParams::default().labels(&format!("!{}", suspended::LABEL));
+        nodes.list_metadata(&which).await.unwrap().iter().map(ResourceExt::name_any).collect()
     }
 
     /// A node as it is now.

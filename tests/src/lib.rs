@@ -35,6 +35,7 @@ pub mod reconciler;
 pub mod relay;
 pub mod requests;
 pub mod skip;
+pub mod suspended;
 pub mod terminal;
 pub mod wait;
 pub mod webhook;

@@ -2,7 +2,7 @@
 //! defect of another drain controller is named in the comment of its test too.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nm_tests::files::repository;
 
@@ -19,22 +19,23 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The text of every Rust file below a folder.
-fn sources(folder: &Path) -> Vec<String> {
+/// The path and the text of every Rust file below a folder.
+pub(super) fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut texts = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             texts.extend(sources(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            texts.push(std::fs::read_to_string(&path).unwrap());
+            let text = std::fs::read_to_string(&path).unwrap();
+            texts.push((path, text));
         }
     }
     texts
 }
 
 /// The tests of a file, each with the comment above it.
-fn tests_of(text: &str) -> Vec<(String, String)> {
+pub(super) fn tests_of(text: &str) -> Vec<(String, String)> {
     let (mut tests, mut comment, mut is_test) = (Vec::new(), String::new(), false);
     for line in text.lines().map(str::trim) {
         if let Some(words) = line.strip_prefix("// ") {
@@ -55,7 +56,7 @@ fn tests_of(text: &str) -> Vec<(String, String)> {
 /// Every test of the workspace, with the comment above it.
 fn all_tests() -> BTreeMap<String, String> {
     let texts = FOLDERS.iter().flat_map(|folder| sources(&repository().join(folder)));
-    texts.flat_map(|text| tests_of(&text)).collect()
+    texts.flat_map(|(_, text)| tests_of(&text)).collect()
 }
 
 /// The tests that a text names: words in backticks that have at least three underscores.
