@@ -119,9 +119,11 @@ mod roll {
     mod begin;
     mod control;
     mod halt;
+    mod job;
     mod reboot;
     mod resume;
     mod running_roll;
+    mod window;
 }
 mod takeover {
     mod medik8s;

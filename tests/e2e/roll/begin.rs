@@ -1,18 +1,14 @@
-//! Rolls that go well: their steps, order, actions and windows, and what is refused before anything is changed.
+//! Rolls that go well: their steps, order and actions, and what is refused before anything is changed.
 
-use jiff::{Timestamp, ToSpan};
-use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{Api, ListParams};
 use nm_tests::cluster::Cluster;
-use nm_tests::files::temp_file;
 use nm_tests::maintenance::{start, until_drained};
 use nm_tests::nodes::configuration;
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::wait::wait_until;
-use nm_tests::workload::{Workload, node_of, pods_on};
+use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
 use super::running_roll::RunningRoll;
@@ -136,25 +132,6 @@ async fn a_roll_that_cannot_begin_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outside_of_its_window_a_roll_waits_and_says_until_when() {
-    let cluster = Cluster::start(2).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
-    let hour =
-        |hours: i64| Timestamp::now().checked_add(hours.hours()).unwrap().strftime("%H:00").to_string();
-    let window = format!("{}-{} UTC", hour(10), hour(11));
-    let mut roll =
-        RunningRoll::begin(&cluster, "later", &nodes[..1], &["--run", "true", "--window", &window]);
-    let waiting = roll.until("waiting", |line| line["outlook"] == "waiting").await;
-    let message = waiting["message"].as_str().unwrap();
-    assert!(message.starts_with("the window opens at ") && message.contains(&hour(10)), "{message}");
-    roll.signal("INT");
-    assert_eq!(roll.end().await, Some(130));
-    assert!(roll.steps(&nodes[0]).iter().all(|step| *step == "Planned"));
-    let _ = plugin(&cluster, &["roll", "abort", "later", "--yes"]).await.ok();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_drained_node_waits_until_somebody_confirms_on_the_terminal() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
@@ -165,47 +142,6 @@ async fn a_drained_node_waits_until_somebody_confirms_on_the_terminal() {
     terminal.press("y\n");
     terminal.until_shown("Roll asks is done: 1 node").await;
     assert_eq!(terminal.exit_code().await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_job_runs_on_each_drained_node_and_is_not_evicted() {
-    let Some(cluster) = Cluster::sandbox_or_skip(2, "the test ends the Job in place of its controller").await
-    else {
-        return;
-    };
-    let nodes = cluster.nodes().await;
-    let node = nodes[0].as_str();
-    let workload = Workload::new(&cluster, "jobs").await;
-    let _reconciler = Reconciler::start(&cluster);
-    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": workload.namespace()},
-        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i", "args": ["upgrade", "{}"]}]}}}});
-    let file = temp_file(job.to_string());
-    let flags = ["--job", file.path().to_str().unwrap()];
-    let mut roll = RunningRoll::begin(&cluster, "by-job", &nodes[..1], &flags);
-    roll.until_step(node, "Acting").await;
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
-    let jobs: Api<DynamicObject> =
-        Api::namespaced_with(cluster.client.clone(), workload.namespace(), &resource);
-    let created = async {
-        loop {
-            if let Some(job) = jobs.list(&ListParams::default()).await.unwrap().items.pop() {
-                return job;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let job = nm_tests::wait::in_time("the Job exists", created).await;
-    let pod = &job.data["spec"]["template"];
-    assert_eq!(pod["spec"]["nodeName"], node);
-    assert_eq!(pod["spec"]["containers"][0]["args"], json!(["upgrade", node]));
-    assert_eq!(pod["spec"]["containers"][0]["env"], json!([{"name": "NM_NODE", "value": node}]));
-    // The pod that the controller would create stays on the node.
-    workload.pod_on(node, "job-pod", json!({"metadata": {"labels": pod["metadata"]["labels"]}})).await;
-    let status = json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}});
-    jobs.patch_status(&job.name_any(), &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
-    let stays = pods_on(&cluster.client, node).await;
-    assert!(stays.iter().any(|pod| pod.name_any() == "job-pod" && pod.metadata.deletion_timestamp.is_none()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
