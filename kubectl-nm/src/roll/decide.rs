@@ -31,10 +31,26 @@ pub(crate) enum Change {
     Begin(String),
     /// Write that a node takes this step now.
     Advance(String, Step),
+    /// Pause the drain of a node, because the roll was paused when it began.
+    Pause(String),
     /// Start the command or the Job.
     Act(String),
     /// Delete the maintenance of a node.
     Delete(String),
+}
+
+impl Change {
+    /// The node that it is about; none if it is about the roll as a whole.
+    pub(super) fn node(&self) -> Option<&str> {
+        match self {
+            Self::Record(_) => None,
+            Self::Begin(node)
+            | Self::Advance(node, _)
+            | Self::Pause(node)
+            | Self::Act(node)
+            | Self::Delete(node) => Some(node),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +98,7 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
     let mut pass = Pass { roll, observed, next: record.clone(), changes: Vec::new(), progress: Vec::new() };
     pass.advance_returned();
     pass.advance_nodes(record);
+    pass.pause_drains();
     let mut waits = pass.begin();
     if !observed.is_current {
         // Decisions from old data may be wrong. They are only shown.
@@ -215,6 +232,13 @@ impl Pass<'_> {
             });
         }
         self.progress.sort_by_key(|progress| progress.position);
+    }
+
+    /// Pauses the nodes that have begun at the moment at which the roll was paused.
+    fn pause_drains(&mut self) {
+        let draining = self.roll.nodes.iter().filter(|node| node.drains() && !node.is_deleted());
+        let late = draining.filter(|node| self.observed.to_pause.contains(node.node()));
+        self.changes.extend(late.map(|node| Change::Pause(node.node().to_owned())));
     }
 
     /// Begins the nodes whose turn it is. Returns why none can begin, if none is under way.

@@ -10,7 +10,7 @@ use nm_shared::cluster::node;
 
 use crate::args::duration;
 use crate::client::watch_stream::WatchChange;
-use crate::roll::record::Step;
+use crate::roll::record::{Roll, RollRecord, Step};
 
 /// A node as the gates read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub(crate) struct Observed {
     pub(crate) confirmed: BTreeMap<String, bool>,
     /// Why the maintenance of a node cannot begin yet.
     pub(crate) refused: BTreeMap<String, String>,
+    /// The nodes whose drains are to be paused, because somebody has paused the roll.
+    pub(crate) to_pause: BTreeSet<String>,
 }
 
 impl NodeView {
@@ -104,6 +106,23 @@ impl Observed {
                 self.nodes.remove(&node.name_any());
             }
         }
+    }
+
+    /// Replaces the record that this program knows by a newer one in the objects.
+    ///
+    /// Whoever pauses the roll also pauses the drains that are under way, as far as they have begun by then. This program
+    /// pauses those that it has begun at the same moment. Later it pauses none, because somebody may resume a node alone.
+    pub(super) fn adopt_newer(&mut self, record: &mut RollRecord, roll: &Roll) {
+        let Some(newer) = roll.record.as_ref().filter(|newer| newer.revision > record.revision) else {
+            return;
+        };
+        if !newer.paused {
+            self.to_pause.clear();
+        } else if !record.paused {
+            self.to_pause =
+                roll.nodes.iter().filter(|node| node.drains()).map(|node| node.node().to_owned()).collect();
+        }
+        *record = newer.clone();
     }
 
     pub(super) fn elapsed(&self, since: Timestamp) -> Duration {

@@ -190,6 +190,11 @@ impl RollNode {
         &self.object.spec.node_name
     }
 
+    /// Whether its drain is under way and not paused.
+    pub(crate) fn drains(&self) -> bool {
+        self.record.step == Step::Draining && !self.object.spec.suspend
+    }
+
     pub(crate) fn is_deleted(&self) -> bool {
         self.object.metadata.deletion_timestamp.is_some()
     }

@@ -2,18 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{LocalBoxFuture, join_all};
+use futures::future::LocalBoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::Api;
 use nm_shared::NodeMaintenance;
-use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -25,13 +23,14 @@ use crate::error::Error;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::uid;
 use crate::roll::actions::RunningActions;
+use crate::roll::apply::{Applied, apply};
 use crate::roll::command::OutputLine;
 use crate::roll::decide::{Change, Decisions, Outlook, decide};
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::observed::{ActionState, Health, Observed};
-use crate::roll::record::{self, DoneNodes, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
-use crate::roll::settings::{NodeAction, RollSettings};
+use crate::roll::record::{self, DoneNodes, Roll, RollRecord, Runner, Step};
+use crate::roll::settings::RollSettings;
 use crate::roll::store::{self, is_outdated};
 use crate::roll::view::{RollInput, RollReporter, RollView};
 
@@ -68,6 +67,7 @@ enum Finished {
     Ended,
     /// The roll is paused or continued.
     Paused(Result<(), Error>),
+    Applied(Box<Result<Applied, Error>>),
 }
 
 /// A program that runs a roll.
@@ -85,6 +85,8 @@ pub(crate) struct RollRunner<'a> {
     /// The newest record that is known. It outlives the last maintenance.
     record: RollRecord,
     observed: Observed,
+    /// Whether the changes of the last decision are being carried out.
+    is_applying: bool,
     checking: BTreeSet<String>,
     asked: Option<String>,
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
@@ -111,6 +113,7 @@ impl<'a> RollRunner<'a> {
             live: (true, true),
             record,
             observed: Observed { started: Timestamp::now(), runner, ..Observed::default() },
+            is_applying: false,
             checking: BTreeSet::new(),
             asked: None,
             tasks: FuturesUnordered::new(),
@@ -141,11 +144,11 @@ impl<'a> RollRunner<'a> {
             };
             let is_output = matches!(event, Event::Output(_));
             self.handle(event, reporter)?;
-            // No decision depends on the output.
-            if is_output || !self.maintenances.is_complete() || !self.are_nodes_listed {
+            // No decision depends on the output, and each one on what came of the one before.
+            if is_output || self.is_applying || !self.maintenances.is_complete() || !self.are_nodes_listed {
                 continue;
             }
-            if let Some(end) = self.step(reporter).await? {
+            if let Some(end) = self.step(reporter)? {
                 return Ok(end);
             }
         }
@@ -155,9 +158,11 @@ impl<'a> RollRunner<'a> {
     pub(crate) async fn release(&mut self) {
         let Ok(Some(roll)) = self.roll() else { return };
         let mut record = self.record.next();
-        if record.runner.take().is_some_and(|runner| runner.id == self.observed.runner) {
+        let is_mine = record.runner.take().is_some_and(|runner| runner.id == self.observed.runner);
+        if let Some(anchor) = roll.anchor(&record).filter(|_| is_mine) {
+            let written = store::write_record(self.cluster, &anchor.object, &record);
             // If this is not written, the heartbeat times out.
-            let _ = tokio::time::timeout(RELEASE_TIMEOUT, self.write_record(&roll, record)).await;
+            let _ = tokio::time::timeout(RELEASE_TIMEOUT, written).await;
         }
     }
 
@@ -191,6 +196,7 @@ impl<'a> RollRunner<'a> {
             }
             Event::Finished(Finished::Paused(Ok(())) | Finished::Ended) | Event::Tick => {}
             Event::Finished(Finished::Paused(Err(error))) => reporter.show_error(&error),
+            Event::Finished(Finished::Applied(applied)) => self.take_applied((*applied)?)?,
             Event::Input(input) => self.take_input(input),
         }
         Ok(())
@@ -225,8 +231,8 @@ impl<'a> RollRunner<'a> {
         Ok(Roll::find(&self.name, self.maintenances.all())?)
     }
 
-    /// Decides once, and carries it out.
-    async fn step(&mut self, reporter: &mut dyn RollReporter) -> Result<Option<RollEnd>, Error> {
+    /// Decides once, and begins to carry it out.
+    fn step(&mut self, reporter: &mut dyn RollReporter) -> Result<Option<RollEnd>, Error> {
         let roll = self.roll()?.map(|roll| Roll { settings: self.settings.clone(), ..roll });
         let roll = roll.unwrap_or_else(|| Roll {
             name: self.name.clone(),
@@ -234,9 +240,7 @@ impl<'a> RollRunner<'a> {
             nodes: Vec::new(),
             record: None,
         });
-        if let Some(newer) = roll.record.as_ref().filter(|newer| newer.revision > self.record.revision) {
-            self.record = newer.clone();
-        }
+        self.observed.adopt_newer(&mut self.record, &roll);
         self.observed.now = Timestamp::now();
         self.observed.is_current = self.live == (true, true);
         let Decisions { changes, progress, outlook } = decide(&roll, &self.record, &self.observed);
@@ -265,32 +269,12 @@ impl<'a> RollRunner<'a> {
                 self.asked = Some(confirming.node.clone());
             }
         }
-        self.apply_with_input(&roll, changes, reporter).await
-    }
-
-    /// Carries out changes. A server that does not respond does not delay the input.
-    async fn apply_with_input(
-        &mut self,
-        roll: &Roll,
-        changes: Vec<Change>,
-        reporter: &mut dyn RollReporter,
-    ) -> Result<Option<RollEnd>, Error> {
-        let mut inputs = Vec::new();
-        {
-            let mut applied = pin!(self.apply(roll, changes));
-            loop {
-                tokio::select! {
-                    biased;
-                    applied = &mut applied => break applied?,
-                    input = reporter.next_input() => match input? {
-                        RollInput::Leave => return Ok(Some(RollEnd::Left)),
-                        input => inputs.push(input),
-                    },
-                }
-            }
-        }
-        for input in inputs {
-            self.take_input(input);
+        if !changes.is_empty() {
+            self.is_applying = true;
+            let (cluster, nodes) = (self.cluster, self.observed.nodes.clone());
+            self.tasks.push(Box::pin(async move {
+                Finished::Applied(Box::new(apply(cluster, roll, changes, nodes).await))
+            }));
         }
         Ok(None)
     }
@@ -319,100 +303,42 @@ impl<'a> RollRunner<'a> {
         }
     }
 
-    async fn apply(&mut self, roll: &Roll, changes: Vec<Change>) -> Result<(), Error> {
-        let mut changes = changes.into_iter().peekable();
-        if let Some(Change::Record(record)) = changes.next_if(|change| matches!(change, Change::Record(_))) {
-            let written = self.write_record(roll, record.clone()).await;
-            match written {
-                Ok(true) => self.record = record,
-                // The object has changed: it is decided again.
-                Ok(false) => return Ok(()),
-                Err(error) if error.is_transient() => return Ok(()),
-                Err(error) => return Err(error),
+    /// Takes note of what came of the changes of a decision.
+    fn take_applied(&mut self, applied: Applied) -> Result<(), Error> {
+        self.is_applying = false;
+        let Applied { roll, record, objects, outcomes } = applied;
+        if let Some(record) = record {
+            self.record = record;
+        }
+        for object in objects {
+            // The watch may have shown its end meanwhile.
+            if self.maintenances.get(&uid(&object)).is_some() && !self.is_older(&object) {
+                self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
             }
         }
-        let this = &*self;
-        let outcomes = join_all(changes.map(async |change| {
-            let outcome = this.carry_out(roll, &change).await;
-            (change, outcome)
-        }))
-        .await;
         for (change, outcome) in outcomes {
-            self.note(roll, change, outcome)?;
-        }
-        Ok(())
-    }
-
-    async fn carry_out(&self, roll: &Roll, change: &Change) -> Result<Option<NodeMaintenance>, Error> {
-        let of = |name: &str| roll.node(name).map(|node| self.newest(node));
-        match change {
-            Change::Record(_) => Ok(None),
-            Change::Begin(name) => match (of(name), self.observed.nodes.get(name)) {
-                (Some(node), Some(view)) => {
-                    let baseline = health::baseline(self.cluster, name, view).await?;
-                    let now = Timestamp::now();
-                    let record = NodeRecord {
-                        step: Step::Draining,
-                        since: now,
-                        began: Some(now),
-                        baseline,
-                        ..node.record.clone()
-                    };
-                    self.write_node(&node.object, &record, Some(false)).await.map(Some)
-                }
-                _ => Ok(None),
-            },
-            Change::Advance(name, step) => match of(name) {
-                Some(node) => {
-                    let record = NodeRecord { step: *step, since: Timestamp::now(), ..node.record.clone() };
-                    self.write_node(&node.object, &record, None).await.map(Some)
-                }
-                None => Ok(None),
-            },
-            Change::Act(name) => {
-                if let (Some(node), Some(NodeAction::Job(template))) = (of(name), &self.settings.action) {
-                    job::create(self.cluster, &job::of_node(template, &roll.name, &node)).await?;
-                }
-                Ok(None)
-            }
-            Change::Delete(name) => match of(name) {
-                Some(node) => {
-                    self.cluster.delete(&node.object.name_any(), &uid(&node.object)).await?;
-                    Ok(None)
-                }
-                None => Ok(None),
-            },
-        }
-    }
-
-    /// Takes note of what came of a change.
-    fn note(
-        &mut self,
-        roll: &Roll,
-        change: Change,
-        outcome: Result<Option<NodeMaintenance>, Error>,
-    ) -> Result<(), Error> {
-        match (change, outcome) {
-            (change, Ok(object)) => {
-                if let Some(object) = object {
-                    self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
-                }
-                if let Change::Act(name) = change {
+            match (change, outcome) {
+                (Change::Act(name), Ok(())) => {
                     self.observed.actions.insert(name.clone(), ActionState::Running);
-                    self.act(roll, &name);
-                } else if let Change::Begin(name) = change {
+                    self.act(&roll, &name);
+                }
+                (Change::Act(name), Err(error)) if !error.is_transient() => {
+                    self.observed.actions.insert(name, ActionState::Failed(error.to_string()));
+                }
+                (Change::Begin(name), Ok(())) => {
                     self.observed.refused.remove(&name);
                 }
+                (Change::Begin(name), Err(error)) if is_webhook_refusal(&error) => {
+                    self.observed.refused.insert(name, error.to_string());
+                }
+                (Change::Pause(name), Ok(())) => {
+                    self.observed.to_pause.remove(&name);
+                }
+                (_, Ok(())) => {}
+                // The watch has, or will have, what changed: it is decided again.
+                (_, Err(error)) if error.is_transient() || is_outdated(&error) => {}
+                (_, Err(error)) => return Err(error),
             }
-            (Change::Act(name), Err(error)) if !error.is_transient() => {
-                self.observed.actions.insert(name, ActionState::Failed(error.to_string()));
-            }
-            (Change::Begin(name), Err(error)) if is_webhook_refusal(&error) => {
-                self.observed.refused.insert(name, error.to_string());
-            }
-            // The watch has, or will have, what changed: it is decided again.
-            (_, Err(error)) if error.is_transient() || is_outdated(&error) => {}
-            (_, Err(error)) => return Err(error),
         }
         Ok(())
     }
@@ -444,38 +370,6 @@ impl<'a> RollRunner<'a> {
                     Finished::Ended
                 }));
             }
-        }
-    }
-
-    /// The node with the newest object that this program has seen.
-    fn newest(&self, node: &RollNode) -> RollNode {
-        let object = self.maintenances.get(&uid(&node.object)).unwrap_or(&node.object);
-        RollNode { object: Arc::clone(object), ..node.clone() }
-    }
-
-    async fn write_node(
-        &self,
-        object: &NodeMaintenance,
-        record: &NodeRecord,
-        suspend: Option<bool>,
-    ) -> Result<NodeMaintenance, Error> {
-        let mut patch = record::annotation_patch(object, NODE, record);
-        if let Some(suspend) = suspend {
-            patch["spec"] = json!({"suspend": suspend});
-        }
-        self.cluster.patch(&object.name_any(), &patch, false).await
-    }
-
-    /// Writes the record of the roll to the anchor. Returns whether it is stored, as far as there is an object to store it.
-    async fn write_record(&mut self, roll: &Roll, record: RollRecord) -> Result<bool, Error> {
-        let Some(anchor) = roll.anchor(&record) else { return Ok(true) };
-        match store::write_record(self.cluster, &self.newest(anchor).object, &record).await {
-            Ok(object) => {
-                self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
-                Ok(true)
-            }
-            Err(error) if is_outdated(&error) => Ok(false),
-            Err(error) => Err(error),
         }
     }
 }

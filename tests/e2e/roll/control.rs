@@ -1,10 +1,15 @@
-//! `kubectl nm roll status`, `pause` and `abort`.
+//! `kubectl nm roll status`, `pause` and `abort`, and what a roll does while the API server does not answer.
 
-use nm_shared::Suspension;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use kube_sandbox::faults::{Action, Moment, Rule, Target, When};
+use nm_shared::{NodeMaintenance, Suspension};
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{until_gone, until_suspension};
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
+use nm_tests::wait::wait_until;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
@@ -40,6 +45,78 @@ async fn a_paused_roll_evicts_nothing_and_begins_no_node_until_it_is_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_begins_at_the_moment_of_a_pause_is_paused_too() {
+    let why = "only a sandbox delays requests";
+    let Some(cluster) = Cluster::sandbox_or_skip(4, why).await else { return };
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let (workload, mut roll, first) = blocked(&cluster, "racing", &nodes[..3]).await;
+    let status = plugin(&cluster, &["roll", "status", "racing", "-o", "json"]).await.ok();
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    // The record of the roll is in the object of the last of three nodes.
+    let [second, last] = [1, 2].map(|position| status["nodes"][position]["node"].as_str().unwrap());
+    // The runner has decided to begin the second node, and reads what the node is like before that.
+    let faults = cluster.sandbox().unwrap().faults();
+    let reads = Target::any().verb("list").resource("poddisruptionbudgets").user_agent("kubectl-nm/*");
+    let rule = faults.add(Rule::new(reads, Action::Delay(Duration::from_secs(4))));
+    workload.delete_budget(&guard(&first)).await;
+    faults.until_played(rule).await;
+    let _ = plugin(&cluster, &["roll", "pause", "racing"]).await.ok();
+    assert!(cluster.maintenances().get(second).await.unwrap().spec.suspend, "it begins afterwards");
+    // It is paused before or after nm-reconciler has noticed that it began.
+    let is_paused = |object: Option<&NodeMaintenance>| {
+        object.is_some_and(|object| {
+            object.annotations()["kubectl-nm.dev/roll-node"].contains("\"Draining\"") && object.spec.suspend
+        })
+    };
+    wait_until(&cluster.maintenances(), second, "begun and paused", is_paused).await;
+
+    // Somebody who resumes the node alone is not overruled.
+    faults.clear();
+    let _ = plugin(&cluster, &["resume", second]).await.ok();
+    workload.delete_budget(&guard(second)).await;
+    roll.until("paused", |line| line["outlook"] == "waiting" && line["done"] == 2).await;
+    let _ = plugin(&cluster, &["roll", "resume", "racing"]).await.ok();
+    workload.delete_budget(&guard(last)).await;
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    assert_eq!(roll.outlook()["done"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_output_of_a_command_is_shown_while_a_request_of_the_roll_hangs() {
+    let why = "only a sandbox does not answer requests";
+    let Some(cluster) = Cluster::sandbox_or_skip(3, why).await else { return };
+    let nodes = cluster.nodes().await;
+    let (acting, blocked) = (nodes[0].as_str(), nodes[1].as_str());
+    for node in &nodes[..2] {
+        // One zone, so that they are one wave.
+        let zone = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}});
+        cluster.patch_node(node, zone).await;
+    }
+    let workload = guarded_pods(&cluster, "hanging", &nodes[1..2]).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let folder = tempfile::TempDir::new().unwrap();
+    // A pipe: the command of the first node waits until the test writes to it.
+    let pipe = folder.path().join(acting);
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let command = format!("echo waits; cat {}/{{}}", folder.path().display());
+    let flags = ["--run", &command, "--max-unavailable", "2", "--request-timeout", "0"];
+    let mut roll = RunningRoll::begin(&cluster, "hangs", &nodes[..2], &flags);
+    roll.until("output", |line| line["text"] == "waits").await;
+
+    let faults = cluster.sandbox().unwrap().faults();
+    let writes = Target::any().verb("patch").resource("nodemaintenances").name(blocked);
+    let never = Action::NeverAnswer(Moment::BeforeEffect);
+    let rule = faults.add(Rule::new(writes.user_agent("kubectl-nm/*"), never).when(When::First(1)));
+    workload.delete_budget(&guard(blocked)).await;
+    faults.until_played(rule).await;
+    std::fs::write(&pipe, "ends\n").unwrap();
+    roll.until("output", |line| line["text"] == "ends").await;
+    roll.signal("INT");
+    assert_eq!(roll.end().await, Some(130));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_aborted_roll_deletes_what_is_planned_and_returns_what_is_under_way() {
     let cluster = Cluster::start(4).await;
     let nodes = cluster.nodes().await;
@@ -63,7 +140,7 @@ async fn an_aborted_roll_deletes_what_is_planned_and_returns_what_is_under_way()
 async fn a_record_that_somebody_has_broken_is_reported_with_its_object() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
-    let object: nm_shared::NodeMaintenance = serde_json::from_value(json!({
+    let object: NodeMaintenance = serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": nodes[0], "labels": {"kubectl-nm.dev/roll": "forged"},
             "annotations": {"kubectl-nm.dev/roll-node": "{"}},

@@ -14,6 +14,8 @@ enum Harm {
     /// Somebody deletes the maintenance of a node.
     Deleted(usize),
     Paused(bool),
+    /// Somebody pauses the roll while a decision is being carried out.
+    PausedMeanwhile,
     NotReady(usize),
     ActionFails(usize),
     Seconds(i64),
@@ -24,6 +26,7 @@ fn harm() -> impl Strategy<Value = Harm> {
         3 => (0..4_usize).prop_map(Harm::Killed),
         1 => (0..9_usize).prop_map(Harm::Deleted),
         1 => any::<bool>().prop_map(Harm::Paused),
+        1 => Just(Harm::PausedMeanwhile),
         1 => (0..9_usize).prop_map(Harm::NotReady),
         1 => (0..9_usize).prop_map(Harm::ActionFails),
         4 => (1..20_i64).prop_map(Harm::Seconds),
@@ -48,6 +51,11 @@ proptest! {
                 }
                 Harm::Deleted(node) => deleted += usize::from(world.objects.remove(&format!("n{node}")).is_some()),
                 Harm::Paused(paused) => world.pause(paused),
+                Harm::PausedMeanwhile => {
+                    world.pause_meanwhile();
+                    world.decide(usize::MAX);
+                    prop_assert!(!world.drains(), "a paused roll drains no node");
+                }
                 Harm::NotReady(node) => {
                     if let Some(view) = world.observed.nodes.get_mut(&format!("n{node}")) {
                         view.ready_since = None;

@@ -182,6 +182,23 @@ fn a_paused_roll_begins_nothing_and_finishes_what_is_under_way() {
 }
 
 #[test]
+fn a_node_that_begins_while_somebody_pauses_the_roll_is_paused_once() {
+    let mut world = World::new(&[2], 1);
+    world.pause_meanwhile();
+    assert_eq!(world.begun, ["n0"]);
+    assert!(world.drains(), "whoever has paused the roll does not know of it");
+    world.decide(usize::MAX);
+    assert!(!world.drains());
+    // Somebody resumes that node alone.
+    world.objects.get_mut("n0").unwrap().spec.suspend = false;
+    world.decide(usize::MAX);
+    assert!(world.drains());
+    world.pass_second();
+    world.run_to("n0", Step::Recovering);
+    assert_eq!(world.begun, ["n0"]);
+}
+
+#[test]
 fn a_node_begins_only_in_a_window_that_the_slowest_node_so_far_fits_into() {
     let mut world = World::with(RollSettings {
         windows: Windows(vec!["00:00-24:00 UTC".parse().unwrap()]),

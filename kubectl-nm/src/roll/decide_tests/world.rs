@@ -114,12 +114,36 @@ impl World {
         annotations.insert(STATE.into(), annotation(record));
     }
 
-    /// Somebody pauses or resumes the roll.
+    /// Somebody pauses or resumes the roll, and the drains that are under way.
     pub(super) fn pause(&mut self, paused: bool) {
+        let roll = self.roll();
         let record = RollRecord { paused, ..self.record.next() };
-        if let Some(anchor) = self.roll().anchor(&record).map(|anchor| anchor.node().to_owned()) {
+        if let Some(anchor) = roll.anchor(&record).map(|anchor| anchor.node().to_owned()) {
             self.store(&anchor, &record);
         }
+        for node in roll.nodes.iter().filter(|node| node.record.step == Step::Draining) {
+            self.objects.get_mut(node.node()).unwrap().spec.suspend = paused;
+        }
+    }
+
+    /// Somebody pauses the roll while the changes of a decision are being carried out.
+    pub(super) fn pause_meanwhile(&mut self) {
+        let roll = self.roll();
+        self.observed.now = at(self.now);
+        let decisions = decide(&roll, &self.record, &self.observed);
+        self.pause(true);
+        let anchor = roll.anchor(&self.record).map(RollNode::node);
+        for change in decisions.changes {
+            // Whoever pauses has changed the anchor, so the others' writes to it are refused.
+            if !matches!(change, Change::Record(_)) && change.node() != anchor {
+                self.carry_out(&roll, change);
+            }
+        }
+    }
+
+    /// Whether a drain is under way that is not paused.
+    pub(super) fn drains(&self) -> bool {
+        self.roll().nodes.iter().any(RollNode::drains)
     }
 
     /// Another program continues, which knows only what is stored.
@@ -140,9 +164,7 @@ impl World {
     /// Decides once, and carries out all changes or, if it is interrupted, the first few.
     pub(super) fn decide(&mut self, carried_out: usize) -> Outlook {
         let roll = self.roll();
-        if let Some(stored) = roll.record.clone().filter(|stored| stored.revision > self.record.revision) {
-            self.record = stored;
-        }
+        self.observed.adopt_newer(&mut self.record, &roll);
         self.observed.now = at(self.now);
         let decisions = decide(&roll, &self.record, &self.observed);
         for change in decisions.changes.iter().take(carried_out) {
@@ -177,6 +199,10 @@ impl World {
             Change::Advance(node, step) => {
                 self.write(&node, |record| (record.step, record.since) = (step, now));
             }
+            Change::Pause(node) => {
+                self.objects.get_mut(&node).unwrap().spec.suspend = true;
+                self.observed.to_pause.remove(&node);
+            }
             Change::Act(node) => {
                 self.acted.push(node.clone());
                 self.observed.actions.insert(node, ActionState::Running);
@@ -208,7 +234,7 @@ impl World {
         self.now += 1;
         for node in self.objects.keys().cloned().collect::<Vec<_>>() {
             match self.step_of(&node) {
-                Some(Step::Draining) => self.drained(&node),
+                Some(Step::Draining) if !self.objects[&node].spec.suspend => self.drained(&node),
                 Some(Step::Acting) if self.observed.actions.contains_key(&node) => {
                     self.observed.actions.insert(node, ActionState::Succeeded);
                 }

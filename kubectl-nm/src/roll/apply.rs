@@ -1,0 +1,127 @@
+//! Carries out the changes of one decision. This is one future that borrows nothing from the runner, so that the runner goes
+//! on meanwhile: a server that does not respond delays neither the output of commands nor the input.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use nm_shared::NodeMaintenance;
+use serde_json::json;
+
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::maintenance::uid;
+use crate::roll::decide::Change;
+use crate::roll::health;
+use crate::roll::job;
+use crate::roll::observed::NodeView;
+use crate::roll::record::{self, NODE, NodeRecord, Roll, RollNode, RollRecord, Step};
+use crate::roll::settings::NodeAction;
+use crate::roll::store::{self, is_outdated};
+
+/// What came of the changes of one decision.
+pub(super) struct Applied {
+    pub(super) roll: Roll,
+    /// The record that is stored, as far as there is an object to store it.
+    pub(super) record: Option<RollRecord>,
+    /// The objects as they were written.
+    pub(super) objects: Vec<NodeMaintenance>,
+    pub(super) outcomes: Vec<(Change, Result<(), Error>)>,
+}
+
+/// Writes the record, if it is one of the changes, and then carries out the other changes concurrently. If the record cannot
+/// be written, because its object has changed or the server does not respond, nothing else is changed.
+pub(super) async fn apply(
+    cluster: &Cluster,
+    roll: Roll,
+    changes: Vec<Change>,
+    nodes: BTreeMap<String, NodeView>,
+) -> Result<Applied, Error> {
+    let mut applied = Applied { roll, record: None, objects: Vec::new(), outcomes: Vec::new() };
+    let mut changes = changes.into_iter().peekable();
+    if let Some(Change::Record(record)) = changes.next_if(|change| matches!(change, Change::Record(_))) {
+        match write_record(cluster, &mut applied.roll, &record).await {
+            Ok(object) => applied.objects.extend(object),
+            Err(error) if is_outdated(&error) || error.is_transient() => return Ok(applied),
+            Err(error) => return Err(error),
+        }
+        applied.record = Some(record);
+    }
+    let roll = &applied.roll;
+    let carried_out = join_all(changes.map(async |change| {
+        let outcome = carry_out(cluster, roll, &change, &nodes).await;
+        (change, outcome)
+    }))
+    .await;
+    for (change, outcome) in carried_out {
+        let outcome = outcome.map(|object| applied.objects.extend(object));
+        applied.outcomes.push((change, outcome));
+    }
+    Ok(applied)
+}
+
+/// Writes the record of the roll to the anchor, and returns the new object of it. The other changes are made to that.
+async fn write_record(
+    cluster: &Cluster,
+    roll: &mut Roll,
+    record: &RollRecord,
+) -> Result<Option<NodeMaintenance>, Error> {
+    let Some(anchor) = roll.anchor(record).map(|anchor| anchor.node().to_owned()) else { return Ok(None) };
+    let Some(anchor) = roll.nodes.iter_mut().find(|node| node.node() == anchor) else { return Ok(None) };
+    let object = store::write_record(cluster, &anchor.object, record).await?;
+    anchor.object = Arc::new(object.clone());
+    Ok(Some(object))
+}
+
+/// Returns the object that was written, if one was.
+async fn carry_out(
+    cluster: &Cluster,
+    roll: &Roll,
+    change: &Change,
+    nodes: &BTreeMap<String, NodeView>,
+) -> Result<Option<NodeMaintenance>, Error> {
+    let node = change.node().and_then(|name| roll.node(name));
+    match (change, node) {
+        (Change::Record(_), _) | (_, None) => Ok(None),
+        (Change::Begin(name), Some(node)) => {
+            let Some(view) = nodes.get(name) else { return Ok(None) };
+            let baseline = health::baseline(cluster, name, view).await?;
+            let now = Timestamp::now();
+            let step = Step::Draining;
+            let record = NodeRecord { step, since: now, began: Some(now), baseline, ..node.record.clone() };
+            write_node(cluster, node, &record, Some(false)).await.map(Some)
+        }
+        (Change::Advance(_, step), Some(node)) => {
+            let record = NodeRecord { step: *step, since: Timestamp::now(), ..node.record.clone() };
+            write_node(cluster, node, &record, None).await.map(Some)
+        }
+        (Change::Pause(_), Some(node)) => {
+            cluster.suspend(&node.object.name_any(), &uid(&node.object), true, false).await.map(Some)
+        }
+        (Change::Act(_), Some(node)) => {
+            if let Some(NodeAction::Job(template)) = &roll.settings.action {
+                job::create(cluster, &job::of_node(template, &roll.name, node)).await?;
+            }
+            Ok(None)
+        }
+        (Change::Delete(_), Some(node)) => {
+            cluster.delete(&node.object.name_any(), &uid(&node.object)).await?;
+            Ok(None)
+        }
+    }
+}
+
+async fn write_node(
+    cluster: &Cluster,
+    node: &RollNode,
+    record: &NodeRecord,
+    suspend: Option<bool>,
+) -> Result<NodeMaintenance, Error> {
+    let mut patch = record::annotation_patch(&node.object, NODE, record);
+    if let Some(suspend) = suspend {
+        patch["spec"] = json!({"suspend": suspend});
+    }
+    cluster.patch(&node.object.name_any(), &patch, false).await
+}
