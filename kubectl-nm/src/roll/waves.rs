@@ -11,12 +11,10 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::fmt;
 use std::iter::from_fn;
 use std::str::FromStr;
 
 use nm_shared::gate::max_unavailable_queue::{InvalidLimit, MaxUnavailable};
-use serde::{Deserialize, Serialize};
 
 /// A node of the pool that is rolled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +54,7 @@ impl PoolNode {
 }
 
 /// The sizes of waves, such as `1,3,10%`. The last one repeats.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaveSizes(Vec<MaxUnavailable>);
 
 impl WaveSizes {
@@ -86,27 +83,6 @@ impl FromStr for WaveSizes {
         let parse =
             |size: &str| size.parse().map_err(|reason| InvalidWaveSizes { size: size.to_owned(), reason });
         text.split(',').map(|size| parse(size.trim())).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl fmt::Display for WaveSizes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sizes: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&sizes.join(","))
-    }
-}
-
-impl TryFrom<String> for WaveSizes {
-    type Error = InvalidWaveSizes;
-
-    fn try_from(text: String) -> Result<Self, InvalidWaveSizes> {
-        text.parse()
-    }
-}
-
-impl From<WaveSizes> for String {
-    fn from(sizes: WaveSizes) -> Self {
-        sizes.to_string()
     }
 }
 
@@ -240,13 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_as_they_are_written() {
-        for (text, written) in [("1,3,10%", "1,3,10%"), (" 1, 2 ", "1,2"), ("100%", "100%")] {
-            assert_eq!(sizes(text).unwrap().to_string(), written);
+    fn sizes_are_numbers_and_percentages() {
+        use MaxUnavailable::{Nodes, Percent};
+        for (text, read) in [
+            ("1,3,10%", vec![Nodes(1), Nodes(3), Percent(10)]),
+            (" 1, 2 ", vec![Nodes(1), Nodes(2)]),
+            ("100%", vec![Percent(100)]),
+        ] {
+            assert_eq!(sizes(text), Some(WaveSizes(read)));
         }
-        let json = serde_json::json!("1,3,10%");
-        let read: WaveSizes = serde_json::from_value(json.clone()).unwrap();
-        assert_eq!(serde_json::to_value(read).unwrap(), json);
         for (text, size) in [
             ("", ""),
             ("0", "0"),
