@@ -14,7 +14,7 @@ use crate::error::exit::Exit;
 use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
 use crate::install::leadership::{self, Leadership};
 use crate::interaction::progress;
-use crate::maintenance::{self, State, name_unless_node, node};
+use crate::maintenance::{self, State, name_unless_node, node, roll_name};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
@@ -78,6 +78,9 @@ fn explain(
         _ => maintenance::headline(object),
     };
     out.data(&Line::new(format!("node/{}: ", node(object))).join(headline).and(name_unless_node(object)))?;
+    if let Some(roll) = roll_name(object) {
+        out.data(&Line::new(format!("It is part of roll {roll}.")))?;
+    }
     if causes.is_empty() {
         let outlook = match (state, leadership) {
             (State::Drained, _) => "",

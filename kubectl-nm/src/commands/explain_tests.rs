@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::client::cluster::tests::{cluster, failure, list};
+use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::fixture::{named, requested, running, with_status};
 use crate::terminal::output::captured::output;
 
@@ -83,6 +84,14 @@ fn a_maintenance_that_is_not_stuck_is_reported_so() {
     assert_eq!((&*drained, stuck), ("node/n1: Drained: 3 pods gone\nNothing is stuck.\n", false));
     let (running, stuck) = explained(&with_status("n1", running(40, &[])));
     assert!(running.ends_with("4 gone\nNothing is stuck: it continues by itself.\n") && !stuck, "{running}");
+}
+
+#[test]
+fn the_roll_of_a_maintenance_is_named() {
+    let mut object = with_status("n1", running(40, &[]));
+    object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
+    let (said, _) = explained(&object);
+    assert!(said.contains("4 gone\nIt is part of roll kernel.\nNothing is stuck"), "{said}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::error::exit::Exit;
 use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
 use crate::maintenance::changes::blocked_pod;
-use crate::maintenance::{State, node, status};
+use crate::maintenance::{State, node, roll_name, status};
 use crate::terminal::output::Output;
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style};
@@ -27,7 +27,7 @@ Examples:
   # List all nodes in maintenance
   kubectl nm status
 
-  # Show one node with its reason and its remaining pods
+  # Show one node with its reason, its roll and its remaining pods
   kubectl nm status node-1 -o wide
 
   # Print the object
@@ -134,7 +134,7 @@ pub(super) fn in_form(
 fn table(objects: &[NodeMaintenance], wide: bool, now: Timestamp) -> Vec<Line> {
     let mut headers = vec!["NODE", "STATE", "PROGRESS", "BLOCKED", "AGE"];
     if wide {
-        headers.extend(["NAME", "PENDING", "REASON"]);
+        headers.extend(["NAME", "ROLL", "PENDING", "REASON"]);
     }
     let rows: Vec<Vec<(Style, String)>> = objects.iter().map(|object| row(object, wide, now)).collect();
     table::lines(&headers, &rows)
@@ -161,6 +161,7 @@ fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, Stri
             status.pending_pods_refs.iter().map(ToString::to_string).collect()
         };
         row.push(plain(object.name_any()));
+        row.push(plain(roll_name(object).unwrap_or_default().to_owned()));
         row.push(plain(pending.join(",")));
         row.push(plain(object.spec.reason.clone().unwrap_or_default()));
     }

@@ -1,6 +1,7 @@
 //! The output of `status`.
 
 use super::*;
+use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::fixture::{named, requested, running, with_status};
 use crate::terminal::output::captured::output;
 
@@ -17,7 +18,9 @@ fn tables_look_as_in_kubectl() {
     let mut wide = with_status("n2", running(40, &[("cart-0", "m")]));
     wide.spec.reason = Some("new \x1b[31mkernel".into());
     wide.status.as_mut().unwrap().pending_pods = vec!["cart-0".into(), "web".into()];
-    let objects = [requested("n1"), wide];
+    let mut of_roll = requested("n1");
+    of_roll.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
+    let objects = [of_roll, wide];
     let text = |wide| table(&objects, wide, now()).iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(
         text(false),
@@ -30,9 +33,9 @@ fn tables_look_as_in_kubectl() {
     assert_eq!(
         text(true),
         [
-            "NODE   STATE       PROGRESS   BLOCKED   AGE     NAME   PENDING      REASON",
-            "n1     Requested   <none>     0         3m20s   n1     <none>       <none>",
-            "n2     Blocked     40%        1         3m20s   n2     cart-0,web   new ^[[31mkernel",
+            "NODE   STATE       PROGRESS   BLOCKED   AGE     NAME   ROLL     PENDING      REASON",
+            "n1     Requested   <none>     0         3m20s   n1     kernel   <none>       <none>",
+            "n2     Blocked     40%        1         3m20s   n2     <none>   cart-0,web   new ^[[31mkernel",
         ]
     );
 }

@@ -65,8 +65,8 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
         &plugin(&cluster, &["status", "-o", "wide"]).await,
         0,
         &format!(
-            "NODE STATE PROGRESS BLOCKED AGE NAME PENDING REASON\n{a} Failed 0% 1 AGE {a} {pod} <none>\n\
-             {b} Drained 100% 0 AGE {b} <none> kernel\n"
+            "NODE STATE PROGRESS BLOCKED AGE NAME ROLL PENDING REASON\n{a} Failed 0% 1 AGE {a} <none> {pod} <none>\n\
+             {b} Drained 100% 0 AGE {b} <none> <none> kernel\n"
         ),
         &stderr,
     );
