@@ -25,14 +25,15 @@ pub(super) struct BeginArgs {
     #[command(flatten)]
     pub(super) nodes: NodeSelection,
 
-    /// Name of the roll, for status, resume, pause and abort. The default is made of the time: roll-20260131-220000
+    /// Name of the roll, for `roll status`, `resume`, `pause` and `abort`. The default is the time, as in
+    /// roll-20260131-220000
     #[arg(long, value_parser = parse_name)]
     pub(super) name: Option<String>,
 
     // A doc comment would have to put backticks around the variable.
     #[arg(
-        help = "Run this command on this machine for each drained node. {} and $NM_NODE are the node's name. It \
-        gets no terminal, and may be run again if this program is interrupted"
+        help = "Run this command on this machine for each drained node. {} and $NM_NODE are the node's name. The \
+        command gets no terminal. If it fails or is interrupted, `roll resume` runs it again"
     )]
     #[arg(long, value_name = "COMMAND", value_parser = parse_command, conflicts_with = "job")]
     pub(super) run: Option<String>,
@@ -48,7 +49,8 @@ pub(super) struct BeginArgs {
     #[arg(long)]
     pub(super) confirm: bool,
 
-    /// Each node has to reboot (its bootID changes). A command may then end with exit code 255, as ssh does
+    /// Wait until each node has rebooted: until its bootID has changed. The command may then end with exit code 255, which
+    /// ssh returns when it loses its connection
     #[arg(long)]
     pub(super) expect_reboot: bool,
 
@@ -62,12 +64,12 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "SIZES")]
     pub(super) waves: Option<WaveSizes>,
 
-    /// Begin nodes only in this window, such as 'Sat,Sun 22:00-04:00 Europe/Berlin', and only if the slowest node so far
-    /// would still fit. May be repeated
+    /// Begin nodes only in this window, such as 'Sat,Sun 22:00-04:00 Europe/Berlin', and only if as much of it is left as
+    /// the slowest node so far took. May be repeated
     #[arg(long, value_name = "WINDOW")]
     pub(super) window: Vec<Window>,
 
-    /// Wait this long after a node is in service and healthy, before another one takes its place
+    /// Wait this long after a node has returned to service and is healthy, before the next one begins
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     pub(super) soak: Duration,
 
@@ -75,19 +77,19 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub(super) min_ready: Duration,
 
-    /// Halt if the command or the Job takes longer
+    /// Halt the roll if the command or the Job takes longer
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse)]
     pub(super) action_timeout: Duration,
 
-    /// Halt if a node takes longer to be back and Ready
+    /// Halt the roll if a node takes longer to be Ready after the command or the Job, with --expect-reboot to reboot
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse)]
     pub(super) return_timeout: Duration,
 
-    /// Halt if a node, or what its drain disturbed, takes longer to be healthy
+    /// Halt the roll if a node, or a workload that its drain has disturbed, takes longer to be healthy
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     pub(super) recovery_timeout: Duration,
 
-    /// Halt if a pod blocks a drain for longer; the default is never
+    /// Halt the roll if a pod blocks a drain for longer; the default is never
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(super) halt_on_blocked: Option<Duration>,
 
@@ -142,7 +144,7 @@ pub(super) struct StatusArgs {
     #[arg(value_parser = parse_name)]
     pub(super) name: Option<String>,
 
-    /// Print it in this format
+    /// Print them in this format
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table",
         value_parser = format::formats(["table", "json", "yaml"]))]
     pub(super) output: OutputFormat,
@@ -160,15 +162,15 @@ pub(super) struct ResumeArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,
 
-    /// Go on without this node, and return it to service as it is. May be repeated
+    /// Return this node to service as it is, and go on without it. May be repeated
     #[arg(long, value_name = "NODE", value_parser = parse_node)]
     pub(super) skip: Vec<String>,
 
-    /// Confirm that the roll runs this command on this machine; it has to be the command of the roll
+    /// Confirm the command that the roll runs on this machine, by repeating it. Without this flag you are asked
     #[arg(long, value_name = "COMMAND")]
     pub(super) run: Option<String>,
 
-    /// Confirm that the roll creates this Job; it has to be the Job of the roll
+    /// Confirm the Job that the roll creates, by naming its file again. Without this flag you are asked
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     pub(super) job: Option<PathBuf>,
 
@@ -185,7 +187,7 @@ pub(super) struct AbortArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,
 
-    /// Return the nodes whose action has begun to service, too
+    /// Also return nodes to service whose command or Job has begun
     #[arg(long = "return")]
     pub(super) return_all: bool,
 

@@ -19,7 +19,7 @@ Examples:
   # Show the waves, and what each drain would do
   kubectl nm roll -l pool=blue --run 'ssh {} sudo reboot' --expect-reboot --dry-run
 
-  # Reboot a pool, two nodes at a time, with two minutes between a node and the next
+  # Reboot a pool, two nodes at a time, and wait for two minutes after each
   kubectl nm roll -l pool=blue --max-unavailable 2 --run 'ssh {} sudo reboot' --expect-reboot \\
     --soak 2m --reason 'kernel 6.12'
 
@@ -40,9 +40,10 @@ Steps of a node:
   Confirming   with --confirm: the roll asks whether to go on
   Acting       the command or the Job runs (--action-timeout)
   Rejoining    waits until the node is Ready, and has rebooted (--expect-reboot, --return-timeout)
-  Checking     Ready for --min-ready, no new pressure, DaemonSet pods Ready (--recovery-timeout)
+  Checking     waits until it is Ready for --min-ready, without new pressure, and its DaemonSet
+               pods are Ready (--recovery-timeout)
   Returning    the node returns to service
-  Recovering   workloads and budgets as healthy as before the drain (--recovery-timeout)
+  Recovering   waits until workloads and budgets are as healthy as before (--recovery-timeout)
   Soaking      the roll waits (--soak)
 
 If a step fails or times out, the roll halts: no further node begins, and what is under way is left as it is. The state of \
@@ -56,7 +57,7 @@ Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted, 4 taken o
 const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, the default, means none. When it expires, \
     the maintenance fails and the roll halts";
 
-/// Roll a pool: drain, act on, check and return its nodes by waves
+/// Roll a pool: drain nodes wave by wave, run your command, and return them to service
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(mut_arg("timeout", |arg| arg.help(DRAIN_TIMEOUT)))]
@@ -74,9 +75,9 @@ enum RollCommand {
     Status(StatusArgs),
     /// Continue a roll that was interrupted, paused or halted
     Resume(ResumeArgs),
-    /// Let no further node begin, and pause the drains under way
+    /// Pause a roll: no further node begins, and the drains under way are paused
     Pause(NameArgs),
-    /// End a roll: return the nodes to service whose action has not begun, and delete what is planned
+    /// End a roll: delete what is planned, and return nodes to service whose command or Job has not begun
     Abort(AbortArgs),
 }
 

@@ -87,7 +87,7 @@ pub(super) async fn run(
     let continues = format!("`kubectl nm roll resume {name}` continues");
     Ok(match ended {
         Ok(RollEnd::Left) => {
-            out.talk(&Line::new(format!("Interrupted. Roll {name} is as it was left.")));
+            out.talk(&Line::new(format!("Interrupted. Roll {name} stays as it is.")));
             out.hint(&continues);
             Exit::Interrupted
         }
