@@ -36,6 +36,7 @@ pub mod relay;
 pub mod requests;
 pub mod skip;
 pub mod terminal;
+pub mod volumes;
 pub mod wait;
 pub mod webhook;
 pub mod workload;

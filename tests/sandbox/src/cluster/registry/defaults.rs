@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::admission::configuration;
 use crate::cluster::catalog::custom_resource;
-use crate::cluster::catalog::resource::{NODES, PODS, Resource};
+use crate::cluster::catalog::resource::{ATTACHMENTS, CLAIMS, NODES, PODS, Resource};
+use crate::cluster::registry::metadata::add_finalizer;
 use crate::model::{rbac, resources};
 
 /// The default `preemptionPolicy` of pods and priority classes.
@@ -49,6 +50,9 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             let types =
                 if spec["egress"].is_array() { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
             missing(spec, "policyTypes", || types);
+        }
+        ("" | "storage.k8s.io", "persistentvolumes" | "persistentvolumeclaims" | "volumeattachments") => {
+            storage(resource, object);
         }
         ("apiextensions.k8s.io", _) => object["status"] = custom_resource::not_yet_established(object),
         ("", "services") => {
@@ -111,6 +115,24 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
         }
         _ => {}
     }
+}
+
+/// Volumes and claims are protected by a finalizer from the beginning.
+fn storage(resource: &Resource, object: &mut Value) {
+    if resource.collection == ATTACHMENTS {
+        object["status"] = json!({"attached": false});
+        return;
+    }
+    let is_claim = resource.collection == CLAIMS;
+    if !is_claim {
+        set(&mut object["spec"], "persistentVolumeReclaimPolicy", "Retain");
+    }
+    set(&mut object["spec"], "volumeMode", "Filesystem");
+    add_finalizer(
+        object,
+        if is_claim { "kubernetes.io/pvc-protection" } else { "kubernetes.io/pv-protection" },
+    );
+    object["status"] = json!({"phase": "Pending"});
 }
 
 fn namespace(object: &mut Value) {
