@@ -153,13 +153,16 @@ fn missing_access_is_reported_from_the_beginning_and_ends_with_the_timeout() {
 }
 
 #[test]
-fn a_restart_at_any_time_changes_nothing() {
-    // Everything is decided from the object and the cluster: the same decision follows from what the API stores.
-    let waiting = detaching(60, "Fail");
-    let stored: NodeMaintenance = serde_json::from_str(&serde_json::to_string(&waiting).unwrap()).unwrap();
-    for (attached, later) in [(&["pv"][..], 30), (&["pv"][..], 60), (&[][..], 30)] {
-        let [before, after] = [&waiting, &stored]
-            .map(|maintenance| decide(maintenance, &empty_node(attached), seconds_later(later)).status);
-        assert_eq!(before, after);
+fn a_restart_changes_nothing() {
+    let waiting = detaching(60, "Succeed");
+    let overdue = after(&waiting, &decide(&waiting, &empty_node(&["pv"]), seconds_later(60)));
+    let drained = after(&waiting, &decide(&waiting, &empty_node(&[]), seconds_later(30)));
+    let unlisted = ClusterState { volumes: NodeVolumes::default(), ..empty_node(&[]) };
+    for (name, before, later) in
+        [("waiting", waiting, 59), ("overdue", overdue, 90), ("drained", drained, 90)]
+    {
+        let decision = decide(&before, &unlisted, seconds_later(later));
+        assert_eq!(decision.status, None, "{name}");
+        assert!(decision.events.is_empty(), "{name}");
     }
 }

@@ -10,16 +10,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{self, ConditionReason, ConditionType, whole_seconds};
 use crate::api::maintenance::{OnDetachTimeout, WaitForVolumeDetach};
-use crate::api::status::{AttachedVolume, ClaimReference, NodeMaintenanceStatus, truncated};
+use crate::api::status::{AttachedVolume, ClaimReference, NodeMaintenanceStatus};
 use crate::cluster::pod;
 use crate::cluster::volume_attachment::{NodeVolumes, VolumeAttachment};
 use crate::drain::plan::DrainPlan;
 
 /// How many volumes a sentence names before it says "and N more".
 const MAX_NAMED_VOLUMES: usize = 3;
-
-/// Drivers report whole stacks of errors; the API server limits them to 1,024 bytes only since Kubernetes 1.34.
-const MAX_ERROR_BYTES: usize = 1024;
 
 /// The volumes that the drain of a node without pods waits for.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,9 +44,9 @@ impl VolumeDetach {
         if plan.pending().next().is_some() {
             return None;
         }
-        let waits = before
-            .and_then(|before| condition::find(&before.conditions, ConditionType::VolumesDetached))
-            .filter(|condition| condition.status == "False");
+        let known =
+            before.and_then(|before| condition::find(&before.conditions, ConditionType::VolumesDetached));
+        let waits = known.filter(|condition| condition.status == "False");
         let since =
             waits.map_or_else(|| whole_seconds(now), |condition| condition.last_transition_time.clone());
         let used = claims_in_use(plan);
@@ -66,18 +63,22 @@ impl VolumeDetach {
                 claim,
                 driver: attachment.driver.to_string(),
                 since: since.clone(),
-                error: attachment
-                    .detach_error
-                    .as_ref()
-                    .map(|error| truncated(error.to_string(), MAX_ERROR_BYTES)),
+                // The API server limits it to 1,024 bytes.
+                error: attachment.detach_error.as_deref().map(str::to_owned),
             })
             .collect();
         attached.sort_by(|one, other| {
             (&one.persistent_volume, &one.attachment).cmp(&(&other.persistent_volume, &other.attachment))
         });
+        // After a restart, or an interruption of the watch, the status is right until the attachments are known again.
+        let mut is_unknown = !volumes.is_complete;
+        if is_unknown && attached.is_empty() {
+            is_unknown = known.is_none() || waits.is_some();
+            let before = before.and_then(|before| before.attached_volumes.clone());
+            attached = before.filter(|_| waits.is_some()).unwrap_or_default();
+        }
         let timeout = SignedDuration::from_secs(wait.timeout_seconds);
         let deadline = if timeout.is_zero() { None } else { since.0.checked_add(timeout).ok() };
-        let is_unknown = !volumes.is_complete;
         let is_over = deadline.is_some_and(|deadline| deadline <= now);
         let timed_out = (is_over && (is_unknown || !attached.is_empty())).then_some(wait.on_timeout);
         Some(Self { attached, is_unknown, deadline, timed_out, timeout_seconds: wait.timeout_seconds })
@@ -268,6 +269,24 @@ mod tests {
     }
 
     #[test]
+    fn while_attachments_are_not_known_the_status_stays_as_it_is() {
+        let unlisted = NodeVolumes::default();
+        let known = |holds: bool, attached: &[&str]| {
+            let waits = detach(WAIT, [], &volumes(attached), Some(0), 30).unwrap();
+            let mut before =
+                NodeMaintenanceStatus { attached_volumes: Some(waits.attached), ..Default::default() };
+            let (type_, reason) = (ConditionType::VolumesDetached, ConditionReason::AsExpected);
+            let update = ConditionUpdate { type_, holds, reason, message: String::new() };
+            condition::record(&mut before.conditions, update, None, at(0));
+            let plan = DrainPlan::default();
+            VolumeDetach::new(WAIT, &plan, &unlisted, Some(&before), at(30)).unwrap()
+        };
+        assert!(known(true, &[]).is_done(), "they were detached");
+        let waits = known(false, &["a"]);
+        assert_eq!((names(&waits), waits.is_unknown), (vec!["csi-a"], true));
+    }
+
+    #[test]
     fn after_the_timeout_the_drain_is_finished_or_not_as_the_spec_says() {
         let four = volumes(&["a", "b", "c", "d"]);
         let fail = WaitForVolumeDetach { on_timeout: OnDetachTimeout::Fail, ..WAIT };
@@ -290,15 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_the_driver_is_reported_and_cut() {
-        let error = json!({"message": "é".repeat(2_000)});
+    fn the_error_of_the_driver_is_reported() {
         let volumes = NodeVolumes {
-            attachments: vec![attachment("csi-1", Some("pv"), &error)],
+            attachments: vec![attachment("csi-1", Some("pv"), &json!({"message": "busy"}))],
             ..NodeVolumes::default()
         };
         let waits = detach(WAIT, [], &volumes, None, 0).unwrap();
-        let error = waits.attached[0].error.as_ref().unwrap();
-        assert!(error.len() <= MAX_ERROR_BYTES && error.ends_with('…'), "{}", error.len());
+        assert_eq!(waits.attached[0].error.as_deref(), Some("busy"));
         assert_eq!(waits.attached[0].label(), "pv");
     }
 }
