@@ -46,7 +46,6 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 }
 
 fn cell(volume: &AttachedVolume, column: &Column<VolumeColumn>, model: &Model) -> (String, Tone) {
-    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| String::from("-"));
     match column.what {
         VolumeColumn::Volume => {
             (volume.persistent_volume.clone().unwrap_or_else(|| volume.attachment.clone()), Tone::Plain)
@@ -56,6 +55,9 @@ fn cell(volume: &AttachedVolume, column: &Column<VolumeColumn>, model: &Model) -
         }
         VolumeColumn::Driver => (volume.driver.clone(), Tone::Quiet),
         VolumeColumn::Time => (age(model.now.duration_since(volume.since.0).as_secs()), Tone::Plain),
-        VolumeColumn::Error => (text(&volume.error), Tone::Bad),
+        VolumeColumn::Error => match &volume.error {
+            Some(error) => (error.clone(), Tone::Bad),
+            None => (String::from("-"), Tone::Quiet),
+        },
     }
 }
