@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::cluster::admission::configuration;
 use crate::cluster::catalog::custom_resource;
 use crate::cluster::catalog::resource::{ATTACHMENTS, CLAIMS, NODES, PODS, Resource};
-use crate::cluster::registry::metadata::add_finalizer;
 use crate::model::{rbac, resources};
 
 /// The default `preemptionPolicy` of pods and priority classes.
@@ -128,10 +127,12 @@ fn storage(resource: &Resource, object: &mut Value) {
         set(&mut object["spec"], "persistentVolumeReclaimPolicy", "Retain");
     }
     set(&mut object["spec"], "volumeMode", "Filesystem");
-    add_finalizer(
-        object,
-        if is_claim { "kubernetes.io/pvc-protection" } else { "kubernetes.io/pv-protection" },
-    );
+    let protection = if is_claim { "kubernetes.io/pvc-protection" } else { "kubernetes.io/pv-protection" };
+    let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    if !finalizers.iter().any(|own| own == protection) {
+        finalizers.push(json!(protection));
+        object["metadata"]["finalizers"] = json!(finalizers);
+    }
     object["status"] = json!({"phase": "Pending"});
 }
 

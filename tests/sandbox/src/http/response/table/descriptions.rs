@@ -1,7 +1,7 @@
 //! The descriptions of columns.
 //!
-//! kubectl does not show them. Only the columns of nodes and pods, and those that many kinds share, have descriptions.
-//! pods, and those that many kinds share, are described.
+//! kubectl does not show them. Only the columns of nodes, pods and volumes, and those that many kinds share, have
+//! descriptions.
 
 use crate::http::response::table::storage_descriptions;
 
