@@ -22,18 +22,22 @@ impl Volumes {
     /// Removes what earlier tests left.
     pub async fn new(cluster: &Cluster) -> Self {
         let volumes = Self { client: cluster.client.clone() };
+        Box::pin(volumes.clean_up()).await;
+        volumes
+    }
+
+    async fn clean_up(&self) {
         let ours = ListParams::default().labels(SUITE_LABEL);
-        for attachment in volumes.attachments().list(&ours).await.unwrap() {
-            volumes.detach(&attachment.name_any()).await;
+        for attachment in self.attachments().list(&ours).await.unwrap() {
+            self.detach(&attachment.name_any()).await;
         }
-        for volume in volumes.volumes().list(&ours).await.unwrap() {
+        for volume in self.volumes().list(&ours).await.unwrap() {
             let without_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
             let (name, params) = (volume.name_any(), PatchParams::default());
-            let _ = volumes.volumes().delete(&name, &DeleteParams::default()).await;
-            let _ = volumes.volumes().patch(&name, &params, &without_finalizers).await;
-            Box::pin(wait_until(&volumes.volumes(), &name, "gone", |found| found.is_none())).await;
+            let _ = self.volumes().delete(&name, &DeleteParams::default()).await;
+            let _ = self.volumes().patch(&name, &params, &without_finalizers).await;
+            wait_until(&self.volumes(), &name, "gone", |found| found.is_none()).await;
         }
-        volumes
     }
 
     /// All attachments.
@@ -91,7 +95,7 @@ impl Volumes {
     /// Deletes an attachment and waits until it is gone.
     pub async fn detach(&self, attachment: &str) {
         self.attachments().delete(attachment, &DeleteParams::default()).await.unwrap();
-        Box::pin(wait_until(&self.attachments(), attachment, "gone", |found| found.is_none())).await;
+        wait_until(&self.attachments(), attachment, "gone", |found| found.is_none()).await;
     }
 }
 

@@ -134,6 +134,9 @@ fn storage(resource: &Resource, object: &mut Value) {
         object["metadata"]["finalizers"] = json!(finalizers);
     }
     object["status"] = json!({"phase": "Pending"});
+    if !is_claim {
+        object["status"]["lastPhaseTransitionTime"] = object["metadata"]["creationTimestamp"].clone();
+    }
 }
 
 fn namespace(object: &mut Value) {
