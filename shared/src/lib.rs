@@ -13,9 +13,11 @@ pub mod gate;
 
 pub use api::grant::Grant;
 pub use api::group::{Group, Grouped};
-pub use api::maintenance::{DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
+pub use api::maintenance::{
+    DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec, OnDetachTimeout, WaitForVolumeDetach,
+};
 pub use api::status::{
-    BlockFacts, BlockReason, BlockedPod, BudgetFacts, ForbiddenAccess, MigratingPod, NodeMaintenanceStatus,
-    Phase, PodCounts, PodReference, QueuePosition,
+    AttachedVolume, BlockFacts, BlockReason, BlockedPod, BudgetFacts, ClaimReference, ForbiddenAccess,
+    MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference, QueuePosition,
 };
 pub use api::suspension::Suspension;

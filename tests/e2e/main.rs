@@ -29,6 +29,7 @@ mod drain {
     mod spec_changes;
     mod throttling;
     mod timeouts;
+    mod volume_detach;
 }
 mod ha {
     mod evictions_in_flight;

@@ -13,6 +13,7 @@ use kube_sandbox::workload::{App, Kind};
 use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE, PLANNED_TAINT, UNDO_ANNOTATION};
 use serde_json::json;
 
+use crate::volume_lives::{volumes_detached, volumes_not_detached};
 use crate::world::{Done, MAINTENANCES, PATH, Setup, World};
 
 /// A script.
@@ -50,6 +51,8 @@ pub(crate) fn all() -> Vec<Life> {
         life!(selected_in_order),
         life!(deleted_after_a_while),
         life!(not_waited_for),
+        life!(volumes_detached),
+        life!(volumes_not_detached),
         life!(cordoned_before),
         life!(taken_over),
         life!(two_of_one_node),

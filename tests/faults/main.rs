@@ -17,4 +17,5 @@ mod point;
 mod replica;
 mod runs;
 mod view;
+mod volume_lives;
 mod world;

@@ -16,6 +16,7 @@ use nm_shared::admission::{self, LiveState};
 use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::cluster::pod_requests::Resources;
+use nm_shared::cluster::volume_attachment::{NodeVolumes, VolumeAttachment};
 use nm_shared::cluster::{node, quantity, selector};
 use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::decide::decide;
@@ -44,6 +45,8 @@ struct State {
     budgets: Vec<PodDisruptionBudget>,
     #[serde(default)]
     competing: Vec<NodeMaintenance>,
+    #[serde(default)]
+    attachments: Vec<VolumeAttachment>,
     /// The answer to the first pod's eviction.
     answer: Option<Status>,
     now: Timestamp,
@@ -68,6 +71,11 @@ pub fn state(data: &[u8]) -> bool {
         lease: state.lease.map(Arc::new),
         pods: Some(pods),
         budgets: Budgets::from_objects(&state.budgets),
+        volumes: NodeVolumes {
+            attachments: state.attachments.into_iter().map(Arc::new).collect(),
+            is_complete: true,
+            ..NodeVolumes::default()
+        },
         competing: state.competing.into_iter().map(Arc::new).collect(),
         batch: StartBatch { age: StartBatch::MAX_DELAY, ..StartBatch::default() },
         node_conditions: true,
@@ -105,6 +113,8 @@ fn can_be_stored(status: &NodeMaintenanceStatus) {
     let read: NodeMaintenanceStatus = serde_json::from_value(written).expect("a status can be read");
     assert!(read == *status, "a status changes when it is stored: {status:?}");
     assert!(status.blocked_pods.len() <= 50, "{} blocked pods", status.blocked_pods.len());
+    let attached = status.attached_volumes.as_ref().map_or(0, Vec::len);
+    assert!(attached <= 50, "{attached} attached volumes");
     assert!((0..=100).contains(&status.drain_progress), "{} %", status.drain_progress);
     for pod in &status.blocked_pods {
         assert!(pod.message.len() <= MAX_MESSAGE, "a message of {} bytes", pod.message.len());

@@ -94,10 +94,11 @@ pub(crate) enum Drain {
     InOrder,
     SelectsPods,
     DoesNotWait,
+    WaitsForVolumes,
 }
 
 impl Drain {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Default,
         Self::TimesOut,
         Self::NotForced,
@@ -105,6 +106,7 @@ impl Drain {
         Self::InOrder,
         Self::SelectsPods,
         Self::DoesNotWait,
+        Self::WaitsForVolumes,
     ];
 
     pub(crate) fn spec(self) -> Value {
@@ -116,6 +118,7 @@ impl Drain {
             Self::InOrder => json!({"order": "PriorityAscending", "gracePeriodSeconds": 1}),
             Self::SelectsPods => json!({"podSelector": {"matchLabels": {"app": "web"}}}),
             Self::DoesNotWait => json!({"skipWaitForDeleteTimeoutSeconds": 1}),
+            Self::WaitsForVolumes => json!({"waitForVolumeDetach": {"timeoutSeconds": 30}}),
         }
     }
 }

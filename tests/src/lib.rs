@@ -37,6 +37,7 @@ pub mod requests;
 pub mod skip;
 pub mod suspended;
 pub mod terminal;
+pub mod volumes;
 pub mod wait;
 pub mod webhook;
 pub mod workload;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nm_shared::cluster::selector;
-use nm_shared::{DrainOrder, DrainSpec};
+use nm_shared::{DrainOrder, DrainSpec, OnDetachTimeout, WaitForVolumeDetach};
 use serde_json::Value;
 
 use crate::args::duration;
@@ -52,6 +52,27 @@ pub(crate) struct DrainFlags {
     /// The order in which pods are evicted
     #[arg(long, value_name = "ORDER", ignore_case = true)]
     order: Option<OrderFlag>,
+
+    /// After the last pod is gone, wait until its volumes are detached from the node; with a duration, for no longer than
+    /// that. nm-reconciler needs a permission for it: `kubectl nm install --grant volume-detach`
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, num_args = 0..=1, require_equals = true,
+        default_missing_value = "0")]
+    wait_for_volume_detach: Option<Duration>,
+
+    /// What becomes of the maintenance if volumes are still attached after that time
+    #[arg(long, value_name = "OUTCOME", ignore_case = true, requires = "wait_for_volume_detach")]
+    on_detach_timeout: Option<OnDetachTimeoutFlag>,
+}
+
+/// The values of `--on-detach-timeout`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnDetachTimeoutFlag {
+    /// It succeeds with a warning, the default
+    #[value(name = "Succeed")]
+    Succeed,
+    /// It fails
+    #[value(name = "Fail")]
+    Fail,
 }
 
 /// The values of `--order`.
@@ -88,6 +109,13 @@ impl DrainFlags {
                 Some(OrderFlag::PriorityAscending) => DrainOrder::PriorityAscending,
                 Some(OrderFlag::None) | None => DrainOrder::None,
             },
+            wait_for_volume_detach: self.wait_for_volume_detach.map(|timeout| WaitForVolumeDetach {
+                timeout_seconds: seconds(timeout),
+                on_timeout: match self.on_detach_timeout {
+                    Some(OnDetachTimeoutFlag::Fail) => OnDetachTimeout::Fail,
+                    Some(OnDetachTimeoutFlag::Succeed) | None => OnDetachTimeout::Succeed,
+                },
+            }),
             ..default
         };
         (!self.given().is_empty()).then_some(spec)
@@ -111,6 +139,7 @@ impl DrainFlags {
             (self.delete_empty_dir_data.is_some(), "deleteEmptyDirData"),
             (self.delete_after.is_some(), "deleteAfterSeconds"),
             (self.order.is_some(), "order"),
+            (self.wait_for_volume_detach.is_some(), "waitForVolumeDetach"),
         ];
         fields.into_iter().filter(|(given, _)| *given).map(|(_, field)| field).collect()
     }
@@ -155,6 +184,21 @@ mod tests {
         {
             assert_eq!(flags(same).spec(), Some(DrainSpec::default()), "{same}");
         }
+    }
+
+    #[test]
+    fn volumes_are_waited_for_with_and_without_a_limit() {
+        let wait = |line: &str| flags(line).spec().unwrap().wait_for_volume_detach.unwrap();
+        let of = |timeout_seconds, on_timeout| WaitForVolumeDetach { timeout_seconds, on_timeout };
+        assert_eq!(wait("--wait-for-volume-detach"), of(0, OnDetachTimeout::Succeed));
+        let fails = "--wait-for-volume-detach=5m --on-detach-timeout fail";
+        assert_eq!(wait(fails), of(300, OnDetachTimeout::Fail));
+        let alone = TestCommand::try_parse_from(["nm", "--on-detach-timeout", "Fail"]);
+        assert!(alone.is_err(), "without the wait it has no effect");
+        let existing =
+            DrainSpec { wait_for_volume_detach: Some(of(300, OnDetachTimeout::Fail)), ..Default::default() };
+        assert_eq!(flags(fails).differences(Some(&existing)), []);
+        assert_eq!(flags("--wait-for-volume-detach").differences(Some(&existing)).len(), 1);
     }
 
     #[test]

@@ -143,10 +143,15 @@ async fn policies(cluster: &Cluster) -> Result<service_account::Policies, Error>
 async fn grants(account: &str, cluster: &Cluster) -> Vec<(Grant, Fetched<bool>)> {
     let mut grants = Vec::new();
     for grant in Grant::ALL {
-        let (verb, resource) = grant.permission();
-        let permission = Permission { verb, group: String::new(), resource: resource.to_owned() };
-        let is_granted = objects::is_allowed(cluster, Some(account), &permission).await;
-        grants.push((grant, is_granted.map_err(Into::into)));
+        let mut is_granted = Ok(true);
+        for &(verb, group, resource) in grant.permissions() {
+            let permission = Permission { verb, group: group.to_owned(), resource: resource.to_owned() };
+            if !matches!(is_granted, Ok(true)) {
+                break;
+            }
+            is_granted = objects::is_allowed(cluster, Some(account), &permission).await.map_err(Into::into);
+        }
+        grants.push((grant, is_granted));
     }
     grants
 }

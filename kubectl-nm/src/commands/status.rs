@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
-use crate::maintenance::changes::blocked_pod;
-use crate::maintenance::{State, node, roll_name, status};
+use crate::maintenance::changes::{attached_volume, blocked_pod};
+use crate::maintenance::{State, attached_volumes, node, roll_name, status};
 use crate::terminal::output::Output;
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style};
@@ -110,6 +110,9 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
     for object in objects {
         for pod in &status(object).blocked_pods {
             out.talk(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
+        }
+        for volume in attached_volumes(object) {
+            out.talk(&Line::new(format!("node/{}: ", node(object))).join(attached_volume(volume)));
         }
     }
     Ok(())

@@ -22,6 +22,7 @@ pub(crate) struct ScreenLayout {
     pub(crate) heads: Rect,
     pub(crate) body: Rect,
     pub(crate) side: Rect,
+    pub(crate) volumes: Rect,
     pub(crate) blockers: Rect,
     pub(crate) why: Rect,
     pub(crate) footer: Rect,
@@ -36,11 +37,14 @@ impl ScreenLayout {
     pub(crate) fn of(model: &Model, area: Rect) -> Self {
         let tall = area.height;
         let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
-        let [header, summary, banner, rest, blockers, why, footer] = Layout::vertical([
+        let volumes = u16::try_from(model.attached_volumes().len()).unwrap_or(u16::MAX);
+        let [header, summary, banner, rest, volumes, blockers, why, footer] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(if model.open.is_some() { 2 } else { 1 }),
             lines(1, tall >= 10 && model.banner().is_some()),
             Constraint::Fill(1),
+            // The headings and the volumes, in a third of the screen at most.
+            lines(volumes.saturating_add(1).min(tall / 3), tall >= 10 && volumes > 0),
             lines(1, tall >= 14 && !model.blockers().is_empty()),
             lines(2, tall >= 12 && model.remedy().is_some()),
             Constraint::Length(1),
@@ -53,7 +57,7 @@ impl ScreenLayout {
         };
         let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
         let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
-        Self { header, summary, banner, heads, body, side, blockers, why, footer }
+        Self { header, summary, banner, heads, body, side, volumes, blockers, why, footer }
     }
 
     pub(crate) fn rows(&self) -> usize {

@@ -2,7 +2,7 @@
 //!
 //! Everything here is pure.
 
-use nm_shared::{Grant, Grouped};
+use nm_shared::{DrainSpec, Grant, Grouped};
 use serde_json::{Value, json};
 
 use crate::client::reconciler_deployment::{NODE_CONDITIONS, SettingValue};
@@ -65,9 +65,8 @@ pub(crate) fn permissions(
         match is_missing {
             Ok(false) => {}
             Ok(true) => {
-                let (verb, resource) = grant.permission();
                 return warn(
-                    format!("nm-reconciler cannot {verb} {resource}, which {} needs", grant.feature()),
+                    format!("nm-reconciler cannot {}, which {} needs", grant.permits(), grant.feature()),
                     format!("`kubectl nm install --grant {grant}` grants it"),
                 );
             }
@@ -95,13 +94,15 @@ fn is_used(grant: Grant, deployment: &Value, maintenances: &Fetched<Vec<Grouped>
                 Err(Unavailable(String::from("the value of NM_NODE_CONDITIONS comes from another object")))
             }
         },
-        Grant::PodDeletion => maintenances.as_ref().map_err(Clone::clone).map(|maintenances| {
-            maintenances.iter().any(|object| {
-                let drain = object.maintenance.spec.drain.as_ref();
-                drain.is_some_and(|drain| drain.delete_after_seconds > 0)
-            })
-        }),
+        Grant::PodDeletion => drains_with(maintenances, |drain| drain.delete_after_seconds > 0),
+        Grant::VolumeDetach => drains_with(maintenances, |drain| drain.wait_for_volume_detach.is_some()),
     }
+}
+
+/// Whether a maintenance has such a drain.
+fn drains_with(maintenances: &Fetched<Vec<Grouped>>, is_such: impl Fn(&DrainSpec) -> bool) -> Fetched<bool> {
+    let maintenances = maintenances.as_ref().map_err(Clone::clone)?;
+    Ok(maintenances.iter().any(|object| object.maintenance.spec.drain.as_ref().is_some_and(&is_such)))
 }
 
 pub(crate) fn policies() -> Vec<Value> {
@@ -113,7 +114,7 @@ pub(crate) fn policies() -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use nm_shared::{DrainSpec, Group, NodeMaintenance, NodeMaintenanceSpec};
+    use nm_shared::{Group, NodeMaintenance, NodeMaintenanceSpec, WaitForVolumeDetach};
 
     use super::*;
     use crate::doctor::finding::{CheckResult, named};
@@ -177,6 +178,21 @@ mod tests {
         ] {
             check(&permissions(deployment, &drain(after), &may), result, expected);
         }
+    }
+
+    #[test]
+    fn volumes_are_read_only_for_a_maintenance_that_waits_for_them() {
+        let deployment = json!({"spec": {"template": {"spec": {"containers": [{"name": "reconciler"}]}}}});
+        let found = |wait_for_volume_detach: Option<WaitForVolumeDetach>| {
+            let drain = Some(DrainSpec { wait_for_volume_detach, ..DrainSpec::default() });
+            let spec = NodeMaintenanceSpec { drain, ..NodeMaintenanceSpec::default() };
+            let all = vec![Grouped { maintenance: NodeMaintenance::new("m", spec), group: Group::Medik8s }];
+            permissions(&deployment, &Ok(all), &[(Grant::VolumeDetach, Ok(false))])
+        };
+        check(&found(None), CheckResult::Ok, "features in use");
+        let missing =
+            "cannot watch volumeattachments and get persistentvolumes, which spec.drain.waitForVolumeDetach";
+        check(&found(Some(WaitForVolumeDetach::default())), CheckResult::Warn, missing);
     }
 
     #[test]

@@ -9,11 +9,13 @@ use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::cluster::node_lease;
-use nm_shared::{BlockedPod, NodeMaintenance};
+use nm_shared::{AttachedVolume, BlockedPod, NodeMaintenance};
 
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::install::leadership::Leadership;
-use crate::maintenance::{PICKUP_TIMEOUT, State, condition, degraded, node, reason, roll_name, status};
+use crate::maintenance::{
+    PICKUP_TIMEOUT, State, attached_volumes, condition, degraded, node, reason, roll_name, status,
+};
 use crate::terminal::command_context::shell_quoted;
 
 const LISTED: usize = 3;
@@ -50,6 +52,7 @@ pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestam
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {
         causes.extend(of_pods(maintenance, kubectl));
+        causes.extend(of_volumes(maintenance, kubectl));
     }
     causes
 }
@@ -216,6 +219,11 @@ fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (Str
         )
     } else if is(Reason::TimedOut) {
         ("Remove the timeout, and the drain continues", patch("{\"timeoutSeconds\":0}"))
+    } else if is(Reason::DetachTimedOut) {
+        (
+            "Find out why the CSI driver does not detach them before you switch the node off",
+            format!("{kubectl} get volumeattachments"),
+        )
     } else if is(Reason::InvalidDrain) {
         ("Correct the selector in spec.drain, or remove it to move all pods", patch("{\"podSelector\":null}"))
     } else if is(Reason::MissingRights) {
@@ -236,6 +244,51 @@ fn of_pods(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
         }
     }
     groups.into_iter().map(|(_, pods)| blocking(&pods, node(maintenance), kubectl)).collect()
+}
+
+/// What keeps volumes attached: each error of a driver once, and the volumes without an error together.
+fn of_volumes(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
+    let mut groups: Vec<(Option<&str>, Vec<&AttachedVolume>)> = Vec::new();
+    for volume in attached_volumes(maintenance) {
+        let error = volume.error.as_deref();
+        match groups.iter_mut().find(|(known, _)| *known == error) {
+            Some((_, volumes)) => volumes.push(volume),
+            None => groups.push((error, vec![volume])),
+        }
+    }
+    let is_over = condition(maintenance, "VolumesDetached")
+        .is_some_and(|detached| detached.reason == ConditionReason::DetachTimedOut.as_str());
+    // Then the cause of the maintenance as a whole is that they are still attached.
+    groups.retain(|(error, _)| error.is_some() || !is_over);
+    groups.into_iter().map(|(error, volumes)| attached(error, &volumes, kubectl)).collect()
+}
+
+fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> Cause {
+    let labels: Vec<String> = volumes.iter().map(|volume| volume.label()).collect();
+    let (named, more) = (labels.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", "), labels.len());
+    let more = if more > LISTED { format!(" and {} more", more - LISTED) } else { String::new() };
+    let (noun, verb) = if labels.len() == 1 { ("Volume", "is") } else { ("Volumes", "are") };
+    let (what, advice) = match error {
+        Some(error) => (
+            format!("{noun} {named}{more} cannot be detached: {}.", error.trim_end_matches('.')),
+            "The CSI driver reports this error: check the driver's controller, and the state of the attachment",
+        ),
+        None => (
+            format!("{noun} {named}{more} {verb} being detached."),
+            "The CSI driver has to confirm it; if that takes long, see the state of the attachment",
+        ),
+    };
+    let describe = |volume: &&AttachedVolume| {
+        format!("{kubectl} describe volumeattachment {}", shell_quoted(&volume.attachment))
+    };
+    Cause {
+        what: vec![what],
+        since: volumes.iter().map(|volume| volume.since.0).min(),
+        advice: advice.to_owned(),
+        commands: few(volumes.iter().map(describe)),
+        passes: error.is_none(),
+        ..Cause::default()
+    }
 }
 
 fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {

@@ -40,8 +40,7 @@ pub(crate) fn missing_access(
         return (advice.to_owned(), format!("{program} nm doctor{flags}"));
     };
     if let Some(grant) = Grant::of(access) {
-        let (verb, resource) = grant.permission();
-        let advice = format!("Grant nm-reconciler the permission to {verb} {resource}");
+        let advice = format!("Grant nm-reconciler the permission to {}", grant.permits());
         return (advice, format!("{program} nm install --grant {grant}{flags}"));
     }
     let advice = "Grant nm-reconciler the permissions of its manifests; this checks what it has".to_owned();

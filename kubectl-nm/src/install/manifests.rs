@@ -61,6 +61,7 @@ fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
     match grant {
         Grant::NodeConditions => component!("node_conditions"),
         Grant::PodDeletion => component!("pod_deletion"),
+        Grant::VolumeDetach => component!("volume_detach"),
     }
 }
 
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(of_kind(&changed, "Namespace")["metadata"]["name"], "kube-nodes");
         let bindings = changed.iter().filter(|object| object["kind"] == "ClusterRoleBinding");
         let subjects: Vec<&Value> = bindings.map(|binding| &binding["subjects"][0]["namespace"]).collect();
-        assert_eq!(subjects, ["kube-nodes"; 3]);
+        assert_eq!(subjects, vec!["kube-nodes"; Grant::ALL.len() + 1]);
 
         let plain = objects(&Settings::default());
         assert!(!of_kind(&plain, "Deployment").to_string().contains("NM_MAX_UNAVAILABLE"));
@@ -270,9 +271,20 @@ mod tests {
         for grant in Grant::ALL {
             let settings = Settings { grants: [grant].into(), ..Settings::default() };
             let granted = objects(&settings).split_off(plain);
-            let (verb, resource) = grant.permission();
-            let rule = json!([{"apiGroups": [""], "resources": [resource], "verbs": [verb]}]);
-            assert_eq!((granted.len(), &of_kind(&granted, "ClusterRole")["rules"]), (2, &rule));
+            assert_eq!(granted.len(), 2);
+            let rules = of_kind(&granted, "ClusterRole")["rules"].as_array().unwrap();
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            let texts = |value: &Value| value.as_array().unwrap().iter().map(text).collect::<Vec<_>>();
+            let permitted = rules.iter().flat_map(|rule| {
+                let [groups, resources, verbs] =
+                    ["apiGroups", "resources", "verbs"].map(|field| texts(&rule[field]));
+                assert_eq!((groups.len(), resources.len()), (1, 1), "{rule}");
+                verbs.into_iter().map(move |verb| (verb, groups[0].clone(), resources[0].clone()))
+            });
+            let wanted = grant.permissions().iter().map(|(verb, group, resource)| {
+                ((*verb).to_owned(), (*group).to_owned(), (*resource).to_owned())
+            });
+            assert_eq!(permitted.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/components");
             assert!(folder.join(grant.as_str().replace('-', "_")).join("kustomization.yaml").exists());
         }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
-use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, PodReference};
+use nm_shared::{AttachedVolume, BlockedPod, MigratingPod, NodeMaintenance, PodReference};
 
-use crate::maintenance::{State, condition, degraded, headline, node, status};
+use crate::maintenance::{State, attached_volumes, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -118,6 +118,7 @@ fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<
         PodChange::Gone(pod) => was_blocked.contains_key(&pod).then(|| unblocked_pod(&pod)),
         PodChange::Migrating(_) => None,
     }));
+    lines.extend(failed_detachments(before, now));
     let error = &status(now).last_error;
     let is_reported = before.is_some_and(|before| &status(before).last_error == error)
         || is_in_headline(now)
@@ -138,6 +139,25 @@ pub(crate) fn blocked_pod(pod: &BlockedPod) -> Line {
         pod.reason.as_str()
     ));
     if pod.message.is_empty() { line } else { line.and(": ").and(&pod.message) }
+}
+
+/// `attached pv-1 (claim shop/data-0): the driver's error`.
+pub(crate) fn attached_volume(volume: &AttachedVolume) -> Line {
+    let line = Line::default().with(Style::Busy, "attached").and(format!(" {}", volume.label()));
+    match &volume.error {
+        Some(error) => line.and(": ").with(Style::Bad, error),
+        None => line,
+    }
+}
+
+/// The volumes whose driver reports an error that it has not reported before.
+fn failed_detachments(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
+    let known = |volume: &AttachedVolume| {
+        let mut all = before.map(attached_volumes).unwrap_or_default().iter();
+        all.any(|was| was.attachment == volume.attachment && was.error == volume.error)
+    };
+    let failed = attached_volumes(now).iter().filter(|volume| volume.error.is_some() && !known(volume));
+    failed.map(attached_volume).collect()
 }
 
 fn unblocked_pod(pod: &PodReference) -> Line {
@@ -241,6 +261,17 @@ mod tests {
         blocked["lastError"] = json!("the lease is held");
         blocked["conditions"] = drained("LeaseLost");
         check(Some(before), blocked, &["error: the lease is held"]);
+    }
+
+    #[test]
+    fn an_error_of_a_driver_is_reported_once() {
+        let waits = |error: Option<&str>| {
+            let volume = json!({"attachment": "csi-1", "persistentVolume": "pv-1", "driver": "d",
+                "claim": {"namespace": "shop", "name": "data-0"}, "since": "2026-01-02T03:04:05Z", "error": error});
+            json!({"phase": "Running", "attachedVolumes": [volume]})
+        };
+        check(Some(waits(None)), waits(Some("busy")), &["attached pv-1 (claim shop/data-0): busy"]);
+        check(Some(waits(Some("busy"))), waits(Some("busy")), &[]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
-use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus};
+use nm_shared::{AttachedVolume, BlockReason, NodeMaintenance, NodeMaintenanceStatus};
 
 /// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
 pub(crate) const PICKUP_TIMEOUT: i64 = 15;
@@ -50,6 +50,11 @@ pub(crate) fn status(maintenance: &NodeMaintenance) -> &NodeMaintenanceStatus {
     static EMPTY: std::sync::LazyLock<NodeMaintenanceStatus> =
         std::sync::LazyLock::new(NodeMaintenanceStatus::default);
     maintenance.status.as_ref().unwrap_or(&EMPTY)
+}
+
+/// The volumes that are still attached to the node, if the maintenance waits for them.
+pub(crate) fn attached_volumes(maintenance: &NodeMaintenance) -> &[AttachedVolume] {
+    status(maintenance).attached_volumes.as_deref().unwrap_or_default()
 }
 
 /// How many pods still have to go. Where the status has no counts, the length of the list of pending pods.

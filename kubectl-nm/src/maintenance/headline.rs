@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use nm_shared::api::names::FINALIZER;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, PodCounts};
 
-use crate::maintenance::fields::{condition, pods_to_go, status};
+use crate::maintenance::fields::{attached_volumes, condition, pods_to_go, status};
 use crate::maintenance::state::{PodState, State};
 use crate::terminal::text::Line;
 
@@ -23,11 +23,15 @@ pub(crate) fn headline(maintenance: &NodeMaintenance) -> Line {
         State::Draining | State::Blocked | State::Paused => {
             let gone = pods_gone(status);
             let gone = if gone > 0 { format!(", {gone} gone") } else { String::new() };
-            line.and(format!(" {}%: {}{gone}", status.drain_progress, remaining(status)))
+            let volumes = match attached(maintenance) {
+                volumes if volumes.is_empty() => volumes,
+                volumes => format!(", waiting for {volumes} to be detached"),
+            };
+            line.and(format!(" {}%: {}{gone}{volumes}", status.drain_progress, remaining(status)))
         }
         State::Drained => line.and(match pods_gone(status) {
-            gone if gone > 0 => format!(": {} gone", pods(gone)),
-            _ => String::from(": no pods had to go"),
+            gone if gone > 0 => format!(": {} gone{}", pods(gone), still_attached(maintenance)),
+            _ => format!(": no pods had to go{}", still_attached(maintenance)),
         }),
         State::Stopping => line.and(": ").and(stop_progress(maintenance)),
     }
@@ -76,6 +80,25 @@ pub(crate) fn reason(maintenance: &NodeMaintenance) -> &str {
     }
 }
 
+/// The volumes that the maintenance waits for, or has waited for; empty if there are none.
+fn attached(maintenance: &NodeMaintenance) -> String {
+    if condition(maintenance, "VolumesDetached").is_none_or(|detached| detached.status != "False") {
+        return String::new();
+    }
+    match attached_volumes(maintenance).len() {
+        0 => String::from("volumes"),
+        1 => String::from("1 volume"),
+        count => format!("{count} volumes"),
+    }
+}
+
+fn still_attached(maintenance: &NodeMaintenance) -> String {
+    match attached(maintenance) {
+        volumes if volumes.is_empty() => volumes,
+        volumes => format!(", {volumes} still attached"),
+    }
+}
+
 fn pods(count: i32) -> String {
     if count == 1 { String::from("1 pod") } else { format!("{count} pods") }
 }
@@ -117,6 +140,22 @@ mod tests {
         ] {
             assert_eq!(headline(&fixture::with_status("n1", status)).to_string(), expected);
         }
+        let detach = |mut status: serde_json::Value, attached: usize| {
+            let volume = |number| {
+                json!({"attachment": format!("csi-{number}"), "driver": "d",
+                "since": "2026-01-02T03:04:05Z"})
+            };
+            status["attachedVolumes"] = (0..attached).map(volume).collect();
+            status["conditions"] = json!([{"type": "VolumesDetached", "status": "False", "reason": "DetachingVolumes",
+                "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+            headline(&fixture::with_status("n1", status)).to_string()
+        };
+        let waits = json!({"phase": "Running", "drainProgress": 100, "evictionPods": 2});
+        let expected = "Draining 100%: 0 pods remaining, 2 gone, waiting for 1 volume to be detached";
+        assert_eq!(detach(waits.clone(), 1), expected);
+        assert!(detach(waits, 0).ends_with("waiting for volumes to be detached"));
+        let drained = json!({"phase": "Succeeded", "evictionPods": 2});
+        assert_eq!(detach(drained, 2), "Drained: 2 pods gone, 2 volumes still attached");
         let mut stopping = fixture::stopping(fixture::requested("n1"));
         assert_eq!(headline(&stopping).to_string(), "Stopping: the node is returning to service");
         stopping.metadata.finalizers = Some(vec!["a.example.com/x".into(), "b.example.com/y".into()]);

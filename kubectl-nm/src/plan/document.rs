@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::report::{NodeReport, PlanReport};
 use crate::plan::text;
+use crate::plan::volume_detach::DetachReport;
 
 const VERSION: u8 = 1;
 
@@ -38,9 +39,10 @@ pub(crate) fn document(report: &PlanReport) -> Value {
 }
 
 fn node(report: &NodeReport) -> Value {
-    let NodeReport { node, state, refusal, queue } = report;
+    let NodeReport { node, state, refusal, queue, detach } = report;
     let state = state.map(|state| state.word().to_lowercase());
-    json!({"node": node, "inMaintenance": state.is_some(), "state": state, "refusal": refusal, "queue": queue})
+    json!({"node": node, "inMaintenance": state.is_some(), "state": state, "refusal": refusal, "queue": queue,
+        "waitsForVolumes": detach.as_ref().map(DetachReport::document)})
 }
 
 fn pod(forecast: &PodForecast, report: &PlanReport) -> Value {

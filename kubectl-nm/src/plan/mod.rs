@@ -10,3 +10,4 @@ pub(crate) mod eviction_dry_run;
 pub(crate) mod max_unavailable;
 pub(crate) mod report;
 pub(crate) mod text;
+pub(crate) mod volume_detach;

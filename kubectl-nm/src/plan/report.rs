@@ -20,6 +20,7 @@ use crate::maintenance::State;
 use crate::maintenance::start::Existing;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::volume_detach::DetachReport;
 use crate::terminal::text::counted;
 
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct NodeReport {
     pub(crate) refusal: Option<String>,
     /// Why it would be queued.
     pub(crate) queue: Option<String>,
+    /// The volumes that the drain would wait for; none if it waits for none, or without access to pods.
+    pub(crate) detach: Option<DetachReport>,
 }
 
 /// Judges the pods of each node. A node that is already in maintenance keeps its drain settings, unless others are
@@ -92,7 +95,11 @@ impl PlanReport {
     ) -> Self {
         let budgets = Budgets::from_objects(&snapshot.budgets);
         let mut forecast = preview.map(|preview| preview.forecast(budgets, answers, now));
-        let nodes = node_reports(planned, &snapshot, now);
+        let mut nodes = node_reports(planned, &snapshot, now);
+        for (node, forecast) in nodes.iter_mut().filter_map(|node| Some((node, forecast.as_ref()?))) {
+            let wait = drain_of(&node.node, requested, &snapshot).wait_for_volume_detach;
+            node.detach = wait.map(|wait| DetachReport::new(&node.node, wait, forecast));
+        }
         let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, &snapshot));
         if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {
             forecast.hold_back(&capacity.unplaced.iter().flat_map(|group| group.pods.clone()).collect());
@@ -148,7 +155,7 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
             _ => None,
         };
         let refusal = existing.refusal(name).map(|refusal| refusal.to_string()).or(quorum);
-        NodeReport { node: name.clone(), state, refusal, queue }
+        NodeReport { node: name.clone(), state, refusal, queue, detach: None }
     };
     planned.iter().map(report).collect()
 }

@@ -140,6 +140,7 @@ fn summary(report: &PlanReport) -> Vec<Line> {
         MaxUnavailableLimit::Unknown(why) => lines.push(unknown(&format!("--max-unavailable: {why}"))),
     }
     lines.extend(report.unknown.iter().map(|what| unknown(what)));
+    lines.extend(report.nodes.iter().filter_map(|node| node.detach.as_ref()?.line(&node.node)));
     lines.extend(report.nodes.iter().filter_map(node));
     lines.push(totals(report));
     lines.push(verdict(report).and(" Nothing was changed."));

@@ -6,14 +6,14 @@ use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use nm_shared::{BlockReason, NodeMaintenance, Phase, PodCounts, PodReference};
+use nm_shared::{AttachedVolume, BlockReason, NodeMaintenance, Phase, PodCounts, PodReference};
 use serde::Serialize;
 
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::changes::{MaintenanceChange, PodChange, pod_changes};
-use crate::maintenance::{State, node, status, uid};
+use crate::maintenance::{State, attached_volumes, node, status, uid};
 use crate::terminal::output::Output;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome};
@@ -72,6 +72,8 @@ struct MaintenanceRecord<'a> {
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     error: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    attached_volumes: &'a [AttachedVolume],
 }
 
 #[derive(Serialize)]
@@ -248,6 +250,7 @@ fn maintenance_record(object: &NodeMaintenance) -> MaintenanceRecord<'_> {
         pods: status.pod_counts,
         reason: object.spec.reason.as_deref(),
         error: &status.last_error,
+        attached_volumes: attached_volumes(object),
     }
 }
 

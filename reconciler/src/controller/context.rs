@@ -21,6 +21,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::watch::cluster_watches::ClusterWatches;
 use crate::watch::node_leases::NodeLeases;
 use crate::watch::node_watches::NodeWatches;
+use crate::watch::volume_attachments::VolumeAttachments;
 
 pub(crate) struct Context {
     pub(crate) client: Client,
@@ -31,6 +32,7 @@ pub(crate) struct Context {
     pub(crate) cluster: ClusterWatches,
     pub(crate) leases: NodeLeases,
     pub(crate) watches: NodeWatches,
+    pub(crate) volumes: VolumeAttachments,
     pub(crate) evictor: Arc<Evictor>,
     pub(crate) openshift: OpenshiftDiscovery,
     pub(crate) events: EventRecorder,
@@ -47,6 +49,7 @@ impl Context {
     pub(crate) fn forget_removed(&self) {
         let in_maintenance = self.state.forget_removed();
         self.evictor.retain_nodes(|node| in_maintenance.contains(node));
+        self.end_unused_watches();
         if self.node_conditions && self.state.initial_list_wait().is_none() {
             let outdated = self.cluster.nodes.state_filter(|node| {
                 node_conditions::has_maintenance_conditions(node)
@@ -56,6 +59,11 @@ impl Context {
                 self.conditions.publish(&node.name_any(), Vec::new());
             }
         }
+    }
+
+    /// Ends the watch on volumes if no maintenance waits for them any more.
+    pub(crate) fn end_unused_watches(&self) {
+        self.volumes.end_unless(|| self.state.filter_received(waits_for_volumes).next().is_some());
     }
 
     /// Ends the evictions and watches of a node.
@@ -89,4 +97,10 @@ impl Context {
     pub(crate) fn node_api(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
+}
+
+/// Whether the maintenance waits, or will wait, for volumes to be detached.
+pub(crate) fn waits_for_volumes(maintenance: &Grouped) -> bool {
+    maintenance.metadata.deletion_timestamp.is_none()
+        && maintenance.spec.drain.as_ref().is_some_and(|drain| drain.wait_for_volume_detach.is_some())
 }

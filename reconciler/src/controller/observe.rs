@@ -9,9 +9,11 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{self, DrainPod};
+use nm_shared::cluster::volume_attachment::NodeVolumes;
 use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::decide::needs_pods;
 use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::drain::virtual_machine::Evacuations;
 use nm_shared::gate::ownership;
@@ -19,7 +21,7 @@ use nm_shared::gate::quorum::{self, EtcdGuard};
 use nm_shared::gate::{Gate, overrides_quorum};
 use nm_shared::{Grouped, NodeMaintenance, Phase, Suspension};
 
-use crate::controller::context::Context;
+use crate::controller::context::{Context, waits_for_volumes};
 use crate::evict::eviction_state::EvictionState;
 
 /// Whether `maintenance` is about to take a node of the control plane, so that what guards etcd matters to it.
@@ -101,10 +103,13 @@ fn observe_pods(context: &Context, maintenance: &Grouped, observed: ClusterState
     let attempts = evictions.attempts(name);
     let budgets = budgets(context, pods.as_deref().unwrap_or_default(), &mut evictions);
     drop(evictions);
+    let (volumes, volumes_forbidden) = volumes(context, maintenance);
     ClusterState {
         pods_forbidden,
         budgets,
         evacuations: evacuations(context, maintenance, pods.as_deref()),
+        volumes,
+        volumes_forbidden,
         respawned,
         batch: start_batch(context, maintenance),
         steady_now: context.evictor.now(),
@@ -136,6 +141,15 @@ fn budgets(context: &Context, pods: &[Arc<DrainPod>], evictions: &mut EvictionSt
     let budgets =
         namespaces.into_iter().flat_map(|namespace| context.cluster.budgets.in_namespace(namespace));
     budgets.map(|budget| evictions.left(&budget)).collect()
+}
+
+/// The volumes attached to the node, if the maintenance waits for them.
+fn volumes(context: &Context, maintenance: &Grouped) -> (NodeVolumes, Option<AccessDenied>) {
+    if waits_for_volumes(maintenance) {
+        return context.volumes.on_node(&maintenance.spec.node_name);
+    }
+    context.end_unused_watches();
+    Default::default()
 }
 
 fn evacuations(

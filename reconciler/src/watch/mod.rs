@@ -7,4 +7,5 @@ pub(crate) mod node_watches;
 pub(crate) mod projected_node;
 pub(crate) mod queue_updates;
 pub(crate) mod served_groups;
+pub(crate) mod volume_attachments;
 pub(crate) mod watch_stream;

@@ -14,6 +14,8 @@ pub enum ConditionType {
     Degraded,
     /// `spec.suspend` is set: the maintenance is planned or paused.
     Suspended,
+    /// No volume of a pod that left is attached to the node.
+    VolumesDetached,
 }
 
 /// Why a condition has its status.
@@ -33,6 +35,10 @@ pub enum ConditionReason {
     Blocked,
     /// The drain took longer than `timeoutSeconds`.
     TimedOut,
+    /// The pods are gone, and volumes are still attached to the node.
+    DetachingVolumes,
+    /// Volumes were still attached to the node when `waitForVolumeDetach.timeoutSeconds` was over.
+    DetachTimedOut,
     /// Etcd would lose its quorum.
     QuorumAtRisk,
     /// As many nodes as allowed are unavailable already: the maintenance is in the queue.
@@ -109,6 +115,11 @@ pub fn record(
         Some(existing) => *existing = condition,
         None => conditions.push(condition),
     }
+}
+
+/// Removes the condition of one type.
+pub fn remove(conditions: &mut Vec<Condition>, type_: ConditionType) {
+    conditions.retain(|condition| condition.type_ != type_.as_str());
 }
 
 /// The condition of one type.

@@ -12,22 +12,41 @@ pub enum Grant {
     NodeConditions,
     /// To delete pods, for `spec.drain.deleteAfterSeconds`.
     PodDeletion,
+    /// To read `VolumeAttachment`s and persistent volumes, for `spec.drain.waitForVolumeDetach`.
+    VolumeDetach,
 }
+
+/// A permission: verb, API group and resource.
+pub type Permission = (&'static str, &'static str, &'static str);
 
 impl Grant {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::NodeConditions, Self::PodDeletion];
+    pub const ALL: [Self; 3] = [Self::NodeConditions, Self::PodDeletion, Self::VolumeDetach];
 
     /// The value of `kubectl nm install --grant`. The component of the manifests is named so with an underscore.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
-    /// What it permits: the verb, and the resource of the core group.
-    pub fn permission(self) -> (&'static str, &'static str) {
+    /// What it permits.
+    pub fn permissions(self) -> &'static [Permission] {
         match self {
-            Self::NodeConditions => ("patch", "nodes/status"),
-            Self::PodDeletion => ("delete", "pods"),
+            Self::NodeConditions => &[("patch", "", "nodes/status")],
+            Self::PodDeletion => &[("delete", "", "pods")],
+            Self::VolumeDetach => &[
+                ("list", "storage.k8s.io", "volumeattachments"),
+                ("watch", "storage.k8s.io", "volumeattachments"),
+                ("get", "", "persistentvolumes"),
+            ],
+        }
+    }
+
+    /// What it permits, as a part of a sentence.
+    pub fn permits(self) -> &'static str {
+        match self {
+            Self::NodeConditions => "patch nodes/status",
+            Self::PodDeletion => "delete pods",
+            Self::VolumeDetach => "watch volumeattachments and get persistentvolumes",
         }
     }
 
@@ -36,13 +55,15 @@ impl Grant {
         match self {
             Self::NodeConditions => "--node-conditions",
             Self::PodDeletion => "spec.drain.deleteAfterSeconds",
+            Self::VolumeDetach => "spec.drain.waitForVolumeDetach",
         }
     }
 
     /// The grant that gives this access; none if it is installed by default.
     pub fn of(access: &ForbiddenAccess) -> Option<Self> {
-        let wanted = (access.verb.as_str(), access.resource.as_str());
-        Self::ALL.into_iter().find(|grant| grant.permission() == wanted)
+        let is_wanted =
+            |(verb, _, resource): &Permission| (*verb, *resource) == (&*access.verb, &*access.resource);
+        Self::ALL.into_iter().find(|grant| grant.permissions().iter().any(is_wanted))
     }
 
     /// How to get it, as the end of a sentence.
@@ -77,6 +98,8 @@ mod tests {
         };
         assert_eq!(of("delete", "pods"), Some(Grant::PodDeletion));
         assert_eq!(of("patch", "nodes/status"), Some(Grant::NodeConditions));
+        assert_eq!(of("watch", "volumeattachments"), Some(Grant::VolumeDetach));
+        assert_eq!(of("get", "persistentvolumes"), Some(Grant::VolumeDetach));
         assert_eq!(of("create", "pods/eviction"), None);
     }
 
@@ -85,7 +108,9 @@ mod tests {
         for grant in Grant::ALL {
             assert_eq!(grant.to_string().parse(), Ok(grant));
         }
-        assert!("pods".parse::<Grant>().unwrap_err().contains("node-conditions, pod-deletion"));
+        assert!(
+            "pods".parse::<Grant>().unwrap_err().contains("node-conditions, pod-deletion, volume-detach")
+        );
         let hint = Grant::PodDeletion.hint();
         for part in ["spec.drain.deleteAfterSeconds", "--grant pod-deletion", "components/pod_deletion"] {
             assert!(hint.contains(part), "{part} in {hint}");

@@ -125,6 +125,12 @@ pub struct DrainSpec {
 
     /// The order in which pods are evicted.
     pub order: DrainOrder,
+
+    /// After the last pod is gone, wait until no `VolumeAttachment` of the node remains, except for volumes of pods that
+    /// stay. Absent: the node is drained once the pods are gone. This needs a permission that is not installed by
+    /// default: run `kubectl nm install --grant volume-detach`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_for_volume_detach: Option<WaitForVolumeDetach>,
 }
 
 impl Default for DrainSpec {
@@ -138,6 +144,7 @@ impl Default for DrainSpec {
             skip_wait_for_delete_timeout_seconds: 0,
             delete_after_seconds: 0,
             order: DrainOrder::None,
+            wait_for_volume_detach: None,
         }
     }
 }
@@ -161,6 +168,28 @@ pub enum DrainOrder {
     None,
     /// By priority class: all pods of a lower priority are gone before the first of a higher one is evicted.
     PriorityAscending,
+}
+
+/// How long a drain waits for volumes to be detached.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WaitForVolumeDetach {
+    /// Seconds to wait after the last pod is gone, which `timeoutSeconds` of the drain does not limit. 0: without a limit.
+    #[schemars(range(min = 0))]
+    pub timeout_seconds: i64,
+
+    /// What becomes of the maintenance if volumes are still attached after that time.
+    pub on_timeout: OnDetachTimeout,
+}
+
+/// What becomes of a maintenance whose volumes are not detached in time.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDetachTimeout {
+    /// It succeeds, and the condition Degraded warns of the volumes.
+    #[default]
+    Succeed,
+    /// It fails. It succeeds once the volumes are detached.
+    Fail,
 }
 
 #[cfg(test)]

@@ -17,6 +17,9 @@ pub const MAX_BLOCKED_PODS: usize = 50;
 /// How many migrating pods a status lists at most; `podCounts.migrating` counts them all.
 pub const MAX_MIGRATING_PODS: usize = 50;
 
+/// How many attached volumes a status lists at most.
+pub const MAX_ATTACHED_VOLUMES: usize = 50;
+
 /// The observed state of a maintenance.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -52,7 +55,8 @@ pub struct NodeMaintenanceStatus {
     /// Consecutive failures to extend the node's lease.
     pub error_on_lease_count: i32,
 
-    /// `Cordoned`, `Drained` and `Degraded`, and `Suspended` once the maintenance has been suspended.
+    /// `Cordoned`, `Drained` and `Degraded`, and `Suspended` once the maintenance has been suspended. With
+    /// `waitForVolumeDetach` also `VolumesDetached`, once the last pod is gone.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
@@ -64,6 +68,11 @@ pub struct NodeMaintenanceStatus {
     /// Absent if there are none.
     #[schemars(length(max = 50))]
     pub migrating_pods: Option<Vec<MigratingPod>>,
+
+    /// Volumes that are still attached to the node after the last pod is gone, sorted by name; at most 50. Only with
+    /// `spec.drain.waitForVolumeDetach`. Absent if there are none.
+    #[schemars(length(max = 50))]
+    pub attached_volumes: Option<Vec<AttachedVolume>>,
 
     /// For how many seconds the maintenance was paused since its node was cordoned, without the present pause, which the
     /// condition `Suspended` shows. `timeoutSeconds` does not run meanwhile. Absent if it was not paused.
@@ -245,6 +254,54 @@ pub struct MigratingPod {
     /// When the migration began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+}
+
+/// A volume that is still attached to the node.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachedVolume {
+    /// Name of the `VolumeAttachment`.
+    pub attachment: String,
+    /// Name of the `PersistentVolume`; absent for a volume that a pod defines itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_volume: Option<String>,
+    /// The claim that the `PersistentVolume` is bound to, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ClaimReference>,
+    /// The CSI driver that has to detach it.
+    pub driver: String,
+    /// Since when the maintenance has waited for it: the time when the last pod was gone.
+    pub since: Time,
+    /// Why it could not be detached, as the driver last reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A `PersistentVolumeClaim` by name.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[serde(default)]
+pub struct ClaimReference {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl std::fmt::Display for ClaimReference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl AttachedVolume {
+    /// `pv-1 (claim shop/data-0)`, as far as it is known.
+    pub fn label(&self) -> String {
+        let volume = self.persistent_volume.as_ref().unwrap_or(&self.attachment);
+        match &self.claim {
+            Some(claim) => format!("{volume} (claim {claim})"),
+            None => volume.clone(),
+        }
+    }
 }
 
 /// Why a pod is blocked.

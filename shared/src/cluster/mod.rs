@@ -10,4 +10,5 @@ pub mod pod;
 pub mod pod_requests;
 pub mod quantity;
 pub mod selector;
+pub mod volume_attachment;
 pub mod volumes;

@@ -30,6 +30,8 @@ pub struct DrainPod {
     pub tolerations: Box<[Toleration]>,
     /// Whether it has emptyDir data, which is deleted with it.
     pub has_empty_dir: bool,
+    /// The names of its claims.
+    pub claims: Box<[Box<str>]>,
     /// How far it has come.
     pub phase: PodPhase,
     /// The status of its condition `Ready`, if it has one.
@@ -80,7 +82,16 @@ struct SpecJson {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct VolumeJson {
+    name: Box<str>,
     empty_dir: Option<IgnoredAny>,
+    ephemeral: Option<IgnoredAny>,
+    persistent_volume_claim: Option<ClaimJson>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimJson {
+    claim_name: Box<str>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -104,14 +115,20 @@ impl<'de> Deserialize<'de> for DrainPod {
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let conditions = status.conditions.unwrap_or_default();
         let ready = conditions.iter().find(|condition| condition.type_ == READY);
+        let (metadata, volumes) = (ObjectMeta::from(metadata), spec.volumes.unwrap_or_default());
+        let claims = volumes.iter().filter_map(|volume| {
+            let claim = volume.persistent_volume_claim.as_ref().map(|claim| &*claim.claim_name);
+            claim_name(&metadata, &volume.name, claim, volume.ephemeral.is_some())
+        });
         Ok(Self {
-            metadata: metadata.into(),
+            claims: claims.collect(),
             node: spec.node_name.unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
             tolerations: read_tolerations(spec.tolerations.unwrap_or_default()),
-            has_empty_dir: spec.volumes.iter().flatten().any(|volume| volume.empty_dir.is_some()),
+            has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
             phase: PodPhase::new(status.phase.as_deref()),
             ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
+            metadata,
         })
     }
 }
@@ -123,7 +140,12 @@ impl From<&Pod> for DrainPod {
         let tolerations = spec.and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
         let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         let ready = conditions.iter().find(|condition| condition.type_ == READY);
+        let claims = volumes.iter().filter_map(|volume| {
+            let claim = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str());
+            claim_name(&pod.metadata, &volume.name, claim, volume.ephemeral.is_some())
+        });
         Self {
+            claims: claims.collect(),
             metadata: metadata::project(&pod.metadata),
             node: spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default().into(),
             priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
@@ -189,6 +211,16 @@ impl ConditionStatus {
             "False" => Self::False,
             _ => Self::Unknown,
         }
+    }
+}
+
+/// The name of the claim of a volume: of the one that it names, or of the one that Kubernetes creates for it.
+fn claim_name(pod: &ObjectMeta, volume: &str, claim: Option<&str>, is_ephemeral: bool) -> Option<Box<str>> {
+    match claim {
+        Some(claim) => Some(claim.into()),
+        // <https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#persistentvolumeclaim-naming>
+        None if is_ephemeral => Some(format!("{}-{volume}", pod.name.as_deref().unwrap_or_default()).into()),
+        None => None,
     }
 }
 
@@ -318,7 +350,9 @@ mod tests {
             },
             "spec": {
                 "nodeName": "n1", "priority": 1000, "containers": [{"name": "c", "env": [{"name": "A", "value": "b"}]}],
-                "volumes": [{"name": "s", "secret": {"secretName": "s"}}, {"name": "t", "emptyDir": {}}],
+                "volumes": [{"name": "s", "secret": {"secretName": "s"}}, {"name": "t", "emptyDir": {}},
+                    {"name": "d", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},
+                    {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}],
                 "tolerations": [
                     {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
                     {"key": "a", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"},
@@ -353,6 +387,7 @@ mod tests {
         assert_eq!((&*pod.node, pod.priority, pod.has_empty_dir), ("n1", 1000, true));
         assert_eq!((pod.phase, pod.ready), (PodPhase::Other, Some(ConditionStatus::True)));
         assert_eq!(pod.tolerations.len(), 2);
+        assert_eq!(*pod.claims, ["data".into(), "cart-0-scratch".into()]);
         let annotations: Vec<&String> =
             pod.metadata.annotations.iter().flatten().map(|(key, _)| key).collect();
         assert_eq!(annotations, ["kubernetes.io/config.mirror", "kubevirt.io/domain"]);

@@ -12,6 +12,7 @@ use crate::api::group::Group;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::PodReference;
 use crate::cluster::pod::DrainPod;
+use crate::cluster::volume_attachment::NodeVolumes;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::cordon_backoff::RecordonBackoff;
@@ -47,6 +48,10 @@ pub struct ClusterState {
     pub budgets: Budgets,
     /// The virtual machines that KubeVirt is to migrate away.
     pub evacuations: Evacuations,
+    /// The volumes attached to the node, if the maintenance waits for them.
+    pub volumes: NodeVolumes,
+    /// The denial, if the API server denies reading them.
+    pub volumes_forbidden: Option<AccessDenied>,
     /// When this was observed, by the clock that `attempts` and `budgets` use.
     pub steady_now: SteadyTime,
     /// The evictions of each pod, by its uid.

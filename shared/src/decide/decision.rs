@@ -149,6 +149,8 @@ pub enum EventReason {
     PausedMaintenance,
     /// The maintenance continues after a pause.
     ResumedMaintenance,
+    /// The maintenance succeeds although volumes are still attached to the node.
+    DetachTimedOut,
 }
 
 impl EventReason {
@@ -159,7 +161,10 @@ impl EventReason {
 
     /// Whether the event is a warning.
     pub fn is_warning(self) -> bool {
-        matches!(self, Self::FailedMaintenance | Self::QuorumOverridden | Self::RecordonNode)
+        matches!(
+            self,
+            Self::FailedMaintenance | Self::QuorumOverridden | Self::RecordonNode | Self::DetachTimedOut
+        )
     }
 }
 

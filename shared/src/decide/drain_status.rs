@@ -6,12 +6,16 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
-use crate::api::maintenance::{DrainSpec, NodeMaintenance};
-use crate::api::status::{ForbiddenAccess, NodeMaintenanceStatus, Phase, PodCounts, QueuePosition};
+use crate::api::maintenance::{DrainSpec, NodeMaintenance, OnDetachTimeout};
+use crate::api::status::{
+    ForbiddenAccess, MAX_ATTACHED_VOLUMES, NodeMaintenanceStatus, Phase, PodCounts, QueuePosition,
+};
 use crate::api::suspension::paused_seconds;
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::drain_survey::{DrainSurvey, pods_are};
+use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_patch::CordonedBy;
+use crate::drain::volume_detach::VolumeDetach;
 use crate::gate::ownership;
 
 /// A status in the making.
@@ -35,6 +39,17 @@ impl<'a> Draft<'a> {
         condition::record(&mut self.status.conditions, update, generation, self.now);
     }
 
+    /// The condition `VolumesDetached`, which exists only if volumes are waited for and no pod has to leave.
+    fn record_detach(&mut self, detach: Option<&VolumeDetach>) {
+        match detach {
+            Some(detach) => {
+                let reason = detach.reason().unwrap_or(ConditionReason::AsExpected);
+                self.record(ConditionType::VolumesDetached, detach.is_done(), reason, String::new());
+            }
+            None => condition::remove(&mut self.status.conditions, ConditionType::VolumesDetached),
+        }
+    }
+
     fn record_cordoned(&mut self) {
         let message = format!("node {} is cordoned", self.maintenance.spec.node_name);
         self.record(ConditionType::Cordoned, true, ConditionReason::Cordoned, message);
@@ -48,10 +63,11 @@ pub fn is_counted(status: Option<&NodeMaintenanceStatus>) -> bool {
     })
 }
 
-/// The status of a drain, which times out at `deadline`.
+/// The status of a drain, which times out at `deadline`. Once the last pod is gone it may wait for volumes to `detach`.
 pub fn draining(
     maintenance: &NodeMaintenance,
     survey: &DrainSurvey<'_>,
+    detach: Option<&VolumeDetach>,
     observed: &ClusterState,
     deadline: Option<Timestamp>,
     now: Timestamp,
@@ -61,12 +77,14 @@ pub fn draining(
     let is_counted = is_counted(Some(status));
     survey.write_to(status, !is_counted, now);
     status.error_on_lease_count = 0;
-    status.forbidden = observed.node_conditions_forbidden.as_ref().and_then(|denied| denied.access.clone());
+    status.forbidden = denied(observed).and_then(|denied| denied.access.clone());
+    let attached = detach.map(|detach| detach.attached.iter().take(MAX_ATTACHED_VOLUMES).cloned().collect());
+    status.attached_volumes = attached.filter(|attached: &Vec<_>| !attached.is_empty());
 
     let (pending, blocked) = (status.pending_pods.len(), survey.blocked().count());
     let timed_out = deadline.is_some_and(|deadline| deadline <= now);
     let reason = match (pending, timed_out, blocked) {
-        (0, ..) => ConditionReason::Drained,
+        (0, ..) => detach.and_then(VolumeDetach::reason).unwrap_or(ConditionReason::Drained),
         (_, true, _) => ConditionReason::TimedOut,
         _ if maintenance.spec.suspend => ConditionReason::Paused,
         (_, _, 0) => ConditionReason::Evicting,
@@ -78,31 +96,51 @@ pub fn draining(
         let blocked = std::mem::take(&mut status.last_error);
         status.last_error = if blocked.is_empty() { error } else { format!("{error}; {blocked}") };
     }
+    let given_up = detach.filter(|detach| detach.timed_out == Some(OnDetachTimeout::Fail));
+    if let Some(detach) = given_up {
+        status.last_error = detach.timeout_message();
+    }
+    let is_drained = pending == 0 && detach.is_none_or(VolumeDetach::is_over);
     status.phase = Some(match (reason, status.phase) {
         // Pods that come later are moved too, but a drain that has succeeded does not begin again.
-        (ConditionReason::Drained, _) | (_, Some(Phase::Succeeded)) => Phase::Succeeded,
-        (ConditionReason::TimedOut, _) => Phase::Failed,
+        (_, Some(Phase::Succeeded)) => Phase::Succeeded,
+        _ if is_drained => Phase::Succeeded,
+        (ConditionReason::TimedOut | ConditionReason::DetachTimedOut, _) => Phase::Failed,
         _ => Phase::Running,
     });
     let gone = format!("{} of {} pods are gone", status.pod_counts.gone, status.eviction_pods);
-    let message = match blocked {
-        0 => gone,
+    let volumes = detach.map(VolumeDetach::summary).filter(|summary| !summary.is_empty());
+    let message = match (blocked, volumes) {
+        (0, None) => gone,
+        (0, Some(volumes)) => format!("{gone}, {volumes}"),
         _ => format!("{gone}, {} blocked: see status.blockedPods", pods_are(blocked)),
     };
     draft.record_cordoned();
-    draft.record(ConditionType::Drained, pending == 0, reason, message);
-    let (is_degraded, reason, message) = degraded(maintenance, survey, observed);
+    draft.record(ConditionType::Drained, is_drained, reason, message);
+    draft.record_detach(detach);
+    let (is_degraded, reason, message) = degraded(maintenance, survey, detach, observed);
     draft.record(ConditionType::Degraded, is_degraded, reason, message);
     draft.status
+}
+
+/// The access that the drain can do without, and does not have.
+fn denied(observed: &ClusterState) -> Option<&AccessDenied> {
+    observed.volumes_forbidden.as_ref().or(observed.node_conditions_forbidden.as_ref())
 }
 
 fn degraded(
     maintenance: &NodeMaintenance,
     survey: &DrainSurvey<'_>,
+    detach: Option<&VolumeDetach>,
     observed: &ClusterState,
 ) -> (bool, ConditionReason, String) {
-    if let Some(denied) = &observed.node_conditions_forbidden {
+    if let Some(denied) = denied(observed) {
         return (true, ConditionReason::MissingRights, denied.to_string());
+    }
+    // If the maintenance fails, lastError has the message.
+    let given_up = detach.filter(|detach| detach.timed_out == Some(OnDetachTimeout::Succeed));
+    if let Some(detach) = given_up {
+        return (true, ConditionReason::DetachTimedOut, detach.timeout_message());
     }
     match survey.forbidden() {
         0 if observed.recordons.is_contested() => {
@@ -143,8 +181,9 @@ pub fn failed(
         status.pending_pods.clear();
         status.pending_pods_refs.clear();
         status.blocked_pods.clear();
-        status.migrating_pods = None;
+        (status.migrating_pods, status.attached_volumes) = (None, None);
         status.pod_counts = PodCounts::default();
+        draft.record_detach(None);
     }
     if keeps_node && is_cordoned {
         draft.record_cordoned();

@@ -23,6 +23,8 @@ mod node_marks;
 mod rights;
 #[path = "suspension_tests.rs"]
 mod suspension;
+#[path = "volume_detach_tests.rs"]
+mod volume_detach;
 
 fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()

@@ -8,6 +8,7 @@ pub mod decision;
 pub mod drain_status;
 pub mod drain_survey;
 pub mod eviction_queue;
+pub mod status_events;
 pub mod steps;
 
 use std::collections::HashSet;
@@ -22,19 +23,21 @@ use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::LEASE_NAMESPACE;
 use crate::api::status::{BlockReason, ForbiddenAccess, NodeMaintenanceStatus, Phase, PodReference};
-use crate::api::suspension::{self, Suspension};
+use crate::api::suspension;
 use crate::cluster::node_lease;
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
+use crate::decide::status_events::status_events;
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_conditions;
 use crate::drain::node_patch;
 use crate::drain::node_patch::{CordonedBy, Requester};
 use crate::drain::plan::{DrainPlan, Verdict};
 use crate::drain::pod_state;
+use crate::drain::volume_detach::VolumeDetach;
 use crate::gate::max_unavailable_queue::{POSITION_WRITE_INTERVAL, Queued, ShownPosition};
 use crate::gate::ownership;
 use crate::gate::{GateResult, evaluate, is_planned};
@@ -315,7 +318,11 @@ impl Decider<'_> {
         };
         let survey = DrainSurvey::new(&plan, observed, &queue, paused, now);
         let deadline = drain_status::deadline(maintenance, &spec, now);
-        let next = drain_status::draining(maintenance, &survey, observed, deadline, now);
+        let before = maintenance.status.as_ref();
+        let detach = spec
+            .wait_for_volume_detach
+            .and_then(|wait| VolumeDetach::new(wait, &plan, &observed.volumes, before, now));
+        let next = drain_status::draining(maintenance, &survey, detach.as_ref(), observed, deadline, now);
         if observed.recordons.is_contested()
             && let Some(reset) = observed.recordons.reset_in()
         {
@@ -330,6 +337,7 @@ impl Decider<'_> {
 
         let changes = plan.pending().filter_map(|planned| pod_state::next_change(planned, now));
         let changes = changes.chain(deadline.filter(|_| !paused)).chain(plan.next_change(&spec, now));
+        let changes = changes.chain(detach.and_then(|detach| detach.deadline));
         for at in changes.filter(|at| *at > now) {
             self.requeue_at(at);
         }
@@ -441,37 +449,8 @@ impl Decider<'_> {
         if let Some(due) = due.filter(|due| *due > now) {
             return self.requeue_at(due);
         }
-        self.report_suspension(&before, &next);
-        let node = &self.maintenance.spec.node_name;
-        match next.phase {
-            phase if phase == before.phase => {}
-            Some(Phase::Succeeded) => {
-                let sentence = format!("Node {node} is drained");
-                self.publish(EventSubject::Maintenance, EventReason::SucceedMaintenance, sentence);
-            }
-            Some(Phase::Failed) => {
-                let error = next.last_error.clone();
-                self.publish(EventSubject::Maintenance, EventReason::FailedMaintenance, error);
-            }
-            _ => {}
-        }
+        self.decision.events.extend(status_events(&self.maintenance.spec.node_name, &before, &next));
         self.decision.status = Some(next);
-    }
-
-    /// Records as an event that the maintenance begins, is planned or paused, or continues.
-    fn report_suspension(&mut self, before: &NodeMaintenanceStatus, next: &NodeMaintenanceStatus) {
-        use Suspension::{Paused, Planned};
-        let (was, is) = (Suspension::in_status(before), Suspension::in_status(next));
-        let (reason, what) = match (was, is) {
-            (None, None) if before.phase.is_some() => return,
-            (None | Some(Planned), None) => (EventReason::BeginMaintenance, "begins"),
-            (Some(Paused), None) => (EventReason::ResumedMaintenance, "continues"),
-            (was, is) if was == is => return,
-            (_, Some(Planned)) => (EventReason::PlannedMaintenance, "is planned"),
-            (_, Some(Paused)) => (EventReason::PausedMaintenance, "is paused"),
-        };
-        let sentence = format!("Maintenance of node {} {what}", self.maintenance.spec.node_name);
-        self.publish(EventSubject::Maintenance, reason, sentence);
     }
 
     fn publish(&mut self, subject: EventSubject, reason: EventReason, note: String) {

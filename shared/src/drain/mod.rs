@@ -12,3 +12,4 @@ pub mod respawns;
 pub mod steady_time;
 pub mod transitions;
 pub mod virtual_machine;
+pub mod volume_detach;

@@ -67,8 +67,14 @@ async fn the_schema_sets_the_defaults_of_the_drain_and_refuses_invalid_values() 
         ("skipWaitForDeleteTimeoutSeconds", json!(-1)),
         ("deleteAfterSeconds", json!(-1)),
         ("order", json!("Sideways")),
+        ("waitForVolumeDetach.timeoutSeconds", json!(-1)),
+        ("waitForVolumeDetach.onTimeout", json!("Sometimes")),
     ] {
-        let drain = Patch::Merge(json!({"spec": {"drain": {field: value}}}));
+        let drain = match field.split_once('.') {
+            Some((object, field)) => json!({object: {field: value}}),
+            None => json!({field: value}),
+        };
+        let drain = Patch::Merge(json!({"spec": {"drain": drain}}));
         let answer = cluster.maintenances().patch("e2e-defaults", &PatchParams::default(), &drain).await;
         let Err(kube::Error::Api(status)) = answer else { panic!("{field} may be {value}") };
         assert_eq!(status.code, 422, "{status:?}");

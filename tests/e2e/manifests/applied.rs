@@ -162,8 +162,15 @@ async fn a_kustomization_can_add_every_component() {
     let manifests =
         format!("{up}{}", folder().canonicalize().unwrap().display().to_string().trim_start_matches('/'));
     let image = "{name: localhost/nm-reconciler, newName: registry.example.com/nm-reconciler, newTag: mine}";
-    let components =
-        ["dashboard", "flow_schema", "network_policy", "node_conditions", "pod_deletion", "service_monitor"];
+    let components = [
+        "dashboard",
+        "flow_schema",
+        "network_policy",
+        "node_conditions",
+        "pod_deletion",
+        "service_monitor",
+        "volume_detach",
+    ];
     let listed: Vec<String> =
         components.iter().map(|name| format!("{manifests}/components/{name}")).collect();
     let kustomization =
@@ -174,7 +181,7 @@ async fn a_kustomization_can_add_every_component() {
     for kind in ["ConfigMap", "FlowSchema", "NetworkPolicy", "PriorityLevelConfiguration", "ServiceMonitor"] {
         assert!(built.contains(&format!("\nkind: {kind}\n")), "{kind}");
     }
-    for role in ["node-conditions", "pod-deletion"] {
+    for role in ["node-conditions", "pod-deletion", "volume-detach"] {
         assert!(built.contains(&format!("\n  name: nm-reconciler-{role}\n")), "{role}");
     }
     let there = std::fs::read_dir(folder().join("components")).unwrap();

@@ -13,10 +13,11 @@ use nm_shared::cluster::node_lease;
 use nm_shared::{Group, Phase};
 use nm_tests::cluster::{Cluster, has_sandbox};
 use nm_tests::kubevirt::{LONG_MIGRATION, run_migratable_vm_on, until_migrating};
-use nm_tests::maintenance::{patch_drain, start, stop, until_drained, until_status};
+use nm_tests::maintenance::{patch_drain, start, start_with_drain, stop, until_drained, until_status};
 use nm_tests::manifests;
 use nm_tests::older_groups::{OLDER, install, start_in_group, stop_in_group, until_phase_in_group};
 use nm_tests::reconciler::Reconciler;
+use nm_tests::volumes::Volumes;
 use nm_tests::wait::{TEST_TIMEOUT, wait_until};
 use nm_tests::webhook::serve_webhook;
 use nm_tests::workload::{Workload, node_of};
@@ -123,7 +124,7 @@ fn check_names(grants: &[Grant], log: &RequestLog, account: &str, own: &str) {
 }
 
 /// Uses every feature of the reconciler: leader election, the webhook, a pod deleted past its budget, the renewal of a
-/// lease, an event that repeats because the same node is drained twice, a cancelled virtual machine migration, and a
+/// lease, an event that repeats because the same node is drained twice, a volume to wait for, a cancelled virtual machine migration, and a
 /// maintenance of each older group.
 async fn use_every_feature(cluster: &Cluster) -> Reconciler {
     for component in manifests::PERMISSION_COMPONENTS {
@@ -148,7 +149,15 @@ async fn use_every_feature(cluster: &Cluster) -> Reconciler {
     })
     .await;
     stop(cluster, "e2e-permissions").await;
-    start(cluster, "e2e-again", &node).await;
+    let volumes = Volumes::new(cluster).await;
+    volumes.create(&workload, "e2e-permissions", json!({})).await;
+    volumes.attach("e2e-permissions", "e2e-permissions", &node).await;
+    start_with_drain(cluster, "e2e-again", &node, json!({"waitForVolumeDetach": {}})).await;
+    until_status(cluster, "e2e-again", "the claim of the volume is known", |status| {
+        status.attached_volumes.iter().flatten().any(|volume| volume.claim.is_some())
+    })
+    .await;
+    volumes.detach("e2e-permissions").await;
     until_drained(cluster, "e2e-again").await;
     stop(cluster, "e2e-again").await;
     run_migratable_vm_on(cluster, workload.namespace(), "vm", &node).await;

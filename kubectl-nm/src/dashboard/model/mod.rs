@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::NodeMaintenance;
+use nm_shared::{AttachedVolume, NodeMaintenance};
 
 use self::dialog::{Dialog, StartDialog};
 use self::document::Document;
@@ -37,7 +37,7 @@ use crate::dashboard::appearance::Appearance;
 use crate::dashboard::message::{WatchKind, WatchState};
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
-use crate::maintenance::{State, status};
+use crate::maintenance::{State, attached_volumes, status};
 use crate::terminal::text::{counted, harmless};
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 
@@ -148,6 +148,12 @@ impl Model {
             Some(open) => self.fleet.maintenance_of(&open.name),
             None => self.fleet.maintenance(self.fleet.rows.selected()?.key()),
         }
+    }
+
+    /// The volumes that are still attached to the open node.
+    pub(crate) fn attached_volumes(&self) -> &[AttachedVolume] {
+        let maintenance = self.opened().and_then(|node| self.fleet.maintenance_of(node));
+        maintenance.map_or(&[], |maintenance| attached_volumes(maintenance))
     }
 
     pub(crate) fn open_row(&self) -> Option<FleetRow> {

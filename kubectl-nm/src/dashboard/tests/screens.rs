@@ -195,6 +195,27 @@ fn a_drained_node_without_pods_has_a_full_bar() {
 }
 
 #[test]
+fn volumes_that_are_still_attached_are_listed_below_the_pods() {
+    let volume = |number: usize, error: Option<&str>| {
+        serde_json::json!({"attachment": format!("csi-{number}"), "persistentVolume": format!("pvc-{number}"),
+            "claim": {"namespace": "shop", "name": format!("data-{number}")}, "driver": "ebs.csi.aws.com",
+            "since": "2026-01-02T03:08:30Z", "error": error})
+    };
+    let mut volumes = vec![volume(0, None), volume(1, Some("rpc error: the volume is busy"))];
+    for (name, width, height) in [("volumes_120x30", 120, 30), ("volumes_80x24", 80, 24)] {
+        let status = serde_json::json!({"phase": "Running", "drainProgress": 100, "evictionPods": 3,
+            "podCounts": {"gone": 3}, "attachedVolumes": volumes});
+        let mut model = fleet(sized(width, height));
+        let object = Arc::new(maintenance("worker-07", 60, status));
+        send(&mut model, Message::Maintenances(WatchChange::Listed(vec![object])));
+        press(&mut model, KeyCode::Enter);
+        assert_snapshot!(name, text(&model));
+        // More than fit.
+        volumes.extend((2..20).map(|number| volume(number, None)));
+    }
+}
+
+#[test]
 fn screens_without_permission() {
     let mut model = empty(sized(80, 12));
     let words = "nodemaintenances.nodemaintenance.medik8s.io is forbidden: User \"ann\" cannot list it";

@@ -11,6 +11,7 @@ mod side;
 mod summary;
 pub(super) mod table;
 pub(super) mod theme;
+mod volumes;
 
 use ratatui::Frame;
 
@@ -33,6 +34,7 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     if let Some(open) = &model.open {
         summary::draw_node(model, open, &mut canvas, &screen);
         node::draw(model, open, &mut canvas, &screen);
+        volumes::draw(model, &mut canvas, screen.volumes);
     } else {
         summary::draw_fleet(model, &mut canvas, screen.summary);
         fleet::draw(model, &mut canvas, &screen);

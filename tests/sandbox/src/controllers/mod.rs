@@ -12,12 +12,16 @@ mod namespace;
 pub(crate) mod nodes;
 mod role_aggregation;
 mod service_account;
+mod storage;
 pub(crate) mod workloads;
 
 #[cfg(test)]
 mod tests;
 
 pub use nodes::kubelet;
+
+/// Annotations on persistent volumes that change what their driver does.
+pub use crate::model::volume;
 
 use std::sync::Arc;
 
@@ -52,6 +56,9 @@ impl Controllers {
         controllers.add(cluster, service_account::ServiceAccounts::default());
         controllers.add(cluster, role_aggregation::RoleAggregation::default());
         controllers.add(cluster, nodes::node_lifecycle::NodeLifecycle::default());
+        controllers.add(cluster, storage::volume_binding::VolumeBinding::default());
+        controllers.add(cluster, storage::attach_detach::AttachDetach::default());
+        controllers.add(cluster, storage::csi_driver::CsiDrivers::default());
         controllers
     }
 

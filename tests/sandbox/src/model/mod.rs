@@ -13,3 +13,4 @@ pub(crate) mod pod;
 pub(crate) mod rbac;
 pub(crate) mod resources;
 pub mod status_error;
+pub mod volume;

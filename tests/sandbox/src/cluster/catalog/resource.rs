@@ -71,6 +71,12 @@ pub const CLUSTER_ROLE_BINDINGS: Collection =
     Collection::fixed("rbac.authorization.k8s.io", "clusterrolebindings");
 /// Priority classes.
 pub const PRIORITY_CLASSES: Collection = Collection::fixed("scheduling.k8s.io", "priorityclasses");
+/// Persistent volumes.
+pub const VOLUMES: Collection = Collection::fixed("", "persistentvolumes");
+/// Persistent volume claims.
+pub const CLAIMS: Collection = Collection::fixed("", "persistentvolumeclaims");
+/// Attachments of volumes to nodes.
+pub const ATTACHMENTS: Collection = Collection::fixed("storage.k8s.io", "volumeattachments");
 /// Custom resource definitions.
 pub const CRDS: Collection = Collection::fixed("apiextensions.k8s.io", "customresourcedefinitions");
 
@@ -115,6 +121,7 @@ const BUILT_IN: &[BuiltInResource] = &[
     ("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", "", "namespaced"),
     ("rbac.authorization.k8s.io", "v1", "roles", "Role", "", "namespaced"),
     ("storage.k8s.io", "v1", "storageclasses", "StorageClass", "sc", ""),
+    ("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", "", "status"),
     ("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "",
         "generation"),
     ("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "",
@@ -187,7 +194,7 @@ impl Resource {
     pub fn metadata_of_status(&self) -> &'static [&'static str] {
         match (self.group(), self.plural()) {
             _ if self.definition.is_some() => &[],
-            ("networking.k8s.io", "servicecidrs") => &[],
+            ("networking.k8s.io", "servicecidrs") | ("storage.k8s.io", "volumeattachments") => &[],
             ("", "pods") => &["labels", "annotations", "finalizers"],
             ("apps", "deployments") => &["annotations", "finalizers", "ownerReferences"],
             _ => &["labels", "annotations", "finalizers", "ownerReferences"],

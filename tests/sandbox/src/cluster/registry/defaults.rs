@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::admission::configuration;
 use crate::cluster::catalog::custom_resource;
-use crate::cluster::catalog::resource::{NODES, PODS, Resource};
+use crate::cluster::catalog::resource::{ATTACHMENTS, CLAIMS, NODES, PODS, Resource};
 use crate::model::{rbac, resources};
 
 /// The default `preemptionPolicy` of pods and priority classes.
@@ -49,6 +49,9 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             let types =
                 if spec["egress"].is_array() { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
             missing(spec, "policyTypes", || types);
+        }
+        ("" | "storage.k8s.io", "persistentvolumes" | "persistentvolumeclaims" | "volumeattachments") => {
+            storage(resource, object);
         }
         ("apiextensions.k8s.io", _) => object["status"] = custom_resource::not_yet_established(object),
         ("", "services") => {
@@ -110,6 +113,29 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
                 "expectedPods": 0});
         }
         _ => {}
+    }
+}
+
+/// Volumes and claims are protected by a finalizer from the beginning.
+fn storage(resource: &Resource, object: &mut Value) {
+    if resource.collection == ATTACHMENTS {
+        object["status"] = json!({"attached": false});
+        return;
+    }
+    let is_claim = resource.collection == CLAIMS;
+    if !is_claim {
+        set(&mut object["spec"], "persistentVolumeReclaimPolicy", "Retain");
+    }
+    set(&mut object["spec"], "volumeMode", "Filesystem");
+    let protection = if is_claim { "kubernetes.io/pvc-protection" } else { "kubernetes.io/pv-protection" };
+    let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    if !finalizers.iter().any(|own| own == protection) {
+        finalizers.push(json!(protection));
+        object["metadata"]["finalizers"] = json!(finalizers);
+    }
+    object["status"] = json!({"phase": "Pending"});
+    if !is_claim {
+        object["status"]["lastPhaseTransitionTime"] = object["metadata"]["creationTimestamp"].clone();
     }
 }
 

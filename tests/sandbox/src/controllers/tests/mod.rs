@@ -8,4 +8,5 @@ mod reboots;
 mod removal;
 mod scheduling;
 mod tolerations;
+mod volumes;
 mod workloads;

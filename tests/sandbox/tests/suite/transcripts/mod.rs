@@ -12,7 +12,7 @@ use exclusions::LEFT_OUT;
 use replay::Replay;
 use serde_json::Value;
 
-const RECORDINGS: [(&str, &str); 8] = [
+const RECORDINGS: [(&str, &str); 9] = [
     ("discovery", include_str!("../../../transcripts/discovery.json")),
     ("nodes", include_str!("../../../transcripts/nodes.json")),
     ("pods", include_str!("../../../transcripts/pods.json")),
@@ -20,6 +20,7 @@ const RECORDINGS: [(&str, &str); 8] = [
     ("custom-resources", include_str!("../../../transcripts/custom-resources.json")),
     ("leases-and-events", include_str!("../../../transcripts/leases-and-events.json")),
     ("access", include_str!("../../../transcripts/access.json")),
+    ("storage", include_str!("../../../transcripts/storage.json")),
     ("plain-kinds", include_str!("../../../transcripts/plain-kinds.json")),
 ];
 
@@ -48,7 +49,7 @@ async fn differences(recording: &str, left_out: Vec<&'static str>) -> String {
 #[test]
 fn every_recorded_request_is_there() {
     let recorded: usize = RECORDINGS.iter().map(|(recording, _)| cases(recording).len()).sum();
-    assert_eq!(recorded, 129);
+    assert_eq!(recorded, 151);
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,6 +91,11 @@ async fn custom_resources_are_held_to_their_schema_as_recorded() {
 #[tokio::test(start_paused = true)]
 async fn leases_and_events_are_kept_as_recorded() {
     replay("leases-and-events").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_are_claimed_and_attached_as_recorded() {
+    replay("storage").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 mod metadata;
 mod pod_update;
 mod selector;
+mod volume_attachment;
 
 use serde_json::{Value, json};
 
@@ -70,6 +71,7 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>, pa
             errors.extend(containers(&object["spec"]["template"]["spec"], "spec.template.spec"));
         }
         ("policy", "poddisruptionbudgets") => errors.extend(budget(object)),
+        ("storage.k8s.io", "volumeattachments") => errors.extend(volume_attachment::check(object, old)),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
             errors.extend(configuration::check(object));
         }

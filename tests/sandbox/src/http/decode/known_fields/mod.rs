@@ -116,7 +116,7 @@ impl KnownTypes {
             "batch": batch { Job }
             "policy": policy { Eviction PodDisruptionBudget }
             "rbac.authorization.k8s.io": rbac { ClusterRole ClusterRoleBinding Role RoleBinding }
-            "storage.k8s.io": storage { StorageClass }
+            "storage.k8s.io": storage { StorageClass VolumeAttachment }
             "admissionregistration.k8s.io": admissionregistration {
                 MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
                 ValidatingWebhookConfiguration

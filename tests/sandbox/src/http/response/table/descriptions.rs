@@ -1,7 +1,9 @@
 //! The descriptions of columns.
 //!
-//! kubectl does not show them. Only the columns of nodes and pods, and those that many kinds share, have descriptions.
-//! pods, and those that many kinds share, are described.
+//! kubectl does not show them. Only the columns of nodes, pods and volumes, and those that many kinds share, have
+//! descriptions.
+
+use crate::http::response::table::storage_descriptions;
 
 const AGE: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not \
     guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is \
@@ -62,6 +64,6 @@ pub(crate) fn of(group: &str, plural: &str, column: &str) -> &'static str {
             containers are ready AND all conditions specified in the readiness gates have status equal to \"True\" \
             More info: https://git.k8s.io/enhancements/keps/sig-network/580-pod-readiness-gates"
         }
-        _ => "",
+        _ => storage_descriptions::of(plural, column),
     }
 }

@@ -6,6 +6,8 @@ mod nodes;
 mod other_kinds;
 mod pods;
 mod rbac;
+mod storage;
+mod storage_descriptions;
 mod workloads;
 
 use jiff::Timestamp;
@@ -32,7 +34,9 @@ pub(crate) fn columns(resource: &Resource) -> Value {
     } else {
         columns.extend(built_in(resource).columns.iter().map(|(name, kind, wide)| {
             let description = descriptions::of(resource.group(), resource.plural(), name);
-            json!({"name": name, "type": kind, "format": "", "description": description,
+            // The only one of these columns that is said to be a name.
+            let format = if *name == "Attacher" { "name" } else { "" };
+            json!({"name": name, "type": kind, "format": format, "description": description,
                 "priority": i32::from(*wide)})
         }));
     }
@@ -87,6 +91,9 @@ fn built_in(resource: &Resource) -> &'static Table {
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &rbac::ROLES,
         ("rbac.authorization.k8s.io", _) => &rbac::BINDINGS,
         ("scheduling.k8s.io", "priorityclasses") => &other_kinds::PRIORITY_CLASSES,
+        ("", "persistentvolumes") => &storage::VOLUMES,
+        ("", "persistentvolumeclaims") => &storage::CLAIMS,
+        ("storage.k8s.io", "volumeattachments") => &storage::ATTACHMENTS,
         _ => &other_kinds::PLAIN,
     }
 }

@@ -1,0 +1,149 @@
+//! The watch on volume attachments against an API server of its own.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::Body;
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::stream;
+use http::{Response, StatusCode};
+use kube::runtime::reflector::store::Writer;
+use nm_shared::{Group, Grouped};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::*;
+use crate::cache::leader_state::LeaderState;
+
+/// The volume is detached this long after it is listed.
+const DETACH_TIME: Duration = Duration::from_secs(3);
+
+/// How many requests were answered.
+#[derive(Default)]
+struct Answered {
+    lists: AtomicUsize,
+    watches: AtomicUsize,
+    reads: AtomicUsize,
+}
+
+fn attachment() -> Value {
+    json!({"metadata": {"name": "csi-1", "uid": "u", "resourceVersion": "8"},
+        "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv-1"}},
+        "status": {"attached": true}})
+}
+
+fn refused(resource: &str) -> Response<Body> {
+    let message = format!("User \"u\" cannot list resource \"{resource}\" in API group \"storage.k8s.io\"");
+    let status = json!({"kind": "Status", "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
+    let mut answer = Response::new(Body::from(status.to_string()));
+    *answer.status_mut() = StatusCode::FORBIDDEN;
+    answer
+}
+
+/// An API server with one attached volume, which refuses the first `refusals` requests of each kind.
+fn server(answered: &Arc<Answered>, refusals: usize) -> Client {
+    let answered = answered.clone();
+    Client::new(
+        tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let answered = answered.clone();
+            async move {
+                let count = |counter: &AtomicUsize| counter.fetch_add(1, Ordering::Relaxed);
+                let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+                let answer = match request.uri().path() {
+                    "/api/v1/persistentvolumes/pv-1" if count(&answered.reads) < refusals => {
+                        refused("persistentvolumes")
+                    }
+                    "/api/v1/persistentvolumes/pv-1" => {
+                        let claim = json!({"namespace": "shop", "name": "data"});
+                        let volume = json!({"metadata": {"name": "pv-1"}, "spec": {"claimRef": claim}});
+                        Response::new(Body::from(volume.to_string()))
+                    }
+                    _ if is_watch => {
+                        count(&answered.watches);
+                        let detached = stream::once(async {
+                            sleep(DETACH_TIME).await;
+                            Ok::<_, Infallible>(format!(
+                                "{}\n",
+                                json!({"type": "DELETED", "object": attachment()})
+                            ))
+                        });
+                        Response::new(Body::from_stream(detached.chain(stream::pending())))
+                    }
+                    _ if count(&answered.lists) < refusals => refused("volumeattachments"),
+                    _ => {
+                        let list = json!({"metadata": {"resourceVersion": "7"}, "items": [attachment()]});
+                        Response::new(Body::from(list.to_string()))
+                    }
+                };
+                Ok::<_, Infallible>(answer)
+            }
+        }),
+        "default",
+    )
+}
+
+/// A watch that has not begun, and the triggers of the one maintenance.
+fn watch(client: Client) -> (VolumeAttachments, UnboundedReceiver<ObjectRef<Grouped>>) {
+    let mut writer = Writer::new(Group::Medik8s);
+    let maintenance = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"},
+        "spec": {"nodeName": "n"}});
+    let state = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
+    writer.apply_watcher_event(&watcher::Event::Apply(serde_json::from_value(maintenance).unwrap()));
+    let (triggers, [triggered, ..]) = Triggers::new(state);
+    (VolumeAttachments::new(client, triggers, TaskSpawner::new().0), triggered)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watch_begins_with_its_first_use_and_each_change_triggers_a_reconcile() {
+    let answered = Arc::default();
+    let (volumes, mut triggered) = watch(server(&answered, 0));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(answered.lists.load(Ordering::Relaxed), 0, "nobody has asked yet");
+    assert!(!volumes.on_node("n").0.is_complete);
+    triggered.next().await.unwrap();
+    let (found, forbidden) = volumes.on_node("n");
+    assert_eq!((found.attachments.len(), found.is_complete, forbidden), (1, true, None));
+    assert!(found.claims.is_empty(), "its claim is being read");
+    triggered.next().await.unwrap();
+    let claim = volumes.on_node("n").0.claims["pv-1"].clone().unwrap();
+    assert_eq!(claim.to_string(), "shop/data");
+    assert!(volumes.on_node("other").0.attachments.is_empty());
+    let began = Instant::now();
+    triggered.next().await.unwrap();
+    assert!(began.elapsed() >= DETACH_TIME / 2, "{:?}", began.elapsed());
+    assert!(volumes.on_node("n").0.attachments.is_empty());
+    assert_eq!(answered.reads.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watch_ends_when_nobody_needs_it() {
+    let answered = Arc::default();
+    let (volumes, mut triggered) = watch(server(&answered, 0));
+    volumes.on_node("n");
+    triggered.next().await.unwrap();
+    volumes.end_unless(|| true);
+    assert!(volumes.on_node("n").0.is_complete);
+    volumes.end_unless(|| false);
+    let watches = answered.watches.load(Ordering::Relaxed);
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(answered.watches.load(Ordering::Relaxed), watches);
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_permissions_are_reported_until_they_are_granted() {
+    let answered = Arc::default();
+    let (volumes, mut triggered) = watch(server(&answered, 1));
+    volumes.on_node("n");
+    triggered.next().await.unwrap();
+    let denied = volumes.on_node("n").1.unwrap();
+    assert_eq!(denied.access.unwrap().resource, "volumeattachments");
+    triggered.next().await.unwrap();
+    let (found, denied) = volumes.on_node("n");
+    assert_eq!((found.is_complete, denied), (true, None));
+    triggered.next().await.unwrap();
+    assert_eq!(volumes.on_node("n").1.unwrap().access.unwrap().resource, "persistentvolumes");
+    while volumes.on_node("n").0.claims.is_empty() {
+        triggered.next().await.unwrap();
+    }
+    assert_eq!(volumes.on_node("n").1, None);
+}
