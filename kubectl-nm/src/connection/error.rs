@@ -19,6 +19,8 @@ pub(crate) enum ConnectionError {
     NoServer(String),
     #[error("--as-group, --as-uid and --as-user-extra need --as")]
     ImpersonationWithoutUser,
+    #[error("the token of the user has a character that no HTTP header may have, such as a line break")]
+    InvalidToken,
     #[error("invalid address \"{address}\": {source}")]
     Address { address: String, source: http::uri::InvalidUri },
     #[error("cannot read the kubeconfig {}: {why}", path.display())]
@@ -62,6 +64,7 @@ impl ConnectionError {
                 "a program named in the kubeconfig provides the credentials; check that `kubectl version` works",
             ),
             Self::ImpersonationWithoutUser => String::from("name the user too: --as USER"),
+            Self::InvalidToken => String::from("correct users[].user.token in the kubeconfig, or --token"),
             Self::Address { .. } => String::from(
                 "use an address such as https://HOST:PORT in --server, in the kubeconfig (server, proxy-url) or in HTTPS_PROXY",
             ),

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use http::HeaderValue;
 use kube::config::{
     AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster, NamedContext,
 };
@@ -92,6 +93,9 @@ pub(super) fn effective(
     }
     let mut user = user(kubeconfig, flags, &context)?;
     override_user(&mut user, flags)?;
+    if !is_header_value(&user) {
+        return Err(ConnectionError::InvalidToken);
+    }
 
     let only = String::from("effective");
     Ok(Kubeconfig {
@@ -109,6 +113,13 @@ pub(super) fn effective(
         auth_infos: vec![NamedAuthInfo { name: only, auth_info: Some(user), ..NamedAuthInfo::default() }],
         ..Kubeconfig::default()
     })
+}
+
+/// Whether the token can be sent. kube's client panics if it cannot.
+fn is_header_value(user: &AuthInfo) -> bool {
+    // It can be read only by writing it.
+    let written = serde_json::to_value(user).unwrap_or_default();
+    written["token"].as_str().is_none_or(|token| HeaderValue::from_str(token).is_ok())
 }
 
 pub(super) fn proxy_url(effective: &Kubeconfig) -> Option<String> {

@@ -114,6 +114,17 @@ fn credentials_in_flags_replace_the_others() {
 }
 
 #[test]
+fn a_token_that_cannot_be_sent_is_refused() {
+    for token in ["s3cr3t\n", "s3cr3t\r\nX-Header: a", "s3cr3t\0", "\u{7f}s3cr3t"] {
+        let file = FILE.replace("token: secret", &format!("token: {token:?}").replace("\\u{7f}", "\\x7f"));
+        let error = effective(&Kubeconfig::from_yaml(&file).unwrap(), &flags("")).unwrap_err();
+        assert!(matches!(error, ConnectionError::InvalidToken), "{error}");
+        assert!(!format!("{error} {}", error.hint()).contains("s3cr3t"));
+        assert!(effective(&Kubeconfig::from_yaml(&file).unwrap(), &flags("--token t")).is_ok());
+    }
+}
+
+#[test]
 fn impersonation_needs_a_user() {
     let (_, user) = outcome("--as jane --as-group a --as-group b --as-uid 7 --as-user-extra k=v").unwrap();
     assert_eq!(user.impersonate.as_deref(), Some("jane"));
