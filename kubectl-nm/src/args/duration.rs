@@ -6,6 +6,9 @@ use std::time::Duration;
 const MAX_TEXT: usize = 32;
 const MAX_DIGITS: usize = 15;
 
+/// The longest duration that Go has, about 292 years.
+const LONGEST: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
+
 /// Parses a duration as Go does: `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, `0`.
 ///
 /// kube's parser panics on numbers that overflow and on signs inside, and reads an empty text as zero. So these are refused
@@ -23,7 +26,9 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     {
         return Err(String::from("the duration is too long"));
     }
-    unsigned.parse::<kube::core::Duration>().map(Into::into).map_err(|error| error.to_string())
+    let duration: Duration =
+        unsigned.parse::<kube::core::Duration>().map_err(|error| error.to_string())?.into();
+    if duration > LONGEST { Err(String::from("the duration is too long")) } else { Ok(duration) }
 }
 
 pub(crate) fn parse_or_seconds(text: &str) -> Result<Duration, String> {
@@ -103,11 +108,14 @@ mod tests {
             ("infs", "invalid"),
             ("99999999999999999999h", "too long"),
             (&"999999999999999h".repeat(9), "too long"),
+            (&"999999999999999h".repeat(2), "too long"),
+            ("999999999999999h", "too long"),
+            ("2562047h47m16.9s", "too long"),
         ] {
             let refused = parse(text).unwrap_err();
             assert!(refused.contains(reason), "{text}: {refused}");
         }
-        assert!(parse(&"999999999999999h".repeat(2)).is_ok(), "the longest that is parsed does not overflow");
+        assert!(parse("2562047h47m16.8s").is_ok(), "the longest that Go has");
     }
 
     #[test]
