@@ -302,7 +302,7 @@ fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {
         what: few(pods.iter().map(short).map(|text| format!("{}.", text.trim_end_matches('.')))),
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         since: pods.iter().map(|pod| pod.since.0).min(),
-        refusals: pods.iter().map(|pod| pod.attempts).sum(),
+        refusals: pods.iter().fold(0, |refusals: i32, pod| refusals.saturating_add(pod.attempts)),
         advice: remedies.first().map(|remedy| remedy.advice.clone()).unwrap_or_default(),
         commands: few(remedies.into_iter().map(|remedy| remedy.command)),
         passes: false,

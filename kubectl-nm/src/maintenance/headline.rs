@@ -50,7 +50,9 @@ pub(crate) fn stop_progress(maintenance: &NodeMaintenance) -> String {
 /// How many pods that had to go are gone. Where the status counts none, they are derived from the pods at the beginning.
 pub(crate) fn pods_gone(status: &NodeMaintenanceStatus) -> i32 {
     match status.pod_counts {
-        counts if counts == PodCounts::default() => (status.eviction_pods - pods_to_go(status)).max(0),
+        counts if counts == PodCounts::default() => {
+            status.eviction_pods.saturating_sub(pods_to_go(status)).max(0)
+        }
         counts => counts.gone,
     }
 }

@@ -186,9 +186,9 @@ impl Pass<'_> {
         }
         let seconds = now.duration_since(returned.began).as_secs().max(0);
         let done = &mut self.next.done;
-        done.nodes += 1;
-        done.pods += returned.pods;
-        done.seconds += seconds;
+        done.nodes = done.nodes.saturating_add(1);
+        done.pods = done.pods.saturating_add(returned.pods);
+        done.seconds = done.seconds.saturating_add(seconds);
         done.slowest_seconds = done.slowest_seconds.max(seconds);
         (None, String::new())
     }
@@ -295,7 +295,8 @@ impl Pass<'_> {
 
     fn finish(mut self, before: &RollRecord, waits: Option<String>) -> Decisions {
         let now = self.observed.now;
-        let is_due = before.runner.as_ref().is_none_or(|runner| runner.at + HEARTBEAT_INTERVAL <= now);
+        let is_due =
+            before.runner.as_ref().is_none_or(|runner| now.duration_since(runner.at) >= HEARTBEAT_INTERVAL);
         let anchor = self.roll.anchor(&self.next);
         // The object that had the record is gone, and nobody has copied it.
         let is_missing = anchor.is_some_and(|anchor| anchor.revision < Some(before.revision));
@@ -310,7 +311,7 @@ impl Pass<'_> {
             if let Some(runner) = &mut self.next.runner {
                 runner.at = now;
             }
-            self.next.revision = before.revision + 1;
+            self.next.revision = before.revision.saturating_add(1);
             // First: what is deleted next must be in the record.
             self.changes.insert(0, Change::Record(self.next));
         }

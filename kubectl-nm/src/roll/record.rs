@@ -276,7 +276,7 @@ impl Roll {
 impl RollRecord {
     /// The next revision.
     pub(crate) fn next(&self) -> Self {
-        Self { revision: self.revision + 1, ..self.clone() }
+        Self { revision: self.revision.saturating_add(1), ..self.clone() }
     }
 }
 

@@ -91,7 +91,8 @@ impl<'a> LineReporter<'a> {
     fn node(&mut self, progress: &NodeProgress, view: &RollView) -> Result<(), Error> {
         let NodeProgress { node, wave, step, since, detail, .. } = progress;
         if self.format == LineFormat::Json {
-            let record = Record::Node { node, wave: wave + 1, step: step.word(), since: *since, detail };
+            let record =
+                Record::Node { node, wave: wave.saturating_add(1), step: step.word(), since: *since, detail };
             return self.record(&record, view.now);
         }
         let style = if *step == Step::Planned { Style::Plain } else { Style::Busy };
@@ -106,7 +107,8 @@ impl<'a> LineReporter<'a> {
         if self.format == LineFormat::Json {
             let step = if is_done { "Done" } else { "Removed" };
             let NodeProgress { node, wave, .. } = last;
-            let record = Record::Node { node, wave: wave + 1, step, since: view.now, detail: "" };
+            let record =
+                Record::Node { node, wave: wave.saturating_add(1), step, since: view.now, detail: "" };
             self.record(&record, view.now)?;
             return self.summary(view, "working", "");
         }

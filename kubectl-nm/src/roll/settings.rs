@@ -60,7 +60,7 @@ impl fmt::Display for NodeAction {
 
 impl RollSettings {
     pub(crate) fn nodes(&self) -> usize {
-        self.waves.iter().sum()
+        self.waves.iter().fold(0, |nodes, wave| nodes.saturating_add(*wave))
     }
 
     pub(crate) fn command(&self) -> Option<&str> {

@@ -60,7 +60,7 @@ pub(crate) trait RollReporter {
 impl RollView<'_> {
     /// Pods that are gone from the nodes so far.
     pub(crate) fn moved_pods(&self) -> i64 {
-        self.record.done.pods + self.progress.iter().map(|node| node.pods.0).sum::<i64>()
+        self.progress.iter().fold(self.record.done.pods, |pods, node| pods.saturating_add(node.pods.0))
     }
 
     /// The end, if every node takes as long as those that are done, and no window closes before; none before the first is
@@ -75,9 +75,10 @@ impl RollView<'_> {
             let of_wave = || self.progress.iter().filter(|node| node.wave == wave);
             let planned = of_wave().filter(|node| node.step == Step::Planned).count();
             let rounds = planned.div_ceil(settings.max_unavailable.max(1));
-            rest += average * i32::try_from(rounds).unwrap_or(i32::MAX);
+            let rounds = i32::try_from(rounds).unwrap_or(i32::MAX);
+            rest = rest.saturating_add(average.saturating_mul(rounds));
             if of_wave().any(|node| node.step != Step::Planned) {
-                rest += average / 2;
+                rest = rest.saturating_add(average / 2);
             }
         }
         Some(Estimate { end: self.now.checked_add(rest).ok()?, nodes: done.nodes, average })

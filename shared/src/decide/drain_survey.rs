@@ -135,7 +135,7 @@ impl<'a> DrainSurvey<'a> {
                 PodState::Blocked(_) => &mut counts.blocked,
             } += 1;
         }
-        counts.gone = (eviction_pods - pending).max(0);
+        counts.gone = eviction_pods.saturating_sub(pending).max(0);
         counts
     }
 
@@ -176,7 +176,10 @@ fn percent_gone(all: i32, pending: i32) -> i32 {
     match all {
         0 if pending == 0 => 100,
         0 => 0,
-        all => ((all - pending) * 100 / all).clamp(0, 100),
+        all => {
+            let (all, pending) = (i64::from(all), i64::from(pending));
+            i32::try_from(((all - pending) * 100 / all).clamp(0, 100)).unwrap_or_default()
+        }
     }
 }
 

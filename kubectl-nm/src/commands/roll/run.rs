@@ -53,7 +53,7 @@ pub(super) fn check_no_runner(roll: &Roll, record: &RollRecord, now: Timestamp) 
 
 /// The runner whose last heartbeat is not too old.
 pub(super) fn live_runner(record: &RollRecord, now: Timestamp) -> Option<&Runner> {
-    record.runner.as_ref().filter(|runner| runner.at + HEARTBEAT_TIMEOUT > now)
+    record.runner.as_ref().filter(|runner| now.duration_since(runner.at) < HEARTBEAT_TIMEOUT)
 }
 
 /// Runs a roll whose record has this program as its runner.

@@ -1,6 +1,6 @@
 //! A row of the fleet: a node and its maintenance.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
@@ -136,7 +136,7 @@ impl Row for FleetRow {
 
     fn order(&self, other: &Self, by: Sort) -> Ordering {
         // Nodes without a maintenance come last.
-        let attention = |row: &Self| (row.state.is_none(), row.state, -row.blocked);
+        let attention = |row: &Self| (row.state.is_none(), row.state, Reverse(row.blocked));
         // A row without a start time sorts last.
         let started = |row: &Self| (row.started.is_none(), row.started);
         let first = match by {

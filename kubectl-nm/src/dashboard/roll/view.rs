@@ -228,7 +228,7 @@ fn cell(
     let RollRow { progress, state, .. } = row;
     let tone = if state.has_left() { Tone::Quiet } else { Tone::Plain };
     let text = match column {
-        RollColumn::Wave if is_first => (progress.wave + 1).to_string(),
+        RollColumn::Wave if is_first => progress.wave.saturating_add(1).to_string(),
         RollColumn::Wave => String::new(),
         RollColumn::Node if state.has_left() => progress.node.clone(),
         RollColumn::Node => return (progress.node.clone(), Tone::Strong),

@@ -26,8 +26,9 @@ const MIN_ELAPSED: SignedDuration = SignedDuration::from_secs(5);
 /// Draws how many nodes are in each state, and how many pods are gone.
 pub(super) fn draw_fleet(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let count = |state| model.fleet.rows.all().filter(|row| row.state == state).count();
-    let (gone, pods) =
-        model.fleet.rows.all().fold((0, 0), |(gone, pods), row| (gone + row.gone, pods + row.pods));
+    let (gone, pods) = model.fleet.rows.all().fold((0_i32, 0_i32), |(gone, pods), row| {
+        (gone.saturating_add(row.gone), pods.saturating_add(row.pods))
+    });
     let mut segments: Vec<(String, Tone)> = Vec::new();
     for (state, word) in states() {
         let count = count(state);
@@ -137,7 +138,7 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
 fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     let cordoned = condition(maintenance, "Cordoned").filter(|cordoned| cordoned.status == "True");
     let since = cordoned.map(|cordoned| cordoned.last_transition_time.0).or(row.started);
-    let unblocked = row.pods - row.gone - row.blocked;
+    let unblocked = row.pods.saturating_sub(row.gone).saturating_sub(row.blocked);
     let left = since.and_then(|since| estimate(row.gone, unblocked, since, model.now));
     match (left, row.blocked) {
         (None, 1..) if unblocked <= 0 => String::from("no ETA while blocked"),
