@@ -16,6 +16,7 @@ mod error;
 mod explain;
 mod format;
 mod gather;
+pub mod in_process;
 mod install;
 mod interaction;
 mod maintenance;

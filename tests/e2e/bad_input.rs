@@ -40,6 +40,7 @@ impl Random {
             json!(429),
             json!(i64::from(i32::MAX)),
             json!(i64::MAX),
+            json!(u64::MAX),
             json!(i64::MIN),
             json!(1e300),
             json!(""),
@@ -78,6 +79,13 @@ impl Random {
                     0 => drop(list.remove(at)),
                     1 => (0..80).for_each(|_| list.push(list[at].clone())),
                     _ => self.change(&mut list[at]),
+                }
+            }
+            Value::String(text) if !stops && text.starts_with('{') => {
+                // A record in an annotation.
+                if let Ok(mut record) = serde_json::from_str::<Value>(text) {
+                    self.change(&mut record);
+                    *text = record.to_string();
                 }
             }
             _ => {
@@ -157,6 +165,36 @@ fn an_answer_of_any_content_has_one_outcome() {
 #[test]
 fn a_review_of_any_content_is_answered_or_refused_with_a_reason() {
     run("admission_review", targets::admission_review);
+}
+
+#[test]
+fn a_kubeconfig_of_any_content_leads_to_a_server_or_to_an_error_without_credentials() {
+    run("kubeconfig", targets::plugin::kubeconfig);
+}
+
+#[test]
+fn arguments_of_any_content_are_accepted_or_refused_by_their_value() {
+    run("command_line", targets::plugin::command_line);
+}
+
+#[test]
+fn a_text_of_any_content_is_a_duration_a_window_or_refused_with_a_reason() {
+    run("time", targets::plugin::time);
+}
+
+#[test]
+fn a_filter_of_any_content_selects_fewer_rows_with_each_word() {
+    run("filter", targets::plugin::filter);
+}
+
+#[test]
+fn objects_of_any_content_are_drawn_without_control_characters_on_a_screen_of_any_size() {
+    run("screen", targets::plugin::screen);
+}
+
+#[test]
+fn objects_of_any_content_are_printed_without_control_characters_and_keep_their_meaning() {
+    run("report", targets::plugin::report);
 }
 
 #[test]

@@ -41,7 +41,7 @@ const LAYERS: [(&str, &[&[&str]]); 4] = [
             &["roll"],
             &["completion", "dashboard"],
             &["commands"],
-            &["cli"],
+            &["cli", "in_process"],
             &["unknown_command"],
         ],
     ),

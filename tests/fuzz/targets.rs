@@ -4,6 +4,8 @@
 //! No target may panic otherwise or take long. Objects that the API server would not store, because they do not parse, are
 //! left out.
 
+pub mod plugin;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;

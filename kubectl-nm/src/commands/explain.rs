@@ -62,7 +62,8 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     Ok(if stuck { Exit::Failed } else { Exit::Done })
 }
 
-fn explain(
+/// Prints what blocks a maintenance, and returns whether something does that does not pass by itself.
+pub(crate) fn explain(
     object: &NodeMaintenance,
     leadership: Leadership,
     kubectl: &str,

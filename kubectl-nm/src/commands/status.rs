@@ -88,7 +88,7 @@ fn missing(nodes: &[String], found: &[Value]) -> Vec<String> {
 }
 
 /// Prints maintenances; `alone` if one was requested by name.
-pub(super) fn print(
+pub(crate) fn print(
     objects: &[NodeMaintenance],
     alone: bool,
     format: OutputFormat,

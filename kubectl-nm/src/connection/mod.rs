@@ -66,6 +66,13 @@ pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connection, Conne
     Ok(Connection { client, server, context, kubectl: format!("kubectl{flags}"), flags, request_timeout })
 }
 
+/// Whether a credential program would be started for this connection.
+pub(crate) fn starts_program(flags: &ConnectionFlags) -> Result<bool, ConnectionError> {
+    let user = kubeconfig::effective(&kubeconfig(flags)?, flags)?.auth_infos.into_iter().next();
+    let user = user.and_then(|named| named.auth_info).unwrap_or_default();
+    Ok(user.exec.is_some() || user.auth_provider.is_some())
+}
+
 /// The client's configuration, and the name of the context that it comes from.
 async fn config(flags: &ConnectionFlags) -> Result<(Option<String>, Config), ConnectionError> {
     let files = KubeconfigFiles::from_process(flags);

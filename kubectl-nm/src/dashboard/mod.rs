@@ -18,6 +18,7 @@ mod layout;
 mod message;
 mod model;
 mod node_pod;
+mod offscreen;
 mod pending_commands;
 mod redraw;
 mod roll;
@@ -32,6 +33,9 @@ mod watches;
 
 pub(crate) use appearance::AppearanceFlags;
 pub(crate) use model::Options;
+pub(crate) use model::filter::is_selected;
+pub use offscreen::Received;
+pub(crate) use offscreen::{roll_screens, screens};
 pub(crate) use roll::RollDashboard;
 pub(crate) use run::{DashboardExit, EndReason, run};
 

@@ -86,6 +86,12 @@ impl NodeView {
 }
 
 impl Observed {
+    /// What a program observes that only shows a roll, as whoever runs it.
+    pub(crate) fn shown_at(now: Timestamp, record: &RollRecord, nodes: BTreeMap<String, NodeView>) -> Self {
+        let runner = record.runner.as_ref().map(|runner| runner.id.clone()).unwrap_or_default();
+        Self { now, started: now, runner, is_current: true, nodes, ..Self::default() }
+    }
+
     /// Applies what the watch of nodes reported at this time.
     pub(super) fn apply_nodes(&mut self, change: WatchChange<Node>, now: Timestamp) {
         let mut insert = |node: &Node| {

@@ -208,15 +208,20 @@ fn use_colour(colour: Colour, terminal: bool, no_color: bool, dumb: bool) -> boo
     }
 }
 
-/// Output that a test can read.
-#[cfg(test)]
+/// Output that is kept instead of printed.
 pub(crate) mod captured {
     use std::{cell::RefCell, rc::Rc};
 
-    use super::*;
+    use super::{OnStdoutError, Output, Sink, Write, io};
 
     #[derive(Clone, Default)]
     struct SharedBuffer(Rc<RefCell<Vec<u8>>>);
+
+    impl SharedBuffer {
+        fn text(&self) -> String {
+            String::from_utf8_lossy(&self.0.borrow()).into_owned()
+        }
+    }
 
     impl Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -239,19 +244,28 @@ pub(crate) mod captured {
     impl Captured {
         /// The text on stdout.
         pub(crate) fn data(&self) -> String {
-            String::from_utf8(self.data.0.borrow().clone()).unwrap()
+            self.data.text()
         }
 
         /// The text on stderr.
         pub(crate) fn talk(&self) -> String {
-            String::from_utf8(self.talk.0.borrow().clone()).unwrap()
+            self.talk.text()
         }
     }
 
     /// An output without colour, and what it prints.
     pub(crate) fn output() -> (Output, Captured) {
+        capture(false)
+    }
+
+    /// An output with colour, and what it prints.
+    pub(crate) fn coloured_output() -> (Output, Captured) {
+        capture(true)
+    }
+
+    fn capture(coloured: bool) -> (Output, Captured) {
         let captured = Captured { data: SharedBuffer::default(), talk: SharedBuffer::default() };
-        let sink = |to: &SharedBuffer| Sink { to: Box::new(to.clone()), coloured: false };
+        let sink = |to: &SharedBuffer| Sink { to: Box::new(to.clone()), coloured };
         let (data, talk) = (sink(&captured.data), sink(&captured.talk));
         let flags = String::new();
         let out = Output {
@@ -267,6 +281,7 @@ pub(crate) mod captured {
     }
 
     /// An output whose stdout fails with this error.
+    #[cfg(test)]
     pub(crate) fn closed(by: io::ErrorKind) -> (Output, Captured) {
         struct Failing(io::ErrorKind);
 

@@ -4,7 +4,7 @@ mod args;
 mod begin;
 mod control;
 mod run;
-mod status;
+pub(crate) mod status;
 
 use clap::{Args, Subcommand};
 

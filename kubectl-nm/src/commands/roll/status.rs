@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
 use super::args::StatusArgs;
@@ -37,19 +38,29 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
     let all = cluster.maintenances().await?;
     let nodes = cluster.list(&Api::<Node>::all(cluster.client()), "nodes", &ListParams::default()).await;
     let nodes = if_permitted(nodes)?;
-    let names: Vec<&str> = match &args.name {
-        Some(name) => vec![name],
-        None => roll_names(&all),
-    };
+    print(&all, nodes.as_deref(), args.name.as_deref(), args.output, out)?;
+    Ok(Exit::Done)
+}
+
+/// Prints the roll of this name among maintenances; a line for each roll without a name. `nodes` is none if they cannot be
+/// listed.
+pub(crate) fn print(
+    all: &[NodeMaintenance],
+    nodes: Option<&[Node]>,
+    name: Option<&str>,
+    output: OutputFormat,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let names = name.map_or_else(|| roll_names(all), |name| vec![name]);
     let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
     let now = Timestamp::now();
     let mut rolls = Vec::new();
     for name in names {
         let roll = Roll::find(name, &objects)?.ok_or_else(|| RollError::Unknown(name.to_owned()))?;
-        rolls.push(RollStatus::new(roll, nodes.as_deref(), now));
+        rolls.push(RollStatus::new(roll, nodes, now));
     }
-    match (&args.output, &args.name) {
-        (OutputFormat::Data(format), name) => data(&rolls, name.is_some(), *format, out)?,
+    match (output, name) {
+        (OutputFormat::Data(format), name) => data(&rolls, name.is_some(), format, out)?,
         (_, Some(_)) => {
             for roll in &rolls {
                 print_one(roll, now, out)?;
@@ -63,7 +74,7 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
             }
         }
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 impl RollStatus {
@@ -71,14 +82,7 @@ impl RollStatus {
         let record = roll.record.clone().unwrap_or_default();
         let views =
             nodes.unwrap_or_default().iter().map(|node| (node.name_any(), NodeView::of(node, None, now)));
-        let mut observed = Observed {
-            now,
-            started: now,
-            runner: record.runner.as_ref().map(|runner| runner.id.clone()).unwrap_or_default(),
-            is_current: true,
-            nodes: views.collect(),
-            ..Observed::default()
-        };
+        let mut observed = Observed::shown_at(now, &record, views.collect());
         if nodes.is_none() {
             // They exist, as far as is known.
             let unknown = roll.nodes.iter().map(|node| (node.node().to_owned(), NodeView::default()));
@@ -119,7 +123,7 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         .map(|node| {
             let age = duration::age(now.duration_since(node.since).as_secs());
             vec![
-                (Style::Plain, (node.wave + 1).to_string()),
+                (Style::Plain, node.wave.saturating_add(1).to_string()),
                 (Style::Plain, node.node.clone()),
                 (Style::Plain, node.step.word().to_owned()),
                 (Style::Plain, age),
@@ -148,7 +152,7 @@ fn document(status: &RollStatus) -> Value {
     let node = |node: &NodeProgress| {
         json!({
             "node": node.node,
-            "wave": node.wave + 1,
+            "wave": node.wave.saturating_add(1),
             "step": node.step.word(),
             "since": node.since,
             "detail": node.detail,

@@ -59,6 +59,12 @@ impl Filter {
     }
 }
 
+/// Whether a filter selects a row with this node, namespace, state and text.
+pub(crate) fn is_selected(filter: &str, [node, namespace, state, text]: [&str; 4]) -> bool {
+    let fields = Fields { node: Some(node), namespaces: vec![namespace], state, texts: [text, "", "", ""] };
+    Filter::new(filter).matches(&fields)
+}
+
 /// One word of a filter; none for a key without a value, which is still being typed.
 fn term(word: &str) -> Option<Term> {
     let (make, value): (fn(String) -> Term, &str) = match word.split_once(':') {

@@ -167,7 +167,7 @@ fn without_managed_fields(mut maintenance: NodeMaintenance) -> NodeMaintenance {
     maintenance
 }
 
-fn metadata(node: &PartialObjectMeta<Node>) -> NodeMetadata {
+pub(super) fn metadata(node: &PartialObjectMeta<Node>) -> NodeMetadata {
     NodeMetadata {
         name: node.name_any(),
         was_schedulable: node_patch::was_schedulable(&node.metadata),

@@ -1,0 +1,209 @@
+//! The plugin in this process, for tests without a cluster: what it accepts from people and from kubeconfigs, and what it
+//! prints and draws of what an API server sends.
+//!
+//! These are the functions that the commands use. Nothing here prints, sends a request or starts a program.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use jiff::Timestamp;
+
+use crate::args::duration;
+use crate::cli::Cli;
+use crate::client::watch_stream::{WatchChange, WatchUpdate};
+use crate::commands::{explain, roll, status};
+use crate::connection::{self, ConnectionError, ConnectionFlags};
+use crate::dashboard;
+pub use crate::dashboard::Received;
+use crate::error::Error;
+use crate::format::{DataFormat, OutputFormat};
+use crate::install::leadership::Leadership;
+use crate::roll::record::roll_names;
+use crate::roll::window::{Window, Windows};
+use crate::terminal::output::Output;
+use crate::terminal::output::captured::{self, Captured};
+use crate::watch::event_loop::LoopEvent;
+use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
+use crate::watch::ndjson::NdjsonReporter;
+use crate::watch::wait_reporter::{ReportMode, WaitReporter};
+
+/// What is printed of maintenances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// `status`
+    Table,
+    /// `status -o wide`
+    Wide,
+    /// `status -o json`
+    Json,
+    /// `status -o yaml`
+    Yaml,
+    /// `status -o name`
+    Name,
+    /// `explain`, for each maintenance
+    Explain,
+    /// `watch`: their creation, a heartbeat and their deletion
+    Watch,
+    /// `watch -o json`, likewise
+    WatchJson,
+    /// `roll status`
+    Rolls,
+    /// `roll status NAME`, for each roll
+    Roll,
+    /// `roll status -o json`
+    RollJson,
+}
+
+impl Report {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Table,
+        Self::Wide,
+        Self::Json,
+        Self::Yaml,
+        Self::Name,
+        Self::Explain,
+        Self::Watch,
+        Self::WatchJson,
+        Self::Rolls,
+        Self::Roll,
+        Self::RollJson,
+    ];
+}
+
+/// What a command prints on stdout and on stderr.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Printed {
+    /// On stdout.
+    pub data: String,
+    /// On stderr.
+    pub messages: String,
+}
+
+/// What the commands print, with the colours of a terminal or without.
+pub fn print(report: Report, received: &Received, is_coloured: bool) -> Printed {
+    let (mut out, captured): (Output, Captured) =
+        if is_coloured { captured::coloured_output() } else { captured::output() };
+    if let Err(error) = try_print(report, received, &mut out) {
+        error.print(&mut out);
+    }
+    Printed { data: captured.data(), messages: captured.talk() }
+}
+
+fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<(), Error> {
+    let objects = &received.maintenances;
+    let rolls = |name: Option<&str>, format, out: &mut Output| {
+        roll::status::print(objects, Some(&received.nodes), name, format, out)
+    };
+    match report {
+        Report::Table => status::print(objects, false, OutputFormat::Table, out),
+        Report::Wide => status::print(objects, false, OutputFormat::Wide, out),
+        Report::Json => status::print(objects, false, OutputFormat::Data(DataFormat::Json), out),
+        Report::Yaml => status::print(objects, false, OutputFormat::Data(DataFormat::Yaml), out),
+        Report::Name => status::print(objects, false, OutputFormat::Data(DataFormat::Name), out),
+        Report::Explain => {
+            let now = Timestamp::now();
+            for leadership in [Leadership::Held, Leadership::Lapsed(now)] {
+                for object in objects {
+                    explain::explain(object, leadership, "kubectl", now, out)?;
+                }
+            }
+            Ok(())
+        }
+        Report::Watch => {
+            let mut reporter = WaitReporter::new(out, ReportMode::Log(Timestamp::now), tracker(), "");
+            events(received).into_iter().try_for_each(|event| reporter.react(event).map(drop))
+        }
+        Report::WatchJson => {
+            let mut reporter = NdjsonReporter::new(out, Timestamp::now, tracker());
+            events(received).into_iter().try_for_each(|event| reporter.react(event).map(drop))
+        }
+        Report::Rolls => rolls(None, OutputFormat::Table, out),
+        Report::Roll => {
+            roll_names(objects).into_iter().try_for_each(|name| rolls(Some(name), OutputFormat::Table, out))
+        }
+        Report::RollJson => rolls(None, OutputFormat::Data(DataFormat::Json), out),
+    }
+}
+
+fn tracker() -> GoalTracker {
+    GoalTracker::new(Vec::new(), ExitCondition::Never)
+}
+
+fn events(received: &Received) -> Vec<LoopEvent> {
+    let objects: Vec<_> = received.maintenances.iter().cloned().map(Arc::new).collect();
+    let deleted = objects.iter().cloned().map(WatchChange::Deleted);
+    let changes = std::iter::once(WatchChange::Listed(objects.clone())).chain(deleted);
+    let mut events: Vec<LoopEvent> =
+        changes.map(|change| LoopEvent::Watch(WatchUpdate::Change(change))).collect();
+    events.insert(1, LoopEvent::Heartbeat);
+    events
+}
+
+/// What the dashboard shows on a screen of this many columns and rows: at first, after each key, and when the connection is
+/// lost. What it copies is among them, and the dashboards of rolls. In `keys`, a line break is Enter, a tab is Tab, escape is Esc and delete is
+/// Backspace.
+pub fn draw(received: &Received, keys: &str, size: (u16, u16), now: Timestamp) -> Vec<String> {
+    let mut shown = dashboard::screens(received, keys, size, now);
+    shown.extend(dashboard::roll_screens(received, size, now));
+    shown
+}
+
+/// The address of the server that a kubeconfig selects. Credential programs are refused instead of started.
+///
+/// # Errors
+///
+/// The message and the hint of the error that a command prints.
+pub async fn server(kubeconfig: &Path) -> Result<String, String> {
+    let mut flags = ConnectionFlags::default();
+    flags.kubeconfig = Some(kubeconfig.to_owned());
+    let printed = |error: ConnectionError| format!("{error}\n{}", error.hint());
+    if connection::starts_program(&flags).map_err(printed)? {
+        return Err(String::from("it starts a credential program"));
+    }
+    Ok(connection::connect(&flags).await.map_err(printed)?.server)
+}
+
+/// Parses the arguments of a command line, without the name of the program.
+///
+/// # Errors
+///
+/// The message that a command prints.
+pub fn parse_arguments(arguments: &[&str]) -> Result<(), String> {
+    let parsed = Cli::try_parse_from(std::iter::once("kubectl-nm").chain(arguments.iter().copied()));
+    parsed.map(drop).map_err(|error| error.to_string())
+}
+
+/// Parses a duration such as `1h30m`.
+///
+/// # Errors
+///
+/// Why it is not one.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    duration::parse(text)
+}
+
+/// A duration as messages show it, to the millisecond.
+pub fn format_duration(duration: Duration) -> String {
+    duration::show(duration)
+}
+
+/// Parses a window of a roll, such as `Sat,Sun 22:00-04:00 Europe/Berlin`, and decides whether it is open.
+///
+/// # Errors
+///
+/// Why it is not one.
+pub fn parse_window(text: &str, now: Timestamp) -> Result<String, String> {
+    let window = Window::from_str(text).map_err(|error| error.to_string())?;
+    let shown = window.to_string();
+    let _ = Windows(vec![window]).at(now);
+    Ok(shown)
+}
+
+/// Whether a filter of the dashboard selects a row with this node, namespace, state and text.
+pub fn is_selected(filter: &str, [node, namespace, state, text]: [&str; 4]) -> bool {
+    dashboard::is_selected(filter, [node, namespace, state, text])
+}
