@@ -9,6 +9,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod election;
 mod history;
 mod lives;
 mod paused;
@@ -16,6 +17,7 @@ mod person;
 mod point;
 mod replica;
 mod runs;
+mod sample;
 mod view;
 mod volume_lives;
 mod world;

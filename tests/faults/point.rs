@@ -88,7 +88,7 @@ impl Fault {
         Self::LeadershipLostAndLate,
     ];
 
-    fn action(self) -> Action {
+    pub(crate) fn action(self) -> Action {
         let (before, after) = (Moment::BeforeEffect, Moment::AfterEffect);
         match self {
             Self::Conflict => Action::Fail(Failure::Conflict, before),
@@ -111,21 +111,27 @@ impl Fault {
         }
     }
 
+    /// Whether the replica that sent the request is killed.
+    pub(crate) fn kills(self) -> bool {
+        matches!(self, Self::KilledBefore | Self::KilledAfter)
+    }
+
+    /// Whether the replica that sent the request loses its leadership.
+    pub(crate) fn takes_leadership(self) -> bool {
+        matches!(self, Self::LeadershipLostBefore | Self::LeadershipLostAfter | Self::LeadershipLostAndLate)
+    }
+
     /// What happens to the replica that sent the request.
     async fn follow(self, world: &Arc<World>) {
-        match self {
-            Self::KilledBefore | Self::KilledAfter => {
-                world.kill_replica();
-                world.pass(1).await;
-                world.start_replica();
-            }
-            Self::LeadershipLostBefore | Self::LeadershipLostAfter | Self::LeadershipLostAndLate => {
-                let old = world.swap_replica(true);
-                // It still reads for a moment.
-                world.pass(2).await;
-                drop(old);
-            }
-            _ => {}
+        if self.kills() {
+            world.kill_replica();
+            world.pass(1).await;
+            world.start_replica();
+        } else if self.takes_leadership() {
+            let old = world.swap_replica(true);
+            // It still reads for a moment.
+            world.pass(2).await;
+            drop(old);
         }
     }
 }

@@ -11,17 +11,9 @@ use crate::history::Lateness;
 use crate::lives::{self, Life};
 use crate::paused::{on_all_processors, on_paused_time};
 use crate::point::{Fault, Place, Point, RequestKind, learn};
+use crate::sample::{FILTER, Random, filter, is_long, selected};
 use crate::view::{Illusion, Watched};
 use crate::world::World;
-
-/// Selects runs by a part of their names. A violation prints the whole name, which replays it.
-const FILTER: &str = "NM_FAULTS";
-
-/// All of it: every occurrence of each kind of request, and more pairs.
-const LONG: &str = "NM_FAULTS_LONG";
-
-/// The seed of what is sampled.
-const SEED: &str = "NM_FAULTS_SEED";
 
 /// How many runs the short form of a test has at most.
 const SHORT_RUNS: usize = 700;
@@ -139,31 +131,6 @@ fn run_all(all: &[Run]) -> Vec<(String, Outcome)> {
     results.into_inner().unwrap()
 }
 
-fn filter() -> Option<String> {
-    std::env::var(FILTER).ok()
-}
-
-fn is_long() -> bool {
-    std::env::var_os(LONG).is_some()
-}
-
-/// A generator that depends only on the seed (`splitmix64`).
-struct Random(u64);
-
-impl Random {
-    fn new() -> Self {
-        Self(std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).unwrap_or(1))
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((bits ^ (bits >> 31)) >> 1).unwrap_or_default() % bound.max(1)
-    }
-}
-
 /// A life and how often it makes each kind of request in each step.
 struct Learned {
     life: Life,
@@ -217,30 +184,6 @@ impl Learned {
     fn run(&self, disturbance: Disturbance) -> Run {
         Run { life: self.life, disturbance }
     }
-}
-
-/// Those that the filter selects; in the short form a sample that has each of `facets` at least once.
-fn selected<F: Ord>(all: Vec<(F, Run)>, short: usize) -> Vec<Run> {
-    if let Some(wanted) = filter() {
-        return all.into_iter().map(|(_, run)| run).filter(|run| run.name().contains(&wanted)).collect();
-    }
-    if is_long() || all.len() <= short {
-        return all.into_iter().map(|(_, run)| run).collect();
-    }
-    let (mut random, count) = (Random::new(), all.len());
-    let mut left: Vec<Option<(F, Run)>> = all.into_iter().map(Some).collect();
-    // A random order.
-    for at in 1..count {
-        left.swap(at, random.below(at + 1));
-    }
-    let mut facets = BTreeSet::new();
-    let (mut first, mut others) = (Vec::new(), Vec::new());
-    for (facet, run) in left.into_iter().flatten() {
-        if facets.insert(facet) { first.push(run) } else { others.push(run) }
-    }
-    others.truncate(short.saturating_sub(first.len()));
-    first.extend(others);
-    first
 }
 
 /// Fails if a run violates an invariant, with what replays it.
@@ -300,7 +243,7 @@ fn every_life_survives_each_fault_at_each_of_its_requests() {
     let kinds: BTreeSet<&RequestKind> = all.iter().map(|((kind, _), _)| kind).collect();
     eprintln!("{} lives make {} kinds of requests", learned.len(), kinds.len());
     let of = all.len();
-    run_and_check("one fault", of, &selected(all, SHORT_RUNS));
+    run_and_check("one fault", of, &selected(all, SHORT_RUNS, Run::name));
 }
 
 #[test]
@@ -343,7 +286,7 @@ fn replayed_pair(learned: &Learned, name: &str) -> Option<Run> {
 fn every_life_survives_seeing_the_world_late_and_wrong_clocks() {
     let all = illusions(&Learned::all());
     let of = all.len();
-    run_and_check("late views", of, &selected(all, SHORT_RUNS));
+    run_and_check("late views", of, &selected(all, SHORT_RUNS, Run::name));
 }
 
 /// The runs that violated an invariant once.
