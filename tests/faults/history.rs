@@ -11,8 +11,8 @@ use nm_shared::Group;
 use nm_shared::api::names::{LEASE_HOLDER, LEASE_NAMESPACE};
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_tests::invariants::{
-    NodeMarks, Removal, TimedRequest, Violation, cordoned_first, node_is_as_before, one_removal_at_a_time,
-    one_writer, others_are_untouched, removal_is_wanted, undo_record_is_truthful,
+    NodeMarks, Removal, TimedRequest, Violation, cordoned_first, counted_first, node_is_as_before,
+    one_removal_at_a_time, one_writer, others_are_untouched, removal_is_wanted, undo_record_is_truthful,
 };
 use serde_json::Value;
 
@@ -86,6 +86,7 @@ impl World {
         for sent in &removals {
             if is_done(sent) && sent.context.is_object() {
                 note(removal_is_wanted(&removal(sent, lateness)));
+                note(counted_first(sent.context["hasStatus"] == true, &sent.path));
                 if !are_marks_removed_by_person(&changes, &by_person, sent) {
                     note(cordoned_first(&node_of(&sent.context["node"])));
                 }

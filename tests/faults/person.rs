@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Request;
@@ -27,6 +27,8 @@ pub(crate) struct Person {
     journal: Mutex<Vec<Requested>>,
     /// How many restores of etcd are going on, before which nothing else is requested.
     restores: AtomicUsize,
+    /// Whether there was a restore of etcd, which may have lost statuses.
+    has_restored: AtomicBool,
 }
 
 /// A request of the person.
@@ -125,9 +127,15 @@ impl World {
         self.person.revisions.lock().unwrap().clone()
     }
 
+    /// Whether there was a restore of etcd.
+    pub(crate) fn has_restored(&self) -> bool {
+        self.person.has_restored.load(Ordering::Relaxed)
+    }
+
     /// Begins a restore of etcd: the person waits.
     pub(crate) fn restore_begins(&self) {
         self.person.restores.fetch_add(1, Ordering::Relaxed);
+        self.person.has_restored.store(true, Ordering::Relaxed);
     }
 
     /// Ends a restore of a backup of this revision: the person does again what it has undone.

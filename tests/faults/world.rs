@@ -265,13 +265,15 @@ impl World {
         self.read(|state| {
             let Some(pod) = state.get(&PODS, &Key::new(namespace, name)) else { return Value::Null };
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-            let maintenances: Vec<Value> = state
-                .list(&MAINTENANCES, None)
-                .filter(|maintenance| maintenance["spec"]["nodeName"] == node)
-                .map(|maintenance| maintenance["metadata"].clone())
-                .collect();
+            let of_node =
+                || state.list(&MAINTENANCES, None).filter(|object| object["spec"]["nodeName"] == node);
+            let maintenances: Vec<Value> = of_node().map(|object| object["metadata"].clone()).collect();
+            let has_status =
+                self.has_restored() || of_node().any(|object| object["status"]["phase"].is_string());
             let node = state.get(&NODES, &Key::cluster(node)).map(|node| Value::clone(&node));
-            json!({"pod": pod["metadata"]["uid"], "node": node, "maintenances": maintenances})
+            json!({
+                "pod": pod["metadata"]["uid"], "node": node, "maintenances": maintenances, "hasStatus": has_status,
+            })
         })
     }
 

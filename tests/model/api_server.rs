@@ -3,7 +3,9 @@
 use nm_shared::drain::node_patch;
 use nm_shared::gate::ownership;
 use nm_shared::{Group, NodeMaintenance};
-use nm_tests::invariants::{NodeMarks, Removal, cordoned_first, node_is_as_before, removal_is_wanted};
+use nm_tests::invariants::{
+    NodeMarks, Removal, cordoned_first, counted_first, node_is_as_before, removal_is_wanted,
+};
 use serde_json::{Value, json};
 
 use crate::objects::Object;
@@ -207,6 +209,9 @@ impl State {
             pod,
             in_maintenance,
         }));
+        let mut maintenances = self.api.maintenances.into_iter().flatten();
+        let has_status = maintenances.any(|object| object.at("/status/phase").is_string());
+        self.blame(counted_first(has_status, precondition));
         if !self.watcher.is_marked {
             self.blame(cordoned_first(&parsed(self.api.node)));
         }

@@ -14,12 +14,13 @@
 //! 4. *One removal at a time* ([`one_removal_at_a_time`]): no pod has two evictions in flight.
 //! 5. *One writer* ([`one_writer`]): at most one replica writes at a time.
 //! 6. *No pod is moved onto a node that is about to be drained*, hence no eviction before the cordon ([`cordoned_first`]).
+//! 7. *The pods are counted before the first is evicted* ([`counted_first`]): a status is stored by then.
 //!
 //! **Liveness**, once harm stops and everything has settled:
 //!
-//! 7. *Every maintenance ends as its object says* ([`maintenance_has_settled`]): the one that has the node has drained it,
+//! 8. *Every maintenance ends as its object says* ([`maintenance_has_settled`]): the one that has the node has drained it,
 //!    another one of the same node has failed, and one that was deleted is gone.
-//! 8. *A node without a maintenance is as it was* ([`node_is_as_before`]).
+//! 9. *A node without a maintenance is as it was* ([`node_is_as_before`]).
 //!
 //! "Before" is the moment before the first of the maintenances that follow each other without a gap. What people change by
 //! hand on marks of a maintenance, while it lasts, is undone with it. If somebody removes the undo record, nothing knows any
@@ -167,6 +168,14 @@ pub fn cordoned_first(node: &Node) -> Holds {
     check(is_cordoned(node, Group::Medik8s), "no pod is evicted before the cordon", || {
         format!("{:?}", NodeMarks::of(node))
     })
+}
+
+/// The first status of a maintenance is stored before its first eviction, because it counts the pods.
+///
+/// # Errors
+/// Whose eviction it was.
+pub fn counted_first(has_status: bool, whose: &str) -> Holds {
+    check(has_status, "the pods are counted before the first is evicted", || whose.to_owned())
 }
 
 /// A request and the time that it took.
