@@ -29,7 +29,11 @@ fn field(name: &str, value: &Value, clock: &str) -> Value {
     match (name, value.as_str()) {
         ("resourceVersion", Some(text)) if text.parse::<u64>().is_ok() => json!("<version>"),
         // Times that a request brought have to come back as they were.
-        ("creationTimestamp" | "deletionTimestamp", Some(text)) if is_time(text) => json!("<time>"),
+        ("creationTimestamp" | "deletionTimestamp" | "lastPhaseTransitionTime", Some(text))
+            if is_time(text) =>
+        {
+            json!("<time>")
+        }
         (_, Some(text)) if name == clock && is_time(text) => json!("<time>"),
         ("serverAddress", Some(_)) => json!("<address>"),
         // Opaque: that it is there, and that it can be used, is what matters.
