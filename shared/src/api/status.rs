@@ -83,7 +83,7 @@ pub struct NodeMaintenanceStatus {
     pub completing_pods: Option<Vec<CompletingPod>>,
 
     /// For how many seconds the maintenance was paused since its node was cordoned, without the present pause, which the
-    /// condition `Suspended` shows. `timeoutSeconds` does not run meanwhile. Absent if it was not paused.
+    /// condition `Suspended` shows. No `timeoutSeconds` runs meanwhile. Absent if it was not paused.
     #[schemars(range(min = 0))]
     pub paused_seconds: Option<i64>,
 
@@ -322,7 +322,8 @@ pub struct CompletingPod {
     pub name: String,
     /// Since when the drain has waited for it.
     pub since: Time,
-    /// When it is evicted like any other if it has not ended. Absent without a timeout, and while the maintenance is paused.
+    /// When it is evicted like any other if it has not ended. Absent without a timeout, while the maintenance is paused, and
+    /// if the drain times out before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
