@@ -15,6 +15,7 @@ use nm_tests::maintenance::{
 use nm_tests::programs::{RunningCommand, plugin, program};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::evictions;
+use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, parse, pod_spec};
 use serde_json::{Value, json};
 
@@ -88,9 +89,8 @@ async fn the_pod_of_a_job_ends_by_itself_while_other_pods_leave() {
     // Another reconciler goes on waiting, and knows since when.
     reconciler.crash().await;
     let _reconciler = Reconciler::start(&cluster);
-    let labelled = json!({"metadata": {"labels": {"seen": "yes"}}});
-    workload.pods().patch(&pod, &PatchParams::default(), &Patch::Merge(labelled)).await.unwrap();
-    workload.pod_on(node, "late", json!({})).await;
+    workload.create_pod(node, "late", json!({})).await;
+    wait_until(&workload.pods(), "late", "gone", |found| found.is_none()).await;
     let status = until_only_completing(&cluster, "e2e-jobs", &pod).await;
     assert_eq!(completing(&status), [shown]);
     if let Some(evicted) = evicted(&cluster) {
