@@ -14,10 +14,11 @@ pub mod gate;
 pub use api::grant::Grant;
 pub use api::group::{Group, Grouped};
 pub use api::maintenance::{
-    DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec, OnDetachTimeout, WaitForVolumeDetach,
+    CompletionSpec, DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec, OnDetachTimeout,
+    WaitForVolumeDetach,
 };
 pub use api::status::{
-    AttachedVolume, BlockFacts, BlockReason, BlockedPod, BudgetFacts, ClaimReference, ForbiddenAccess,
-    MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference, QueuePosition,
+    AttachedVolume, BlockFacts, BlockReason, BlockedPod, BudgetFacts, ClaimReference, CompletingPod,
+    ForbiddenAccess, MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference, QueuePosition,
 };
 pub use api::suspension::Suspension;

@@ -16,6 +16,7 @@ mod drain {
     mod blocked_pods;
     mod blocked_pods_simulated;
     mod budgets;
+    mod completion;
     mod concurrent_nodes;
     mod daemon_sets;
     mod delete_after;

@@ -53,6 +53,7 @@ pub(crate) fn all() -> Vec<Life> {
         life!(not_waited_for),
         life!(volumes_detached),
         life!(volumes_not_detached),
+        life!(left_to_complete),
         life!(cordoned_before),
         life!(taken_over),
         life!(two_of_one_node),
@@ -281,6 +282,18 @@ async fn not_waited_for(world: Arc<World>) -> Done {
     world.pass(2).await;
     world.step("start");
     world.start("m", NODE, json!({"skipWaitForDeleteTimeoutSeconds": 15})).await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn left_to_complete(world: Arc<World>) -> Done {
+    let job = |name: &str| App::new(Kind::Job, "default", name);
+    world.run_on(NODE, &job("ends").annotation(annotations::RUN_FOR, "20s")).await;
+    world.run_on(NODE, &job("goes-on")).await;
+    world.run_on(NODE, &app("web")).await;
+    world.step("start");
+    world.start("m", NODE, json!({"waitForCompletion": {"timeoutSeconds": 40}})).await;
     world.until_phase("m", "Succeeded").await?;
     world.step("stop");
     world.stop("m").await

@@ -95,10 +95,11 @@ pub(crate) enum Drain {
     SelectsPods,
     DoesNotWait,
     WaitsForVolumes,
+    LetsPodsEnd,
 }
 
 impl Drain {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Default,
         Self::TimesOut,
         Self::NotForced,
@@ -107,6 +108,7 @@ impl Drain {
         Self::SelectsPods,
         Self::DoesNotWait,
         Self::WaitsForVolumes,
+        Self::LetsPodsEnd,
     ];
 
     pub(crate) fn spec(self) -> Value {
@@ -119,6 +121,10 @@ impl Drain {
             Self::SelectsPods => json!({"podSelector": {"matchLabels": {"app": "web"}}}),
             Self::DoesNotWait => json!({"skipWaitForDeleteTimeoutSeconds": 1}),
             Self::WaitsForVolumes => json!({"waitForVolumeDetach": {"timeoutSeconds": 30}}),
+            Self::LetsPodsEnd => {
+                let selector = json!({"matchLabels": {"app": "web"}});
+                json!({"waitForCompletion": {"podSelector": selector, "timeoutSeconds": 5}})
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nm_shared::cluster::selector;
-use nm_shared::{DrainOrder, DrainSpec, OnDetachTimeout, WaitForVolumeDetach};
+use nm_shared::{CompletionSpec, DrainOrder, DrainSpec, OnDetachTimeout, WaitForVolumeDetach};
 use serde_json::Value;
 
 use crate::args::duration;
@@ -62,6 +62,17 @@ pub(crate) struct DrainFlags {
     /// What becomes of the maintenance if volumes are still attached after that time
     #[arg(long, value_name = "OUTCOME", ignore_case = true, requires = "wait_for_volume_detach")]
     on_detach_timeout: Option<OnDetachTimeoutFlag>,
+
+    /// Do not evict the pods of Jobs, but wait until they end by themselves; with a selector, wait for the pods whose
+    /// labels match instead. The other pods are evicted meanwhile
+    #[arg(long, value_name = "SELECTOR", value_parser = selector::parse, num_args = 0..=1, require_equals = true)]
+    #[expect(clippy::option_option, reason = "no flag, the flag alone, and the flag with a selector")]
+    wait_for_completion: Option<Option<LabelSelector>>,
+
+    /// How long after the cordon to wait for pods to end by themselves, such as 2h; then they are evicted. 0, the default,
+    /// means without limit
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait_for_completion")]
+    completion_timeout: Option<Duration>,
 }
 
 /// The values of `--on-detach-timeout`.
@@ -81,7 +92,7 @@ enum OrderFlag {
     /// All pods at the same time, the default
     #[value(name = "None")]
     None,
-    /// One priority class after another, the lowest first
+    /// One priority class after another, the lowest first; storage plugins after the pods that mount volumes
     #[value(name = "PriorityAscending")]
     PriorityAscending,
 }
@@ -116,6 +127,10 @@ impl DrainFlags {
                     Some(OnDetachTimeoutFlag::Succeed) | None => OnDetachTimeout::Succeed,
                 },
             }),
+            wait_for_completion: self.wait_for_completion.clone().map(|pod_selector| CompletionSpec {
+                pod_selector,
+                timeout_seconds: self.completion_timeout.map_or(0, seconds),
+            }),
             ..default
         };
         (!self.given().is_empty()).then_some(spec)
@@ -140,6 +155,7 @@ impl DrainFlags {
             (self.delete_after.is_some(), "deleteAfterSeconds"),
             (self.order.is_some(), "order"),
             (self.wait_for_volume_detach.is_some(), "waitForVolumeDetach"),
+            (self.wait_for_completion.is_some(), "waitForCompletion"),
         ];
         fields.into_iter().filter(|(given, _)| *given).map(|(_, field)| field).collect()
     }
@@ -199,6 +215,29 @@ mod tests {
             DrainSpec { wait_for_volume_detach: Some(of(300, OnDetachTimeout::Fail)), ..Default::default() };
         assert_eq!(flags(fails).differences(Some(&existing)), []);
         assert_eq!(flags("--wait-for-volume-detach").differences(Some(&existing)).len(), 1);
+    }
+
+    #[test]
+    fn the_pods_to_wait_for_are_those_of_jobs_or_those_of_a_selector() {
+        let completion = |line: &str| json!(flags(line).spec().unwrap().wait_for_completion);
+        let jobs = json!({"timeoutSeconds": 0});
+        assert_eq!(completion("--wait-for-completion"), jobs);
+        let batch = json!({"podSelector": {"matchLabels": {"tier": "batch"}}, "timeoutSeconds": 7200});
+        assert_eq!(completion("--wait-for-completion=tier=batch --completion-timeout 2h"), batch);
+        assert_eq!(completion("--wait-for-completion="), json!({"podSelector": {}, "timeoutSeconds": 0}));
+        let refused = |line: &str| {
+            let words = std::iter::once("nm").chain(line.split_whitespace());
+            TestCommand::try_parse_from(words).map(|_| ()).unwrap_err().to_string()
+        };
+        let missing = refused("--completion-timeout 2h");
+        assert!(missing.contains("--wait-for-completion"), "{missing}");
+        assert!(refused("--wait-for-completion=a,(").contains("parenthesis"));
+        let waits = flags("--wait-for-completion").spec();
+        assert_eq!(flags("--wait-for-completion").differences(waits.as_ref()), []);
+        assert_eq!(
+            flags("--wait-for-completion --completion-timeout 1m").differences(waits.as_ref()),
+            [("waitForCompletion", jobs, json!({"timeoutSeconds": 60}))]
+        );
     }
 
     #[test]

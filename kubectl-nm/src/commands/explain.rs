@@ -113,7 +113,7 @@ fn paragraph(cause: &Cause, now: Timestamp) -> Vec<Line> {
     lines
 }
 
-/// The blocked pods, since when, and how often: `Blocks shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; 3 evictions were
+/// The pods, since when, and how often they were refused: `Blocks shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; 3 evictions were
 /// refused.`
 fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
     let since =
@@ -128,11 +128,12 @@ fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
         1 => String::from("; 1 eviction was refused"),
         refusals => format!("; {refusals} evictions were refused"),
     };
+    let verb = if cause.passes { "Waits for" } else { "Blocks" };
     match (since, named.as_str()) {
         (None, "") => None,
         (Some(since), "") => Some(format!("Lasting {since}.")),
-        (None, named) => Some(format!("Blocks {named}{more}{refused}.")),
-        (Some(since), named) => Some(format!("Blocks {named}{more} {since}{refused}.")),
+        (None, named) => Some(format!("{verb} {named}{more}{refused}.")),
+        (Some(since), named) => Some(format!("{verb} {named}{more} {since}{refused}.")),
     }
 }
 

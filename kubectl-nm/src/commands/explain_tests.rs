@@ -57,6 +57,22 @@ PDB shop/cart needs 3, has 3.
 }
 
 #[test]
+fn a_maintenance_that_waits_for_pods_to_end_is_not_stuck() {
+    let mut status = running(40, &[]);
+    status["completingPods"] = json!([{"namespace": "shop", "name": "import-x",
+        "since": "2026-01-02T03:04:05Z", "until": "2026-01-02T04:04:05Z"}]);
+    let expected = "\
+node/n1: Draining 40%: 3 pods remaining (2 evicting, 1 terminating), 4 gone
+
+The drain waits for pods to end by themselves (Completing), and evicts them at 2026-01-02T04:04:05Z.
+  Waits for shop/import-x for 3m20s, since 2026-01-02T03:04:05Z.
+  Wait until they end; to evict them now, remove the setting:
+    kubectl patch nm n1 --type=merge -p '{\"spec\":{\"drain\":{\"waitForCompletion\":null}}}'
+";
+    assert_eq!(explained(&with_status("n1", status)), (expected.to_owned(), false));
+}
+
+#[test]
 fn a_queued_maintenance_is_not_stuck() {
     let condition = json!({"type": "Drained", "status": "False", "reason": "MaxUnavailable", "observedGeneration": 1,
         "message": "",

@@ -16,7 +16,7 @@ use crate::error::exit::Exit;
 use crate::format::{self, OutputFormat};
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
-use crate::maintenance::start::{self, Existing, StartRequest, Started};
+use crate::maintenance::start::{self, Existing, StartRequest, Started, check_completion_kept};
 use crate::maintenance::suspend::check_kept;
 use crate::maintenance::{name_unless_node, node, uid};
 use crate::terminal::output::Output;
@@ -115,9 +115,13 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             "Put {} into maintenance and evict their pods"
         };
         confirm(question, &new, args.yes, out)?;
-        // A definition without the field would drop it, and the drain would begin.
-        if let Some(first) = new.first().filter(|_| args.suspend) {
-            check_kept(&start::start(cluster, &wanted(&args, first), true).await?.object, true)?;
+        // A definition without a field would drop it, and the drain would begin, or evict pods that are to be left.
+        let drain = args.request.drain.spec();
+        let completes = drain.as_ref().is_some_and(|drain| drain.wait_for_completion.is_some());
+        if let Some(first) = new.first().filter(|_| args.suspend || completes) {
+            let kept = start::start(cluster, &wanted(&args, first), true).await?.object;
+            check_kept(&kept, args.suspend)?;
+            check_completion_kept(&kept, drain.as_ref())?;
         }
     }
 

@@ -47,6 +47,18 @@ async fn a_typo_in_one_name_starts_nothing() {
 }
 
 #[tokio::test]
+async fn where_the_definition_drops_wait_for_completion_no_drain_begins() {
+    let (ended, printed, posts) = start("n1 --wait-for-completion", |method, path| match method {
+        "POST" => created("n1"),
+        _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n1"}})),
+        _ => list(&[]),
+    })
+    .await;
+    assert!(matches!(ended, Err(Error::CompletionPruned)), "{ended:?}");
+    assert_eq!((printed.as_str(), posts), ("", 1), "the dry run");
+}
+
+#[tokio::test]
 async fn no_access_to_nodes_is_needed() {
     let (ended, printed, posts) = start("n1 n1", |method, path| match method {
         "POST" => created("n1"),

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
-use crate::maintenance::changes::{attached_volume, blocked_pod};
+use crate::maintenance::changes::{attached_volume, blocked_pod, completing_pod};
 use crate::maintenance::{State, attached_volumes, node, roll_name, status};
 use crate::terminal::output::Output;
 use crate::terminal::table;
@@ -113,6 +113,9 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         }
         for volume in attached_volumes(object) {
             out.talk(&Line::new(format!("node/{}: ", node(object))).join(attached_volume(volume)));
+        }
+        for pod in status(object).completing_pods.iter().flatten() {
+            out.talk(&Line::new(format!("node/{}: ", node(object))).join(completing_pod(pod)));
         }
     }
     Ok(())

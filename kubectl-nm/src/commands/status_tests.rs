@@ -49,6 +49,16 @@ fn blocked_pods_are_printed_on_stderr() {
 }
 
 #[test]
+fn pods_that_the_drain_waits_for_are_printed_on_stderr() {
+    let mut status = running(40, &[]);
+    status["completingPods"] =
+        serde_json::json!([{"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z"}]);
+    let (mut out, captured) = output();
+    in_table(&[with_status("n1", status)], false, &mut out).unwrap();
+    assert_eq!(captured.talk(), "node/n1: waiting shop/import-x: Completing\n");
+}
+
+#[test]
 fn given_nodes_without_maintenance_are_found() {
     let nodes = ["n1".to_owned(), "n2".to_owned()];
     assert_eq!(missing(&nodes, &[raw(&requested("n2"))]), ["n1"]);

@@ -68,7 +68,7 @@ impl Error {
                 "`kubectl get {resource}` lists it; delete it to return the node to service, and then plan a maintenance \
                  with `kubectl nm start {node} --suspend`"
             ),
-            Self::SuspendPruned => String::from(
+            Self::SuspendPruned | Self::CompletionPruned => String::from(
                 "`kubectl nm install` updates the definition; the medik8s node-maintenance-operator has none with this field",
             ),
             Self::SuspendIgnored(node) => format!(
@@ -78,9 +78,9 @@ impl Error {
             Self::Unwritable { .. } => String::from(
                 "check that the folder exists, is writable and has free space, or choose another one",
             ),
-            Self::Unplannable(_) => {
-                String::from("correct the selector in spec.drain.podSelector of the maintenance")
-            }
+            Self::Unplannable(_) => String::from(
+                "correct the selector in spec.drain (podSelector or waitForCompletion) of the maintenance",
+            ),
             // These messages are complete, or no remedy is known.
             Self::Unconfirmed | Self::Declined | Self::Unshowable(_) | Self::Runtime(_) | Self::Stdout(_) => {
                 return None;
@@ -173,6 +173,7 @@ mod tests {
             (Error::NotInMaintenance(vec!["n".into()]), "`kubectl nm start n`"),
             (Error::OlderGroup { node: "n".into(), resource: "r".into() }, "`kubectl get r`"),
             (Error::SuspendPruned, "`kubectl nm install`"),
+            (Error::CompletionPruned, "`kubectl nm install`"),
             (Error::SuspendIgnored("n".into()), "`kubectl nm stop n`"),
             (Error::Screen(io::Error::other("x")), "--output lines"),
             (Error::Unwritable { path: "p".into(), source: io::Error::other("x") }, "folder"),

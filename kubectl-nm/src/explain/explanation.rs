@@ -9,7 +9,8 @@ use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::cluster::node_lease;
-use nm_shared::{AttachedVolume, BlockedPod, NodeMaintenance};
+use nm_shared::drain::completion::CompletionFilter;
+use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, NodeMaintenance};
 
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::install::leadership::Leadership;
@@ -24,6 +25,7 @@ const LISTED: usize = 3;
 pub(crate) struct Cause {
     /// What it is, with names and numbers: usually one sentence, several if pods are blocked by similar things.
     pub(crate) what: Vec<String>,
+    /// The pods that it blocks or, if it passes, that the drain waits for.
     pub(crate) pods: Vec<String>,
     pub(crate) since: Option<Timestamp>,
     pub(crate) refusals: i32,
@@ -53,6 +55,7 @@ pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestam
     if State::of(maintenance) != State::Stopping {
         causes.extend(of_pods(maintenance, kubectl));
         causes.extend(of_volumes(maintenance, kubectl));
+        causes.extend(completing(maintenance, kubectl));
     }
     causes
 }
@@ -179,11 +182,9 @@ fn by_condition(
 fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (String, String) {
     use ConditionReason as Reason;
     let (name, node) = (maintenance.name_any(), node(maintenance));
+    let patch = |drain: &str| patch_drain(kubectl, &name, drain);
     let name = shell_quoted(&name);
     let is = |wanted: Reason| reason == wanted.as_str();
-    let patch = |drain: &str| {
-        format!("{kubectl} patch nm {name} --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'")
-    };
     let (advice, command) = if is(Reason::MaxUnavailable) {
         (
             "It begins when other nodes return to service or become Ready; these are in maintenance or queued",
@@ -225,7 +226,12 @@ fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (Str
             format!("{kubectl} get volumeattachments"),
         )
     } else if is(Reason::InvalidDrain) {
-        ("Correct the selector in spec.drain, or remove it to move all pods", patch("{\"podSelector\":null}"))
+        let drain = maintenance.spec.drain.clone().unwrap_or_default();
+        let field = if CompletionFilter::new(&drain).is_err() { "waitForCompletion" } else { "podSelector" };
+        (
+            "Correct the selector in spec.drain, or remove it to move all pods",
+            patch(&format!("{{\"{field}\":null}}")),
+        )
     } else if is(Reason::MissingRights) {
         return remedy::missing_access(kubectl, status(maintenance).forbidden.as_ref(), "--list");
     } else {
@@ -307,6 +313,35 @@ fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {
         commands: few(remedies.into_iter().map(|remedy| remedy.command)),
         passes: false,
     }
+}
+
+/// The pods that the drain leaves to end by themselves. Somebody wants it so.
+fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
+    let pods = status(maintenance).completing_pods.as_deref().filter(|pods| !pods.is_empty())?;
+    let name = maintenance.name_any();
+    let what = match pods.iter().filter_map(|pod| pod.until.as_ref()).min() {
+        Some(until) => format!(
+            "The drain waits for pods to end by themselves ({}), and evicts them at {}.",
+            CompletingPod::REASON,
+            until.0
+        ),
+        None => format!("The drain waits for pods to end by themselves ({}).", CompletingPod::REASON),
+    };
+    Some(Cause {
+        what: vec![what],
+        pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
+        since: pods.iter().map(|pod| pod.since.0).min(),
+        advice: String::from("Wait until they end; to evict them now, remove the setting"),
+        commands: vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")],
+        passes: true,
+        ..Cause::default()
+    })
+}
+
+/// A command that changes the drain settings.
+fn patch_drain(kubectl: &str, name: &str, drain: &str) -> String {
+    let name = shell_quoted(name);
+    format!("{kubectl} patch nm {name} --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'")
 }
 
 fn few(texts: impl Iterator<Item = String>) -> Vec<String> {

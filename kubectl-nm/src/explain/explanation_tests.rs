@@ -61,6 +61,35 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
 }
 
 #[test]
+fn an_invalid_selector_is_removed_from_the_field_that_has_it() {
+    let mut object = with_condition("Failed", "Drained", "False", "InvalidDrain", "it is so");
+    let selector = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
+    let drain = json!({"waitForCompletion": {"podSelector": selector}});
+    object.spec.drain = serde_json::from_value(drain).unwrap();
+    let patch = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"waitForCompletion":null}}}'"#;
+    assert_eq!(only(&object).commands, [patch]);
+}
+
+#[test]
+fn pods_that_the_drain_waits_for_are_a_cause_that_passes() {
+    let completing = |until: Option<&str>| {
+        let pod =
+            json!({"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z", "until": until});
+        let mut status = running(40, &[]);
+        status["completingPods"] = json!([pod]);
+        only(&with_status("n1", status))
+    };
+    let cause = completing(None);
+    assert_eq!(cause.what, ["The drain waits for pods to end by themselves (Completing)."]);
+    assert_eq!((cause.pods, cause.passes), (vec!["shop/import-x".to_owned()], true));
+    assert_eq!(cause.since.map(|at| at.to_string()), Some("2026-01-02T03:04:05Z".into()));
+    let patch = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"waitForCompletion":null}}}'"#;
+    assert_eq!(cause.commands, [patch]);
+    let limited = "The drain waits for pods to end by themselves (Completing), and evicts them at 2026-01-02T04:00:00Z.";
+    assert_eq!(completing(Some("2026-01-02T04:00:00Z")).what, [limited]);
+}
+
+#[test]
 fn the_medik8s_operator_reports_by_its_last_error() {
     let failed = with_status("n1", json!({"phase": "Failed", "lastError": "nodes \"n1\" not found"}));
     assert_eq!(only(&failed).what, ["nodes \"n1\" not found."]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
-use nm_shared::{AttachedVolume, BlockedPod, MigratingPod, NodeMaintenance, PodReference};
+use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, MigratingPod, NodeMaintenance, PodReference};
 
 use crate::maintenance::{State, attached_volumes, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
@@ -49,6 +49,8 @@ pub(crate) enum PodChange<'a> {
     Blocked(&'a BlockedPod),
     Unblocked(PodReference),
     Migrating(&'a MigratingPod),
+    /// It is left to end by itself, or until another time than before.
+    Completing(&'a CompletingPod),
     /// It is no longer among the pods that have to go.
     Gone(PodReference),
 }
@@ -70,6 +72,12 @@ pub(crate) fn pod_changes<'a>(
     for (pod, migration) in &are_migrating {
         if were_migrating.get(pod) != Some(migration) {
             changes.insert(pod.clone(), PodChange::Migrating(migration));
+        }
+    }
+    let (were_completing, are_completing) = (before.map(completing).unwrap_or_default(), completing(now));
+    for (pod, completing) in &are_completing {
+        if were_completing.get(pod).is_none_or(|was| was.until != completing.until) {
+            changes.insert(pod.clone(), PodChange::Completing(completing));
         }
     }
     let (had_to_go, have_to_go) = (before.map(pending).unwrap_or_default(), pending(now));
@@ -95,6 +103,10 @@ fn migrating(of: &NodeMaintenance) -> BTreeMap<PodReference, &MigratingPod> {
     status(of).migrating_pods.iter().flatten().map(|pod| (reference(pod), pod)).collect()
 }
 
+fn completing(of: &NodeMaintenance) -> BTreeMap<PodReference, &CompletingPod> {
+    status(of).completing_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
+}
+
 fn pending(of: &NodeMaintenance) -> BTreeSet<&PodReference> {
     status(of).pending_pods_refs.iter().collect()
 }
@@ -116,6 +128,7 @@ fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<
         PodChange::Blocked(pod) => Some(blocked_pod(pod)),
         PodChange::Unblocked(pod) => Some(unblocked_pod(&pod)),
         PodChange::Gone(pod) => was_blocked.contains_key(&pod).then(|| unblocked_pod(&pod)),
+        PodChange::Completing(pod) => Some(completing_pod(pod)),
         PodChange::Migrating(_) => None,
     }));
     lines.extend(failed_detachments(before, now));
@@ -146,6 +159,16 @@ pub(crate) fn attached_volume(volume: &AttachedVolume) -> Line {
     let line = Line::default().with(Style::Busy, "attached").and(format!(" {}", volume.label()));
     match &volume.error {
         Some(error) => line.and(": ").with(Style::Bad, error),
+        None => line,
+    }
+}
+
+/// `waiting shop/import-x: Completing, evicted at 2026-01-02T03:04:05Z`.
+pub(crate) fn completing_pod(pod: &CompletingPod) -> Line {
+    let line = Line::default().with(Style::Busy, "waiting");
+    let line = line.and(format!(" {}: {}", pod.reference(), CompletingPod::REASON));
+    match &pod.until {
+        Some(until) => line.and(format!(", evicted at {}", until.0)),
         None => line,
     }
 }
@@ -220,6 +243,23 @@ mod tests {
             &["blocked shop/cart-0: DisruptionBudget: budget cart has 2"],
         );
         check(Some(one), none, &[free, "unblocked shop/cart-0"]);
+    }
+
+    #[test]
+    fn pods_that_the_drain_waits_for_are_reported_when_the_wait_begins_or_its_end_changes() {
+        let completing = |until: Option<&str>| {
+            let pod = json!({"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z", "until": until});
+            let mut status = running(40, &[]);
+            status["completingPods"] = json!([pod]);
+            status
+        };
+        let none = running(40, &[]);
+        let begins = "waiting shop/import-x: Completing";
+        check(Some(none.clone()), completing(None), &[begins]);
+        check(Some(completing(None)), completing(None), &[]);
+        let limited = || completing(Some("2026-01-02T04:04:05Z"));
+        check(Some(completing(None)), limited(), &[&format!("{begins}, evicted at 2026-01-02T04:04:05Z")]);
+        check(Some(limited()), none, &[]);
     }
 
     #[test]

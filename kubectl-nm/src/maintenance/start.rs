@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::core::Status;
 use nm_shared::api::maintenance::MAX_REASON_LENGTH;
 use nm_shared::gate::ownership;
-use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
+use nm_shared::{DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
 use serde_json::{Map, Value, json};
 
 use crate::args::drain_flags::DrainFlags;
@@ -78,6 +78,17 @@ pub(crate) fn reason_problem(reason: &str) -> Option<String> {
 
 fn parse_reason(reason: &str) -> Result<String, String> {
     reason_problem(reason).map_or_else(|| Ok(reason.to_owned()), Err)
+}
+
+/// Checks that the API server has kept `spec.drain.waitForCompletion` of an object that it answered. A definition without
+/// the field would drop it, and the pods would be evicted.
+pub(crate) fn check_completion_kept(
+    answer: &NodeMaintenance,
+    requested: Option<&DrainSpec>,
+) -> Result<(), Error> {
+    let is_set = |drain: Option<&DrainSpec>| drain.is_some_and(|drain| drain.wait_for_completion.is_some());
+    let is_dropped = is_set(requested) && !is_set(answer.spec.drain.as_ref());
+    if is_dropped { Err(Error::CompletionPruned) } else { Ok(()) }
 }
 
 fn difference(field: &str, is: &Value, wanted: &Value) -> String {

@@ -1,5 +1,6 @@
 //! A plan for programs: one JSON object. Within a version its fields keep their meaning; new ones may be added.
 
+use nm_shared::CompletingPod;
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
@@ -49,6 +50,11 @@ fn pod(forecast: &PodForecast, report: &PlanReport) -> Value {
     let pod::PodNames { namespace, name, uid } = pod::names(&forecast.pod);
     let reason = match &forecast.fate {
         PodOutcome::Deleted(blocker) | PodOutcome::Blocked(blocker) => Some(blocker.reason.as_str()),
+        PodOutcome::Completes(_) => Some(CompletingPod::REASON),
+        _ => None,
+    };
+    let completion_timeout = match &forecast.fate {
+        PodOutcome::Completes(limit) => *limit,
         _ => None,
     };
     let budget = match &forecast.fate {
@@ -64,6 +70,7 @@ fn pod(forecast: &PodForecast, report: &PlanReport) -> Value {
         "reason": reason,
         "waitsForBudget": budget,
         "deletedAfterSeconds": forecast.deleted_after,
+        "completionTimeoutSeconds": completion_timeout,
         "losesEmptyDirData": forecast.leaves && forecast.warnings.contains(&Warning::LocalStorage),
         "localVolumes": report.local_volumes.get(uid).cloned().unwrap_or_default(),
         "isReplaced": forecast.is_replaced(),

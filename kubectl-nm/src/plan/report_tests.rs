@@ -1,6 +1,8 @@
 //! Plans of simulated clusters, and their output.
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use nm_shared::CompletionSpec;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::drain::plan::DaemonSets;
@@ -113,6 +115,27 @@ fn force_deletion_is_warned_of() {
         let listed = if warned { json!([warning]) } else { json!([]) };
         assert_eq!(document::document(&report)["warnings"], listed);
     }
+}
+
+#[test]
+fn a_pod_that_is_left_to_end_by_itself_does_not_block_and_shows_for_how_long() {
+    let planned = |timeout_seconds: i64| {
+        let completion = CompletionSpec { pod_selector: Some(LabelSelector::default()), timeout_seconds };
+        let drain = DrainSpec { wait_for_completion: Some(completion), ..DrainSpec::default() };
+        let pods = vec![pod("import-0", &json!({"name": "v"}))];
+        let report = report(&["n1"], Some(&drain), snapshot(&["n1", "n2"], pods), &[]);
+        assert!(!report.is_blocked());
+        let document = document::document(&report)["pods"][0].clone();
+        assert_eq!((&document["outcome"], &document["reason"]), (&json!("completing"), &json!("Completing")));
+        (lines(&report), document["completionTimeoutSeconds"].clone())
+    };
+    let (text, limit) = planned(0);
+    assert!(text.contains("not evicted: the drain waits until it ends by itself\n"), "{text}");
+    assert!(text.contains("1 pod: 1 completing\n"), "{text}");
+    assert_eq!(limit, json!(null));
+    let (text, limit) = planned(3600);
+    assert!(text.contains("evicted 1h after the cordon, unless it ends by itself before"), "{text}");
+    assert_eq!(limit, json!(3600));
 }
 
 #[test]

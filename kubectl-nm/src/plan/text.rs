@@ -50,9 +50,10 @@ fn rank(outcome: &PodOutcome) -> u8 {
         PodOutcome::Terminating => 1,
         PodOutcome::Evicted => 2,
         PodOutcome::Migrated => 3,
-        PodOutcome::WaitsForBudget(_) => 4,
-        PodOutcome::Deleted(_) => 5,
-        PodOutcome::Blocked(_) => 6,
+        PodOutcome::Completes(_) => 4,
+        PodOutcome::WaitsForBudget(_) => 5,
+        PodOutcome::Deleted(_) => 6,
+        PodOutcome::Blocked(_) => 7,
     }
 }
 
@@ -62,6 +63,7 @@ pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
         PodOutcome::Terminating => ("terminating", Style::Plain),
         PodOutcome::Evicted => ("evicted", Style::Good),
         PodOutcome::Migrated => ("migrated", Style::Good),
+        PodOutcome::Completes(_) => ("completing", Style::Busy),
         PodOutcome::WaitsForBudget(_) => ("waiting", Style::Busy),
         PodOutcome::Deleted(_) => ("deleted", Style::Busy),
         PodOutcome::Blocked(_) => ("blocked", Style::Bad),
@@ -73,6 +75,7 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         PodOutcome::Stays(reason) => vec![stays(*reason).to_owned()],
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
         PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
+        PodOutcome::Completes(limit) => vec![completion(*limit)],
         PodOutcome::WaitsForBudget(budget) => {
             vec![format!("budget {budget} allows its eviction after those of other pods")]
         }
@@ -87,6 +90,17 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         parts.extend(volumes.map(|volume| format!("its local volume {volume} stays on the node")));
     }
     parts.join("; ")
+}
+
+/// How long the drain waits for a pod.
+fn completion(limit: Option<i64>) -> String {
+    let limit = limit.and_then(|seconds| Some(Duration::from_secs(seconds.try_into().ok()?)));
+    match limit {
+        None => String::from("not evicted: the drain waits until it ends by itself"),
+        Some(limit) => {
+            format!("evicted {} after the cordon, unless it ends by itself before", duration::show(limit))
+        }
+    }
 }
 
 /// After which time a pod is deleted, and what the deletion bypasses.

@@ -6,7 +6,9 @@ use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use nm_shared::{AttachedVolume, BlockReason, NodeMaintenance, Phase, PodCounts, PodReference};
+use nm_shared::{
+    AttachedVolume, BlockReason, CompletingPod, NodeMaintenance, Phase, PodCounts, PodReference,
+};
 use serde::Serialize;
 
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
@@ -96,6 +98,13 @@ enum PodRecord<'a> {
         target: Option<&'a str>,
         since: Option<Timestamp>,
     },
+    Waiting {
+        namespace: &'a str,
+        name: &'a str,
+        reason: &'static str,
+        since: Timestamp,
+        until: Option<Timestamp>,
+    },
     Gone(PodReference),
 }
 
@@ -118,6 +127,13 @@ impl<'a> From<PodChange<'a>> for PodRecord<'a> {
                 source: pod.source.as_deref(),
                 target: pod.target.as_deref(),
                 since: pod.since.as_ref().map(|since| since.0),
+            },
+            PodChange::Completing(pod) => Self::Waiting {
+                namespace: &pod.namespace,
+                name: &pod.name,
+                reason: CompletingPod::REASON,
+                since: pod.since.0,
+                until: pod.until.as_ref().map(|until| until.0),
             },
             PodChange::Gone(pod) => Self::Gone(pod),
         }

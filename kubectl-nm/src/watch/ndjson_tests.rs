@@ -107,6 +107,25 @@ fn a_drain_is_reported_from_the_snapshot_to_the_end() {
 }
 
 #[test]
+fn a_pod_that_the_drain_waits_for_is_reported_once_with_its_reason() {
+    let mut waits = running(40, &[]);
+    waits["completingPods"] =
+        json!([{"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z"}]);
+    let mut limited = waits.clone();
+    limited["completingPods"][0]["until"] = json!("2026-01-02T04:04:05Z");
+    let mut events = list(vec![with_status("n1", waits.clone())]);
+    events.push(changed("2", with_status("n1", waits)));
+    events.push(changed("3", with_status("n1", limited)));
+    let (_, lines) = play(ExitCondition::Never, &[], events);
+    let pods: Vec<&Value> = lines.iter().filter(|line| line["type"] == "pod").collect();
+    let waiting = |until: Value| {
+        json!({"type": "pod", "node": "n1", "namespace": "shop", "name": "import-x", "state": "waiting",
+            "reason": "Completing", "since": "2026-01-02T03:04:05Z", "until": until})
+    };
+    assert_eq!(pods, [&waiting(json!(null)), &waiting(json!("2026-01-02T04:04:05Z"))]);
+}
+
+#[test]
 fn stale_data_is_never_marked_as_live() {
     let mut events = list(vec![requested("n1")]);
     let lost = Error::Refused { server: "https://c".into() };

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Node;
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::cluster::node;
 use crate::cluster::pod::{self, DrainPod};
+use crate::drain::completion::CompletionFilter;
 use crate::drain::plan::{DaemonSets, DrainPlan, PlannedPod, Warning};
 use crate::gate::quorum::{self, EtcdGuard};
 use crate::gate::{overrides_quorum, ownership};
@@ -127,7 +128,8 @@ pub fn update(
 fn drain_warnings(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -> Vec<String> {
     let spec = maintenance.spec.drain.clone().unwrap_or_default();
     let mut warnings: Vec<String> = spec.warning().map(str::to_owned).into_iter().collect();
-    let plan = match DrainPlan::new(live.pods.iter().cloned(), &spec, &live.daemon_sets, now) {
+    let plan = DrainPlan::new(live.pods.iter().cloned(), &spec, &live.daemon_sets, now);
+    let plan = match plan.and_then(|plan| CompletionFilter::new(&spec).map(|_| plan)) {
         Ok(plan) => plan,
         Err(error) => {
             warnings.push(error.to_string());
@@ -309,6 +311,8 @@ mod tests {
         assert_eq!(warnings(json!({"gracePeriodSeconds": 0}), &["a"]).len(), 2, "beside the other warning");
         assert!(warnings(json!({"gracePeriodSeconds": 1}), &[]).is_empty());
         let bad = json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
-        assert!(warnings(bad, &["a"])[0].starts_with("spec.drain.podSelector: "));
+        assert!(warnings(bad.clone(), &["a"])[0].starts_with("spec.drain.podSelector: "));
+        let completion = json!({"waitForCompletion": bad});
+        assert!(warnings(completion, &["a"])[0].starts_with("spec.drain.waitForCompletion.podSelector: "));
     }
 }

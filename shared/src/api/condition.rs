@@ -51,7 +51,7 @@ pub enum ConditionReason {
     CordonContested,
     /// The reconciler lacks access.
     MissingRights,
-    /// `spec.drain.podSelector` is not a valid selector.
+    /// A selector in `spec.drain` is not valid.
     InvalidDrain,
     /// The maintenance was created suspended and has not begun.
     Planned,

@@ -7,8 +7,9 @@
 //! v0.11.3).
 //!
 //! Their definitions prune what they do not know: `spec.drain`, and of the status everything that is not the
-//! operator's: `conditions`, `blockedPods` with its facts, `migratingPods`, `queue`, `forbidden` and `podCounts`. The
-//! operator's own definition of `nodemaintenance.medik8s.io` does that too. `lastError` has the details then.
+//! operator's: `conditions`, `blockedPods` with its facts, `migratingPods`, `completingPods`, `queue`, `forbidden` and
+//! `podCounts`. The operator's own definition of `nodemaintenance.medik8s.io` does that too. `lastError` has the details
+//! then.
 
 use std::borrow::Cow;
 use std::ops::Deref;

@@ -131,6 +131,26 @@ pub struct DrainSpec {
     /// default: run `kubectl nm install --grant volume-detach`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_for_volume_detach: Option<WaitForVolumeDetach>,
+
+    /// Pods that are not evicted until they end by themselves, so that their work is not lost. Default: none; every pod is
+    /// evicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_for_completion: Option<CompletionSpec>,
+}
+
+/// Which pods are left to end by themselves, and for how long.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CompletionSpec {
+    /// The pods that are waited for. Default: the pods of Jobs (`batch/v1`), whatever created the Job: neither a `CronJob`
+    /// nor any other owner of a Job declares that the work continues where it stopped. To evict Jobs that do, select the
+    /// others by their labels. An empty selector matches all pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_selector: Option<LabelSelector>,
+
+    /// Seconds after the cordon, without pauses, after which the pods are evicted like any other. 0: never.
+    #[schemars(range(min = 0))]
+    pub timeout_seconds: i64,
 }
 
 impl Default for DrainSpec {
@@ -145,6 +165,7 @@ impl Default for DrainSpec {
             delete_after_seconds: 0,
             order: DrainOrder::None,
             wait_for_volume_detach: None,
+            wait_for_completion: None,
         }
     }
 }
@@ -166,7 +187,8 @@ pub enum DrainOrder {
     /// All at once.
     #[default]
     None,
-    /// By priority class: all pods of a lower priority are gone before the first of a higher one is evicted.
+    /// By priority class: all pods of a lower priority are gone before the first of a higher one is evicted. A pod that
+    /// registers a plugin with the kubelet, as a CSI driver does, is evicted after the pods that mount volumes.
     PriorityAscending,
 }
 

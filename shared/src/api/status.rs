@@ -20,6 +20,9 @@ pub const MAX_MIGRATING_PODS: usize = 50;
 /// How many attached volumes a status lists at most.
 pub const MAX_ATTACHED_VOLUMES: usize = 50;
 
+/// How many completing pods a status lists at most; `podCounts.waiting` counts them all, and those that wait for others.
+pub const MAX_COMPLETING_PODS: usize = 50;
+
 /// The observed state of a maintenance.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -74,8 +77,13 @@ pub struct NodeMaintenanceStatus {
     #[schemars(length(max = 50))]
     pub attached_volumes: Option<Vec<AttachedVolume>>,
 
+    /// Pods that are not evicted until they end by themselves (`waitForCompletion`), sorted by namespace and name; at most
+    /// 50. Absent if there are none.
+    #[schemars(length(max = 50))]
+    pub completing_pods: Option<Vec<CompletingPod>>,
+
     /// For how many seconds the maintenance was paused since its node was cordoned, without the present pause, which the
-    /// condition `Suspended` shows. `timeoutSeconds` does not run meanwhile. Absent if it was not paused.
+    /// condition `Suspended` shows. No `timeoutSeconds` runs meanwhile. Absent if it was not paused.
     #[schemars(range(min = 0))]
     pub paused_seconds: Option<i64>,
 
@@ -301,6 +309,32 @@ impl AttachedVolume {
             Some(claim) => format!("{volume} (claim {claim})"),
             None => volume.clone(),
         }
+    }
+}
+
+/// A pod that is not evicted until it ends by itself.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CompletingPod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Since when the drain has waited for it.
+    pub since: Time,
+    /// When it is evicted like any other if it has not ended. Absent without a timeout, while the maintenance is paused, and
+    /// if the drain times out before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+}
+
+impl CompletingPod {
+    /// The word for why such a pod waits.
+    pub const REASON: &str = "Completing";
+
+    /// The pod by name.
+    pub fn reference(&self) -> PodReference {
+        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
 

@@ -32,6 +32,10 @@ pub struct DrainPod {
     pub has_empty_dir: bool,
     /// The names of its claims.
     pub claims: Box<[Box<str>]>,
+    /// Whether it mounts a volume that a CSI driver on its node may serve: one of a claim, or an inline one.
+    pub mounts_served_volume: bool,
+    /// Whether it registers a plugin with the kubelet, as the node plugin of a CSI driver does.
+    pub registers_plugin: bool,
     /// How far it has come.
     pub phase: PodPhase,
     /// The status of its condition `Ready`, if it has one.
@@ -84,14 +88,28 @@ struct SpecJson {
 struct VolumeJson {
     name: Box<str>,
     empty_dir: Option<IgnoredAny>,
-    ephemeral: Option<IgnoredAny>,
     persistent_volume_claim: Option<ClaimJson>,
+    ephemeral: Option<IgnoredAny>,
+    csi: Option<IgnoredAny>,
+    host_path: Option<HostPathJson>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ClaimJson {
     claim_name: Box<str>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HostPathJson {
+    path: String,
+}
+
+impl VolumeJson {
+    fn is_served(&self) -> bool {
+        self.persistent_volume_claim.is_some() || self.ephemeral.is_some() || self.csi.is_some()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -126,6 +144,11 @@ impl<'de> Deserialize<'de> for DrainPod {
             priority: spec.priority.unwrap_or(0),
             tolerations: read_tolerations(spec.tolerations.unwrap_or_default()),
             has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
+            mounts_served_volume: volumes.iter().any(VolumeJson::is_served),
+            registers_plugin: volumes
+                .iter()
+                .filter_map(|volume| volume.host_path.as_ref())
+                .any(|host| is_plugin_registry(&host.path)),
             phase: PodPhase::new(status.phase.as_deref()),
             ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
             metadata,
@@ -151,6 +174,13 @@ impl From<&Pod> for DrainPod {
             priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
             tolerations: read_tolerations(tolerations),
             has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
+            mounts_served_volume: volumes.iter().any(|volume| {
+                volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() || volume.csi.is_some()
+            }),
+            registers_plugin: volumes
+                .iter()
+                .filter_map(|volume| volume.host_path.as_ref())
+                .any(|host| is_plugin_registry(&host.path)),
             phase: PodPhase::of(pod),
             ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
         }
@@ -184,6 +214,12 @@ impl Resource for DrainPod {
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
     }
+}
+
+/// Whether a path on the node is the directory in which plugins register with the kubelet. Its parent is the root directory
+/// of the kubelet, which differs between distributions (`pkg/kubelet/config/defaults.go` in kubernetes/kubernetes).
+fn is_plugin_registry(path: &str) -> bool {
+    path.trim_end_matches('/').ends_with("/plugins_registry")
 }
 
 /// The type of the condition that says whether a pod is Ready.
@@ -269,6 +305,11 @@ pub fn controller(pod: &DrainPod) -> Option<&OwnerReference> {
 /// Whether a `DaemonSet` of the apps group controls it.
 pub fn daemon_set(pod: &DrainPod) -> Option<&OwnerReference> {
     controller(pod).filter(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))
+}
+
+/// Whether a Job of the batch group controls it.
+pub fn job(pod: &DrainPod) -> Option<&OwnerReference> {
+    controller(pod).filter(|owner| owner.kind == "Job" && owner.api_version.starts_with("batch/"))
 }
 
 /// When its grace period ends, if it is terminating.
@@ -373,12 +414,33 @@ mod tests {
     fn a_pod_is_decoded_as_it_would_be_reduced() {
         let finished = json!({"status": {"phase": "Succeeded", "conditions": null}});
         let bare = json!({"spec": {"volumes": null, "tolerations": null, "priority": null}, "metadata": {"annotations": null}});
-        for extra in [json!({}), finished, bare] {
+        let served = |source: Value| json!({"spec": {"volumes": [source]}});
+        let claim = served(json!({"name": "c", "persistentVolumeClaim": {"claimName": "c"}}));
+        let inline = served(json!({"name": "i", "csi": {"driver": "d"}}));
+        let ephemeral = served(json!({"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}));
+        let plugin = served(json!({"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry/"}}));
+        for extra in [json!({}), finished, bare, claim, inline, ephemeral, plugin] {
             let json = pod(&extra);
             let whole: Pod = serde_json::from_value(json.clone()).unwrap();
             let text = json.to_string();
             assert_eq!(serde_json::from_str::<DrainPod>(&text).unwrap(), DrainPod::from(&whole), "{text}");
         }
+    }
+
+    #[test]
+    fn a_volume_that_a_driver_serves_and_the_plugin_of_a_driver_are_recognised() {
+        let check = |volume: Value, expected: (bool, bool)| {
+            let pod: DrainPod = serde_json::from_value(pod(&json!({"spec": {"volumes": [volume]}}))).unwrap();
+            assert_eq!((pod.mounts_served_volume, pod.registers_plugin), expected, "{volume}");
+        };
+        check(json!({"persistentVolumeClaim": {"claimName": "c"}}), (true, false));
+        check(json!({"ephemeral": {}}), (true, false));
+        check(json!({"csi": {"driver": "secrets-store.csi.k8s.io"}}), (true, false));
+        check(json!({"emptyDir": {}}), (false, false));
+        check(json!({"hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}), (false, true));
+        check(json!({"hostPath": {"path": "/var/lib/k0s/kubelet/plugins_registry/"}}), (false, true));
+        check(json!({"hostPath": {"path": "/var/lib/kubelet/plugins/d"}}), (false, false));
+        check(json!({"hostPath": {"path": "/my_plugins_registry"}}), (false, false));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
+use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate, whole_seconds};
 use crate::api::maintenance::{DrainSpec, NodeMaintenance, OnDetachTimeout};
 use crate::api::status::{
     ForbiddenAccess, MAX_ATTACHED_VOLUMES, NodeMaintenanceStatus, Phase, PodCounts, QueuePosition,
@@ -182,6 +182,7 @@ pub fn failed(
         status.pending_pods_refs.clear();
         status.blocked_pods.clear();
         (status.migrating_pods, status.attached_volumes) = (None, None);
+        status.completing_pods = None;
         status.pod_counts = PodCounts::default();
         draft.record_detach(None);
     }
@@ -257,10 +258,28 @@ pub fn lease_lost(
 /// When an unfinished drain times out, measured from the cordon and without pauses; none without a `timeoutSeconds`, and
 /// none for pods that come after it has succeeded. During a pause it moves on with the time.
 pub fn deadline(maintenance: &NodeMaintenance, spec: &DrainSpec, now: Timestamp) -> Option<Timestamp> {
-    let status = maintenance.status.as_ref().filter(|status| status.phase != Some(Phase::Succeeded))?;
-    let cordoned = condition::find(&status.conditions, ConditionType::Cordoned)
-        .filter(|condition| condition.status == "True")?;
-    let timeout = SignedDuration::from_secs(spec.timeout_seconds);
-    let paused = SignedDuration::from_secs(paused_seconds(status, now));
-    if timeout.is_zero() { None } else { cordoned.last_transition_time.0.checked_add(timeout + paused).ok() }
+    let has_succeeded =
+        maintenance.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Succeeded));
+    if has_succeeded { None } else { after_cordon(maintenance, spec.timeout_seconds, now) }
+}
+
+/// When the pods that `waitForCompletion` selects are evicted like any other, measured like the [`deadline`]; none if they
+/// never are. The wait for pods that come after the drain has succeeded is not longer.
+pub fn completion_ends(maintenance: &NodeMaintenance, spec: &DrainSpec, now: Timestamp) -> Option<Timestamp> {
+    after_cordon(maintenance, spec.wait_for_completion.as_ref()?.timeout_seconds, now)
+}
+
+/// When the node has been cordoned for so many seconds without pauses; none for 0 seconds. A node that is not cordoned yet
+/// is cordoned now.
+fn after_cordon(maintenance: &NodeMaintenance, seconds: i64, now: Timestamp) -> Option<Timestamp> {
+    if seconds == 0 {
+        return None;
+    }
+    let status = maintenance.status.as_ref();
+    let cordoned = status
+        .and_then(|status| condition::find(&status.conditions, ConditionType::Cordoned))
+        .filter(|condition| condition.status == "True");
+    let since = cordoned.map_or_else(|| whole_seconds(now), |cordoned| cordoned.last_transition_time.clone());
+    let paused = SignedDuration::from_secs(status.map_or(0, |status| paused_seconds(status, now)));
+    since.0.checked_add(SignedDuration::from_secs(seconds).saturating_add(paused)).ok()
 }

@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::whole_seconds;
 use crate::api::status::{
-    BlockReason, BlockedPod, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MigratingPod, NodeMaintenanceStatus,
-    PodCounts, PodReference,
+    BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
+    MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference,
 };
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
@@ -25,6 +25,7 @@ const ATTEMPTS_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 pub struct DrainSurvey<'a> {
     pods: Vec<(&'a PlannedPod, PodState)>,
     migrating: Vec<MigratingPod>,
+    completion_ends: Option<Timestamp>,
     prunes_details: bool,
 }
 
@@ -56,7 +57,8 @@ impl<'a> DrainSurvey<'a> {
         let pods: Vec<(&PlannedPod, PodState)> = pods.collect();
         let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
         let migrating = migrating.map(|(planned, _)| migrating_pod(planned, observed)).collect();
-        Self { pods, migrating, prunes_details: observed.prunes_details }
+        let (completion_ends, prunes_details) = (plan.completion_ends, observed.prunes_details);
+        Self { pods, migrating, completion_ends, prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -94,6 +96,8 @@ impl<'a> DrainSurvey<'a> {
         status.blocked_pods = self.blocked_pods(&status.blocked_pods, now);
         let migrating = self.migrating.iter().take(MAX_MIGRATING_PODS).cloned().collect();
         status.migrating_pods = Some(migrating).filter(|pods: &Vec<_>| !pods.is_empty());
+        let completing = self.completing_pods(status.completing_pods.as_deref().unwrap_or_default(), now);
+        status.completing_pods = Some(completing).filter(|pods| !pods.is_empty());
         status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
         status.pending_pods_refs = pending;
         status.last_error = self.error();
@@ -137,6 +141,19 @@ impl<'a> DrainSurvey<'a> {
         }
         counts.gone = eviction_pods.saturating_sub(pending).max(0);
         counts
+    }
+
+    fn completing_pods(&self, before: &[CompletingPod], now: Timestamp) -> Vec<CompletingPod> {
+        let waits = |(planned, state): &&(&PlannedPod, PodState)| {
+            planned.verdict == Verdict::AwaitCompletion && *state == PodState::Waiting
+        };
+        let completing = self.pods.iter().filter(waits).take(MAX_COMPLETING_PODS).map(|(planned, _)| {
+            let PodReference { namespace, name } = pod::reference(&planned.pod);
+            let same = before.iter().find(|pod| pod.namespace == namespace && pod.name == name);
+            let since = same.map_or_else(|| whole_seconds(now), |same| same.since.clone());
+            CompletingPod { namespace, name, since, until: self.completion_ends.map(whole_seconds) }
+        });
+        completing.collect()
     }
 
     fn blocked_pods(&self, before: &[BlockedPod], now: Timestamp) -> Vec<BlockedPod> {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::names::FINALIZER;
 use crate::api::status::{BlockReason, BlockedPod};
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::StartBatch;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[path = "completion_tests.rs"]
+mod completion;
 #[path = "lease_tests.rs"]
 mod lease;
 #[path = "node_tests.rs"]

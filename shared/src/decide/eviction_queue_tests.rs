@@ -215,6 +215,72 @@ fn pods_of_a_lower_priority_are_gone_before_the_next_begin() {
     assert_eq!(asked(&queue(&pods[..1], &order, &ClusterState::default())), ["a"]);
 }
 
+/// A pod with a volume.
+fn with_volume(name: &str, priority: i32, volume: &Value) -> Arc<DrainPod> {
+    let mut with_volume = DrainPod::clone(&pod(name, priority));
+    let volume: DrainPod = serde_json::from_value(json!({"spec": {"volumes": [volume]}})).unwrap();
+    (with_volume.mounts_served_volume, with_volume.registers_plugin) =
+        (volume.mounts_served_volume, volume.registers_plugin);
+    Arc::new(with_volume)
+}
+
+#[test]
+fn in_order_a_plugin_leaves_after_the_pods_that_mount_volumes_whatever_its_priority() {
+    let order = json!({"order": "PriorityAscending"});
+    let plugin = |name: &str, priority: i32| {
+        with_volume(name, priority, &json!({"hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}))
+    };
+    let db = || with_volume("db", 100, &json!({"persistentVolumeClaim": {"claimName": "db"}}));
+    let check = |pods: &[Arc<DrainPod>], spec: &Value, expected: &[&str]| {
+        assert_eq!(asked(&queue(pods, spec, &ClusterState::default())), expected, "{spec}");
+    };
+    let pods = [pod("api", 50), db(), plugin("driver", 0)];
+    check(&pods, &order, &["api"]);
+    check(&pods[1..], &order, &["db"]);
+    check(&pods[2..], &order, &["driver"]);
+    check(&pods, &json!({}), &["api", "db", "driver"]);
+    // Of the same priority, and without a volume.
+    check(&[db(), plugin("driver", 100)], &order, &["db"]);
+    check(&[pod("api", 50), plugin("driver", 0)], &order, &["driver"]);
+    // A plugin that mounts a volume of another waits for no plugin.
+    let volumes = with_volume("other", 0, &json!({"persistentVolumeClaim": {"claimName": "state"}}));
+    let mut other = DrainPod::clone(&volumes);
+    other.registers_plugin = true;
+    check(&[plugin("driver", 0), Arc::new(other)], &order, &["driver", "other"]);
+}
+
+#[test]
+fn a_plugin_does_not_wait_for_a_pod_that_stays() {
+    let spec = json!({"order": "PriorityAscending", "podSelector": {"matchLabels": {"app": "a"}}});
+    let mut stays = DrainPod::clone(&with_volume("db", 0, &json!({"csi": {"driver": "d"}})));
+    stays.metadata.labels = None;
+    let plugin = with_volume("driver", 0, &json!({"hostPath": {"path": "/k/plugins_registry"}}));
+    assert_eq!(asked(&queue(&[Arc::new(stays), plugin], &spec, &ClusterState::default())), ["driver"]);
+}
+
+#[test]
+fn in_order_pods_wait_for_completing_pods_of_a_lower_priority() {
+    let spec = |order: &str| {
+        let selector = json!({"matchLabels": {"job": "yes"}});
+        json!({"order": order, "waitForCompletion": {"podSelector": selector}})
+    };
+    let mut job = DrainPod::clone(&pod("job", 0));
+    job.metadata.labels = Some([("job".to_owned(), "yes".to_owned())].into());
+    let job = Arc::new(job);
+    let asked = |pods: &[Arc<DrainPod>], order: &str| {
+        let spec: DrainSpec = serde_json::from_value(spec(order)).unwrap();
+        let (no_sets, epoch) = (DaemonSets::default(), Timestamp::UNIX_EPOCH);
+        let mut plan = DrainPlan::new(pods.iter().cloned(), &spec, &no_sets, epoch).unwrap();
+        plan.await_completion(&spec, None, epoch).unwrap();
+        let queue = EvictionQueue::new(&plan, &spec, &ClusterState::default(), now());
+        queue.evictions.iter().map(|eviction| pod::uid(&eviction.pod).to_owned()).collect::<Vec<_>>()
+    };
+    let pods = [job, pod("same", 0), pod("higher", 10)];
+    assert_eq!(asked(&pods, "PriorityAscending"), ["same"]);
+    assert_eq!(asked(&pods, "None"), ["higher", "same"]);
+    assert_eq!(asked(&pods[2..], "PriorityAscending"), ["higher"]);
+}
+
 #[test]
 fn the_reconcilers_own_pod_is_evicted_last() {
     let own_pod = Some(PodReference { namespace: "ns".to_owned(), name: "a".to_owned() });

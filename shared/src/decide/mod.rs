@@ -5,6 +5,7 @@
 
 pub mod cluster_state;
 pub mod decision;
+pub mod drain_plan;
 pub mod drain_status;
 pub mod drain_survey;
 pub mod eviction_queue;
@@ -22,10 +23,10 @@ use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::LEASE_NAMESPACE;
-use crate::api::status::{BlockReason, ForbiddenAccess, NodeMaintenanceStatus, Phase, PodReference};
+use crate::api::status::{ForbiddenAccess, NodeMaintenanceStatus, Phase};
 use crate::api::suspension;
 use crate::cluster::node_lease;
-use crate::cluster::pod::{self, DrainPod};
+use crate::cluster::pod;
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
@@ -35,7 +36,7 @@ use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_conditions;
 use crate::drain::node_patch;
 use crate::drain::node_patch::{CordonedBy, Requester};
-use crate::drain::plan::{DrainPlan, Verdict};
+use crate::drain::plan::Verdict;
 use crate::drain::pod_state;
 use crate::drain::volume_detach::VolumeDetach;
 use crate::gate::max_unavailable_queue::{POSITION_WRITE_INTERVAL, Queued, ShownPosition};
@@ -298,18 +299,15 @@ impl Decider<'_> {
     /// Drains a node that is cordoned, or will be before the rest of the decision is applied.
     fn drain(&mut self, postponed: Option<Duration>) {
         let Self { maintenance, observed, now, .. } = *self;
-        let Some(pods) = &observed.pods else { return };
         let spec = maintenance.spec.drain.clone().unwrap_or_default();
-        let mut plan = match DrainPlan::new(pods.iter().cloned(), &spec, &observed.daemon_sets, now) {
-            Ok(plan) => plan,
+        let plan = match drain_plan::plan(maintenance, &spec, observed, now) {
+            Ok(Some(plan)) => plan,
+            Ok(None) => return,
             Err(error) => {
                 self.evict_nothing();
                 return self.fail(ConditionReason::InvalidDrain, error.to_string(), None);
             }
         };
-        plan.block_respawning(|pod| {
-            observed.respawned.contains(pod::uid(pod)) || is_blocked_as_respawning(maintenance, pod)
-        });
         let paused = maintenance.spec.suspend;
         let queue = if paused {
             EvictionQueue::default()
@@ -456,14 +454,6 @@ impl Decider<'_> {
     fn publish(&mut self, subject: EventSubject, reason: EventReason, note: String) {
         self.decision.events.push(PendingEvent { subject, reason, note });
     }
-}
-
-/// Whether the status says that the pod respawns and is not to be evicted again, which outlives the process that counted.
-fn is_blocked_as_respawning(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
-    let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);
-    let mut respawning = blocked.filter(|blocked| blocked.reason == BlockReason::ComesBack);
-    let PodReference { namespace, name } = pod::reference(pod);
-    respawning.any(|blocked| blocked.namespace == namespace && blocked.name == name)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub mod attempt;
 pub mod budget_forecast;
+pub mod completion;
 pub mod cordon_backoff;
 pub mod eviction_outcome;
 pub mod node_conditions;

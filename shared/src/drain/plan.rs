@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{Selector, SelectorExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::core::{ParseExpressionError, Selector, SelectorExt};
 
 use crate::api::maintenance::DrainSpec;
 use crate::api::status::BlockReason;
@@ -24,6 +24,8 @@ pub enum Verdict {
     Wait,
     /// It stays, and the drain does not wait for it.
     Skip(SkipReason),
+    /// Leave it to end by itself, for as long as `waitForCompletion` says. The drain waits for it.
+    AwaitCompletion,
     /// It stays because of the drain spec or because it respawns, and the drain waits for it.
     Block(BlockReason),
 }
@@ -108,12 +110,26 @@ impl DaemonSets {
 pub struct DrainPlan {
     /// One entry for each pod.
     pub pods: Vec<PlannedPod>,
+    /// When the pods that are left to end by themselves are evicted like any other; none if they never are.
+    pub completion_ends: Option<Timestamp>,
 }
 
-/// `podSelector` is not a valid selector.
+/// A selector in `spec.drain` is not valid.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("spec.drain.podSelector: {0}")]
-pub struct InvalidSelector(String);
+#[error("spec.drain.{field}: {error}")]
+pub struct InvalidSelector {
+    field: &'static str,
+    error: String,
+}
+
+/// The selector in a field of `spec.drain`.
+pub(super) fn read_selector(
+    field: &'static str,
+    selector: &LabelSelector,
+) -> Result<Selector, InvalidSelector> {
+    let invalid = |error: ParseExpressionError| InvalidSelector { field, error: error.to_string() };
+    Selector::try_from(selector.clone()).map_err(invalid)
+}
 
 impl DrainPlan {
     /// Determines the verdict on every pod.
@@ -133,20 +149,21 @@ impl DrainPlan {
         };
         let mut pods: Vec<PlannedPod> = pods.into_iter().map(planned).collect();
         pods.sort_by(|one, other| by_name(&one.pod).cmp(&by_name(&other.pod)));
-        Ok(Self { pods })
+        Ok(Self { pods, completion_ends: None })
     }
 
-    /// When a verdict changes without an event: a terminating pod is skipped after a timeout.
+    /// When a verdict changes without an event: a terminating pod is skipped after a timeout, and a pod is no longer left to
+    /// end by itself.
     pub fn next_change(&self, spec: &DrainSpec, now: Timestamp) -> Option<Timestamp> {
         let timeout = SignedDuration::from_secs(spec.skip_wait_for_delete_timeout_seconds);
-        if timeout.is_zero() {
-            return None;
-        }
         let skipped_at = |planned: &PlannedPod| {
             let past = timeout.saturating_add(SignedDuration::from_millis(1));
             pod::deadline(&planned.pod)?.saturating_add(past).ok()
         };
-        self.pending().filter_map(skipped_at).filter(|at| *at > now).min()
+        let skipped = self.pending().filter(|_| !timeout.is_zero()).filter_map(skipped_at);
+        let completes = |planned: &PlannedPod| planned.verdict == Verdict::AwaitCompletion;
+        let evicted = self.completion_ends.filter(|_| self.pods.iter().any(completes));
+        skipped.chain(evicted).filter(|at| *at > now).min()
     }
 
     /// The pods that the drain waits for.
@@ -194,9 +211,7 @@ impl<'a> PodFilters<'a> {
     ) -> Result<Self, InvalidSelector> {
         let selector = match &spec.pod_selector {
             None => Selector::default(),
-            Some(selector) => {
-                Selector::try_from(selector.clone()).map_err(|error| InvalidSelector(error.to_string()))?
-            }
+            Some(selector) => read_selector("podSelector", selector)?,
         };
         Ok(Self { spec, selector, daemon_sets, now })
     }

@@ -119,8 +119,8 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
             Some(failure) => PodState::Blocked(migration_failed(failure, attempt)),
         };
     }
-    if context.paused {
-        return paused_state(attempt);
+    if context.paused || planned.verdict == Verdict::AwaitCompletion {
+        return unrequested_state(attempt);
     }
     if let (Some((_, refusal)), true) = (&attempt.deletion, context.overdue) {
         return blocked(refused(planned, refusal, "deletion", context.budgets));
@@ -140,7 +140,7 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
 }
 
 /// The state of a pod whose eviction is not requested now. What was accepted before takes its course; a refusal is over.
-fn paused_state(attempt: &Attempt) -> PodState {
+fn unrequested_state(attempt: &Attempt) -> PodState {
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting,
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
@@ -174,7 +174,7 @@ pub fn visible_state(
     match verdict {
         Verdict::Skip(_) => Some(PodState::Skipped),
         Verdict::Block(reason) => Some(PodState::Blocked(blocked_by_spec(reason))),
-        Verdict::Evict | Verdict::Wait => {
+        Verdict::Evict | Verdict::Wait | Verdict::AwaitCompletion => {
             pod::termination(pod).map(|termination| terminating(&termination, unready_node, now))
         }
     }

@@ -55,6 +55,7 @@ fn words(forecast: &Forecast) -> Vec<&'static str> {
         PodOutcome::Terminating => "ends",
         PodOutcome::Evicted => "goes",
         PodOutcome::Migrated => "migrates",
+        PodOutcome::Completes(_) => "completes",
         PodOutcome::WaitsForBudget(_) => "later",
         PodOutcome::Deleted(_) => "deleted",
         PodOutcome::Blocked(obstacle) => obstacle.reason.as_str(),
@@ -103,6 +104,24 @@ fn a_budget_allows_no_more_evictions_than_its_replacements_fit() {
         assert_eq!((found.budgets[0].short_of, found.budgets[0].rounds), (short_of, rounds), "{unplaced:?}");
     }
     assert_eq!(words(&forecast_with(&["a", "b", "c"], 600)), ["goes", "later", "deleted", "later"]);
+}
+
+#[test]
+fn a_pod_that_is_left_to_end_by_itself_is_not_asked_about_and_uses_no_disruption() {
+    let job = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true}]);
+    let check = |timeout: i64, leaves: bool| {
+        let mut node = planned("n1", carts(&["a", "b"]));
+        node.pods.push(pod("job", "cart", &json!({"/metadata/ownerReferences": job})));
+        let completion = json!({"waitForCompletion": {"timeoutSeconds": timeout}});
+        node.drain = serde_json::from_value(completion).unwrap();
+        let found = forecast(vec![node], &[budget("cart", "cart", 2, 9)], &[]);
+        assert_eq!(words(&found), ["goes", "goes", "completes"]);
+        assert_eq!((found.budgets[0].pods, found.budgets[0].now), (2, 2));
+        let fate = (found.pods[2].fate.clone(), found.pods[2].leaves, found.pods[2].is_replaced());
+        assert_eq!(fate, (PodOutcome::Completes(Some(timeout).filter(|_| leaves)), leaves, leaves));
+    };
+    check(0, false);
+    check(3_600, true);
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub enum PodOutcome {
     Evicted,
     /// KubeVirt migrates its virtual machine.
     Migrated,
+    /// It is left to end by itself, for at most so many seconds if there is a limit, and then evicted.
+    Completes(Option<i64>),
     /// It is evicted after others that the budget guards were evicted and replaced.
     WaitsForBudget(BudgetKey),
     /// It is blocked, and deleted after `deleteAfterSeconds`.
@@ -114,6 +116,12 @@ impl PlannedNode {
     /// Whether pods whose eviction is refused are deleted in the end.
     fn deletes(&self) -> bool {
         self.drain.delete_after_seconds > 0
+    }
+
+    /// After how many seconds pods are no longer left to end by themselves; none if they are never evicted.
+    fn completion_limit(&self) -> Option<i64> {
+        let completion = self.drain.wait_for_completion.as_ref();
+        completion.map(|completion| completion.timeout_seconds).filter(|seconds| *seconds > 0)
     }
 }
 
@@ -165,14 +173,15 @@ impl DrainPreview {
     /// Determines the verdicts.
     ///
     /// # Errors
-    /// If a `podSelector` is not a valid selector.
+    /// If a selector in a drain spec is not valid.
     pub fn new(
         nodes: Vec<PlannedNode>,
         daemon_sets: &DaemonSets,
         now: Timestamp,
     ) -> Result<Self, InvalidSelector> {
         let judge = |node: PlannedNode| {
-            let plan = DrainPlan::new(node.pods.iter().cloned(), &node.drain, daemon_sets, now)?;
+            let mut plan = DrainPlan::new(node.pods.iter().cloned(), &node.drain, daemon_sets, now)?;
+            plan.await_completion(&node.drain, None, now)?;
             Ok((node, plan))
         };
         Ok(Self { nodes: nodes.into_iter().map(judge).collect::<Result<_, _>>()? })
@@ -248,6 +257,9 @@ impl DrainPreview {
                     PodOutcome::Deleted(blocker)
                 }
                 PodState::Blocked(blocker) => PodOutcome::Blocked(blocker),
+                PodState::Waiting if planned.verdict == Verdict::AwaitCompletion => {
+                    PodOutcome::Completes(node.completion_limit())
+                }
                 PodState::Waiting | PodState::Evicting => match opinion.filter(|_| waits) {
                     Some((budget, _)) => PodOutcome::WaitsForBudget(budget.clone()),
                     None => PodOutcome::Evicted,
@@ -255,13 +267,14 @@ impl DrainPreview {
             };
             let waits =
                 matches!(fate, PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_)) && node.deletes();
+            let leaves = is_asked(planned) || matches!(fate, PodOutcome::Completes(Some(_)));
             forecast.pods.push(PodForecast {
                 node: node.node.clone(),
                 pod: planned.pod.clone(),
                 fate,
                 deleted_after: waits.then_some(node.drain.delete_after_seconds),
                 warnings: planned.warnings.clone(),
-                leaves: is_asked(planned),
+                leaves,
                 guarded_by: guarded.remove(uid),
             });
         }

@@ -76,6 +76,57 @@ async fn pods_of_a_higher_priority_wait_until_all_of_a_lower_priority_are_gone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_storage_plugin_leaves_after_the_pods_that_mount_volumes_although_its_priority_is_lower() {
+    let cluster = Cluster::start(1).await;
+    let workload = Workload::new(&cluster, "plugin").await;
+    let node = &cluster.nodes().await[0];
+    let mut plugin = with_priority(&cluster, -10).await;
+    let registry = json!({"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}});
+    merge(&mut plugin, json!({"spec": {"volumes": [registry]}}));
+    workload.pod_on(node, "a-plugin", plugin).await;
+    let mut database = with_priority(&cluster, 1000).await;
+    merge(&mut database, with_finalizer());
+    // No driver serves it, so on a real cluster the pod does not start.
+    let volume = json!({"name": "data", "csi": {"driver": "e2e.kubectl-nm.dev"}});
+    merge(&mut database, json!({"spec": {"volumes": [volume]}}));
+    workload.create_pod(node, "b-database", database).await;
+    workload.pod_on(node, "c-plain", json!({})).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start_in_order(&cluster, "e2e-plugin", node).await;
+    until_status(&cluster, "e2e-plugin", "the database is terminating", |status| {
+        status.blocked_pods.iter().any(|blocked| blocked.name == "b-database")
+            && status.pending_pods == ["a-plugin", "b-database"]
+    })
+    .await;
+    assert_eq!(not_terminating(&workload).await, ["a-plugin"]);
+    workload.remove_finalizers("b-database").await;
+    until_drained_without_errors(&cluster, "e2e-plugin").await;
+    assert_evicted_in_order(&cluster, &["c-plain", "b-database", "a-plugin"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_waits_for_a_completing_pod_of_a_lower_priority() {
+    let cluster = Cluster::start(1).await;
+    let workload = Workload::new(&cluster, "classes").await;
+    let node = &cluster.nodes().await[0];
+    workload.pod_on(node, "batch", json!({})).await;
+    let high = with_priority(&cluster, 1000).await;
+    workload.pod_on(node, "high", high).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let selector = json!({"matchLabels": {"app": "batch"}});
+    let drain = json!({"order": "PriorityAscending", "waitForCompletion": {"podSelector": selector}});
+    start_with_drain(&cluster, "e2e-classes", node, drain).await;
+    until_status(&cluster, "e2e-classes", "both wait", |status| {
+        status.completing_pods.as_ref().is_some_and(|pods| pods.len() == 1) && status.pod_counts.waiting == 2
+    })
+    .await;
+    let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    workload.pods().patch_status("batch", &PatchParams::default(), &ended).await.unwrap();
+    until_drained_without_errors(&cluster, "e2e-classes").await;
+    assert_evicted_in_order(&cluster, &["batch", "high"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_an_order_a_terminating_pod_delays_no_other() {
     let cluster = Cluster::start(1).await;
     let workload = Workload::new(&cluster, "none").await;

@@ -109,7 +109,8 @@ fn cell(text: &str) -> String {
 }
 
 /// Fields of types that Kubernetes documents: their own fields are not listed.
-const STANDARD_TYPES: [&str; 2] = ["spec.drain.podSelector", "status.conditions[]"];
+const STANDARD_TYPES: [&str; 3] =
+    ["spec.drain.podSelector", "spec.drain.waitForCompletion.podSelector", "status.conditions[]"];
 
 /// Adds a row for each field below `schema`.
 fn fields(schema: &Value, path: &str, rows: &mut String) {

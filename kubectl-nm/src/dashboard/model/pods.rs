@@ -8,7 +8,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nm_shared::drain::plan::Verdict;
 use nm_shared::{
-    BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference,
+    BlockReason, BlockedPod, CompletingPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance,
+    PodReference,
 };
 
 use crate::dashboard::model::listing::{Listing, Row};
@@ -71,7 +72,11 @@ impl WatchedPod {
                 waiting("possibly blocked: the status does not list all blocked pods")
             }
             (Some(PodState::Waiting), None) if summary.order == DrainOrder::PriorityAscending => {
-                waiting("waits for pods of lower priority")
+                waiting(if self.pod.pod.registers_plugin {
+                    "waits for pods of lower priority or with volumes"
+                } else {
+                    "waits for pods of lower priority"
+                })
             }
             (_, None) => own,
         }
@@ -216,7 +221,7 @@ impl PodList {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct StatusSummary {
     in_maintenance: bool,
-    /// Whether the eviction of every pod that is neither blocked nor terminating has been requested.
+    /// Whether the eviction of every pod that is not blocked, terminating or completing has been requested.
     all_requested: bool,
     /// Whether it counts more blocked pods than it lists.
     is_cut: bool,
@@ -228,6 +233,7 @@ struct StatusView<'a> {
     summary: StatusSummary,
     blocked: HashMap<(&'a str, &'a str), &'a BlockedPod>,
     migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
+    completing: HashMap<(&'a str, &'a str), &'a CompletingPod>,
     pending: &'a [PodReference],
 }
 
@@ -239,23 +245,28 @@ impl<'a> StatusView<'a> {
             status.blocked_pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
         let migrating = status.migrating_pods.iter().flatten();
         let migrating = migrating.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
+        let completing = status.completing_pods.iter().flatten();
+        let completing: HashMap<_, _> =
+            completing.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod)).collect();
         let counts = &status.pod_counts;
+        let others_waiting = usize::try_from(counts.waiting).unwrap_or(0).saturating_sub(completing.len());
         let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
         Self {
             summary: StatusSummary {
                 in_maintenance: true,
-                all_requested: counts.waiting == 0 && counts.evicting > 0,
+                all_requested: others_waiting == 0 && counts.evicting > 0,
                 is_cut: counts.blocked > listed,
                 order: spec(Some(maintenance)).order,
             },
             blocked: blocked.collect(),
             migrating: migrating.collect(),
+            completing,
             pending: &status.pending_pods_refs,
         }
     }
 
     fn named_pods(&self) -> Vec<String> {
-        let named = self.blocked.keys().chain(self.migrating.keys());
+        let named = self.blocked.keys().chain(self.migrating.keys()).chain(self.completing.keys());
         named.map(|(namespace, name)| path(namespace, name)).collect()
     }
 
@@ -270,6 +281,13 @@ impl<'a> StatusView<'a> {
                 facts: pod.facts.clone(),
                 ..PodState::Blocked.into()
             });
+        }
+        if let Some(pod) = self.completing.get(&(namespace, name)) {
+            let message = match &pod.until {
+                Some(until) => format!("{}, evicted at {}", CompletingPod::REASON, until.0),
+                None => CompletingPod::REASON.to_owned(),
+            };
+            return Some(PodProgress { since: Some(pod.since.0), message, ..PodState::Waiting.into() });
         }
         let pod = self.migrating.get(&(namespace, name))?;
         let message = match &pod.target {

@@ -98,6 +98,26 @@ fn a_pods_state_joins_the_pod_and_the_status() {
 }
 
 #[test]
+fn a_pod_that_is_left_to_end_by_itself_waits_and_the_others_are_evicting() {
+    let completing = |until: Option<&str>| {
+        let pod =
+            json!({"namespace": "shop", "name": "job", "since": "2026-01-02T03:09:00Z", "until": until});
+        running(&json!({"completingPods": [pod], "podCounts": {"waiting": 1, "evicting": 1}}))
+    };
+    let mut pods = PodList::default();
+    pods.list(&[plain("job"), plain("web")], Some(&completing(None)), now());
+    assert_eq!(shown(&pods), ["Evicting web", "Waiting job Completing"]);
+    let row = pods.rows.get("job").unwrap();
+    assert_eq!(row.progress.since, Some("2026-01-02T03:09:00Z".parse().unwrap()));
+    pods.apply_status(Some(&completing(Some("2026-01-02T04:00:00Z"))), now());
+    let row = pods.rows.get("job").unwrap();
+    assert_eq!(row.progress.message, "Completing, evicted at 2026-01-02T04:00:00Z");
+    let up = running(&json!({"podCounts": {"evicting": 2}}));
+    pods.apply_status(Some(&up), now());
+    assert_eq!(shown(&pods), ["Evicting job", "Evicting web"], "the time is up");
+}
+
+#[test]
 fn pods_of_a_node_without_a_maintenance_have_no_state_and_are_not_kept() {
     let mut pods = PodList::default();
     pods.list(&[plain("a"), plain("b")], None, now());

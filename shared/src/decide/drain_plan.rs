@@ -1,0 +1,42 @@
+//! The plan for the pods of one maintenance: the verdicts of its drain spec, as far as time and earlier evictions let them stand.
+
+use jiff::Timestamp;
+
+use crate::api::maintenance::{DrainSpec, NodeMaintenance};
+use crate::api::status::{BlockReason, PodReference};
+use crate::cluster::pod::{self, DrainPod};
+use crate::decide::cluster_state::ClusterState;
+use crate::decide::drain_status::{completion_ends, deadline};
+use crate::drain::plan::{DrainPlan, InvalidSelector};
+
+/// The plan for the pods that were `observed`; none until they have been listed.
+///
+/// # Errors
+/// If a selector in the spec is not valid.
+pub fn plan(
+    maintenance: &NodeMaintenance,
+    spec: &DrainSpec,
+    observed: &ClusterState,
+    now: Timestamp,
+) -> Result<Option<DrainPlan>, InvalidSelector> {
+    let Some(pods) = &observed.pods else { return Ok(None) };
+    let mut plan = DrainPlan::new(pods.iter().cloned(), spec, &observed.daemon_sets, now)?;
+    plan.await_completion(spec, completion_ends(maintenance, spec, now), now)?;
+    // The time does not run during a pause, and a drain that has timed out evicts no pod.
+    let times_out = deadline(maintenance, spec, now);
+    plan.completion_ends = plan
+        .completion_ends
+        .filter(|ends| !maintenance.spec.suspend && times_out.is_none_or(|times_out| *ends < times_out));
+    plan.block_respawning(|pod| {
+        observed.respawned.contains(pod::uid(pod)) || is_blocked_as_respawning(maintenance, pod)
+    });
+    Ok(Some(plan))
+}
+
+/// Whether the status says that the pod respawns and is not to be evicted again, which outlives the process that counted.
+fn is_blocked_as_respawning(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
+    let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);
+    let mut respawning = blocked.filter(|blocked| blocked.reason == BlockReason::ComesBack);
+    let PodReference { namespace, name } = pod::reference(pod);
+    respawning.any(|blocked| blocked.namespace == namespace && blocked.name == name)
+}

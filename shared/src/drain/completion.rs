@@ -1,0 +1,207 @@
+//! `spec.drain.waitForCompletion`: pods that are left to end by themselves, because an eviction would waste their work.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::core::{Selector, SelectorExt};
+
+use crate::api::maintenance::DrainSpec;
+use crate::cluster::pod::{self, DrainPod};
+use crate::drain::plan::{DrainPlan, InvalidSelector, Verdict, read_selector};
+
+/// Which pods are left to end by themselves.
+#[derive(Debug)]
+pub struct CompletionFilter(Selection);
+
+#[derive(Debug)]
+enum Selection {
+    /// None.
+    Nothing,
+    /// The pods of Jobs.
+    Jobs,
+    /// The pods with matching labels.
+    Matching(Selector),
+}
+
+impl CompletionFilter {
+    /// The filter of a drain spec.
+    ///
+    /// # Errors
+    /// If `waitForCompletion.podSelector` is not a valid selector. Then no pod may be evicted, because it could be the wrong
+    /// one.
+    pub fn new(spec: &DrainSpec) -> Result<Self, InvalidSelector> {
+        let selector = spec.wait_for_completion.as_ref().map(|completion| &completion.pod_selector);
+        Ok(Self(match selector {
+            None => Selection::Nothing,
+            Some(None) => Selection::Jobs,
+            Some(Some(selector)) => {
+                Selection::Matching(read_selector("waitForCompletion.podSelector", selector)?)
+            }
+        }))
+    }
+
+    /// The verdict on a pod in time, where that of the other filters is `verdict`. A pod that would block the drain may end
+    /// by itself as well.
+    pub fn judge(&self, pod: &DrainPod, verdict: Verdict) -> Verdict {
+        let leaves = matches!(verdict, Verdict::Evict | Verdict::Block(_));
+        let runs = !pod::is_finished(pod) && pod::deadline(pod).is_none();
+        if leaves && runs && self.selects(pod) { Verdict::AwaitCompletion } else { verdict }
+    }
+
+    fn selects(&self, pod: &DrainPod) -> bool {
+        match &self.0 {
+            Selection::Nothing => false,
+            Selection::Jobs => pod::job(pod).is_some(),
+            Selection::Matching(selector) => {
+                selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+            }
+        }
+    }
+}
+
+impl DrainPlan {
+    /// Leaves the pods that `waitForCompletion` selects to end by themselves until the time `ends`, if it does.
+    ///
+    /// # Errors
+    /// If its selector is not valid, even if the time is up.
+    pub fn await_completion(
+        &mut self,
+        spec: &DrainSpec,
+        ends: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<(), InvalidSelector> {
+        let filter = CompletionFilter::new(spec)?;
+        if ends.is_some_and(|ends| ends <= now) {
+            return Ok(());
+        }
+        self.completion_ends = ends;
+        for planned in &mut self.pods {
+            planned.verdict = filter.judge(&planned.pod, planned.verdict);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::status::BlockReason;
+    use crate::drain::plan::{DaemonSets, SkipReason};
+
+    fn now() -> Timestamp {
+        "2026-01-01T01:00:00Z".parse().unwrap()
+    }
+
+    fn in_seconds(seconds: i64) -> Timestamp {
+        now() + jiff::SignedDuration::from_secs(seconds)
+    }
+
+    fn owned_by(api_version: &str, kind: &str) -> Value {
+        json!([{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "o", "controller": true}])
+    }
+
+    fn pod(metadata: &Value, phase: &str) -> Arc<DrainPod> {
+        let mut pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u", "labels": {"app": "a"}},
+            "spec": {"volumes": [{"name": "v", "emptyDir": {}}]}, "status": {"phase": phase}});
+        for (name, value) in metadata.as_object().unwrap() {
+            pod["metadata"][name] = value.clone();
+        }
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn plan(
+        pod: Arc<DrainPod>,
+        drain: Value,
+        ends: Option<Timestamp>,
+    ) -> Result<(DrainPlan, DrainSpec), InvalidSelector> {
+        let spec: DrainSpec = serde_json::from_value(drain).unwrap();
+        let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
+        let mut plan = DrainPlan::new([pod], &spec, &daemon_sets, now())?;
+        plan.await_completion(&spec, ends, now())?;
+        Ok((plan, spec))
+    }
+
+    fn verdict(metadata: &Value, phase: &str, drain: Value) -> Verdict {
+        plan(pod(metadata, phase), drain, None).unwrap().0.pods[0].verdict
+    }
+
+    fn of_job() -> Value {
+        json!({"ownerReferences": owned_by("batch/v1", "Job")})
+    }
+
+    #[test]
+    fn without_a_selector_the_pods_of_jobs_are_left_to_end_and_no_others() {
+        let check = |metadata: Value, expected: Verdict| {
+            let drain = json!({"waitForCompletion": {}});
+            assert_eq!(verdict(&metadata, "Running", drain), expected, "{metadata}");
+        };
+        check(of_job(), Verdict::AwaitCompletion);
+        check(json!({"ownerReferences": owned_by("batch.volcano.sh/v1alpha1", "Job")}), Verdict::Evict);
+        check(json!({"ownerReferences": owned_by("apps/v1", "ReplicaSet")}), Verdict::Evict);
+        check(json!({}), Verdict::Evict);
+        assert_eq!(verdict(&of_job(), "Running", json!({})), Verdict::Evict, "the option is off");
+    }
+
+    #[test]
+    fn a_selector_replaces_the_default_and_an_empty_one_selects_all() {
+        let check = |selector: Value, expected: Verdict| {
+            let drain = json!({"waitForCompletion": {"podSelector": selector}});
+            assert_eq!(verdict(&json!({}), "Running", drain), expected, "{selector}");
+        };
+        check(json!({"matchLabels": {"app": "a"}}), Verdict::AwaitCompletion);
+        check(json!({"matchLabels": {"app": "b"}}), Verdict::Evict);
+        check(json!({}), Verdict::AwaitCompletion);
+        let other_jobs = json!({"waitForCompletion": {"podSelector": {"matchLabels": {"app": "b"}}}});
+        assert_eq!(verdict(&of_job(), "Running", other_jobs), Verdict::Evict);
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_or_is_ending_or_stays_is_treated_as_without_the_option() {
+        let all = || json!({"waitForCompletion": {"podSelector": {}}});
+        for phase in ["Succeeded", "Failed"] {
+            assert_eq!(verdict(&of_job(), phase, all()), Verdict::Evict, "{phase}");
+        }
+        let ending = json!({"deletionTimestamp": "2026-01-01T00:59:59Z"});
+        assert_eq!(verdict(&ending, "Running", all()), Verdict::Evict);
+        let daemon = json!({"ownerReferences": owned_by("apps/v1", "DaemonSet")});
+        assert_eq!(verdict(&daemon, "Running", all()), Verdict::Skip(SkipReason::DaemonSet));
+        let only_others = json!({"waitForCompletion": {}, "podSelector": {"matchLabels": {"app": "b"}}});
+        assert_eq!(verdict(&of_job(), "Running", only_others), Verdict::Skip(SkipReason::NotSelected));
+    }
+
+    #[test]
+    fn a_pod_that_would_block_the_drain_may_end_by_itself_and_blocks_when_the_time_is_up() {
+        let drain = || json!({"waitForCompletion": {}, "deleteEmptyDirData": false});
+        assert_eq!(verdict(&of_job(), "Running", drain()), Verdict::AwaitCompletion);
+        let late = plan(pod(&of_job(), "Running"), drain(), Some(now())).unwrap().0;
+        assert_eq!(late.pods[0].verdict, Verdict::Block(BlockReason::LocalStorage));
+        assert_eq!(verdict(&of_job(), "Succeeded", drain()), Verdict::Evict);
+    }
+
+    #[test]
+    fn the_time_limit_ends_the_wait_and_is_known_beforehand() {
+        let at = |ends: Option<Timestamp>| {
+            let (plan, spec) =
+                plan(pod(&of_job(), "Running"), json!({"waitForCompletion": {}}), ends).unwrap();
+            (plan.pods[0].verdict, plan.next_change(&spec, now()))
+        };
+        assert_eq!(at(None), (Verdict::AwaitCompletion, None));
+        assert_eq!(at(Some(in_seconds(60))), (Verdict::AwaitCompletion, Some(in_seconds(60))));
+        assert_eq!(at(Some(now())), (Verdict::Evict, None));
+        let (nothing, spec) =
+            plan(pod(&json!({}), "Running"), json!({"waitForCompletion": {}}), Some(in_seconds(60))).unwrap();
+        assert_eq!(nothing.next_change(&spec, now()), None, "no pod is waited for");
+    }
+
+    #[test]
+    fn an_invalid_selector_moves_nobody_even_when_the_time_is_up() {
+        let selector = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
+        let drain = json!({"waitForCompletion": {"podSelector": selector}});
+        let error = plan(pod(&of_job(), "Running"), drain, Some(now())).unwrap_err();
+        assert!(error.to_string().starts_with("spec.drain.waitForCompletion.podSelector: "), "{error}");
+    }
+}
