@@ -57,7 +57,7 @@ Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted, 4 taken o
 const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, the default, means none. When it expires, \
     the maintenance fails and the roll halts";
 
-/// Roll a pool: drain nodes wave by wave, run your command, and return them to service
+/// Roll a pool: drain nodes wave by wave, and run a command on each
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(mut_arg("timeout", |arg| arg.help(DRAIN_TIMEOUT)))]
