@@ -5,6 +5,7 @@
 
 mod budget_math;
 mod disruption;
+mod endpoint_slices;
 pub(crate) mod engine;
 mod event;
 mod garbage_collector;
@@ -47,6 +48,7 @@ impl Controllers {
         controllers.add(cluster, workloads::replicaset::ReplicaSets::new());
         controllers.add(cluster, workloads::deployment::Deployments::default());
         controllers.add(cluster, disruption::Disruption::default());
+        controllers.add(cluster, endpoint_slices::EndpointSlices::default());
         controllers.add(cluster, workloads::daemonset::DaemonSets::default());
         controllers.add(cluster, workloads::statefulset::StatefulSets::new());
         controllers.add(cluster, workloads::job::Jobs::new());

@@ -42,6 +42,13 @@ pub(crate) fn set(status: &mut Value, mut condition: Value, now: Timestamp) {
     }
 }
 
+/// Removes the condition with this type.
+pub(crate) fn remove(status: &mut Value, kind: &str) {
+    if let Some(conditions) = status["conditions"].as_array_mut() {
+        conditions.retain(|condition| condition["type"] != kind);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

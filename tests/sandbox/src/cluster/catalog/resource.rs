@@ -69,6 +69,12 @@ pub const CLUSTER_ROLES: Collection = Collection::fixed("rbac.authorization.k8s.
 /// Cluster role bindings.
 pub const CLUSTER_ROLE_BINDINGS: Collection =
     Collection::fixed("rbac.authorization.k8s.io", "clusterrolebindings");
+/// Resource quotas.
+pub const QUOTAS: Collection = Collection::fixed("", "resourcequotas");
+/// Services.
+pub const SERVICES: Collection = Collection::fixed("", "services");
+/// Endpoint slices.
+pub const ENDPOINT_SLICES: Collection = Collection::fixed("discovery.k8s.io", "endpointslices");
 /// Priority classes.
 pub const PRIORITY_CLASSES: Collection = Collection::fixed("scheduling.k8s.io", "priorityclasses");
 /// Persistent volumes.

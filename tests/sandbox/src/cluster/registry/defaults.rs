@@ -60,11 +60,9 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
         }
         ("", "secrets") => set(object, "type", "Opaque"),
         ("apps", "deployments") => {
-            let strategy = json!({"type": "RollingUpdate",
-                "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}});
             let spec = &mut object["spec"];
             replicas(spec);
-            missing(spec, "strategy", || strategy);
+            strategy(&mut spec["strategy"]);
             missing(spec, "revisionHistoryLimit", || json!(10));
             missing(spec, "progressDeadlineSeconds", || json!(600));
             pod_spec(&mut spec["template"]["spec"]);
@@ -136,6 +134,15 @@ fn storage(resource: &Resource, object: &mut Value) {
     object["status"] = json!({"phase": "Pending"});
     if !is_claim {
         object["status"]["lastPhaseTransitionTime"] = object["metadata"]["creationTimestamp"].clone();
+    }
+}
+
+fn strategy(strategy: &mut Value) {
+    set(strategy, "type", "RollingUpdate");
+    if strategy["type"] == "RollingUpdate" {
+        for limit in ["maxUnavailable", "maxSurge"] {
+            set(&mut strategy["rollingUpdate"], limit, "25%");
+        }
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod eviction;
 mod grace;
 mod metadata;
 pub(crate) mod priority;
+mod quota;
 pub(crate) mod validation;
 
 use jiff::Timestamp;
@@ -142,6 +143,9 @@ pub fn insert(
     if let Some(existing) = state.get(&resource.collection, &key) {
         let terminating = !existing["metadata"]["deletionTimestamp"].is_null();
         return Err(StatusError::already_exists(resource.group(), resource.plural(), &key.name, terminating));
+    }
+    if resource.collection == PODS {
+        quota::admit_pod(state, &key)?;
     }
     Ok(commit(state, resource, object, effect))
 }

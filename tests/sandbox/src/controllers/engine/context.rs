@@ -54,7 +54,19 @@ impl<'a> ReconcileContext<'a> {
     }
 
     /// Creates an object. A generated name that is taken is replaced by another.
-    pub(crate) fn create(&mut self, collection: &Collection, mut object: Value) -> Option<Object> {
+    pub(crate) fn create(&mut self, collection: &Collection, object: Value) -> Option<Object> {
+        self.try_create(collection, object).ok()
+    }
+
+    /// Creates an object like [`Self::create`].
+    ///
+    /// # Errors
+    /// Why the API server would reject it.
+    pub(crate) fn try_create(
+        &mut self,
+        collection: &Collection,
+        mut object: Value,
+    ) -> Result<Object, StatusError> {
         if let (None, Some(prefix)) = (object["metadata"]["name"].as_str(), generated(&object)) {
             let name = loop {
                 let name = format!("{prefix}{}", registry::suffix());
@@ -64,7 +76,7 @@ impl<'a> ReconcileContext<'a> {
             };
             object["metadata"]["name"] = json!(name);
         }
-        self.write(collection, |state, resource, now| {
+        self.try_write(collection, |state, resource, now| {
             registry::create(state, resource, object, now, Effect::Real)
         })
     }
@@ -164,21 +176,26 @@ impl<'a> ReconcileContext<'a> {
         collection: &Collection,
         act: impl FnOnce(&mut State, &Resource, Timestamp) -> Result<T, StatusError>,
     ) -> Option<T> {
+        self.try_write(collection, act).ok()
+    }
+
+    fn try_write<T>(
+        &mut self,
+        collection: &Collection,
+        act: impl FnOnce(&mut State, &Resource, Timestamp) -> Result<T, StatusError>,
+    ) -> Result<T, StatusError> {
         self.writes += 1;
         let custom;
         let resource = if let Some(resource) = BUILT_IN.get(collection) {
             resource
         } else {
-            custom = self.catalog.of(collection)?;
+            let (group, plural) = (&collection.group, &collection.plural);
+            custom = self.catalog.of(collection).ok_or_else(|| StatusError::not_found(group, plural, ""))?;
             &custom
         };
-        match act(self.state, resource, self.now) {
-            Ok(done) => Some(done),
-            Err(refusal) => {
-                tracing::debug!(code = refusal.code, message = refusal.message, "a controller was refused");
-                None
-            }
-        }
+        act(self.state, resource, self.now).inspect_err(|refusal| {
+            tracing::debug!(code = refusal.code, message = refusal.message, "a controller was refused");
+        })
     }
 }
 

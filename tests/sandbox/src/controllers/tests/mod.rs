@@ -6,6 +6,7 @@ mod events;
 mod nodes;
 mod reboots;
 mod removal;
+mod rollouts;
 mod scheduling;
 mod tolerations;
 mod volumes;

@@ -1,6 +1,6 @@
-//! The Deployment controller: one `ReplicaSet` for each template. A new template's set grows at once, and the old ones
-//! shrink by as many pods as the new one has Ready. That is simpler than a real rolling update and never short of
-//! pods.
+//! The Deployment controller: one `ReplicaSet` for each template, and a rolling update or `Recreate` from one to the next.
+//!
+//! Source: kubernetes `pkg/controller/deployment`, v1.36.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,10 +13,13 @@ use crate::controllers::engine::controller::{Controller, Requeue, Watches, sync_
 use crate::controllers::event::{Author, Event};
 use crate::controllers::workloads::pod_template::owner_reference;
 use crate::controllers::workloads::replicaset::replicas;
+use crate::controllers::workloads::rolling_update::{Limits, SetSize, next_sizes};
 use crate::controllers::workloads::template_hash::template_hash;
 use crate::model::{condition, pod};
 
 const HASH_LABEL: &str = "pod-template-hash";
+const REVISION: &str = "deployment.kubernetes.io/revision";
+const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
 
 /// The Deployment controller.
 #[derive(Debug, Default)]
@@ -51,28 +54,104 @@ impl Deployments {
         let keys = self.sets.get(pod::uid(&deployment)).into_iter().flatten();
         let sets: Vec<Object> = keys.filter_map(|(_, key)| ctx.get(&REPLICA_SETS, key)).collect();
         let hash = template_hash(&deployment["spec"]["template"]);
-        let (current, old): (Vec<_>, Vec<_>) =
+        let (current, mut old): (Vec<_>, Vec<_>) =
             sets.iter().partition(|set| set["metadata"]["labels"][HASH_LABEL] == *hash);
-        if !pod::is_terminating(&deployment) {
-            let wanted = replicas(&deployment);
-            if let Some(set) = current.first() {
-                scale(ctx, &deployment, set, wanted);
-            } else {
-                let set = replica_set(&deployment, &hash, sets.len() + 1);
-                if let Some(set) = ctx.create(&REPLICA_SETS, set).filter(|_| wanted > 0) {
-                    ctx.record(&scaled(&deployment, &set, 0, wanted));
-                }
-            }
-            let replaced: usize = current.iter().map(|set| counter(&set["status"], "readyReplicas")).sum();
-            let mut kept = wanted.saturating_sub(replaced);
-            for set in old {
-                let share = replicas(set).min(kept);
-                kept -= share;
-                scale(ctx, &deployment, set, share);
-            }
-        }
+        old.sort_by_key(|set| revision(set));
+        let deployment = if pod::is_terminating(&deployment) {
+            deployment
+        } else if is_paused(&deployment) {
+            scale_paused(ctx, &deployment, &sets);
+            deployment
+        } else {
+            roll(ctx, &deployment, current.first().copied(), &old, &hash)
+        };
         report(ctx, &deployment, &sets, &hash);
     }
+}
+
+/// A paused Deployment is only scaled, as far as it is clear which set to scale.
+fn scale_paused(ctx: &mut ReconcileContext<'_>, deployment: &Object, sets: &[Object]) {
+    let mut active = sets.iter().filter(|set| replicas(set) > 0);
+    let set = match (active.next(), active.next()) {
+        (None, _) => sets.iter().max_by_key(|set| revision(set)),
+        (only, None) => only,
+        _ => None,
+    };
+    if let Some(set) = set {
+        scale(ctx, deployment, set, replicas(deployment));
+    }
+}
+
+/// One step towards the current template. Returns the Deployment with the revision of that.
+fn roll(
+    ctx: &mut ReconcileContext<'_>,
+    deployment: &Object,
+    current: Option<&Object>,
+    old: &[&Object],
+    hash: &str,
+) -> Object {
+    let newest = old.iter().map(|set| revision(set)).max().unwrap_or(0) + 1;
+    let sizes: Vec<SetSize> = old.iter().map(|set| size(set)).collect();
+    let new = current.map_or(SetSize { wanted: 0, available: 0 }, size);
+    let wanted = replicas(deployment);
+    let recreates = deployment["spec"]["strategy"]["type"] == "Recreate";
+    let old_pods = old.iter().map(|set| counter(&set["status"], "replicas"));
+    let has_old_pods = old_pods.sum::<usize>() > 0
+        || old.iter().any(|set| replicas(set) > 0 || counter(&set["status"], "terminatingReplicas") > 0);
+    let (grown, shrunk) = match (recreates, has_old_pods) {
+        (true, true) => (new.wanted, vec![0; old.len()]),
+        (true, false) => (wanted, vec![0; old.len()]),
+        (false, _) => next_sizes(Limits::of(deployment, wanted), new, &sizes),
+    };
+    let revised = match current {
+        Some(set) => {
+            let revised = revise(ctx, set, newest);
+            scale(ctx, deployment, &revised, grown);
+            revision(&revised)
+        }
+        None if recreates && has_old_pods => newest - 1,
+        None => {
+            let set = replica_set(deployment, hash, newest, grown);
+            if let Some(set) = ctx.create(&REPLICA_SETS, set).filter(|_| grown > 0) {
+                ctx.record(&scaled(deployment, &set, 0, grown));
+            }
+            newest
+        }
+    };
+    for (set, size) in old.iter().zip(shrunk) {
+        scale(ctx, deployment, set, size);
+    }
+    let marked = ctx.edit(&DEPLOYMENTS, deployment, |deployment| {
+        deployment["metadata"]["annotations"][REVISION] = json!(revised.to_string());
+    });
+    marked.unwrap_or_else(|| deployment.clone())
+}
+
+/// The set of a template that is current again gets a new revision, and remembers its earlier ones.
+fn revise(ctx: &mut ReconcileContext<'_>, set: &Object, newest: u64) -> Object {
+    let before = revision(set);
+    if before >= newest {
+        return set.clone();
+    }
+    let revised = ctx.edit(&REPLICA_SETS, set, |set| {
+        let annotations = &mut set["metadata"]["annotations"];
+        let earlier = annotations[REVISION_HISTORY].as_str().map(|earlier| format!("{earlier},"));
+        annotations[REVISION_HISTORY] = json!(format!("{}{before}", earlier.unwrap_or_default()));
+        annotations[REVISION] = json!(newest.to_string());
+    });
+    revised.unwrap_or_else(|| set.clone())
+}
+
+fn size(set: &Object) -> SetSize {
+    SetSize { wanted: replicas(set), available: counter(&set["status"], "availableReplicas") }
+}
+
+fn revision(object: &Value) -> u64 {
+    pod::annotation(object, REVISION).and_then(|revision| revision.parse().ok()).unwrap_or(0)
+}
+
+fn is_paused(deployment: &Value) -> bool {
+    deployment["spec"]["paused"] == true
 }
 
 fn scale(ctx: &mut ReconcileContext<'_>, deployment: &Value, set: &Object, wanted: usize) {
@@ -98,7 +177,7 @@ fn scaled<'a>(deployment: &'a Value, set: &Value, from: usize, to: usize) -> Eve
     }
 }
 
-fn replica_set(deployment: &Value, hash: &str, revision: usize) -> Value {
+fn replica_set(deployment: &Value, hash: &str, revision: u64, size: usize) -> Value {
     let mut template = deployment["spec"]["template"].clone();
     template["metadata"]["labels"][HASH_LABEL] = json!(hash);
     let mut selector = deployment["spec"]["selector"].clone();
@@ -108,10 +187,10 @@ fn replica_set(deployment: &Value, hash: &str, revision: usize) -> Value {
             "name": format!("{}-{hash}", pod::name(deployment)),
             "namespace": deployment["metadata"]["namespace"],
             "labels": template["metadata"]["labels"],
-            "annotations": {"deployment.kubernetes.io/revision": revision.to_string()},
+            "annotations": {REVISION: revision.to_string()},
             "ownerReferences": [owner_reference(deployment)],
         },
-        "spec": {"replicas": replicas(deployment), "selector": selector, "template": template},
+        "spec": {"replicas": size, "selector": selector, "template": template},
     })
 }
 
@@ -129,13 +208,16 @@ fn report(ctx: &mut ReconcileContext<'_>, deployment: &Object, sets: &[Object], 
         "unavailableReplicas": wanted.max(sum("replicas")).saturating_sub(ready),
         "terminatingReplicas": sum("terminatingReplicas"),
     });
-    let now = ctx.now;
+    let failure =
+        sets.iter().rev().find_map(|set| condition::find(&set["status"], "ReplicaFailure").cloned());
+    let missing = Limits::of(deployment, wanted).unavailable;
+    let (all, paused, now) = (sum("replicas"), is_paused(deployment), ctx.now);
     ctx.edit_status(&DEPLOYMENTS, deployment, |deployment| {
         let conditions = deployment["status"]["conditions"].take();
         deployment["status"] = counts;
         deployment["status"]["conditions"] = conditions;
         let status = &mut deployment["status"];
-        let available = if ready >= wanted - wanted / 4 {
+        let available = if ready >= wanted.saturating_sub(missing) {
             json!({"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable",
                 "message": "Deployment has minimum availability."})
         } else {
@@ -143,10 +225,20 @@ fn report(ctx: &mut ReconcileContext<'_>, deployment: &Object, sets: &[Object], 
                 "message": "Deployment does not have minimum availability."})
         };
         condition::set(status, available, now);
-        let reason =
-            if ready >= wanted && updated >= wanted { "NewReplicaSetAvailable" } else { "ReplicaSetUpdated" };
-        let progressing = json!({"type": "Progressing", "status": "True", "reason": reason});
+        let is_complete = ready >= wanted && updated >= wanted && all == updated;
+        let progressing = match (paused, is_complete) {
+            (true, _) => json!({"type": "Progressing", "status": "Unknown", "reason": "DeploymentPaused",
+                "message": "Deployment is paused"}),
+            (false, true) => {
+                json!({"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"})
+            }
+            (false, false) => json!({"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated"}),
+        };
         condition::set(status, progressing, now);
+        match failure {
+            Some(failure) => condition::set(status, failure, now),
+            None => condition::remove(status, "ReplicaFailure"),
+        }
     });
 }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cluster::catalog::resource::{PODS, REPLICA_SETS};
@@ -10,25 +11,31 @@ use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key, Object};
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches, sync_queue};
+use crate::controllers::engine::delay_queue::DelayQueue;
 use crate::controllers::event::{Author, Event};
 use crate::controllers::workloads::owned_pods::OwnedPods;
 use crate::controllers::workloads::pod_summary::PodSummary;
 use crate::controllers::workloads::pod_template::{self, PodName};
 use crate::model::label_selector::LabelSelector;
-use crate::model::pod;
+use crate::model::{condition, pod};
 
 const CONTROLLER: &str = "replicaset-controller";
+
+/// When the creation of a pod that was refused is retried.
+const RETRY_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
 /// The `ReplicaSet` controller.
 #[derive(Debug)]
 pub(crate) struct ReplicaSets {
     pods: OwnedPods,
+    /// The sets that could not create a pod.
+    retries: DelayQueue<()>,
 }
 
 impl ReplicaSets {
     /// A controller that has seen nothing yet.
     pub(crate) fn new() -> Self {
-        Self { pods: OwnedPods::of_kind("ReplicaSet") }
+        Self { pods: OwnedPods::of_kind("ReplicaSet"), retries: DelayQueue::default() }
     }
 
     fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, key: Key) {
@@ -39,16 +46,20 @@ impl ReplicaSets {
         let active = pods().filter(|(_, pod)| pod.is_active()).count();
         let wanted = replicas(&set);
         let mut more = false;
+        let mut refusal = None;
         if !pod::is_terminating(&set) {
             for _ in active..wanted {
                 more = ctx.is_full();
                 if more {
                     break;
                 }
-                let Some(pod) = ctx.create(&PODS, pod_template::pod(&set, PodName::Generated)) else {
-                    break;
-                };
-                ctx.record(&Event::created(CONTROLLER, &set, &pod));
+                match ctx.try_create(&PODS, pod_template::pod(&set, PodName::Generated)) {
+                    Ok(pod) => ctx.record(&Event::created(CONTROLLER, &set, &pod)),
+                    Err(error) => {
+                        refusal = Some(error.message);
+                        break;
+                    }
+                }
             }
             if active > wanted {
                 for name in surplus(pods(), active - wanted) {
@@ -64,7 +75,11 @@ impl ReplicaSets {
                 }
             }
         }
-        report(ctx, &set, pods().map(|(_, pod)| pod));
+        report(ctx, &set, pods().map(|(_, pod)| pod), refusal.as_deref());
+        if refusal.is_some() {
+            let retry = ctx.now.saturating_add(RETRY_INTERVAL).unwrap_or(Timestamp::MAX);
+            self.retries.plan(key.clone(), pod::uid(&set), (), retry);
+        }
         if more {
             self.pods.again(key);
         }
@@ -84,7 +99,12 @@ fn surplus<'a>(pods: impl Iterator<Item = (&'a str, &'a PodSummary)>, number: us
     ranked.into_iter().take(number).map(|(name, _)| name).collect()
 }
 
-fn report<'a>(ctx: &mut ReconcileContext<'_>, set: &Object, pods: impl Iterator<Item = &'a PodSummary>) {
+fn report<'a>(
+    ctx: &mut ReconcileContext<'_>,
+    set: &Object,
+    pods: impl Iterator<Item = &'a PodSummary>,
+    refusal: Option<&str>,
+) {
     let selector =
         LabelSelector::parse(&json!({"matchLabels": set["spec"]["template"]["metadata"]["labels"]}));
     // Usually all pods share one copy of their labels.
@@ -104,11 +124,17 @@ fn report<'a>(ctx: &mut ReconcileContext<'_>, set: &Object, pods: impl Iterator<
         labelled += usize::from(is_labelled);
         ready += usize::from(pod.ready);
     }
-    let status = json!({
+    let mut status = json!({
         "replicas": active, "fullyLabeledReplicas": labelled, "readyReplicas": ready,
         "availableReplicas": ready, "terminatingReplicas": terminating,
         "observedGeneration": set["metadata"]["generation"],
     });
+    if let Some(message) = refusal {
+        status["conditions"] = set["status"]["conditions"].clone();
+        let failure =
+            json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message});
+        condition::set(&mut status, failure, ctx.now);
+    }
     ctx.edit_status(&REPLICA_SETS, set, |set| set["status"] = status);
 }
 
@@ -127,6 +153,12 @@ impl Controller for ReplicaSets {
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
-        sync_queue(self, ctx, |this| this.pods.next(), Self::reconcile)
+        while let Some((key, ..)) = self.retries.pop(ctx.now) {
+            self.pods.again(key);
+        }
+        match sync_queue(self, ctx, |this| this.pods.next(), Self::reconcile) {
+            Requeue::Change => Requeue::at(self.retries.next_at()),
+            more => more,
+        }
     }
 }
