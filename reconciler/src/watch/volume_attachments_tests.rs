@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::*;
 use crate::cache::leader_state::LeaderState;
 
-/// The volume is detached this long after it is listed.
-const DETACH_TIME: Duration = Duration::from_secs(3);
+/// The volume is detached this long after it is listed, later than a refused read is repeated.
+const DETACH_TIME: Duration = Duration::from_secs(20);
 
 /// How many requests were answered.
 #[derive(Default)]
