@@ -35,6 +35,7 @@ use crate::watch::node_watches::NodeWatches;
 use crate::watch::queue_updates::trigger_waiting;
 use crate::watch::served_groups;
 use crate::watch::volume_attachments::VolumeAttachments;
+use crate::watch::workload_watches::WorkloadWatches;
 
 /// The task that, like the controllers, ends at shutdown.
 const EVICTOR_TASK: &str = "the evictor";
@@ -99,6 +100,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
     let context = Arc::new(Context {
         watches: NodeWatches::new(client.clone(), triggers.clone(), tasks.clone(), state.clone()),
         volumes: VolumeAttachments::new(client.clone(), triggers.clone(), tasks.clone()),
+        workloads: Arc::new(WorkloadWatches::new(client.clone(), triggers.clone(), tasks.clone())),
         events: EventRecorder::new(client.clone()),
         openshift: OpenshiftDiscovery::new(client.clone()),
         max_unavailable: flags.max_unavailable,

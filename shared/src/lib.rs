@@ -15,10 +15,12 @@ pub use api::grant::Grant;
 pub use api::group::{Group, Grouped};
 pub use api::maintenance::{
     CompletionSpec, DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec, OnDetachTimeout,
-    WaitForVolumeDetach,
+    SurgePolicy, WaitForVolumeDetach,
 };
 pub use api::status::{
     AttachedVolume, BlockFacts, BlockReason, BlockedPod, BudgetFacts, ClaimReference, CompletingPod,
     ForbiddenAccess, MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference, QueuePosition,
+    SurgingPod,
 };
+pub use api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 pub use api::suspension::Suspension;

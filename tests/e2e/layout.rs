@@ -41,8 +41,8 @@ const LAYERS: [(&str, &[&[&str]]); 4] = [
             &["roll"],
             &["completion", "dashboard"],
             &["commands"],
-            &["cli", "in_process"],
-            &["unknown_command"],
+            &["cli"],
+            &["in_process", "unknown_command"],
         ],
     ),
     (

@@ -28,6 +28,8 @@ mod drain {
     mod request_count;
     mod respawns;
     mod spec_changes;
+    mod surge;
+    mod surge_obstacles;
     mod throttling;
     mod timeouts;
     mod volume_detach;

@@ -18,6 +18,7 @@ mod point;
 mod replica;
 mod runs;
 mod sample;
+mod surge_lives;
 mod view;
 mod volume_lives;
 mod world;

@@ -309,6 +309,8 @@ fn data(step: DecisionStep, maintenance: &NodeMaintenance) -> Option<Step> {
         | DecisionStep::RecordRecordon(_)
         | DecisionStep::PublishConditions(_)
         | DecisionStep::Defer(_)
+        | DecisionStep::WatchWorkloads(_)
+        | DecisionStep::RestartDeployment(_)
         | DecisionStep::CancelEvacuation
         | DecisionStep::PublishEvent(_) => return None,
     })

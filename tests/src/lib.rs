@@ -14,6 +14,7 @@
 pub mod cluster;
 pub mod contention;
 pub mod elf;
+pub mod endpoints;
 pub mod events;
 pub mod eviction_webhook;
 pub mod fault_proxy;

@@ -68,7 +68,7 @@ pub fn cluster_role() -> ClusterRole {
 }
 
 /// The components that grant optional permissions.
-pub const PERMISSION_COMPONENTS: [&str; 3] = ["node_conditions", "pod_deletion", "volume_detach"];
+pub const PERMISSION_COMPONENTS: [&str; 4] = ["node_conditions", "pod_deletion", "volume_detach", "surge"];
 
 /// All rules that can be granted to the reconciler, each with its namespace; `None` stands for the whole cluster.
 pub fn rules() -> Vec<(Option<String>, PolicyRule)> {

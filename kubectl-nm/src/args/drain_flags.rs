@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nm_shared::cluster::selector;
-use nm_shared::{CompletionSpec, DrainOrder, DrainSpec, OnDetachTimeout, WaitForVolumeDetach};
+use nm_shared::{CompletionSpec, DrainOrder, DrainSpec, OnDetachTimeout, SurgePolicy, WaitForVolumeDetach};
 use serde_json::Value;
 
 use crate::args::duration;
@@ -73,6 +73,13 @@ pub(crate) struct DrainFlags {
     /// means without limit
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait_for_completion")]
     completion_timeout: Option<Duration>,
+
+    /// Replace a pod of a Deployment first if its disruption budget never releases it: the Deployment is restarted, as by
+    /// kubectl rollout restart, and ends the pod once its replacement is Ready. nm-reconciler needs a permission for it:
+    /// `kubectl nm install --grant surge`
+    #[arg(long, value_name = "WHEN", ignore_case = true, num_args = 0..=1, require_equals = true,
+        default_missing_value = "WhenBlocked")]
+    surge: Option<SurgeFlag>,
 }
 
 /// The values of `--on-detach-timeout`.
@@ -84,6 +91,17 @@ enum OnDetachTimeoutFlag {
     /// It fails
     #[value(name = "Fail")]
     Fail,
+}
+
+/// The values of `--surge`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SurgeFlag {
+    /// Pods are only evicted, the default
+    #[value(name = "Never")]
+    Never,
+    /// Pods whose budget never releases them are replaced first
+    #[value(name = "WhenBlocked")]
+    WhenBlocked,
 }
 
 /// The values of `--order`.
@@ -131,6 +149,10 @@ impl DrainFlags {
                 pod_selector,
                 timeout_seconds: self.completion_timeout.map_or(0, seconds),
             }),
+            surge: match self.surge {
+                Some(SurgeFlag::WhenBlocked) => SurgePolicy::WhenBlocked,
+                Some(SurgeFlag::Never) | None => SurgePolicy::Never,
+            },
             ..default
         };
         (!self.given().is_empty()).then_some(spec)
@@ -156,6 +178,7 @@ impl DrainFlags {
             (self.order.is_some(), "order"),
             (self.wait_for_volume_detach.is_some(), "waitForVolumeDetach"),
             (self.wait_for_completion.is_some(), "waitForCompletion"),
+            (self.surge.is_some(), "surge"),
         ];
         fields.into_iter().filter(|(given, _)| *given).map(|(_, field)| field).collect()
     }
@@ -188,16 +211,22 @@ mod tests {
     fn flags_set_fields_and_other_fields_have_their_defaults() {
         assert_eq!(flags("").spec(), None);
         let all = "--grace-period 30 --timeout 90s --pod-selector app=web --force=false --delete-emptydir-data=0 \
-            --delete-after 1500ms --order priorityascending";
+            --delete-after 1500ms --order priorityascending --surge";
         assert_eq!(
             serde_json::to_value(flags(all).spec()).unwrap(),
             json!({"gracePeriodSeconds": 30, "timeoutSeconds": 90, "podSelector": {"matchLabels": {"app": "web"}},
                 "force": false, "deleteEmptyDirData": false, "skipWaitForDeleteTimeoutSeconds": 0,
-                "deleteAfterSeconds": 2, "order": "PriorityAscending"})
+                "deleteAfterSeconds": 2, "order": "PriorityAscending", "surge": "WhenBlocked"})
         );
-        for same in
-            ["--force", "--force=true", "--grace-period=-1", "--timeout 0", "--order None", "--pod-selector="]
-        {
+        for same in [
+            "--force",
+            "--force=true",
+            "--grace-period=-1",
+            "--timeout 0",
+            "--order None",
+            "--pod-selector=",
+            "--surge=never",
+        ] {
             assert_eq!(flags(same).spec(), Some(DrainSpec::default()), "{same}");
         }
     }

@@ -20,6 +20,7 @@ use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::document::document;
 use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::report::{PlanReport, preview};
+use crate::plan::surge_workloads;
 use crate::plan::text;
 use crate::terminal::output::Output;
 
@@ -103,10 +104,14 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
         let snapshot = Box::pin(ClusterSnapshot::read(&nodes, cluster)).await?;
         Ok::<_, Error>((nodes, snapshot))
     };
-    let (nodes, snapshot) = progress::during(out, message, read).await?;
+    let (nodes, mut snapshot) = progress::during(out, message, read).await?;
     let (spec, now) = (args.drain.spec(), Timestamp::now());
-    let preview = preview(&nodes, spec.as_ref(), &snapshot, now)
+    let mut preview = preview(&nodes, spec.as_ref(), &snapshot, now)
         .map_err(|error| Error::Unplannable(error.to_string()))?;
+    if let Some(preview) = &mut preview {
+        let workloads = surge_workloads::read(preview, &mut snapshot, cluster).await?;
+        preview.set_workloads(workloads);
+    }
 
     let answers = match &preview {
         None => HashMap::new(),

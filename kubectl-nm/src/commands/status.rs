@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
-use crate::maintenance::changes::{attached_volume, blocked_pod, completing_pod};
+use crate::maintenance::changes::{attached_volume, blocked_pod, completing_pod, surging_pod};
 use crate::maintenance::{State, attached_volumes, node, roll_name, status};
 use crate::terminal::output::Output;
 use crate::terminal::table;
@@ -108,6 +108,9 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         out.data(&line)?;
     }
     for object in objects {
+        for pod in status(object).surging_pods.iter().flatten() {
+            out.talk(&Line::new(format!("node/{}: ", node(object))).join(surging_pod(pod)));
+        }
         for pod in &status(object).blocked_pods {
             out.talk(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
         }

@@ -107,6 +107,7 @@ const REQUIRED: &[(&str, &[Required])] = &[
             ("create", "", "pods/eviction"),
         ],
     ),
+    ("plan --surge", &[("get", "apps", "deployments"), ("get", "apps", "replicasets")]),
     ("explain", &[LIST]),
     ("watch", &[LIST, WATCH]),
     (

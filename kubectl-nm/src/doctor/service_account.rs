@@ -2,7 +2,7 @@
 //!
 //! Everything here is pure.
 
-use nm_shared::{DrainSpec, Grant, Grouped};
+use nm_shared::{DrainSpec, Grant, Grouped, SurgePolicy};
 use serde_json::{Value, json};
 
 use crate::client::reconciler_deployment::{NODE_CONDITIONS, SettingValue};
@@ -96,6 +96,7 @@ fn is_used(grant: Grant, deployment: &Value, maintenances: &Fetched<Vec<Grouped>
         },
         Grant::PodDeletion => drains_with(maintenances, |drain| drain.delete_after_seconds > 0),
         Grant::VolumeDetach => drains_with(maintenances, |drain| drain.wait_for_volume_detach.is_some()),
+        Grant::Surge => drains_with(maintenances, |drain| drain.surge == SurgePolicy::WhenBlocked),
     }
 }
 

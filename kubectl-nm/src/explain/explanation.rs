@@ -3,6 +3,8 @@
 //! Everything comes from the object, which the reconciler keeps current, so a user needs no access to nodes or pods.
 //! Whether a reconciler leads comes from the leader's lease. Pods that are blocked alike are one cause.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -10,10 +12,11 @@ use nm_shared::api::condition::ConditionReason;
 use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::CompletionFilter;
-use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, NodeMaintenance};
+use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, NodeMaintenance, SurgingPod};
 
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::install::leadership::Leadership;
+use crate::maintenance::changes::surge_progress;
 use crate::maintenance::{
     PICKUP_TIMEOUT, State, attached_volumes, condition, degraded, node, reason, roll_name, status,
 };
@@ -56,6 +59,7 @@ pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestam
         causes.extend(of_pods(maintenance, kubectl));
         causes.extend(of_volumes(maintenance, kubectl));
         causes.extend(completing(maintenance, kubectl));
+        causes.extend(of_surges(maintenance, kubectl));
     }
     causes
 }
@@ -295,6 +299,29 @@ fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> 
         passes: error.is_none(),
         ..Cause::default()
     }
+}
+
+/// The Deployments that replace pods first. That ends by itself, unless a replacement does not become Ready.
+fn of_surges(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
+    let mut deployments: BTreeMap<(&str, &str), Vec<&SurgingPod>> = BTreeMap::new();
+    for pod in status(maintenance).surging_pods.iter().flatten() {
+        deployments.entry((&pod.namespace, &pod.deployment)).or_default().push(pod);
+    }
+    let cause = |((namespace, deployment), pods): ((&str, &str), Vec<&SurgingPod>)| Cause {
+        what: few(pods
+            .iter()
+            .map(|pod| format!("{} is replaced first. {}.", pod.reference(), surge_progress(pod)))),
+        since: pods.iter().map(|pod| pod.since.0).min(),
+        advice: String::from("Its Deployment ends it once the replacement is Ready"),
+        commands: vec![format!(
+            "{kubectl} -n {} rollout status deployment/{}",
+            shell_quoted(namespace),
+            shell_quoted(deployment)
+        )],
+        passes: true,
+        ..Cause::default()
+    };
+    deployments.into_iter().map(cause).collect()
 }
 
 fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {

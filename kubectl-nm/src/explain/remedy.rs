@@ -3,7 +3,7 @@
 //! Where it is necessary to look before acting, the command only looks. Names come from the API and pasted text is
 //! executed, so everything in a command is quoted.
 
-use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant};
+use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, SurgeFacts, SurgeObstacle};
 
 use crate::terminal::command_context::shell_quoted;
 
@@ -117,11 +117,70 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
 }
 
 fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
+    if let Some(surge) = &case.facts.surge
+        && let Some(remedy) = surge_remedy(case, surge, kubectl_in)
+    {
+        return remedy;
+    }
     let command = match &case.facts.budget {
         Some(budget) => format!("{kubectl_in} edit pdb {}", shell_quoted(&budget.name)),
         None => format!("{kubectl_in} get pdb"),
     };
     (format!("Scale up {}, or relax the budget", case.owner.unwrap_or("the pod's owner")), command)
+}
+
+/// What makes the pod's Deployment replace it first. None if only the budget can be changed.
+fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option<(String, String)> {
+    let deployment = surge.deployment.as_deref().map(shell_quoted);
+    let of_deployment = |what: &str| Some(format!("{kubectl_in} {what}/{}", deployment.as_deref()?));
+    let patch = |rolling: &str| {
+        let strategy = format!(
+            "{{\"spec\":{{\"strategy\":{{\"type\":\"RollingUpdate\",\"rollingUpdate\":{rolling}}}}}}}"
+        );
+        of_deployment(&format!("patch --type=merge -p '{strategy}' deployment"))
+    };
+    let (advice, command) = match surge.reason {
+        SurgeObstacle::NoDeployment | SurgeObstacle::Unknown => return None,
+        SurgeObstacle::Recreate => (
+            "If two of its pods may run at once, let its Deployment replace pods before it ends them",
+            patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?,
+        ),
+        SurgeObstacle::NoSurge => {
+            ("Allow its Deployment one additional pod", patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?)
+        }
+        SurgeObstacle::Unavailable => (
+            "Let its Deployment end no pod before its replacement is Ready",
+            patch("{\"maxUnavailable\":0}")?,
+        ),
+        SurgeObstacle::Paused => (
+            "Resume its Deployment, which then replaces it first",
+            of_deployment("rollout resume deployment")?,
+        ),
+        SurgeObstacle::CreationFailed => (
+            "Allow its Deployment one more pod: its events and the quotas of the namespace say what forbids it",
+            of_deployment("describe deployment")?,
+        ),
+        SurgeObstacle::Stalled => (
+            "See why the new pods of its Deployment do not become Ready",
+            of_deployment("describe deployment")?,
+        ),
+        SurgeObstacle::RolledBack => (
+            "Let what manages its Deployment keep the annotation of a restart, and restart it",
+            of_deployment("rollout restart deployment")?,
+        ),
+        SurgeObstacle::Forbidden => {
+            return Some(missing_access(
+                case.kubectl,
+                case.facts.forbidden.as_ref(),
+                "patch deployments.apps",
+            ));
+        }
+        SurgeObstacle::Refused => (
+            "The restart of its Deployment is retried; a restart by hand has the same effect",
+            of_deployment("rollout restart deployment")?,
+        ),
+    };
+    Some((advice.to_owned(), command))
 }
 
 fn respawns(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
@@ -142,6 +201,7 @@ fn virtual_machine(case: &Case<'_>) -> Option<String> {
 /// Why a pod is blocked, in a few words with the numbers: `PDB shop/cart needs 3, has 3`. Without facts, the message.
 pub(crate) fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, message: &str) -> String {
     match (reason, &facts.budget) {
+        (BlockReason::DisruptionBudget, _) if facts.surge.is_some() => message.to_owned(),
         (BlockReason::DisruptionBudget, Some(BudgetFacts { name, desired_healthy, current_healthy, .. })) => {
             match (desired_healthy, current_healthy) {
                 (Some(desired), Some(current)) => {

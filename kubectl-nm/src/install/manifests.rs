@@ -62,6 +62,7 @@ fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
         Grant::NodeConditions => component!("node_conditions"),
         Grant::PodDeletion => component!("pod_deletion"),
         Grant::VolumeDetach => component!("volume_detach"),
+        Grant::Surge => component!("surge"),
     }
 }
 

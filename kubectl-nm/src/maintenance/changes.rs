@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
-use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, MigratingPod, NodeMaintenance, PodReference};
+use nm_shared::{
+    AttachedVolume, BlockedPod, CompletingPod, MigratingPod, NodeMaintenance, PodReference, Replacement,
+    SurgingPod,
+};
 
 use crate::maintenance::{State, attached_volumes, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
@@ -51,6 +54,7 @@ pub(crate) enum PodChange<'a> {
     Migrating(&'a MigratingPod),
     /// It is left to end by itself, or until another time than before.
     Completing(&'a CompletingPod),
+    Surging(&'a SurgingPod),
     /// It is no longer among the pods that have to go.
     Gone(PodReference),
 }
@@ -80,6 +84,12 @@ pub(crate) fn pod_changes<'a>(
             changes.insert(pod.clone(), PodChange::Completing(completing));
         }
     }
+    let (were_surging, are_surging) = (before.map(surging).unwrap_or_default(), surging(now));
+    for (pod, surge) in &are_surging {
+        if were_surging.get(pod) != Some(surge) {
+            changes.insert(pod.clone(), PodChange::Surging(surge));
+        }
+    }
     let (had_to_go, have_to_go) = (before.map(pending).unwrap_or_default(), pending(now));
     for pod in had_to_go.difference(&have_to_go) {
         changes.insert((*pod).clone(), PodChange::Gone((*pod).clone()));
@@ -107,6 +117,32 @@ fn completing(of: &NodeMaintenance) -> BTreeMap<PodReference, &CompletingPod> {
     status(of).completing_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
 }
 
+fn surging(of: &NodeMaintenance) -> BTreeMap<PodReference, &SurgingPod> {
+    status(of).surging_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
+}
+
+/// `Deployment web: web-7c9f on node-2, not Ready yet`.
+pub(crate) fn surge_progress(pod: &SurgingPod) -> String {
+    let deployment = &pod.deployment;
+    let Some(Replacement { name, node, ready }) = &pod.replacement else {
+        return match pod.revision {
+            Some(_) => format!("Deployment {deployment}: restarted"),
+            None => format!("Deployment {deployment}: another rollout is under way"),
+        };
+    };
+    let place = node.as_ref().map_or(String::from("not scheduled yet"), |node| format!("on {node}"));
+    match ready {
+        true => format!("Deployment {deployment}: {name} {place} is Ready"),
+        false => format!("Deployment {deployment}: {name} {place}, not Ready yet"),
+    }
+}
+
+/// `surging shop/cart-0: Deployment cart: …`.
+pub(crate) fn surging_pod(pod: &SurgingPod) -> Line {
+    let line = Line::default().with(Style::Busy, "surging");
+    line.and(format!(" {}: {}", pod.reference(), surge_progress(pod)))
+}
+
 fn pending(of: &NodeMaintenance) -> BTreeSet<&PodReference> {
     status(of).pending_pods_refs.iter().collect()
 }
@@ -130,6 +166,7 @@ fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<
         PodChange::Gone(pod) => was_blocked.contains_key(&pod).then(|| unblocked_pod(&pod)),
         PodChange::Completing(pod) => Some(completing_pod(pod)),
         PodChange::Migrating(_) => None,
+        PodChange::Surging(pod) => Some(surging_pod(pod)),
     }));
     lines.extend(failed_detachments(before, now));
     let error = &status(now).last_error;

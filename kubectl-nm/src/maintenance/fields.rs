@@ -60,7 +60,14 @@ pub(crate) fn attached_volumes(maintenance: &NodeMaintenance) -> &[AttachedVolum
 /// How many pods still have to go. Where the status has no counts, the length of the list of pending pods.
 pub(crate) fn pods_to_go(status: &NodeMaintenanceStatus) -> i32 {
     let counts = &status.pod_counts;
-    let counted = [counts.evicting, counts.terminating, counts.blocked, counts.migrating, counts.waiting];
+    let counted = [
+        counts.evicting,
+        counts.terminating,
+        counts.blocked,
+        counts.migrating,
+        counts.surging,
+        counts.waiting,
+    ];
     let counted = counted.into_iter().fold(0_i32, i32::saturating_add);
     if counted > 0 { counted } else { i32::try_from(status.pending_pods.len()).unwrap_or(i32::MAX) }
 }

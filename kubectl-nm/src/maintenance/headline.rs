@@ -63,6 +63,7 @@ fn remaining(status: &NodeMaintenanceStatus) -> String {
         (counts.evicting, PodState::Evicting),
         (counts.terminating, PodState::Terminating),
         (counts.migrating, PodState::Migrating),
+        (counts.surging, PodState::Surging),
         (counts.waiting, PodState::Waiting),
         (counts.blocked, PodState::Blocked),
     ]

@@ -101,6 +101,8 @@ pub(crate) enum PodState {
     Terminating,
     /// KubeVirt migrates its virtual machine.
     Migrating,
+    /// Its Deployment creates its replacement first.
+    Surging,
     /// Its eviction is under way.
     Evicting,
     /// It has to go, and its eviction has not been requested.
@@ -115,6 +117,7 @@ impl PodState {
             Self::Blocked => "Blocked",
             Self::Terminating => "Terminating",
             Self::Migrating => "Migrating",
+            Self::Surging => "Surging",
             Self::Evicting => "Evicting",
             Self::Waiting => "Waiting",
             Self::Gone => "Gone",
@@ -131,6 +134,7 @@ impl From<&pod_state::PodState> for PodState {
             pod_state::PodState::Evicting => Self::Evicting,
             pod_state::PodState::Terminating => Self::Terminating,
             pod_state::PodState::Migrating => Self::Migrating,
+            pod_state::PodState::Surging => Self::Surging,
             pod_state::PodState::Blocked(_) => Self::Blocked,
         }
     }

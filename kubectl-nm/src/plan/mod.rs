@@ -9,5 +9,6 @@ pub(crate) mod document;
 pub(crate) mod eviction_dry_run;
 pub(crate) mod max_unavailable;
 pub(crate) mod report;
+pub(crate) mod surge_workloads;
 pub(crate) mod text;
 pub(crate) mod volume_detach;

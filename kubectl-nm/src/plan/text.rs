@@ -51,9 +51,10 @@ fn rank(outcome: &PodOutcome) -> u8 {
         PodOutcome::Evicted => 2,
         PodOutcome::Migrated => 3,
         PodOutcome::Completes(_) => 4,
-        PodOutcome::WaitsForBudget(_) => 5,
-        PodOutcome::Deleted(_) => 6,
-        PodOutcome::Blocked(_) => 7,
+        PodOutcome::Surges => 5,
+        PodOutcome::WaitsForBudget(_) => 6,
+        PodOutcome::Deleted(_) => 7,
+        PodOutcome::Blocked(_) => 8,
     }
 }
 
@@ -64,6 +65,7 @@ pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
         PodOutcome::Evicted => ("evicted", Style::Good),
         PodOutcome::Migrated => ("migrated", Style::Good),
         PodOutcome::Completes(_) => ("completing", Style::Busy),
+        PodOutcome::Surges => ("surging", Style::Good),
         PodOutcome::WaitsForBudget(_) => ("waiting", Style::Busy),
         PodOutcome::Deleted(_) => ("deleted", Style::Busy),
         PodOutcome::Blocked(_) => ("blocked", Style::Bad),
@@ -76,6 +78,9 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
         PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
         PodOutcome::Completes(limit) => vec![completion(*limit)],
+        PodOutcome::Surges => {
+            vec![String::from("its Deployment is restarted, and replaces it before it goes")]
+        }
         PodOutcome::WaitsForBudget(budget) => {
             vec![format!("budget {budget} allows its eviction after those of other pods")]
         }
@@ -214,8 +219,13 @@ fn node(report: &NodeReport) -> Option<Line> {
 
 /// The budgets that do not allow all evictions now, those that take longest last.
 fn budgets(forecast: &Forecast) -> Vec<Line> {
-    let mut budgets: Vec<&BudgetForecast> =
-        forecast.budgets.iter().filter(|budget| budget.now < budget.pods).collect();
+    // A surge needs no eviction that the budget would have to allow.
+    let evicts = |budget: &BudgetForecast| {
+        let mut guarded = forecast.pods.iter().filter(|pod| pod.guarded_by.as_ref() == Some(&budget.budget));
+        guarded.any(|pod| pod.fate != PodOutcome::Surges)
+    };
+    let limits = |budget: &&BudgetForecast| budget.now < budget.pods && evicts(budget);
+    let mut budgets: Vec<&BudgetForecast> = forecast.budgets.iter().filter(limits).collect();
     budgets.sort_by_key(|budget| budget.rounds.unwrap_or(usize::MAX));
     let deletes = forecast.pods.iter().any(|pod| matches!(pod.fate, PodOutcome::Deleted(_)));
     budgets.into_iter().map(|forecast| budget(forecast, deletes)).collect()

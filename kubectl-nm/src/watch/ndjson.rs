@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_shared::{
-    AttachedVolume, BlockReason, CompletingPod, NodeMaintenance, Phase, PodCounts, PodReference,
+    AttachedVolume, BlockReason, CompletingPod, NodeMaintenance, Phase, PodCounts, PodReference, SurgingPod,
 };
 use serde::Serialize;
 
@@ -105,6 +105,7 @@ enum PodRecord<'a> {
         since: Timestamp,
         until: Option<Timestamp>,
     },
+    Surging(&'a SurgingPod),
     Gone(PodReference),
 }
 
@@ -135,6 +136,7 @@ impl<'a> From<PodChange<'a>> for PodRecord<'a> {
                 since: pod.since.0,
                 until: pod.until.as_ref().map(|until| until.0),
             },
+            PodChange::Surging(pod) => Self::Surging(pod),
             PodChange::Gone(pod) => Self::Gone(pod),
         }
     }

@@ -155,6 +155,10 @@ impl DecisionRun<'_> {
                     context.evictor.submit(maintenance, eviction);
                 }
             }
+            DecisionStep::WatchWorkloads(wanted) => context.workloads.watch(node, &wanted),
+            DecisionStep::RestartDeployment(restart) => {
+                context.workloads.restart(node, &restart, context.evictor.now()).await;
+            }
             DecisionStep::CancelEvacuation => cancel_evacuations(&context.client, node).await,
             DecisionStep::DeleteLease(lease) => {
                 let dropped = with_timeout(REQUEST_TIMEOUT, context.leases.release(node, &lease)).await;

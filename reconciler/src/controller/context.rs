@@ -22,6 +22,7 @@ use crate::watch::cluster_watches::ClusterWatches;
 use crate::watch::node_leases::NodeLeases;
 use crate::watch::node_watches::NodeWatches;
 use crate::watch::volume_attachments::VolumeAttachments;
+use crate::watch::workload_watches::WorkloadWatches;
 
 pub(crate) struct Context {
     pub(crate) client: Client,
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     pub(crate) leases: NodeLeases,
     pub(crate) watches: NodeWatches,
     pub(crate) volumes: VolumeAttachments,
+    pub(crate) workloads: Arc<WorkloadWatches>,
     pub(crate) evictor: Arc<Evictor>,
     pub(crate) openshift: OpenshiftDiscovery,
     pub(crate) events: EventRecorder,
@@ -50,6 +52,7 @@ impl Context {
         let in_maintenance = self.state.forget_removed();
         self.evictor.retain_nodes(|node| in_maintenance.contains(node));
         self.end_unused_watches();
+        self.workloads.retain_nodes(|node| in_maintenance.contains(node));
         if self.node_conditions && self.state.initial_list_wait().is_none() {
             let outdated = self.cluster.nodes.state_filter(|node| {
                 node_conditions::has_maintenance_conditions(node)
@@ -69,6 +72,7 @@ impl Context {
     /// Ends the evictions and watches of a node.
     pub(crate) fn leave_node(&self, node: &str) {
         self.evictor.retain_nodes(|other| other != node);
+        self.workloads.retain_nodes(|other| other != node);
         self.state.end_watches(node);
     }
 

@@ -111,6 +111,8 @@ fn observe_pods(context: &Context, maintenance: &Grouped, observed: ClusterState
         volumes,
         volumes_forbidden,
         respawned,
+        workloads: context.workloads.states(name),
+        restart_refusals: context.workloads.refusals(),
         batch: start_batch(context, maintenance),
         steady_now: context.evictor.now(),
         attempts,

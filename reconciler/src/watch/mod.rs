@@ -9,3 +9,4 @@ pub(crate) mod queue_updates;
 pub(crate) mod served_groups;
 pub(crate) mod volume_attachments;
 pub(crate) mod watch_stream;
+pub(crate) mod workload_watches;

@@ -14,6 +14,8 @@ pub enum Grant {
     PodDeletion,
     /// To read `VolumeAttachment`s and persistent volumes, for `spec.drain.waitForVolumeDetach`.
     VolumeDetach,
+    /// To read and restart Deployments, for `spec.drain.surge`.
+    Surge,
 }
 
 /// A permission: verb, API group and resource.
@@ -21,7 +23,7 @@ pub type Permission = (&'static str, &'static str, &'static str);
 
 impl Grant {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::NodeConditions, Self::PodDeletion, Self::VolumeDetach];
+    pub const ALL: [Self; 4] = [Self::NodeConditions, Self::PodDeletion, Self::VolumeDetach, Self::Surge];
 
     /// The value of `kubectl nm install --grant`. The component of the manifests is named so with an underscore.
     pub fn as_str(self) -> &'static str {
@@ -38,6 +40,12 @@ impl Grant {
                 ("watch", "storage.k8s.io", "volumeattachments"),
                 ("get", "", "persistentvolumes"),
             ],
+            Self::Surge => &[
+                ("patch", "apps", "deployments"),
+                ("list", "apps", "deployments"),
+                ("watch", "apps", "deployments"),
+                ("get", "apps", "replicasets"),
+            ],
         }
     }
 
@@ -47,6 +55,7 @@ impl Grant {
             Self::NodeConditions => "patch nodes/status",
             Self::PodDeletion => "delete pods",
             Self::VolumeDetach => "watch volumeattachments and get persistentvolumes",
+            Self::Surge => "watch and patch deployments and get replicasets",
         }
     }
 
@@ -56,6 +65,7 @@ impl Grant {
             Self::NodeConditions => "--node-conditions",
             Self::PodDeletion => "spec.drain.deleteAfterSeconds",
             Self::VolumeDetach => "spec.drain.waitForVolumeDetach",
+            Self::Surge => "spec.drain.surge",
         }
     }
 

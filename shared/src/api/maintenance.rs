@@ -136,6 +136,11 @@ pub struct DrainSpec {
     /// evicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_for_completion: Option<CompletionSpec>,
+
+    /// Whether a pod of a Deployment that its disruption budget never releases is replaced first: the Deployment is
+    /// restarted, as by `kubectl rollout restart`, and ends the pod once its replacement is Ready. This needs a permission
+    /// that is not installed by default: run `kubectl nm install --grant surge`.
+    pub surge: SurgePolicy,
 }
 
 /// Which pods are left to end by themselves, and for how long.
@@ -166,6 +171,7 @@ impl Default for DrainSpec {
             order: DrainOrder::None,
             wait_for_volume_detach: None,
             wait_for_completion: None,
+            surge: SurgePolicy::Never,
         }
     }
 }
@@ -212,6 +218,16 @@ pub enum OnDetachTimeout {
     Succeed,
     /// It fails. It succeeds once the volumes are detached.
     Fail,
+}
+
+/// When the replacement of a pod is created before the pod goes.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SurgePolicy {
+    /// Never: pods are only evicted.
+    #[default]
+    Never,
+    /// For pods whose disruption budget allows no disruption even when all of its pods are healthy.
+    WhenBlocked,
 }
 
 #[cfg(test)]

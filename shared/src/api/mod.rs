@@ -8,4 +8,5 @@ pub mod latency_budget;
 pub mod maintenance;
 pub mod names;
 pub mod status;
+pub mod surge;
 pub mod suspension;

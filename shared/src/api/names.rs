@@ -49,6 +49,9 @@ pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// it too.
 pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 
+/// Annotation in the pod template of a restarted Deployment, as `kubectl rollout restart` sets it.
+pub const RESTARTED_AT_ANNOTATION: &str = "kubectl.kubernetes.io/restartedAt";
+
 /// The webhook's Service and the Secret with its certificates, both in the reconciler's namespace.
 pub const WEBHOOK: &str = "nm-reconciler-webhook";
 

@@ -11,6 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::surge::{Replacement, SurgeFacts};
+
 /// How many blocked pods a status lists at most; `podCounts.blocked` counts them all.
 pub const MAX_BLOCKED_PODS: usize = 50;
 
@@ -22,6 +24,8 @@ pub const MAX_ATTACHED_VOLUMES: usize = 50;
 
 /// How many completing pods a status lists at most; `podCounts.waiting` counts them all, and those that wait for others.
 pub const MAX_COMPLETING_PODS: usize = 50;
+/// How many surging pods a status lists at most. The others wait until these are gone.
+pub const MAX_SURGING_PODS: usize = 50;
 
 /// The observed state of a maintenance.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -81,6 +85,10 @@ pub struct NodeMaintenanceStatus {
     /// 50. Absent if there are none.
     #[schemars(length(max = 50))]
     pub completing_pods: Option<Vec<CompletingPod>>,
+    /// Pods that their Deployments replace first (`spec.drain.surge`), sorted by namespace and name; at most 50. Absent if
+    /// there are none.
+    #[schemars(length(max = 50))]
+    pub surging_pods: Option<Vec<SurgingPod>>,
 
     /// For how many seconds the maintenance was paused since its node was cordoned, without the present pause, which the
     /// condition `Suspended` shows. No `timeoutSeconds` runs meanwhile. Absent if it was not paused.
@@ -190,6 +198,9 @@ pub struct BlockFacts {
     /// The access that the reconciler lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forbidden: Option<ForbiddenAccess>,
+    /// Why its Deployment does not replace it first, if `spec.drain.surge` asks for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surge: Option<SurgeFacts>,
     /// Name of the node that is at fault: the pod's own if that is not Ready, the target of a migration that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -338,6 +349,33 @@ impl CompletingPod {
     }
 }
 
+/// A pod whose Deployment creates a replacement before the pod goes.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SurgingPod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Name of the Deployment.
+    pub deployment: String,
+    /// The revision of the Deployment that its restart for this pod replaces. Absent while another rollout is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// The pod that replaces it, once there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<Replacement>,
+    /// Since when it has been surging.
+    pub since: Time,
+}
+
+impl SurgingPod {
+    /// The pod by name.
+    pub fn reference(&self) -> PodReference {
+        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
 /// Why a pod is blocked.
 #[derive(
     Serialize,
@@ -406,6 +444,8 @@ pub struct PodCounts {
     pub blocked: i32,
     /// A virtual machine that is migrating to another node.
     pub migrating: i32,
+    /// Its Deployment creates its replacement first.
+    pub surging: i32,
     /// Waiting to be evicted.
     pub waiting: i32,
     /// Staying: `DaemonSet` pods, mirror pods, pods that the selector excludes.

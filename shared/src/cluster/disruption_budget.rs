@@ -83,6 +83,11 @@ impl Budget {
         if self.unprocessed { 0 } else { self.status.disruptions_allowed }
     }
 
+    /// Whether its controller has processed its latest spec and counted pods.
+    pub fn is_processed(&self) -> bool {
+        !self.unprocessed && self.status.expected_pods > 0
+    }
+
     /// How many disruptions it allows when all expected pods are healthy.
     pub fn at_most(&self) -> usize {
         usize::try_from(self.status.expected_pods - self.status.desired_healthy).unwrap_or(0)

@@ -19,6 +19,7 @@ use crate::drain::cordon_backoff::RecordonBackoff;
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::plan::DaemonSets;
 use crate::drain::steady_time::SteadyTime;
+use crate::drain::surge::{RestartRefusal, WorkloadKey, WorkloadState};
 use crate::drain::virtual_machine::Evacuations;
 use crate::gate::Gate;
 
@@ -52,6 +53,10 @@ pub struct ClusterState {
     pub volumes: NodeVolumes,
     /// The denial, if the API server denies reading them.
     pub volumes_forbidden: Option<AccessDenied>,
+    /// What controls the pods that are replaced first, as far as it is known, by their `ReplicaSet`s.
+    pub workloads: HashMap<WorkloadKey, WorkloadState>,
+    /// The last restart of each Deployment that the API server refused, and when, until it accepts one.
+    pub restart_refusals: HashMap<WorkloadKey, (SteadyTime, RestartRefusal)>,
     /// When this was observed, by the clock that `attempts` and `budgets` use.
     pub steady_now: SteadyTime,
     /// The evictions of each pod, by its uid.

@@ -14,6 +14,7 @@ use crate::cluster::node_lease::LeaseWrite;
 use crate::cluster::pod::DrainPod;
 use crate::drain::budget_forecast::Allowance;
 use crate::drain::node_patch::NodePatch;
+use crate::drain::surge::{Restart, WorkloadKey};
 
 /// The next steps. Each is optional; an empty decision changes nothing.
 #[expect(clippy::struct_excessive_bools, reason = "independent steps")]
@@ -39,6 +40,11 @@ pub struct Decision {
     pub evictions: Vec<Eviction>,
     /// Pods for which no eviction is requested, because a budget would refuse it.
     pub blocked_by_budget: Vec<(Arc<DrainPod>, BudgetKey)>,
+    /// The `ReplicaSet`s of pods that their Deployments may replace first, whose state the next decision needs. None if this
+    /// maintenance does not decide that.
+    pub workloads: Option<HashSet<WorkloadKey>>,
+    /// The Deployments to restart, after the status shows that their pods are surging.
+    pub restarts: Vec<Restart>,
     /// The uids of the pods that may be evicted; queued requests for others are dropped. None if this maintenance does not
     /// decide that: another has the node, or the pods are not known.
     pub evictable: Option<HashSet<String>>,
@@ -56,7 +62,18 @@ pub struct Decision {
     pub requeue_after: Option<Duration>,
 }
 
+/// A restart that was refused, or of which nothing is seen, is requested again after this time.
+pub const RESTART_RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
 impl Decision {
+    /// Restarts Deployments, and verifies later that this is seen.
+    pub fn restart(&mut self, deployments: Vec<Restart>) {
+        if !deployments.is_empty() {
+            self.restarts = deployments;
+            self.requeue_in(RESTART_RETRY_INTERVAL);
+        }
+    }
+
     /// Reconciles again after `wait`, or sooner if that is decided already.
     pub fn requeue_in(&mut self, wait: Duration) {
         self.requeue_after = Some(self.requeue_after.map_or(wait, |sooner| sooner.min(wait)));

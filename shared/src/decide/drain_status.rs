@@ -181,8 +181,8 @@ pub fn failed(
         status.pending_pods.clear();
         status.pending_pods_refs.clear();
         status.blocked_pods.clear();
-        (status.migrating_pods, status.attached_volumes) = (None, None);
-        status.completing_pods = None;
+        (status.migrating_pods, status.surging_pods) = (None, None);
+        (status.completing_pods, status.attached_volumes) = (None, None);
         status.pod_counts = PodCounts::default();
         draft.record_detach(None);
     }

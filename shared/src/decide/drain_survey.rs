@@ -5,11 +5,12 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::condition::whole_seconds;
 use crate::api::status::{
     BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
-    MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference,
+    MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, SurgingPod,
 };
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
+use crate::decide::surge::Surges;
 use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
 use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
 use crate::drain::virtual_machine;
@@ -26,6 +27,7 @@ pub struct DrainSurvey<'a> {
     pods: Vec<(&'a PlannedPod, PodState)>,
     migrating: Vec<MigratingPod>,
     completion_ends: Option<Timestamp>,
+    surging: Option<Vec<SurgingPod>>,
     prunes_details: bool,
 }
 
@@ -35,6 +37,7 @@ impl<'a> DrainSurvey<'a> {
         plan: &'a DrainPlan,
         observed: &ClusterState,
         queue: &EvictionQueue,
+        surges: &Surges,
         paused: bool,
         now: Timestamp,
     ) -> Self {
@@ -49,6 +52,8 @@ impl<'a> DrainSurvey<'a> {
                 overdue: queue.overdue.contains(uid),
                 budgets: &observed.budgets,
                 evacuation: observed.evacuations.evacuation(&planned.pod),
+                surges: surges.is_surging(&planned.pod),
+                surge_block: surges.block_of(&planned.pod),
                 node_ready,
                 paused,
             };
@@ -58,7 +63,7 @@ impl<'a> DrainSurvey<'a> {
         let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
         let migrating = migrating.map(|(planned, _)| migrating_pod(planned, observed)).collect();
         let (completion_ends, prunes_details) = (plan.completion_ends, observed.prunes_details);
-        Self { pods, migrating, completion_ends, prunes_details }
+        Self { pods, migrating, surging: surges.for_status(), completion_ends, prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -98,6 +103,7 @@ impl<'a> DrainSurvey<'a> {
         status.migrating_pods = Some(migrating).filter(|pods: &Vec<_>| !pods.is_empty());
         let completing = self.completing_pods(status.completing_pods.as_deref().unwrap_or_default(), now);
         status.completing_pods = Some(completing).filter(|pods| !pods.is_empty());
+        status.surging_pods.clone_from(&self.surging);
         status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
         status.pending_pods_refs = pending;
         status.last_error = self.error();
@@ -136,6 +142,7 @@ impl<'a> DrainSurvey<'a> {
                 PodState::Evicting => &mut counts.evicting,
                 PodState::Terminating => &mut counts.terminating,
                 PodState::Migrating => &mut counts.migrating,
+                PodState::Surging => &mut counts.surging,
                 PodState::Blocked(_) => &mut counts.blocked,
             } += 1;
         }

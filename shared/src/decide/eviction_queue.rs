@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::api::maintenance::{DrainOrder, DrainSpec};
+use crate::api::maintenance::DrainSpec;
 use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Eviction, RemovalRequest};
+use crate::decide::eviction_order::EvictionOrder;
+use crate::decide::surge::Surges;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::{Allowance, BudgetBlock, BudgetPrediction, Budgets};
 use crate::drain::eviction_outcome::EvictionOutcome;
@@ -40,13 +42,19 @@ pub struct EvictionQueue {
 
 impl EvictionQueue {
     /// Decides about every pod of the plan.
-    pub fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &ClusterState, now: SteadyTime) -> Self {
+    pub fn new(
+        plan: &DrainPlan,
+        spec: &DrainSpec,
+        observed: &ClusterState,
+        surges: &Surges,
+        now: SteadyTime,
+    ) -> Self {
         let mut queue = Self::default();
         let mut budgets = observed.budgets.clone();
         let order = EvictionOrder::new(plan, spec, observed);
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
-            if pod::deadline(pod).is_some() || !order.allows(pod) {
+            if pod::deadline(pod).is_some() || !order.allows(pod) || surges.is_surging(pod) {
                 continue;
             }
             let attempt = observed.attempts.get(pod::uid(pod)).cloned().unwrap_or_default();
@@ -110,42 +118,6 @@ impl EvictionQueue {
             spends,
         });
     }
-}
-
-/// Which pods may be evicted now by the order of the drain.
-struct EvictionOrder<'a> {
-    observed: &'a ClusterState,
-    /// The lowest priority of the remaining pods, if the order matters.
-    lowest: Option<i32>,
-    /// Whether plugins of the node are needed: the order matters, and pods remain that mount volumes which they may serve.
-    needs_plugins: bool,
-    /// Whether only the reconciler's own pod remains.
-    only_own_pod: bool,
-}
-
-impl<'a> EvictionOrder<'a> {
-    fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &'a ClusterState) -> Self {
-        let others = || plan.pending().filter(|planned| !is_own(&planned.pod, observed));
-        let is_ordered = spec.order == DrainOrder::PriorityAscending;
-        // The API does not say which pod is the plugin of which driver, so each plugin waits for all of them.
-        let needs_plugins = is_ordered
-            && others().any(|planned| planned.pod.mounts_served_volume && !planned.pod.registers_plugin);
-        let counts = |planned: &&PlannedPod| is_ordered && !(needs_plugins && planned.pod.registers_plugin);
-        let lowest = others().filter(counts).map(|planned| planned.pod.priority).min();
-        Self { observed, lowest, needs_plugins, only_own_pod: others().next().is_none() }
-    }
-
-    fn allows(&self, pod: &DrainPod) -> bool {
-        if is_own(pod, self.observed) {
-            return self.only_own_pod;
-        }
-        let is_needed = self.needs_plugins && pod.registers_plugin;
-        !is_needed && self.lowest.is_none_or(|lowest| pod.priority <= lowest)
-    }
-}
-
-fn is_own(pod: &DrainPod, observed: &ClusterState) -> bool {
-    observed.own_pod.as_ref() == Some(&pod::reference(pod))
 }
 
 /// When to evict a pod that no budget blocks.

@@ -8,9 +8,11 @@ pub mod decision;
 pub mod drain_plan;
 pub mod drain_status;
 pub mod drain_survey;
+mod eviction_order;
 pub mod eviction_queue;
 pub mod status_events;
 pub mod steps;
+pub mod surge;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,11 +34,11 @@ use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease,
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
 use crate::decide::status_events::status_events;
+use crate::decide::surge::Surges;
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_conditions;
 use crate::drain::node_patch;
 use crate::drain::node_patch::{CordonedBy, Requester};
-use crate::drain::plan::Verdict;
 use crate::drain::pod_state;
 use crate::drain::volume_detach::VolumeDetach;
 use crate::gate::max_unavailable_queue::{POSITION_WRITE_INTERVAL, Queued, ShownPosition};
@@ -309,12 +311,14 @@ impl Decider<'_> {
             }
         };
         let paused = maintenance.spec.suspend;
+        let surges = Surges::new(&plan, &spec, observed, maintenance.status.as_ref(), paused, now);
+        self.decision.workloads = Some(surges.wanted.clone());
         let queue = if paused {
             EvictionQueue::default()
         } else {
-            EvictionQueue::new(&plan, &spec, observed, observed.steady_now)
+            EvictionQueue::new(&plan, &spec, observed, &surges, observed.steady_now)
         };
-        let survey = DrainSurvey::new(&plan, observed, &queue, paused, now);
+        let survey = DrainSurvey::new(&plan, observed, &queue, &surges, paused, now);
         let deadline = drain_status::deadline(maintenance, &spec, now);
         let before = maintenance.status.as_ref();
         let detach = spec
@@ -343,8 +347,7 @@ impl Decider<'_> {
         if timed_out || paused || postponed.is_some() {
             return self.evict_nothing();
         }
-        let wanted = plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict);
-        self.decision.evictable = Some(wanted.map(|planned| pod::uid(&planned.pod).to_owned()).collect());
+        self.decision.evictable = Some(surges.evictable(&plan));
         // Also while evictions are delayed: the status says already that these pods are blocked.
         let blocked = plan.pods.iter().filter_map(|planned| {
             let block = queue.blocked_by_budget.get(pod::uid(&planned.pod))?;
@@ -355,9 +358,11 @@ impl Decider<'_> {
             Some(wait) if survey.pending().next().is_some() => self.decision.requeue_in(wait),
             _ => {
                 self.decision.evictions = queue.evictions;
-                if let Some(next) = queue.next {
+                for next in queue.next.into_iter().chain(surges.next) {
                     self.decision.requeue_in(next.since(observed.steady_now));
                 }
+                let status = self.decision.status.as_ref().or(maintenance.status.as_ref());
+                self.decision.restart(surges.recorded(status));
             }
         }
     }

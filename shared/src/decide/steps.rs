@@ -18,6 +18,7 @@ use crate::cluster::node_lease::LeaseWrite;
 use crate::cluster::pod::DrainPod;
 use crate::decide::decision::{Decision, Eviction, LeaseRelease, PendingEvent};
 use crate::drain::node_patch::NodePatch;
+use crate::drain::surge::{Restart, WorkloadKey};
 
 /// One step of a decision. A step is at most one write, so that nothing can happen in the middle of it.
 #[derive(Debug, Clone)]
@@ -51,6 +52,10 @@ pub enum DecisionStep {
     PublishConditions(Vec<NodeCondition>),
     /// Remembers that a budget blocks these pods.
     Defer(Vec<(Arc<DrainPod>, BudgetKey)>),
+    /// Watches these `ReplicaSet`s and their Deployments, and no others for the node.
+    WatchWorkloads(HashSet<WorkloadKey>),
+    /// Restarts a Deployment.
+    RestartDeployment(Restart),
     /// Queues evictions, which are sent beside the other steps.
     Evict(Vec<Eviction>),
     /// Cancels the evacuations that KubeVirt may have begun.
@@ -88,6 +93,8 @@ impl Decision {
         steps.extend(self.node_conditions.map(DecisionStep::PublishConditions));
         steps.push(DecisionStep::Defer(self.blocked_by_budget));
         steps.push(DecisionStep::Evict(self.evictions));
+        steps.extend(self.workloads.map(DecisionStep::WatchWorkloads));
+        steps.extend(self.restarts.into_iter().map(DecisionStep::RestartDeployment));
         if self.cancel_evacuation {
             steps.push(DecisionStep::CancelEvacuation);
         }

@@ -134,6 +134,14 @@ impl Budgets {
         self.find(budget).map_or(0, |left| left.budget.at_most())
     }
 
+    /// Whether the only budget that guards `pod` allows no disruption even when all of its pods are healthy, so that
+    /// waiting does not help.
+    pub fn never_release(&self, pod: &DrainPod) -> bool {
+        let mut guards = self.of(pod);
+        let (Some(left), None) = (guards.next(), guards.next()) else { return false };
+        left.budget.is_processed() && left.budget.at_most() == 0 && !left.budget.ignores(pod)
+    }
+
     /// When an eviction was last requested for the budget.
     pub fn asked(&self, budget: &BudgetKey) -> Option<SteadyTime> {
         self.find(budget).and_then(|left| left.asked)

@@ -11,6 +11,7 @@ pub mod plan;
 pub mod pod_state;
 pub mod respawns;
 pub mod steady_time;
+pub mod surge;
 pub mod transitions;
 pub mod virtual_machine;
 pub mod volume_detach;

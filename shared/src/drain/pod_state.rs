@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::group::Group;
 use crate::api::status::{BlockFacts, BlockReason, truncated};
+use crate::api::surge::SurgeFacts;
 use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::pod::{self, DrainPod, Termination};
 use crate::drain::attempt::Attempt;
@@ -14,6 +15,7 @@ use crate::drain::eviction_outcome::{EvictionOutcome, KUBEVIRT_WEBHOOK};
 use crate::drain::plan::{PlannedPod, Verdict};
 use crate::drain::respawns;
 use crate::drain::steady_time::SteadyTime;
+use crate::drain::surge::SurgeBlock;
 use crate::drain::virtual_machine::{Evacuation, MigrationFailure};
 
 /// A pod that is still there this long after its grace period is blocked. Until then the kubelet may be removing it.
@@ -33,6 +35,8 @@ pub enum PodState {
     Terminating,
     /// KubeVirt is migrating its virtual machine.
     Migrating,
+    /// Its Deployment creates its replacement first, and then ends it.
+    Surging,
     /// It is blocked.
     Blocked(Blocker),
 }
@@ -74,6 +78,7 @@ impl Blocker {
 
 /// What is known about a pod beside the object itself.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct PodContext<'a> {
     /// The group of the maintenance.
     pub group: Group,
@@ -89,6 +94,10 @@ pub struct PodContext<'a> {
     pub budgets: &'a Budgets,
     /// The evacuation of its virtual machine, if KubeVirt is to migrate that.
     pub evacuation: Option<&'a Evacuation>,
+    /// Whether its Deployment creates its replacement first.
+    pub surges: bool,
+    /// What prevents that, if it is asked for.
+    pub surge_block: Option<&'a SurgeBlock>,
     /// Whether its node is Ready.
     pub node_ready: bool,
     /// Whether the maintenance is paused, so that no eviction is requested.
@@ -108,6 +117,9 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
     if planned.verdict == Verdict::Wait {
         return PodState::Waiting;
     }
+    if context.surges {
+        return PodState::Surging;
+    }
     let unasked = Attempt::default();
     let attempt = context.attempt.unwrap_or(&unasked);
     let since = attempt.refused_since.map(|at| at.on_wall(context.steady_now, now));
@@ -123,11 +135,11 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
         return unrequested_state(attempt);
     }
     if let (Some((_, refusal)), true) = (&attempt.deletion, context.overdue) {
-        return blocked(refused(planned, refusal, "deletion", context.budgets));
+        return blocked(refused(planned, refusal, "deletion", context));
     }
     let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));
     if let (Some(refusal), true) = (context.blocked_by_budget, budget_decides) {
-        return blocked(blocked_by_budget(planned, refusal, context.budgets));
+        return blocked(blocked_by_budget(planned, refusal, context));
     }
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting,
@@ -135,7 +147,7 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
         Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
         // A blocked pod stays blocked until a retry succeeds.
-        Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context.budgets)),
+        Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context)),
     }
 }
 
@@ -223,7 +235,8 @@ fn blocked_by_spec(reason: BlockReason) -> Blocker {
     Blocker::new(reason, message)
 }
 
-fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, budgets: &Budgets) -> Blocker {
+fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, context: &PodContext<'_>) -> Blocker {
+    let budgets = context.budgets;
     // An answer without a name is about the only budget that there is.
     let only = || match <[BudgetRefusal; 1]>::try_from(budgets.refusals(&planned.pod)) {
         Ok([only]) => only.budget,
@@ -231,18 +244,30 @@ fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, budgets: &Bu
     };
     let complete = refusal.budget.clone().filter(|budget| budget.desired_healthy.is_some());
     let budget = complete.or_else(only).or_else(|| refusal.budget.clone());
-    Blocker::new(BlockReason::DisruptionBudget, &*refusal.message)
-        .with(BlockFacts { budget, ..BlockFacts::default() })
+    let facts = BlockFacts { budget, ..BlockFacts::default() };
+    let Some(block) = context.surge_block else {
+        return Blocker::new(BlockReason::DisruptionBudget, &*refusal.message).with(facts);
+    };
+    let surge = Some(SurgeFacts { reason: block.reason, deployment: block.deployment.clone() });
+    let forbidden = block.denied.as_ref().and_then(|denied| denied.access.clone());
+    let message = format!("{}; it is not replaced first: {}", refusal.message, block.message);
+    Blocker::new(BlockReason::DisruptionBudget, message).with(BlockFacts { forbidden, surge, ..facts })
 }
 
 /// The blocker of a pod whose eviction or deletion was refused.
-fn refused(planned: &PlannedPod, refusal: &EvictionOutcome, request: &str, budgets: &Budgets) -> Blocker {
+fn refused(
+    planned: &PlannedPod,
+    refusal: &EvictionOutcome,
+    request: &str,
+    context: &PodContext<'_>,
+) -> Blocker {
+    let budgets = context.budgets;
     let by_webhook = |reason, message: &str, webhook: &str| {
         let facts = BlockFacts { webhook: Some(webhook.to_owned()), ..BlockFacts::default() };
         Blocker::new(reason, message).with(facts)
     };
     match refusal {
-        EvictionOutcome::RefusedByBudget(refusal) => blocked_by_budget(planned, refusal, budgets),
+        EvictionOutcome::RefusedByBudget(refusal) => blocked_by_budget(planned, refusal, context),
         EvictionOutcome::MultipleBudgets(message) => several_budgets(budgets.refusals(&planned.pod), message),
         EvictionOutcome::NotMigratable(message) => {
             by_webhook(BlockReason::NotMigratable, message, KUBEVIRT_WEBHOOK)

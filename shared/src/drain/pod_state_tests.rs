@@ -27,6 +27,8 @@ fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budget
         overdue: false,
         budgets,
         evacuation: None,
+        surges: false,
+        surge_block: None,
         node_ready,
         paused: false,
     }

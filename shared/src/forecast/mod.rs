@@ -13,7 +13,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::api::group::Group;
-use crate::api::maintenance::DrainSpec;
+use crate::api::maintenance::{DrainSpec, SurgePolicy};
 use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
 use crate::cluster::disruption_budget::{BudgetKey, BudgetRefusal};
 use crate::cluster::pod::{self, DrainPod};
@@ -23,6 +23,7 @@ use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, SkipReason, Verdict, Warning};
 use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
 use crate::drain::steady_time::SteadyTime;
+use crate::drain::surge::{self, Surge, SurgeBlock, WorkloadKey, WorkloadState};
 
 /// A node that is to be drained.
 #[derive(Debug, Clone)]
@@ -41,6 +42,7 @@ pub struct PlannedNode {
 #[derive(Debug, Clone)]
 pub struct DrainPreview {
     nodes: Vec<(PlannedNode, DrainPlan)>,
+    workloads: HashMap<WorkloadKey, WorkloadState>,
 }
 
 /// What would happen to the pods.
@@ -86,6 +88,8 @@ pub enum PodOutcome {
     Migrated,
     /// It is left to end by itself, for at most so many seconds if there is a limit, and then evicted.
     Completes(Option<i64>),
+    /// Its Deployment replaces it first.
+    Surges,
     /// It is evicted after others that the budget guards were evicted and replaced.
     WaitsForBudget(BudgetKey),
     /// It is blocked, and deleted after `deleteAfterSeconds`.
@@ -184,7 +188,41 @@ impl DrainPreview {
             plan.await_completion(&node.drain, None, now)?;
             Ok((node, plan))
         };
-        Ok(Self { nodes: nodes.into_iter().map(judge).collect::<Result<_, _>>()? })
+        let nodes = nodes.into_iter().map(judge).collect::<Result<_, _>>()?;
+        Ok(Self { nodes, workloads: HashMap::new() })
+    }
+
+    /// The `ReplicaSet`s of the pods that may be replaced first. [`Self::set_workloads`] takes what is known of them.
+    pub fn surge_candidates(&self, budgets: &Budgets) -> BTreeSet<WorkloadKey> {
+        let candidates = self.planned().filter(|(node, planned)| is_surge_candidate(node, planned, budgets));
+        candidates.filter_map(|(_, planned)| surge::replica_set_of(&planned.pod)).collect()
+    }
+
+    /// Sets what controls the pods that may be replaced first.
+    pub fn set_workloads(&mut self, workloads: HashMap<WorkloadKey, WorkloadState>) {
+        self.workloads = workloads;
+    }
+
+    /// Whether a pod is replaced first, or what prevents that; none if that is not asked for or not known.
+    fn surge(
+        &self,
+        node: &PlannedNode,
+        planned: &PlannedPod,
+        budgets: &Budgets,
+    ) -> Option<Result<(), SurgeBlock>> {
+        if !is_surge_candidate(node, planned, budgets) {
+            return None;
+        }
+        let Some(key) = surge::replica_set_of(&planned.pod) else {
+            return Some(Err(SurgeBlock::no_deployment(&planned.pod)));
+        };
+        Some(match self.workloads.get(&key)? {
+            WorkloadState::Forbidden(denied) => Err(SurgeBlock::forbidden(denied)),
+            WorkloadState::Known(workload) => match surge::judge(&planned.pod, workload) {
+                Surge::Required | Surge::Rolling | Surge::Waiting => Ok(()),
+                Surge::Impossible(block) => Err(block),
+            },
+        })
     }
 
     /// The pods for which an eviction would be requested.
@@ -233,6 +271,7 @@ impl DrainPreview {
             let waits = opinion.is_some_and(|(budget, _)| guards[budget].now > 0);
             let held = opinion.filter(|_| !waits).map(|(_, refusal)| refusal);
             let answer = answer.cloned().or_else(|| several_budgets(planned, &budgets));
+            let surge = held.and_then(|_| self.surge(node, planned, &budgets));
             let attempt =
                 Attempt { last: answer.map(|answer| (SteadyTime::MIN, answer)), ..Attempt::default() };
             let known = PodContext {
@@ -243,6 +282,8 @@ impl DrainPreview {
                 overdue: false,
                 budgets: &budgets,
                 evacuation: None,
+                surges: surge == Some(Ok(())),
+                surge_block: surge.as_ref().and_then(|surge| surge.as_ref().err()),
                 node_ready: node.ready,
                 paused: false,
             };
@@ -253,6 +294,7 @@ impl DrainPreview {
                 },
                 PodState::Terminating => PodOutcome::Terminating,
                 PodState::Migrating => PodOutcome::Migrated,
+                PodState::Surging => PodOutcome::Surges,
                 PodState::Blocked(blocker) if node.deletes() && is_refused(planned, blocker.reason) => {
                     PodOutcome::Deleted(blocker)
                 }
@@ -303,6 +345,11 @@ impl BudgetForecast {
         };
         self.clone()
     }
+}
+
+/// Whether a pod is replaced first if its Deployment can do that.
+fn is_surge_candidate(node: &PlannedNode, planned: &PlannedPod, budgets: &Budgets) -> bool {
+    node.drain.surge == SurgePolicy::WhenBlocked && is_asked(planned) && budgets.never_release(&planned.pod)
 }
 
 fn is_asked(planned: &PlannedPod) -> bool {

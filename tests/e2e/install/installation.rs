@@ -405,7 +405,8 @@ async fn an_optional_permission_is_granted_on_request_and_removed_by_uninstall()
     assert_eq!(granted().await, [""; 0]);
     let unknown = plugin(&cluster, &["install", "--grant", "everything"]).await;
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
-    assert!(unknown.stderr.contains("node-conditions, pod-deletion, volume-detach"), "{}", unknown.stderr);
+    let grants = "node-conditions, pod-deletion, volume-detach, surge";
+    assert!(unknown.stderr.contains(grants), "{}", unknown.stderr);
     let spec = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": "e2e-impatient"},
         "spec": {"nodeName": cluster.nodes().await[0], "drain": {"deleteAfterSeconds": 60}}});

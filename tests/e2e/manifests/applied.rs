@@ -169,6 +169,7 @@ async fn a_kustomization_can_add_every_component() {
         "node_conditions",
         "pod_deletion",
         "service_monitor",
+        "surge",
         "volume_detach",
     ];
     let listed: Vec<String> =
@@ -181,7 +182,7 @@ async fn a_kustomization_can_add_every_component() {
     for kind in ["ConfigMap", "FlowSchema", "NetworkPolicy", "PriorityLevelConfiguration", "ServiceMonitor"] {
         assert!(built.contains(&format!("\nkind: {kind}\n")), "{kind}");
     }
-    for role in ["node-conditions", "pod-deletion", "volume-detach"] {
+    for role in ["node-conditions", "pod-deletion", "volume-detach", "surge"] {
         assert!(built.contains(&format!("\n  name: nm-reconciler-{role}\n")), "{role}");
     }
     let there = std::fs::read_dir(folder().join("components")).unwrap();

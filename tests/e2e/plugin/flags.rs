@@ -25,7 +25,8 @@ async fn every_drain_flag_sets_its_field() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let flags = "--dry-run none --grace-period 7 --delete-emptydir-data=false --force=false --delete-after 5m \
-        --pod-selector app=web,!canary --timeout 0 --order none --wait-for-volume-detach=5m --on-detach-timeout fail -r kernel";
+        --pod-selector app=web,!canary --timeout 0 --order none --wait-for-volume-detach=5m --on-detach-timeout fail \
+        --surge -r kernel";
     let args: Vec<&str> = ["start", node].into_iter().chain(flags.split_whitespace()).collect();
     plugin(&cluster, &args).await.expect(0, &format!("node/{node} maintenance started\n"), "");
     let spec = serde_json::to_value(cluster.maintenances().get(node).await.unwrap().spec).unwrap();
@@ -35,7 +36,7 @@ async fn every_drain_flag_sets_its_field() {
         spec,
         json!({"nodeName": node, "reason": "kernel", "drain": {"gracePeriodSeconds": 7, "force": false,
             "deleteEmptyDirData": false, "timeoutSeconds": 0, "skipWaitForDeleteTimeoutSeconds": 0,
-            "deleteAfterSeconds": 300, "podSelector": selector, "order": "None",
+            "deleteAfterSeconds": 300, "podSelector": selector, "order": "None", "surge": "WhenBlocked",
             "waitForVolumeDetach": {"timeoutSeconds": 300, "onTimeout": "Fail"}}})
     );
 }

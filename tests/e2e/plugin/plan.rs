@@ -122,7 +122,7 @@ async fn plan_reports_each_pod_and_changes_nothing() {
     let bare = document["pods"].as_array().unwrap().iter().find(|pod| pod["name"] == "bare").unwrap();
     assert_eq!(
         *bare,
-        json!({"node": node, "namespace": space, "name": "bare", "outcome": "evicted",
+        json!({"node": node, "namespace": space, "name": "bare", "outcome": "evicted", "completionTimeoutSeconds": null,
             "details": "its emptyDir data is lost; no controller replaces it", "reason": null, "waitsForBudget": null, "deletedAfterSeconds": null,
             "losesEmptyDirData": true, "localVolumes": [], "isReplaced": false})
     );

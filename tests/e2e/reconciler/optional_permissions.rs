@@ -25,6 +25,7 @@ fn the_default_role_lacks_the_permissions_of_optional_features() {
     assert!(has("patch", "nodes") && has("create", "pods/eviction"));
     assert!(!has("patch", "nodes/status"), "only --node-conditions needs it");
     assert!(!has("delete", "pods"), "only spec.drain.deleteAfterSeconds needs it");
+    assert!(!has("patch", "deployments") && !has("get", "replicasets"), "only spec.drain.surge needs it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

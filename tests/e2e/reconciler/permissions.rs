@@ -124,8 +124,8 @@ fn check_names(grants: &[Grant], log: &RequestLog, account: &str, own: &str) {
 }
 
 /// Uses every feature of the reconciler: leader election, the webhook, a pod deleted past its budget, the renewal of a
-/// lease, an event that repeats because the same node is drained twice, a volume to wait for, a cancelled virtual machine migration, and a
-/// maintenance of each older group.
+/// lease, an event that repeats because the same node is drained twice, a volume to wait for, a pod that is replaced first, a
+/// cancelled virtual machine migration, and a maintenance of each older group.
 async fn use_every_feature(cluster: &Cluster) -> Reconciler {
     for component in manifests::PERMISSION_COMPONENTS {
         cluster.grant(component).await;
@@ -160,6 +160,10 @@ async fn use_every_feature(cluster: &Cluster) -> Reconciler {
     volumes.detach("e2e-permissions").await;
     until_drained(cluster, "e2e-again").await;
     stop(cluster, "e2e-again").await;
+    let surged = node_of(&workload.pod_behind_budget("web").await).to_owned();
+    start_with_drain(cluster, "e2e-surge", &surged, json!({"surge": "WhenBlocked"})).await;
+    until_drained(cluster, "e2e-surge").await;
+    stop(cluster, "e2e-surge").await;
     run_migratable_vm_on(cluster, workload.namespace(), "vm", &node).await;
     start(cluster, "e2e-vm", &node).await;
     until_migrating(cluster, "e2e-vm").await;

@@ -152,7 +152,7 @@ fn every_field_of_the_object_is_listed() {
 
 /// Which requests need a permission of nm-reconciler: the first row whose resource and verb match, and whose name or
 /// namespace is in the rule, if it has one.
-const REQUESTS: [(&str, &str, &str); 21] = [
+const REQUESTS: [(&str, &str, &str); 23] = [
     (
         "nodemaintenances list",
         "",
@@ -207,6 +207,8 @@ const REQUESTS: [(&str, &str, &str); 21] = [
         "renews the certificate and the path of the webhook, and watches them",
     ),
     ("nodes/status patch", "", "writes node conditions"),
+    ("deployments patch", "", "watches the Deployment of a pod that is replaced first, and restarts it"),
+    ("replicasets get", "", "reads which Deployment a pod belongs to, and at which revision"),
     ("pods delete", "", "deletes a pod that was refused for longer than `deleteAfterSeconds`"),
     ("volumeattachments list", "", "watches which volumes are attached, while a maintenance waits for them"),
     ("persistentvolumes get", "", "gets the claims of volumes that are attached to such a node"),

@@ -28,6 +28,7 @@ use crate::maintenance::suspend::check_kept;
 use crate::maintenance::uid;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::report::preview;
+use crate::plan::surge_workloads;
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, SETTINGS, Step, roll_name};
@@ -61,7 +62,7 @@ pub(super) async fn run(
         let snapshot = Box::pin(ClusterSnapshot::read(&names, cluster)).await?;
         Ok::<_, Error>((names, snapshot))
     };
-    let (names, snapshot) = progress::during(out, message, read).await?;
+    let (names, mut snapshot) = progress::during(out, message, read).await?;
     let name =
         args.name.clone().unwrap_or_else(|| Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string());
     let waves = waves(pool(&names, &snapshot, cluster).await?, args.waves.as_ref());
@@ -69,7 +70,7 @@ pub(super) async fn run(
     let is_begun = is_begun(&name, &names, &settings, &snapshot)?;
 
     let drain = drain(&args, &settings);
-    let forecasts = forecasts(&names, drain.as_ref(), &snapshot, cluster, out).await?;
+    let forecasts = forecasts(&names, drain.as_ref(), &mut snapshot, cluster, out).await?;
     print_waves(&waves, &forecasts, args.dry_run, out)?;
     for unknown in &snapshot.unknown {
         out.talk(&Line::new(format!("warning: unknown: {unknown}")));
@@ -215,19 +216,21 @@ struct NodeForecast {
 async fn forecasts(
     names: &[String],
     drain: Option<&DrainSpec>,
-    snapshot: &ClusterSnapshot,
+    snapshot: &mut ClusterSnapshot,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<HashMap<String, NodeForecast>, Error> {
     let now = Timestamp::now();
-    let preview = |names: &[String]| {
+    let preview = |names: &[String], snapshot: &ClusterSnapshot| {
         preview(names, drain, snapshot, now).map_err(|error| Error::Unplannable(error.to_string()))
     };
-    let Some(all) = preview(names)? else { return Ok(HashMap::new()) };
+    let Some(all) = preview(names, snapshot)? else { return Ok(HashMap::new()) };
     let answers = answers(&all, drain, cluster, out).await?;
+    let workloads = surge_workloads::read(&all, snapshot, cluster).await?;
     let mut forecasts = HashMap::new();
     for name in names {
-        let Some(alone) = preview(std::slice::from_ref(name))? else { continue };
+        let Some(mut alone) = preview(std::slice::from_ref(name), snapshot)? else { continue };
+        alone.set_workloads(workloads.clone());
         let forecast = alone.forecast(Budgets::from_objects(&snapshot.budgets), &answers, now);
         let blocked = forecast.pods.iter().filter_map(|pod| match &pod.fate {
             PodOutcome::Blocked(blocker) => {

@@ -9,12 +9,13 @@ use jiff::Timestamp;
 use nm_shared::drain::plan::Verdict;
 use nm_shared::{
     BlockReason, BlockedPod, CompletingPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance,
-    PodReference,
+    PodReference, SurgingPod,
 };
 
 use crate::dashboard::model::listing::{Listing, Row};
 use crate::dashboard::model::pod_row::{PodProgress, PodRow};
 use crate::dashboard::node_pod::{NodePod, PodId};
+use crate::maintenance::changes::surge_progress;
 use crate::maintenance::{PodState, status};
 
 /// From so many changes on, a full sort is cheaper than moving rows one by one.
@@ -234,6 +235,7 @@ struct StatusView<'a> {
     blocked: HashMap<(&'a str, &'a str), &'a BlockedPod>,
     migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
     completing: HashMap<(&'a str, &'a str), &'a CompletingPod>,
+    surging: HashMap<(&'a str, &'a str), &'a SurgingPod>,
     pending: &'a [PodReference],
 }
 
@@ -248,6 +250,8 @@ impl<'a> StatusView<'a> {
         let completing = status.completing_pods.iter().flatten();
         let completing: HashMap<_, _> =
             completing.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod)).collect();
+        let surging = status.surging_pods.iter().flatten();
+        let surging = surging.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
         let counts = &status.pod_counts;
         let others_waiting = usize::try_from(counts.waiting).unwrap_or(0).saturating_sub(completing.len());
         let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
@@ -261,12 +265,14 @@ impl<'a> StatusView<'a> {
             blocked: blocked.collect(),
             migrating: migrating.collect(),
             completing,
+            surging: surging.collect(),
             pending: &status.pending_pods_refs,
         }
     }
 
     fn named_pods(&self) -> Vec<String> {
-        let named = self.blocked.keys().chain(self.migrating.keys()).chain(self.completing.keys());
+        let named = self.blocked.keys().chain(self.migrating.keys());
+        let named = named.chain(self.completing.keys()).chain(self.surging.keys());
         named.map(|(namespace, name)| path(namespace, name)).collect()
     }
 
@@ -288,6 +294,10 @@ impl<'a> StatusView<'a> {
                 None => CompletingPod::REASON.to_owned(),
             };
             return Some(PodProgress { since: Some(pod.since.0), message, ..PodState::Waiting.into() });
+        }
+        if let Some(pod) = self.surging.get(&(namespace, name)) {
+            let (since, message) = (Some(pod.since.0), surge_progress(pod));
+            return Some(PodProgress { since, message, ..PodState::Surging.into() });
         }
         let pod = self.migrating.get(&(namespace, name))?;
         let message = match &pod.target {

@@ -248,9 +248,10 @@ const HELP: &[(&str, &str)] = &[
     ("", "name or a pattern with * and ?. state: takes a prefix of a state:"),
     ("", "  requested planned queued draining blocked paused drained failed"),
     ("", "  stopping (nodes)"),
-    ("", "  waiting evicting blocked terminating migrating staying gone (pods)"),
+    ("", "  waiting evicting blocked terminating migrating surging staying"),
+    ("", "  gone (pods)"),
     ("", ""),
-    ("", "! blocked or failed   ~ in progress   > migrating   . waiting"),
+    ("", "! blocked or failed   ~ in progress   > migrating, surging   . waiting"),
     ("", "? not picked up by nm-reconciler   < stopping   = staying   : paused"),
 ];
 

@@ -114,7 +114,7 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
         _ => format!("{}% {}/{}", row.percent, row.gone, row.pods),
     };
     x = canvas.write(area, x, &far, Tone::Strong) + 2;
-    let PodCounts { evicting, terminating, blocked, migrating, waiting, skipped, .. } =
+    let PodCounts { evicting, terminating, blocked, migrating, surging, waiting, skipped, .. } =
         status(maintenance).pod_counts;
     if blocked > 0 {
         x = canvas.write(area, x, &format!("blocked {blocked}"), Tone::Bad) + 2;
@@ -125,6 +125,7 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
     for (count, word, tone) in [
         (terminating, "terminating", Tone::Busy),
         (migrating, "migrating", Tone::Busy),
+        (surging, "surging", Tone::Busy),
         (evicting, "evicting", Tone::Busy),
         (waiting, "waiting", Tone::Plain),
         (skipped, "staying", Tone::Quiet),

@@ -123,7 +123,7 @@ impl Glyphs {
         match state {
             Some(PodState::Blocked) => ("!", Tone::Bad),
             Some(PodState::Terminating | PodState::Evicting) => ("~", Tone::Busy),
-            Some(PodState::Migrating) => (">", Tone::Busy),
+            Some(PodState::Migrating | PodState::Surging) => (">", Tone::Busy),
             Some(PodState::Waiting) => (".", Tone::Plain),
             Some(PodState::Gone) => (self.done, Tone::Good),
             Some(PodState::Staying) => ("=", Tone::Quiet),

@@ -1,0 +1,42 @@
+//! The order of a drain: which pods may leave now.
+
+use crate::api::maintenance::{DrainOrder, DrainSpec};
+use crate::cluster::pod::{self, DrainPod};
+use crate::decide::cluster_state::ClusterState;
+use crate::drain::plan::{DrainPlan, PlannedPod};
+
+/// Which pods may be evicted now by the order of the drain.
+pub(super) struct EvictionOrder<'a> {
+    observed: &'a ClusterState,
+    /// The lowest priority of the remaining pods, if the order matters.
+    lowest: Option<i32>,
+    /// Whether plugins of the node are needed: the order matters, and pods remain that mount volumes which they may serve.
+    needs_plugins: bool,
+    /// Whether only the reconciler's own pod remains.
+    only_own_pod: bool,
+}
+
+impl<'a> EvictionOrder<'a> {
+    pub(super) fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &'a ClusterState) -> Self {
+        let others = || plan.pending().filter(|planned| !is_own(&planned.pod, observed));
+        let is_ordered = spec.order == DrainOrder::PriorityAscending;
+        // The API does not say which pod is the plugin of which driver, so each plugin waits for all of them.
+        let needs_plugins = is_ordered
+            && others().any(|planned| planned.pod.mounts_served_volume && !planned.pod.registers_plugin);
+        let counts = |planned: &&PlannedPod| is_ordered && !(needs_plugins && planned.pod.registers_plugin);
+        let lowest = others().filter(counts).map(|planned| planned.pod.priority).min();
+        Self { observed, lowest, needs_plugins, only_own_pod: others().next().is_none() }
+    }
+
+    pub(super) fn allows(&self, pod: &DrainPod) -> bool {
+        if is_own(pod, self.observed) {
+            return self.only_own_pod;
+        }
+        let is_needed = self.needs_plugins && pod.registers_plugin;
+        !is_needed && self.lowest.is_none_or(|lowest| pod.priority <= lowest)
+    }
+}
+
+fn is_own(pod: &DrainPod, observed: &ClusterState) -> bool {
+    observed.own_pod.as_ref() == Some(&pod::reference(pod))
+}

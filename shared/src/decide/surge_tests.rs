@@ -1,0 +1,227 @@
+//! Which Deployments are restarted when, and which pods are not evicted meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::maintenance::NodeMaintenance;
+use crate::api::names::FINALIZER;
+use crate::api::status::BlockReason;
+use crate::decide::cluster_state::StartBatch;
+use crate::decide::decide;
+use crate::decide::decision::Decision;
+use crate::drain::budget_forecast::Budgets;
+use crate::drain::eviction_outcome::AccessDenied;
+
+fn now() -> Timestamp {
+    "2026-01-01T01:00:00Z".parse().unwrap()
+}
+
+fn pod(name: &str, set: &str) -> Arc<DrainPod> {
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true});
+    Arc::new(parse(json!({
+        "metadata": {"namespace": "shop", "name": name, "uid": name, "ownerReferences": [owner]},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    })))
+}
+
+fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A budget that so many of the expected pods have to be healthy for, and are.
+fn budget(desired: i32, expected: i32) -> Budgets {
+    let budget: PodDisruptionBudget = parse(json!({
+        "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": expected, "desiredHealthy": desired, "expectedPods": expected,
+            "disruptionsAllowed": expected - desired},
+    }));
+    Budgets::from_objects([&budget])
+}
+
+fn key(name: &str) -> WorkloadKey {
+    WorkloadKey { namespace: "shop".into(), name: name.into() }
+}
+
+/// The Deployment `web` at a revision, and a `ReplicaSet` of it at another.
+fn workload(deployment: i64, set: i64) -> WorkloadState {
+    let deployment = json!({
+        "metadata": {"namespace": "shop", "name": "web", "uid": "d", "resourceVersion": "9", "generation": 5,
+            "annotations": {"deployment.kubernetes.io/revision": deployment.to_string()}},
+        "spec": {"replicas": 1, "selector": {}, "template": {}},
+        "status": {"observedGeneration": 5, "replicas": 1, "updatedReplicas": 1},
+    });
+    let deployment = Some(Arc::new(parse(deployment)));
+    WorkloadState::Known(Workload { revision: Some(set), deployment, pods: vec![pod("new", "web-2")] })
+}
+
+/// A cordoned node with the pod `old` of the Deployment, which its budget never releases.
+fn observed(workload: Option<WorkloadState>) -> ClusterState {
+    let node = json!({"metadata": {"name": "n1", "uid": "node-uid", "resourceVersion": "9"}, "spec": {}});
+    ClusterState {
+        node: Some(Arc::new(parse(node))),
+        pods: Some(vec![pod("old", "web-1")]),
+        batch: StartBatch { age: StartBatch::MAX_DELAY, ..StartBatch::default() },
+        budgets: budget(1, 1),
+        workloads: workload.map(|workload| (key("web-1"), workload)).into_iter().collect(),
+        steady_now: SteadyTime::after_start(Duration::from_secs(3_600)),
+        ..ClusterState::default()
+    }
+}
+
+fn maintenance(drain: &Value, status: &Value) -> NodeMaintenance {
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"});
+    parse(json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "m", "uid": "m-uid", "resourceVersion": "1", "generation": 1,
+            "finalizers": [FINALIZER], "ownerReferences": [owner]},
+        "spec": {"nodeName": "n1", "drain": drain}, "status": status,
+    }))
+}
+
+fn surge() -> Value {
+    json!({"surge": "WhenBlocked"})
+}
+
+/// A status that shows `old` as surging, with the revision that its restart replaces.
+fn surging(revision: Option<i64>) -> Value {
+    let mut pod =
+        json!({"namespace": "shop", "name": "old", "deployment": "web", "since": "2026-01-01T00:30:00Z"});
+    if let Some(revision) = revision {
+        pod["revision"] = json!(revision);
+    }
+    json!({"phase": "Running", "totalpods": 1, "evictionPods": 1, "surgingPods": [pod]})
+}
+
+/// The decision about a maintenance that surges.
+fn decided(status: &Value, observed: &ClusterState) -> Decision {
+    decide(&maintenance(&surge(), status), observed, now())
+}
+
+fn shown(decision: &Decision) -> SurgingPod {
+    let status = decision.status.as_ref().expect("the status changes");
+    let [pod]: [SurgingPod; 1] = status.surging_pods.clone().unwrap().try_into().unwrap();
+    assert_eq!((status.pod_counts.surging, status.pod_counts.blocked), (1, 0));
+    pod
+}
+
+fn obstacle(decision: &Decision) -> SurgeObstacle {
+    let blocked = &decision.status.as_ref().expect("the status changes").blocked_pods[0];
+    assert_eq!(blocked.reason, BlockReason::DisruptionBudget);
+    assert!(blocked.message.contains("; it is not replaced first: "), "{}", blocked.message);
+    blocked.facts.surge.as_ref().expect("an obstacle").reason
+}
+
+#[test]
+fn nothing_is_read_by_default_or_for_a_pod_that_its_budget_releases() {
+    let wanted = |drain: &Value, budgets: Budgets| {
+        let observed = ClusterState { budgets, ..observed(None) };
+        decide(&maintenance(drain, &json!({})), &observed, now()).workloads.unwrap().len()
+    };
+    assert_eq!(wanted(&json!({}), budget(1, 1)), 0);
+    assert_eq!(wanted(&surge(), Budgets::default()), 0);
+    assert_eq!(wanted(&surge(), budget(1, 2)), 0);
+    assert_eq!(wanted(&surge(), budget(1, 1)), 1);
+}
+
+#[test]
+fn a_pod_is_blocked_as_usual_until_it_is_known_what_controls_it() {
+    let decision = decided(&json!({}), &observed(None));
+    let blocked = &decision.status.unwrap().blocked_pods[0];
+    assert_eq!((blocked.reason, &blocked.facts.surge), (BlockReason::DisruptionBudget, &None));
+}
+
+#[test]
+fn a_deployment_is_restarted_with_the_status_that_shows_its_pods_and_its_pods_are_not_evicted() {
+    let decision = decided(&json!({}), &observed(Some(workload(3, 3))));
+    let pod = shown(&decision);
+    assert_eq!((pod.deployment.as_str(), pod.revision, pod.replacement), ("web", Some(3), None));
+    assert_eq!(decision.restarts.len(), 1);
+    assert!(decision.evictions.is_empty() && decision.evictable.unwrap().is_empty());
+    assert_eq!(decision.status.unwrap().last_error, "");
+}
+
+#[test]
+fn a_restart_is_repeated_only_while_nothing_shows_that_it_happened() {
+    let restarts = |revision: Option<i64>, workload| {
+        decided(&surging(revision), &observed(Some(workload))).restarts.len()
+    };
+    assert_eq!(restarts(Some(3), workload(3, 3)), 1, "it was not sent, or its answer was lost");
+    assert_eq!(restarts(None, workload(3, 3)), 1, "another rollout has ended");
+    assert_eq!(restarts(Some(3), workload(4, 3)), 0, "it is being rolled out");
+    assert_eq!(restarts(Some(3), workload(5, 5)), 0, "it was undone");
+}
+
+#[test]
+fn pods_of_one_deployment_share_a_restart() {
+    let pods = vec![pod("old", "web-1"), pod("older", "web-1")];
+    let observed = ClusterState { pods: Some(pods), budgets: budget(2, 2), ..observed(Some(workload(3, 3))) };
+    let decision = decided(&json!({}), &observed);
+    assert_eq!(decision.restarts.len(), 1);
+    assert_eq!(decision.status.unwrap().surging_pods.unwrap().len(), 2);
+}
+
+#[test]
+fn a_pod_that_is_being_replaced_is_shown_with_its_replacement_and_not_evicted() {
+    // The budget allows a disruption by now.
+    let observed = ClusterState { budgets: budget(1, 2), ..observed(Some(workload(4, 3))) };
+    let decision = decided(&surging(Some(3)), &observed);
+    let pod = shown(&decision);
+    let replacement = pod.replacement.expect("a replacement");
+    assert_eq!((replacement.name.as_str(), replacement.ready), ("new", true));
+    assert_eq!((pod.revision, pod.since.0.to_string().as_str()), (Some(3), "2026-01-01T00:30:00Z"));
+    assert!(decision.evictions.is_empty());
+}
+
+#[test]
+fn after_a_restart_of_the_reconciler_a_surging_pod_is_left_alone_until_its_deployment_is_known() {
+    let observed = ClusterState { budgets: budget(1, 2), ..observed(None) };
+    let decision = decided(&surging(Some(3)), &observed);
+    assert!(decision.evictions.is_empty());
+    assert_eq!(decision.workloads.unwrap().len(), 1);
+}
+
+#[test]
+fn a_restart_that_was_undone_is_not_repeated() {
+    let undone = observed(Some(workload(5, 5)));
+    let decision = decided(&surging(Some(3)), &undone);
+    assert_eq!(obstacle(&decision), SurgeObstacle::RolledBack);
+    let after = serde_json::to_value(decision.status.unwrap()).unwrap();
+    let decision = decided(&after, &undone);
+    assert!(decision.restarts.is_empty() && decision.status.is_none(), "{:?}", decision.status);
+    // Somebody restarts it once more.
+    assert_eq!(shown(&decided(&after, &observed(Some(workload(6, 5))))).revision, None);
+}
+
+#[test]
+fn a_refused_restart_is_reported_and_retried() {
+    let refused = |refusal: RestartRefusal, seconds_ago: u64| {
+        let at = SteadyTime::after_start(Duration::from_secs(3_600 - seconds_ago));
+        let refusals = [(key("web"), (at, refusal))].into();
+        ClusterState { restart_refusals: refusals, ..observed(Some(workload(3, 3))) }
+    };
+    let denied = AccessDenied::from("User \"u\" cannot patch resource \"deployments\" in API group \"apps\"");
+    let decision = decided(&json!({}), &refused(RestartRefusal::Forbidden(denied), 4));
+    assert_eq!(obstacle(&decision), SurgeObstacle::Forbidden);
+    let facts = &decision.status.as_ref().unwrap().blocked_pods[0].facts;
+    assert_eq!(facts.forbidden.as_ref().unwrap().resource, "deployments");
+    assert!(decision.status.as_ref().unwrap().blocked_pods[0].message.contains("--grant surge"));
+    assert!(decision.restarts.is_empty() && decision.requeue_after.unwrap() <= Duration::from_secs(6));
+    let refusal = || RestartRefusal::Refused("no".into());
+    assert_eq!(obstacle(&decided(&json!({}), &refused(refusal(), 4))), SurgeObstacle::Refused);
+    assert_eq!(decided(&json!({}), &refused(refusal(), 11)).restarts.len(), 1);
+}
+
+#[test]
+fn a_paused_maintenance_restarts_nothing() {
+    let mut maintenance = maintenance(&surge(), &surging(Some(3)));
+    maintenance.spec.suspend = true;
+    let decision = decide(&maintenance, &observed(Some(workload(3, 3))), now());
+    assert!(decision.restarts.is_empty());
+    assert_eq!(decision.status.unwrap().pod_counts.surging, 0);
+}

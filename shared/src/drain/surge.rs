@@ -1,0 +1,271 @@
+//! A surge: whether a Deployment can replace a pod before the pod goes, and how far it is.
+//!
+//! The replacement is made by a restart, as by `kubectl rollout restart`: the Deployment starts a pod of the new template
+//! on another node, waits until it is available, and then ends the old one itself. What was done is visible in the API, so
+//! nothing has to be remembered: while the pod's `ReplicaSet` has an older revision than its Deployment, some restart is
+//! replacing the pod, whoever requested it. Only a restart that was undone looks as if there had been none; the revision
+//! in the status distinguishes the two.
+//!
+//! Source of the rules: kubernetes `pkg/controller/deployment` (`rolling.go`, `util/deployment_util.go`), v1.36.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, RollingUpdateDeployment};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Value, json};
+
+use crate::api::names::RESTARTED_AT_ANNOTATION;
+use crate::api::status::PodReference;
+use crate::api::surge::{Replacement, SurgeObstacle};
+use crate::cluster::pod::{self, DrainPod};
+use crate::drain::eviction_outcome::AccessDenied;
+
+/// The annotation with the revision of a Deployment, and of each of its `ReplicaSet`s.
+const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
+
+/// The namespace and name of a Deployment or `ReplicaSet`.
+pub type WorkloadKey = PodReference;
+
+/// What controls a pod, as far as it is known.
+#[derive(Debug, Clone)]
+pub enum WorkloadState {
+    /// The API server denies reading it.
+    Forbidden(AccessDenied),
+    /// It is known.
+    Known(Workload),
+}
+
+/// A `ReplicaSet` and its Deployment.
+#[derive(Debug, Clone, Default)]
+pub struct Workload {
+    /// The revision of the `ReplicaSet`; none if it has none.
+    pub revision: Option<i64>,
+    /// Its Deployment; none if no Deployment controls it.
+    pub deployment: Option<Arc<Deployment>>,
+    /// The pods of the Deployment.
+    pub pods: Vec<Arc<DrainPod>>,
+}
+
+/// A restart that the API server did not accept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestartRefusal {
+    /// The reconciler lacks access.
+    Forbidden(AccessDenied),
+    /// Anything else, with a sentence.
+    Refused(String),
+}
+
+/// How far the surge of a pod is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Surge {
+    /// The Deployment has to be restarted.
+    Required,
+    /// A restart or another rollout is replacing the pod.
+    Rolling,
+    /// Another rollout, which leaves the pod as it is, has to end first.
+    Waiting,
+    /// It is not possible.
+    Impossible(SurgeBlock),
+}
+
+/// What prevents a surge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SurgeBlock {
+    /// The reason, as a word for programs.
+    pub reason: SurgeObstacle,
+    /// The reason, as the end of a sentence for people.
+    pub message: String,
+    /// Name of the Deployment, if there is one.
+    pub deployment: Option<String>,
+    /// The access that is missing.
+    pub denied: Option<AccessDenied>,
+}
+
+impl SurgeBlock {
+    /// A block without a Deployment.
+    pub fn new(reason: SurgeObstacle, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), deployment: None, denied: None }
+    }
+
+    /// No Deployment controls the pod.
+    pub fn no_deployment(pod: &DrainPod) -> Self {
+        let owner = match pod::controller(pod) {
+            Some(owner) => format!("{} {}", owner.kind, owner.name),
+            None => "nothing".to_owned(),
+        };
+        let message = format!("{owner} controls it, and only a Deployment replaces a pod before it goes");
+        Self::new(SurgeObstacle::NoDeployment, message)
+    }
+
+    /// The API server denies reading or restarting the Deployment.
+    pub fn forbidden(denied: &AccessDenied) -> Self {
+        let message = denied.to_string();
+        Self { denied: Some(denied.clone()), ..Self::new(SurgeObstacle::Forbidden, message) }
+    }
+}
+
+/// Determines how far the surge of a pod is.
+pub fn judge(pod: &DrainPod, workload: &Workload) -> Surge {
+    let Some(deployment) = &workload.deployment else {
+        return Surge::Impossible(SurgeBlock::no_deployment(pod));
+    };
+    if let Some((reason, message)) = obstacle(deployment) {
+        let name = deployment.metadata.name.clone();
+        return Surge::Impossible(SurgeBlock { deployment: name, ..SurgeBlock::new(reason, message) });
+    }
+    let status = deployment.status.clone().unwrap_or_default();
+    if status.observed_generation < deployment.metadata.generation {
+        // Which template is the current one is not known yet.
+        return Surge::Rolling;
+    }
+    if workload.revision != revision(&deployment.metadata) {
+        return Surge::Rolling;
+    }
+    let wanted = replicas(deployment);
+    let (updated, all) = (status.updated_replicas.unwrap_or(0), status.replicas.unwrap_or(0));
+    if updated == wanted && all == wanted { Surge::Required } else { Surge::Waiting }
+}
+
+/// Why a Deployment cannot replace a pod before it goes.
+fn obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let spec = deployment.spec.as_ref()?;
+    if spec.paused == Some(true) {
+        let message = format!(
+            "Deployment {name} is paused: `kubectl rollout resume deployment/{name}` lets it continue"
+        );
+        return Some((SurgeObstacle::Paused, message));
+    }
+    let strategy = spec.strategy.as_ref();
+    if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
+        let message = format!(
+            "the strategy of Deployment {name} is Recreate, which ends a pod before it creates another"
+        );
+        return Some((SurgeObstacle::Recreate, message));
+    }
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update.clone()).unwrap_or_default();
+    let (surge, unavailable) = limits(&rolling, replicas(deployment));
+    if surge == 0 {
+        let message = format!("Deployment {name} may have no additional pod: its maxSurge is 0");
+        return Some((SurgeObstacle::NoSurge, message));
+    }
+    if unavailable > 0 {
+        let message = format!(
+            "a restart of Deployment {name} may end {unavailable} of its pods before their replacements are Ready: set its \
+             maxUnavailable to 0"
+        );
+        return Some((SurgeObstacle::Unavailable, message));
+    }
+    if let Some(failure) = condition(deployment, "ReplicaFailure", "True") {
+        let why = failure.message.as_deref().unwrap_or_default();
+        let message = format!("Deployment {name} cannot create a pod: {why}");
+        return Some((SurgeObstacle::CreationFailed, message));
+    }
+    condition(deployment, "Progressing", "False").map(|_| {
+        let message = format!(
+            "the rollout of Deployment {name} exceeded its deadline: `kubectl rollout status deployment/{name}` and its new \
+             pods show why"
+        );
+        (SurgeObstacle::Stalled, message)
+    })
+}
+
+fn condition<'a>(deployment: &'a Deployment, kind: &str, status: &str) -> Option<&'a DeploymentCondition> {
+    let mut conditions = deployment.status.as_ref()?.conditions.as_ref()?.iter();
+    conditions.find(|condition| condition.type_ == kind && condition.status == status)
+}
+
+/// How many pods there may be beyond `replicas` during a rollout, and how many may be unavailable. The API server fills in
+/// the defaults, which are 25% each; a surge is rounded up and what may be unavailable down.
+fn limits(rolling: &RollingUpdateDeployment, replicas: i32) -> (i32, i32) {
+    let default = || IntOrString::String("25%".to_owned());
+    let surge = rolling.max_surge.clone().unwrap_or_else(default);
+    let unavailable = rolling.max_unavailable.clone().unwrap_or_else(default);
+    (resolve(&surge, replicas, true), resolve(&unavailable, replicas, false))
+}
+
+fn resolve(value: &IntOrString, replicas: i32, round_up: bool) -> i32 {
+    match value {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(text) => {
+            let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<i64>().ok()).unwrap_or(0);
+            let share = percent.saturating_mul(i64::from(replicas));
+            let whole = share / 100 + i64::from(round_up && share % 100 > 0);
+            i32::try_from(whole).unwrap_or(i32::MAX)
+        }
+    }
+}
+
+fn replicas(deployment: &Deployment) -> i32 {
+    deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+}
+
+/// The revision in the annotations of a Deployment or `ReplicaSet`.
+pub fn revision(metadata: &ObjectMeta) -> Option<i64> {
+    metadata.annotations.as_ref()?.get(REVISION_ANNOTATION)?.parse().ok()
+}
+
+/// The name of the Deployment that controls a `ReplicaSet`.
+pub fn deployment_of(set: &ObjectMeta) -> Option<&str> {
+    let owners = set.owner_references.as_deref().unwrap_or_default();
+    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+    let is_deployment = owner.kind == "Deployment" && owner.api_version.starts_with("apps/");
+    is_deployment.then_some(owner.name.as_str())
+}
+
+/// The `ReplicaSet` that controls a pod.
+pub fn replica_set_of(pod: &DrainPod) -> Option<WorkloadKey> {
+    let owner = pod::controller(pod)?;
+    let is_set = owner.kind == "ReplicaSet" && owner.api_version.starts_with("apps/");
+    let namespace = pod::names(pod).namespace.to_owned();
+    is_set.then(|| WorkloadKey { namespace, name: owner.name.clone() })
+}
+
+/// The pod that replaces `pod`: one of another `ReplicaSet` of the Deployment. Of several, one that is not Ready yet is the
+/// one that is waited for.
+pub fn replacement(pod: &DrainPod, workload: &Workload) -> Option<Replacement> {
+    let own = pod::controller(pod).map(|owner| &owner.uid);
+    let others = workload.pods.iter().filter(|other| {
+        pod::controller(other).map(|owner| &owner.uid) != own
+            && pod::deadline(other).is_none()
+            && !pod::is_finished(other)
+    });
+    let first = others.min_by_key(|other| (pod::is_ready(other), pod::names(other).name))?;
+    Some(Replacement {
+        name: pod::names(first).name.to_owned(),
+        node: Some(first.node.to_string()).filter(|node| !node.is_empty()),
+        ready: pod::is_ready(first),
+    })
+}
+
+/// A restart of a Deployment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Restart {
+    /// The Deployment.
+    pub deployment: WorkloadKey,
+    /// The revision that is replaced.
+    pub revision: i64,
+    /// A merge patch with a resourceVersion: of several restarts that were decided at once, one succeeds.
+    pub patch: Value,
+}
+
+impl Restart {
+    /// The restart of a Deployment as it was observed; none if it is incomplete.
+    pub fn of(deployment: &Deployment, now: Timestamp) -> Option<Self> {
+        let metadata = &deployment.metadata;
+        // More precise than kubectl, so that it differs from a restart in the same second.
+        let annotations = json!({RESTARTED_AT_ANNOTATION: now.to_string()});
+        let patch = json!({
+            "metadata": {"resourceVersion": metadata.resource_version.as_ref()?, "uid": metadata.uid.as_ref()?},
+            "spec": {"template": {"metadata": {"annotations": annotations}}},
+        });
+        let key = WorkloadKey { namespace: metadata.namespace.clone()?, name: metadata.name.clone()? };
+        Some(Self { deployment: key, revision: revision(metadata)?, patch })
+    }
+}
+
+#[cfg(test)]
+#[path = "surge_tests.rs"]
+mod tests;

@@ -1,0 +1,151 @@
+//! Which Deployments can surge, and how far they are.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn merge(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(target.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}
+
+/// A Deployment of one pod, completely rolled out at revision 3.
+fn deployment(extra: &Value) -> Arc<Deployment> {
+    let mut object = json!({
+        "metadata": {"namespace": "shop", "name": "web", "uid": "d", "resourceVersion": "9", "generation": 5,
+            "annotations": {REVISION_ANNOTATION: "3"}},
+        "spec": {"replicas": 1, "selector": {}, "template": {},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}},
+        "status": {"observedGeneration": 5, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
+    });
+    merge(&mut object, extra);
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+fn workload(extra: &Value, revision: i64) -> Workload {
+    Workload { revision: Some(revision), deployment: Some(deployment(extra)), pods: Vec::new() }
+}
+
+fn word(surge: &Surge) -> &'static str {
+    match surge {
+        Surge::Required => "Required",
+        Surge::Rolling => "Rolling",
+        Surge::Waiting => "Waiting",
+        Surge::Impossible(block) => block.reason.as_str(),
+    }
+}
+
+#[track_caller]
+fn check(extra: &Value, expected: &str) {
+    assert_eq!(word(&judge(&DrainPod::default(), &workload(extra, 3))), expected, "{extra}");
+}
+
+#[test]
+fn a_deployment_surges_where_no_pod_goes_before_its_replacement_is_ready() {
+    let rolling = |surge: Value, unavailable: Value, replicas: i32| {
+        json!({"spec": {"replicas": replicas,
+            "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}},
+            "status": {"replicas": replicas, "updatedReplicas": replicas}})
+    };
+    check(&json!({}), "Required");
+    check(&rolling(json!("25%"), json!("25%"), 3), "Required");
+    check(&rolling(json!("25%"), json!("25%"), 4), "Unavailable");
+    check(&rolling(json!("25%"), json!(0), 4), "Required");
+    check(&rolling(json!(1), json!(1), 1), "Unavailable");
+    check(&rolling(json!(0), json!(1), 1), "NoSurge");
+    check(&rolling(json!("0%"), json!("100%"), 1), "NoSurge");
+    check(&json!({"spec": {"strategy": null}}), "Required");
+    check(&json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}}), "Recreate");
+    check(&json!({"spec": {"paused": true}}), "Paused");
+}
+
+#[test]
+fn a_rollout_that_is_under_way_is_not_repeated() {
+    let unobserved = json!({"metadata": {"generation": 6}});
+    check(&unobserved, "Rolling");
+    assert_eq!(
+        word(&judge(&DrainPod::default(), &workload(&json!({}), 2))),
+        "Rolling",
+        "the pod is of an older revision"
+    );
+    check(&json!({"status": {"replicas": 2}}), "Waiting");
+    check(&json!({"spec": {"replicas": 2}}), "Waiting");
+    check(&json!({"status": {"updatedReplicas": 0}}), "Waiting");
+    // The pod itself may not be available.
+    check(&json!({"status": {"availableReplicas": 0}}), "Required");
+}
+
+#[test]
+fn a_rollout_that_cannot_proceed_is_named() {
+    let condition = |kind: &str, status: &str| {
+        let failed = json!({"type": kind, "status": status, "reason": "R", "message": "exceeded quota: few"});
+        json!({"status": {"conditions": [failed]}})
+    };
+    check(&condition("ReplicaFailure", "True"), "CreationFailed");
+    check(&condition("Progressing", "False"), "Stalled");
+    check(&condition("Progressing", "Unknown"), "Required");
+    let Surge::Impossible(block) =
+        judge(&DrainPod::default(), &workload(&condition("ReplicaFailure", "True"), 2))
+    else {
+        panic!()
+    };
+    assert!(block.message.ends_with("exceeded quota: few"), "{block:?}");
+    assert_eq!(block.deployment.as_deref(), Some("web"));
+}
+
+#[test]
+fn a_replica_set_without_a_deployment_cannot_surge() {
+    let bare = Workload { revision: Some(3), deployment: None, pods: Vec::new() };
+    assert_eq!(word(&judge(&DrainPod::default(), &bare)), "NoDeployment");
+    let set =
+        |owner: Value| -> ObjectMeta { serde_json::from_value(json!({"ownerReferences": [owner]})).unwrap() };
+    let owner = |version: &str, kind: &str, controller: bool| json!({"apiVersion": version, "kind": kind, "name": "web", "uid": "d", "controller": controller});
+    assert_eq!(deployment_of(&set(owner("apps/v1", "Deployment", true))), Some("web"));
+    assert_eq!(deployment_of(&set(owner("apps/v1", "Deployment", false))), None);
+    assert_eq!(deployment_of(&set(owner("argoproj.io/v1alpha1", "Rollout", true))), None);
+}
+
+#[test]
+fn the_replacement_is_a_pod_of_another_set_that_is_waited_for() {
+    let pod = |name: &str, set: &str, node: &str, ready: &str, extra: &Value| {
+        let mut pod = json!({
+            "metadata": {"namespace": "shop", "name": name, "uid": name, "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true}]},
+            "spec": {"nodeName": node}, "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        });
+        merge(&mut pod, extra);
+        Arc::new(serde_json::from_value::<DrainPod>(pod).unwrap())
+    };
+    let old = pod("old", "web-1", "n1", "True", &json!({}));
+    let gone = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let with = |pods: &[&Arc<DrainPod>]| {
+        let pods = pods.iter().map(|pod| Arc::clone(pod)).collect();
+        replacement(&old, &Workload { pods, ..workload(&json!({}), 2) })
+    };
+    assert_eq!(with(&[&old, &pod("gone", "web-2", "n2", "True", &gone)]), None);
+    let ready = pod("a", "web-2", "n2", "True", &json!({}));
+    let starting = pod("b", "web-2", "", "False", &json!({}));
+    let found = with(&[&old, &ready, &starting]).unwrap();
+    assert_eq!((found.name.as_str(), found.node, found.ready), ("b", None, false));
+    let found = with(&[&old, &ready]).unwrap();
+    assert_eq!((found.node.as_deref(), found.ready), (Some("n2"), true));
+}
+
+#[test]
+fn a_restart_changes_one_annotation_of_the_deployment_as_it_was_observed() {
+    let now = "2026-01-01T00:00:00.123456Z".parse().unwrap();
+    let restart = Restart::of(&deployment(&json!({})), now).unwrap();
+    assert_eq!((restart.deployment.to_string().as_str(), restart.revision), ("shop/web", 3));
+    let annotations = json!({"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00.123456Z"});
+    let expected = json!({
+        "metadata": {"resourceVersion": "9", "uid": "d"},
+        "spec": {"template": {"metadata": {"annotations": annotations}}},
+    });
+    assert_eq!(restart.patch, expected);
+}

@@ -1,0 +1,263 @@
+//! `spec.drain.surge`: a pod that its budget never releases is replaced before it goes.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use kube_sandbox::controllers::kubelet::annotations::START_DELAY;
+use nm_shared::api::names::RESTARTED_AT_ANNOTATION;
+use nm_shared::{NodeMaintenanceStatus, SurgingPod};
+use nm_tests::cluster::Cluster;
+use nm_tests::endpoints::{EndpointProbe, serve};
+use nm_tests::maintenance::{
+    start, start_with_drain, stop, until_drained, until_drained_without_errors, until_status,
+};
+use nm_tests::programs::plugin;
+use nm_tests::reconciler::Reconciler;
+use nm_tests::wait::wait_until;
+use nm_tests::workload::{Workload, merge, node_of, parse, pod_spec};
+use serde_json::{Value, json};
+
+const NONE: Duration = Duration::ZERO;
+
+/// Creates the deployment `web` whose pods take a moment to start, its Service, and a budget that allows no disruption.
+async fn web(
+    cluster: &Cluster,
+    workload: &Workload,
+    replicas: usize,
+    spec: Value,
+) -> (EndpointProbe, Vec<Pod>) {
+    let labels = json!({"app": "web"});
+    let mut deployment = json!({
+        "metadata": {"name": "web"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels, "annotations": {START_DELAY: "1s"}}, "spec": pod_spec(),
+        }},
+    });
+    merge(&mut deployment["spec"], spec);
+    workload.deployments().create(&PostParams::default(), &parse(deployment)).await.unwrap();
+    serve(&cluster.client, workload.namespace(), "web").await;
+    let probe = EndpointProbe::start(&cluster.client, workload.namespace(), "web", replicas).await;
+    workload.budget("web", replicas).await;
+    (probe, workload.until_running("web", replicas).await)
+}
+
+async fn patch_web(workload: &Workload, patch: Value) {
+    workload.deployments().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// Waits until all pods of the deployment `web` are of its current template.
+async fn until_rolled_out(workload: &Workload) -> Deployment {
+    let rolled_out = |deployment: Option<&Deployment>| {
+        let Some(deployment) = deployment else { return false };
+        let (spec, status) =
+            (deployment.spec.clone().unwrap(), deployment.status.clone().unwrap_or_default());
+        status.observed_generation == deployment.metadata.generation
+            && [status.updated_replicas, status.replicas, status.available_replicas] == [spec.replicas; 3]
+    };
+    wait_until(&workload.deployments(), "web", "rolled out", rolled_out).await.unwrap()
+}
+
+/// When the deployment was last restarted; none if it never was.
+fn restarted_at(deployment: &Deployment) -> Option<String> {
+    let template = &deployment.spec.as_ref()?.template;
+    template.metadata.as_ref()?.annotations.as_ref()?.get(RESTARTED_AT_ANNOTATION).cloned()
+}
+
+/// The number of templates that the deployments of the namespace have had.
+async fn templates(cluster: &Cluster, workload: &Workload) -> usize {
+    let sets: Api<ReplicaSet> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    sets.list(&ListParams::default()).await.unwrap().items.len()
+}
+
+async fn until_surging(
+    cluster: &Cluster,
+    name: &str,
+    what: &str,
+    is_wanted: impl Fn(&SurgingPod) -> bool,
+) -> (NodeMaintenanceStatus, SurgingPod) {
+    let of = |status: &NodeMaintenanceStatus| {
+        status.surging_pods.iter().flatten().find(|pod| is_wanted(pod)).cloned()
+    };
+    let status = until_status(cluster, name, what, |status| of(status).is_some()).await;
+    let pod = of(&status).unwrap();
+    (status, pod)
+}
+
+fn surge() -> Value {
+    json!({"surge": "WhenBlocked"})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_of_one_pod_is_never_without_a_ready_endpoint() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "one").await;
+    let (probe, pods) = web(&cluster, &workload, 1, json!({})).await;
+    let node = node_of(&pods[0]);
+    let before = workload.deployments().get("web").await.unwrap();
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-one", node, surge()).await;
+
+    let (status, pod) = until_surging(&cluster, "e2e-one", "a replacement is scheduled", |pod| {
+        pod.replacement.as_ref().is_some_and(|replacement| replacement.node.is_some())
+    })
+    .await;
+    assert_eq!((pod.name.as_str(), pod.deployment.as_str()), (pods[0].name_any().as_str(), "web"));
+    assert_eq!(
+        (status.pod_counts.surging, status.pod_counts.blocked, status.last_error.as_str()),
+        (1, 0, "")
+    );
+    let replacement = pod.replacement.unwrap();
+    assert_ne!(replacement.node.as_deref(), Some(node));
+
+    until_drained_without_errors(&cluster, "e2e-one").await;
+    let deployment = until_rolled_out(&workload).await;
+    let pods = workload.until_running("web", 1).await;
+    assert_eq!(pods[0].name_any(), replacement.name);
+    assert_eq!(probe.without(), (NONE, 1));
+    assert_eq!(templates(&cluster, &workload).await, 2, "it was restarted once");
+
+    // Nothing else has changed.
+    let mut expected = serde_json::to_value(before.spec.unwrap()).unwrap();
+    let annotations = &mut expected["template"]["metadata"]["annotations"];
+    annotations[RESTARTED_AT_ANNOTATION] = json!(restarted_at(&deployment).unwrap());
+    assert_eq!(serde_json::to_value(deployment.spec.unwrap()).unwrap(), expected);
+    stop(&cluster, "e2e-one").await;
+    assert_eq!(probe.without(), (NONE, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_default_no_deployment_is_read_or_restarted() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "default").await;
+    let (_probe, pods) = web(&cluster, &workload, 1, json!({})).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-default", node_of(&pods[0])).await;
+    until_status(&cluster, "e2e-default", "blocked", |status| status.pod_counts.blocked == 1).await;
+    if let Some(sandbox) = cluster.sandbox() {
+        let reads = sandbox.requests().count(|request| {
+            request.group == "apps"
+                && request.resource != "daemonsets"
+                && request.user_agent.starts_with("nm-reconciler/")
+        });
+        assert_eq!(reads, 0);
+    }
+    assert_eq!(restarted_at(&workload.deployments().get("web").await.unwrap()), None);
+    workload.delete_budget("web").await;
+    until_drained(&cluster, "e2e-default").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_one_deployment_on_several_nodes_share_one_restart() {
+    let cluster = Cluster::start(4).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "several").await;
+    let (probe, pods) = web(&cluster, &workload, 3, json!({})).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let mut nodes: Vec<&str> = pods.iter().map(node_of).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    for node in &nodes {
+        start_with_drain(&cluster, node, node, surge()).await;
+    }
+    for node in &nodes {
+        until_drained_without_errors(&cluster, node).await;
+    }
+    until_rolled_out(&workload).await;
+    assert_eq!(probe.without(), (NONE, 3));
+    assert_eq!(templates(&cluster, &workload).await, 2, "one restart replaces all");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reconciler_that_is_killed_while_a_pod_surges_restarts_nothing_twice() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "killed").await;
+    let (probe, pods) = web(&cluster, &workload, 1, json!({})).await;
+    let reconciler = Reconciler::start_with(&cluster, &["--leader-elect=false"]);
+    start_with_drain(&cluster, "e2e-killed", node_of(&pods[0]), surge()).await;
+    until_surging(&cluster, "e2e-killed", "it surges", |_| true).await;
+    drop(reconciler);
+    let _reconciler = Reconciler::start_with(&cluster, &["--leader-elect=false"]);
+    until_drained_without_errors(&cluster, "e2e-killed").await;
+    until_rolled_out(&workload).await;
+    assert_eq!(probe.without(), (NONE, 1));
+    assert_eq!(templates(&cluster, &workload).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_that_is_under_way_is_waited_for() {
+    let cluster = Cluster::start(3).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "rollout").await;
+    let (probe, pods) = web(&cluster, &workload, 1, json!({})).await;
+    let node = node_of(&pods[0]);
+    let _reconciler = Reconciler::start(&cluster);
+    patch_web(&workload, json!({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})).await;
+    start_with_drain(&cluster, "e2e-rollout", node, surge()).await;
+    until_drained_without_errors(&cluster, "e2e-rollout").await;
+    let deployment = until_rolled_out(&workload).await;
+    assert_eq!(probe.without(), (NONE, 1));
+    // The rollout has moved the pod, unless it placed the new one on the node before that was cordoned.
+    let restarts = usize::from(restarted_at(&deployment).is_some());
+    assert_eq!(templates(&cluster, &workload).await, 2 + restarts);
+    assert!(pods_of(&workload).await.iter().all(|pod| node_of(pod) != node));
+}
+
+async fn pods_of(workload: &Workload) -> Vec<Pod> {
+    workload.pods().list(&ListParams::default().labels("app=web")).await.unwrap().items
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_autoscaler_may_scale_the_deployment_meanwhile() {
+    let cluster = Cluster::start(3).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "scaled").await;
+    let (probe, pods) = web(&cluster, &workload, 1, json!({})).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-scaled", node_of(&pods[0]), surge()).await;
+    until_surging(&cluster, "e2e-scaled", "it surges", |_| true).await;
+    patch_web(&workload, json!({"spec": {"replicas": 3}})).await;
+    until_drained(&cluster, "e2e-scaled").await;
+    let deployment = until_rolled_out(&workload).await;
+    assert_eq!(deployment.spec.unwrap().replicas, Some(3), "it stays as the autoscaler wants it");
+    assert_eq!(probe.without(), (NONE, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_surface_shows_a_surging_pod() {
+    let Some(cluster) =
+        Cluster::sandbox_or_skip(2, "only a sandbox's pods start as slowly as they are told").await
+    else {
+        return;
+    };
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "shown").await;
+    let (_probe, pods) = web(&cluster, &workload, 1, json!({})).await;
+    let (node, namespace) = (node_of(&pods[0]).to_owned(), workload.namespace());
+    let planned = plugin(&cluster, &["plan", &node, "--surge"]).await;
+    let line = planned.stdout.lines().find(|line| line.contains("/web-")).unwrap_or_default();
+    assert!(line.contains("surging") && line.contains("its Deployment is restarted"), "{planned:?}");
+    assert!(!planned.stdout.contains("budget"), "it blocks nothing: {planned:?}");
+
+    // The replacement is not scheduled.
+    for other in cluster.nodes().await.into_iter().filter(|other| *other != node) {
+        cluster.patch_node(&other, json!({"spec": {"unschedulable": true}})).await;
+    }
+    let _reconciler = Reconciler::start(&cluster);
+    let started = plugin(&cluster, &["start", &node, "--surge", "--yes"]).await;
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let (_, pod) = until_surging(&cluster, &node, "it is replaced", |pod| pod.replacement.is_some()).await;
+    let name = pod.replacement.unwrap().name;
+    let status = plugin(&cluster, &["status", &node]).await;
+    assert!(status.stderr.contains(&format!("surging {namespace}/{}", pod.name)), "{status:?}");
+    assert!(status.stderr.contains(&name), "{status:?}");
+    let explained = plugin(&cluster, &["explain", &node]).await;
+    for part in [&*name, "rollout status deployment/web", "is replaced first"] {
+        assert!(explained.stdout.contains(part), "{part} in {explained:?}");
+    }
+}

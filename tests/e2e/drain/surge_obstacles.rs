@@ -1,0 +1,175 @@
+//! What keeps a pod from being replaced first, and what changes that.
+
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nm_shared::{BlockedPod, SurgeObstacle};
+use nm_tests::cluster::Cluster;
+use nm_tests::endpoints::{EndpointProbe, serve};
+use nm_tests::maintenance::{start_with_drain, stop, until_drained_without_errors, until_status};
+use nm_tests::programs::plugin;
+use nm_tests::reconciler::Reconciler;
+use nm_tests::workload::{Workload, node_of, pod_spec};
+use serde_json::{Value, json};
+
+fn surge() -> Value {
+    json!({"surge": "WhenBlocked"})
+}
+
+async fn until_obstacle(cluster: &Cluster, name: &str, obstacle: SurgeObstacle) -> BlockedPod {
+    let is_it = |pod: &&BlockedPod| pod.facts.surge.as_ref().map(|surge| surge.reason) == Some(obstacle);
+    let what = format!("no surge: {}", obstacle.as_str());
+    let status =
+        until_status(cluster, name, &what, |status| status.blocked_pods.iter().any(|pod| is_it(&pod))).await;
+    status.blocked_pods.iter().find(is_it).unwrap().clone()
+}
+
+async fn patch_web(workload: &Workload, patch: Value) {
+    workload.deployments().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// A deployment `web` of one pod behind a budget, and its node.
+async fn web(workload: &Workload) -> String {
+    node_of(&workload.pod_behind_budget("web").await).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_access_to_deployments_is_reported_until_it_is_granted() {
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "no-surge").await;
+    let node = web(&workload).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-no-surge", &node, surge()).await;
+    let pod = until_obstacle(&cluster, "e2e-no-surge", SurgeObstacle::Forbidden).await;
+    assert_eq!(pod.facts.forbidden.unwrap().resource, "replicasets");
+    for part in ["cannot get resource \"replicasets\"", "components/surge", "--grant surge"] {
+        assert!(pod.message.contains(part), "{part} in {}", pod.message);
+    }
+    let explained = plugin(&cluster, &["explain", &node]).await;
+    assert!(explained.stdout.contains("kubectl nm install --grant surge"), "{explained:?}");
+    cluster.grant("surge").await;
+    until_drained_without_errors(&cluster, "e2e-no-surge").await;
+    stop(&cluster, "e2e-no-surge").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_deployment_is_named_and_surges_once_it_is_resumed() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "paused").await;
+    let node = web(&workload).await;
+    serve(&cluster.client, workload.namespace(), "web").await;
+    let probe = EndpointProbe::start(&cluster.client, workload.namespace(), "web", 1).await;
+    patch_web(&workload, json!({"spec": {"paused": true}})).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-paused", &node, surge()).await;
+    let pod = until_obstacle(&cluster, "e2e-paused", SurgeObstacle::Paused).await;
+    assert!(pod.message.contains("Deployment web is paused"), "{}", pod.message);
+    let explained = plugin(&cluster, &["explain", &node]).await;
+    assert!(explained.stdout.contains("rollout resume deployment/web"), "{explained:?}");
+    patch_web(&workload, json!({"spec": {"paused": false}})).await;
+    until_drained_without_errors(&cluster, "e2e-paused").await;
+    assert_eq!(probe.without(), (std::time::Duration::ZERO, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exhausted_quota_is_named_and_the_pod_surges_once_it_is_raised() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "quota").await;
+    let node = web(&workload).await;
+    let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}});
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-quota", &node, surge()).await;
+    let pod = until_obstacle(&cluster, "e2e-quota", SurgeObstacle::CreationFailed).await;
+    assert!(pod.message.contains("exceeded quota: few"), "{}", pod.message);
+    quotas.delete("few", &DeleteParams::default()).await.unwrap();
+    until_drained_without_errors(&cluster, "e2e-quota").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_that_cannot_surge_stays_blocked_and_explain_says_what_would_change_that() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "strategy").await;
+    let node = web(&workload).await;
+    let recreate = json!({"type": "Recreate", "rollingUpdate": null});
+    patch_web(&workload, json!({"spec": {"strategy": recreate}})).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-strategy", &node, surge()).await;
+    until_obstacle(&cluster, "e2e-strategy", SurgeObstacle::Recreate).await;
+    let rolling = |surge: i32, unavailable: i32| {
+        let rolling = json!({"maxSurge": surge, "maxUnavailable": unavailable});
+        json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}})
+    };
+    patch_web(&workload, rolling(0, 1)).await;
+    until_obstacle(&cluster, "e2e-strategy", SurgeObstacle::NoSurge).await;
+    patch_web(&workload, rolling(1, 1)).await;
+    until_obstacle(&cluster, "e2e-strategy", SurgeObstacle::Unavailable).await;
+    let explained = plugin(&cluster, &["explain", &node]).await;
+    assert!(explained.stdout.contains("end no pod before its replacement is Ready"), "{explained:?}");
+    let command = explained.stdout.lines().find(|line| line.contains("kubectl -n")).unwrap().trim();
+    assert!(command.contains("patch --type=merge") && command.ends_with("deployment/web"), "{command}");
+    patch_web(&workload, rolling(1, 0)).await;
+    until_drained_without_errors(&cluster, "e2e-strategy").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_a_stateful_set_stays_blocked() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "stateful").await;
+    workload.stateful_set_of("db", 1, &pod_spec()).await;
+    workload.budget("db", 1).await;
+    let pod = workload.until_running("db", 1).await.remove(0);
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-stateful", node_of(&pod), surge()).await;
+    let pod = until_obstacle(&cluster, "e2e-stateful", SurgeObstacle::NoDeployment).await;
+    assert!(pod.message.contains("StatefulSet db controls it"), "{}", pod.message);
+    workload.delete_budget("db").await;
+    until_drained_without_errors(&cluster, "e2e-stateful").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_that_somebody_undoes_is_not_repeated() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, "only a sandbox keeps pods from becoming Ready").await
+    else {
+        return;
+    };
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "undone").await;
+    let node = web(&workload).await;
+    // The replacement is not scheduled, so that there is time to undo the restart.
+    let others = cluster.nodes().await.into_iter().filter(|other| *other != node);
+    for other in others {
+        cluster.patch_node(&other, json!({"spec": {"unschedulable": true}})).await;
+    }
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-undone", &node, surge()).await;
+    until_status(&cluster, "e2e-undone", "it is replaced", |status| {
+        status.surging_pods.iter().flatten().any(|pod| pod.replacement.is_some())
+    })
+    .await;
+    let undone = json!({"spec": {"template": {"metadata": {"annotations": null}}}});
+    patch_web(&workload, undone).await;
+    let pod = until_obstacle(&cluster, "e2e-undone", SurgeObstacle::RolledBack).await;
+    assert!(pod.message.contains("was undone"), "{}", pod.message);
+    let restarts = || {
+        cluster.sandbox().unwrap().requests().count(|request| {
+            request.resource == "deployments"
+                && request.verb == "patch"
+                && request.user_agent.starts_with("nm-reconciler/")
+        })
+    };
+    assert_eq!(restarts(), 1);
+    for other in cluster.nodes().await.into_iter().filter(|other| *other != node) {
+        cluster.patch_node(&other, json!({"spec": {"unschedulable": null}})).await;
+    }
+    // By hand, it has the same effect.
+    let by_hand = json!({"kubectl.kubernetes.io/restartedAt": "by hand"});
+    patch_web(&workload, json!({"spec": {"template": {"metadata": {"annotations": by_hand}}}})).await;
+    until_drained_without_errors(&cluster, "e2e-undone").await;
+    assert_eq!(restarts(), 1);
+}
