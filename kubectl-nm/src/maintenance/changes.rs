@@ -200,14 +200,18 @@ pub(crate) fn attached_volume(volume: &AttachedVolume) -> Line {
     }
 }
 
+/// `Completing, evicted at 2026-01-02T03:04:05Z`.
+pub(crate) fn completion_progress(pod: &CompletingPod) -> String {
+    match &pod.until {
+        Some(until) => format!("{}, evicted at {}", CompletingPod::REASON, until.0),
+        None => CompletingPod::REASON.to_owned(),
+    }
+}
+
 /// `waiting shop/import-x: Completing, evicted at 2026-01-02T03:04:05Z`.
 pub(crate) fn completing_pod(pod: &CompletingPod) -> Line {
     let line = Line::default().with(Style::Busy, "waiting");
-    let line = line.and(format!(" {}: {}", pod.reference(), CompletingPod::REASON));
-    match &pod.until {
-        Some(until) => line.and(format!(", evicted at {}", until.0)),
-        None => line,
-    }
+    line.and(format!(" {}: {}", pod.reference(), completion_progress(pod)))
 }
 
 /// The volumes whose driver reports an error that it has not reported before.

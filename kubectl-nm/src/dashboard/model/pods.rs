@@ -15,7 +15,7 @@ use nm_shared::{
 use crate::dashboard::model::listing::{Listing, Row};
 use crate::dashboard::model::pod_row::{PodProgress, PodRow};
 use crate::dashboard::node_pod::{NodePod, PodId};
-use crate::maintenance::changes::surge_progress;
+use crate::maintenance::changes::{completion_progress, surge_progress};
 use crate::maintenance::{PodState, status};
 
 /// From so many changes on, a full sort is cheaper than moving rows one by one.
@@ -289,11 +289,8 @@ impl<'a> StatusView<'a> {
             });
         }
         if let Some(pod) = self.completing.get(&(namespace, name)) {
-            let message = match &pod.until {
-                Some(until) => format!("{}, evicted at {}", CompletingPod::REASON, until.0),
-                None => CompletingPod::REASON.to_owned(),
-            };
-            return Some(PodProgress { since: Some(pod.since.0), message, ..PodState::Waiting.into() });
+            let (since, message) = (Some(pod.since.0), completion_progress(pod));
+            return Some(PodProgress { since, message, ..PodState::Waiting.into() });
         }
         if let Some(pod) = self.surging.get(&(namespace, name)) {
             let (since, message) = (Some(pod.since.0), surge_progress(pod));
