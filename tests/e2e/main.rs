@@ -8,6 +8,7 @@
 mod bad_input;
 mod dashboard {
     mod environment;
+    mod replacements;
     mod roll;
     mod session;
 }

@@ -68,6 +68,10 @@ impl WatchPolicy {
         is_retried: |error| !error.is_forbidden(),
     };
 
+    /// For data beside that of another watch on the same server, which shows within seconds that it is lost. Many such
+    /// watches cost few requests.
+    pub(crate) const BACKGROUND: Self = Self { staleness: Duration::from_secs(30), ..Self::DASHBOARD };
+
     /// A lost connection is noticed within a minute, and what a proxy cuts for being idle does not matter. Errors that
     /// retrying cannot fix end the command.
     pub(crate) const COMMAND: Self = Self {

@@ -17,10 +17,13 @@ use crate::error::exit::Exit;
 use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
 use crate::maintenance::changes::{attached_volume, blocked_pod, completing_pod, surging_pod};
-use crate::maintenance::{State, attached_volumes, node, roll_name, status};
+use crate::maintenance::{State, attached_volumes, drain_result, node, roll_name, status};
 use crate::terminal::output::Output;
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style};
+
+/// The results of drains are printed for so many maintenances at most.
+const MAX_RESULTS: usize = 10;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -106,6 +109,11 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
     }
     for line in table(objects, wide, Timestamp::now()) {
         out.data(&line)?;
+    }
+    if objects.len() <= MAX_RESULTS {
+        for (object, result) in objects.iter().filter_map(|object| Some((object, drain_result(object)?))) {
+            out.talk(&Line::new(format!("node/{}: {result}", node(object))));
+        }
     }
     for object in objects {
         for pod in status(object).surging_pods.iter().flatten() {

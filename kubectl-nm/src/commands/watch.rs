@@ -240,12 +240,13 @@ async fn show_dashboard(
     // If the exit condition is met already, no dashboard opens.
     let list = WatchChange::Listed(existing.into_iter().map(Arc::new).collect());
     let TrackerUpdate { settled, exit, .. } = tracker.apply(&list)?;
-    let DashboardExit { reason, stale_since, results, tracker } = match exit {
+    let DashboardExit { reason, stale_since, results, tracker, summaries } = match exit {
         Some(exit) => DashboardExit {
             reason: EndReason::Settled(settled, exit),
             stale_since: None,
             results: Vec::new(),
             tracker,
+            summaries: Vec::new(),
         },
         None => dashboard::run(options, cluster, tracker, timeout, out).await?,
     };
@@ -260,6 +261,9 @@ async fn show_dashboard(
         for line in dashboard_summary(&tracker, cluster.flags(), stale_since) {
             out.talk(&line);
         }
+    }
+    for line in summaries {
+        out.talk(&line);
     }
     let exit = conclude(reason, tracker, cluster, out)?;
     Ok(if has_failed && exit == Exit::Done { Exit::Error } else { exit })

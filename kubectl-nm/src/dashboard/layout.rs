@@ -18,6 +18,8 @@ const BESIDE_FROM: u16 = 120;
 pub(crate) struct ScreenLayout {
     pub(crate) header: Rect,
     pub(crate) summary: Rect,
+    /// What an ended drain has done and cost.
+    pub(crate) outcome: Rect,
     pub(crate) banner: Rect,
     pub(crate) heads: Rect,
     pub(crate) body: Rect,
@@ -38,9 +40,10 @@ impl ScreenLayout {
         let tall = area.height;
         let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
         let volumes = u16::try_from(model.attached_volumes().len()).unwrap_or(u16::MAX);
-        let [header, summary, banner, rest, volumes, blockers, why, footer] = Layout::vertical([
+        let [header, summary, outcome, banner, rest, volumes, blockers, why, footer] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(if model.open.is_some() { 2 } else { 1 }),
+            lines(u16::try_from(model.outcome().len()).unwrap_or(u16::MAX), tall >= 16),
             lines(1, tall >= 10 && model.banner().is_some()),
             Constraint::Fill(1),
             // The headings and the volumes, in a third of the screen at most.
@@ -57,7 +60,7 @@ impl ScreenLayout {
         };
         let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
         let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
-        Self { header, summary, banner, heads, body, side, volumes, blockers, why, footer }
+        Self { header, summary, outcome, banner, heads, body, side, volumes, blockers, why, footer }
     }
 
     pub(crate) fn rows(&self) -> usize {

@@ -1,5 +1,6 @@
 //! The messages that change the model, and the effects that `update` returns.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,6 +9,9 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::node_pod::NodePod;
+use crate::dashboard::replacement_scope::ReplacementScope;
+use crate::dashboard::replica::Replica;
+use crate::dashboard::workload::{Workload, WorkloadKind};
 use crate::error::Error;
 use crate::error::exit::Exit;
 
@@ -27,6 +31,12 @@ pub(crate) enum Message {
         node: String,
         change: WatchChange<Event>,
     },
+    /// From a watch for the tree of replacements.
+    Replacements {
+        node: String,
+        scope: ReplacementScope,
+        change: ReplacementChange,
+    },
     Watch {
         kind: WatchKind,
         /// The node of the watch, if it is on one; see [`Message::Pods`].
@@ -36,6 +46,13 @@ pub(crate) enum Message {
     Done(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
+}
+
+#[derive(Debug)]
+pub(crate) enum ReplacementChange {
+    Replicas(WatchChange<Replica>),
+    Workloads(WorkloadKind, WatchChange<Workload>),
+    State(WatchState),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,6 +114,8 @@ pub(crate) enum Effect {
     /// Watch the pods of this node and the events about it, and stop watching those of another.
     Open(String),
     Close,
+    /// Watch this for the tree of replacements of the open node, beside what is watched for it already.
+    WatchReplacements(BTreeSet<ReplacementScope>),
     /// Restart every watch now, and redraw the whole screen.
     Reconnect,
     Start(Vec<NodeMaintenance>),

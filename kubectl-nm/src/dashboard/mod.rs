@@ -21,6 +21,8 @@ mod node_pod;
 mod offscreen;
 mod pending_commands;
 mod redraw;
+mod replacement_scope;
+mod replica;
 mod roll;
 mod run;
 mod signals;
@@ -30,6 +32,7 @@ mod terminal;
 mod update;
 mod view;
 mod watches;
+mod workload;
 
 pub(crate) use appearance::AppearanceFlags;
 pub(crate) use model::Options;

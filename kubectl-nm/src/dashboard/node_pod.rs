@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use nm_shared::DrainSpec;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
@@ -15,6 +16,8 @@ pub(crate) struct PodId {
     pub(crate) name: String,
     /// Its controller, such as `sts/cart`; empty if there is none or it is not known.
     pub(crate) owner: String,
+    /// The uid of its controller; empty if there is none or it is not known.
+    pub(crate) controller: String,
 }
 
 #[derive(Debug)]
@@ -32,6 +35,7 @@ impl From<DrainPod> for NodePod {
             namespace: names.namespace.to_owned(),
             name: names.name.to_owned(),
             owner: owner(&pod),
+            controller: pod::controller(&pod).map(|owner| owner.uid.clone()).unwrap_or_default(),
         };
         Self { id: Arc::new(id), pod }
     }
@@ -60,25 +64,27 @@ impl NodePod {
 /// The label by which a deployment distinguishes the pods of its replica sets.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// The controller of a pod, with the short names of kubectl. For a pod of a deployment that is the deployment, because
-/// it would undo changes to its replica sets.
 fn owner(pod: &DrainPod) -> String {
-    pod::controller(pod).map_or_else(String::new, |owner| {
-        let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
-        let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
-        if let ("ReplicaSet", Some(deployment)) = (owner.kind.as_str(), deployment) {
-            return format!("deploy/{deployment}");
-        }
-        let kind = match owner.kind.as_str() {
-            "ReplicaSet" => "rs",
-            "StatefulSet" => "sts",
-            "DaemonSet" => "ds",
-            "ReplicationController" => "rc",
-            "VirtualMachineInstance" => "vmi",
-            other => return format!("{}/{}", other.to_ascii_lowercase(), owner.name),
-        };
-        format!("{kind}/{}", owner.name)
-    })
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let hash = hash.map(String::as_str);
+    pod::controller(pod).map_or_else(String::new, |controller| owner_word(controller, hash))
+}
+
+/// The controller of a pod, with the short names of kubectl. For a pod of a deployment that is the deployment, because
+/// it would undo changes to its replica sets. `template_hash` is the label by which it distinguishes their pods.
+pub(crate) fn owner_word(controller: &OwnerReference, template_hash: Option<&str>) -> String {
+    let OwnerReference { kind, name, .. } = controller;
+    let deployment = template_hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
+    let (kind, name) = match (kind.as_str(), deployment) {
+        ("ReplicaSet", Some(deployment)) => ("deploy", deployment),
+        ("ReplicaSet", None) => ("rs", name.as_str()),
+        ("StatefulSet", _) => ("sts", name.as_str()),
+        ("DaemonSet", _) => ("ds", name.as_str()),
+        ("ReplicationController", _) => ("rc", name.as_str()),
+        ("VirtualMachineInstance", _) => ("vmi", name.as_str()),
+        (other, _) => return format!("{}/{name}", other.to_ascii_lowercase()),
+    };
+    format!("{kind}/{name}")
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::dashboard::watches::Watches;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::terminal::output::Output;
+use crate::terminal::text::Line;
 use crate::watch::event_loop::expiry;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 
@@ -33,6 +34,9 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many messages may be queued; watches wait when there are more.
 const MESSAGE_QUEUE: usize = 256;
+
+/// How many drains are summed up at the end.
+const MAX_SUMMARIES: usize = 10;
 
 #[derive(Debug)]
 pub(crate) enum EndReason {
@@ -52,6 +56,8 @@ pub(crate) struct DashboardExit {
     /// The results of commands that ended after the screen was released.
     pub(crate) results: Vec<Result<String, CommandError>>,
     pub(crate) tracker: GoalTracker,
+    /// What the drains that ended meanwhile have done and cost.
+    pub(crate) summaries: Vec<Line>,
 }
 
 /// Runs the dashboard until it ends. Takes the screen and releases it.
@@ -62,7 +68,7 @@ pub(crate) async fn run(
     timeout: Option<Duration>,
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
-    LocalSet::new().run_until(until_ended(options, cluster, tracker, timeout, out)).await
+    LocalSet::new().run_until(Box::pin(until_ended(options, cluster, tracker, timeout, out))).await
 }
 
 async fn until_ended(
@@ -141,7 +147,18 @@ async fn until_ended(
     let end = async { while signals.next().await.is_some_and(|signal| signal != Signal::End) {} };
     let results = await_results(commands, &mut messages, end, cluster.flags(), out).await;
     let stale_since = model.health.stale_since(WatchKind::Maintenances);
-    Ok(DashboardExit { reason, stale_since, results, tracker: model.fleet.tracker })
+    let summaries = summaries(&model);
+    Ok(DashboardExit { reason, stale_since, results, tracker: model.fleet.tracker, summaries })
+}
+
+/// The summaries of the drains that ended, the latest ones if there are many.
+fn summaries(model: &Model) -> Vec<Line> {
+    let ended = model.records.ended(|uid| model.fleet.maintenance(uid).map(AsRef::as_ref));
+    let latest = &ended[ended.len().saturating_sub(MAX_SUMMARIES)..];
+    let of_node = |(node, lines): &(String, Vec<String>)| {
+        lines.iter().map(|line| Line::new(format!("node/{node}: {line}"))).collect::<Vec<_>>()
+    };
+    latest.iter().flat_map(of_node).collect()
 }
 
 struct Dashboard<'a> {
@@ -166,6 +183,7 @@ impl Dashboard<'_> {
                 self.watches.open(&node, subject);
             }
             Effect::Close => self.watches.close(),
+            Effect::WatchReplacements(scopes) => self.watches.watch_replacements(&scopes),
             Effect::Reconnect => {
                 self.watches.reconnect();
                 // Other programs may have written on the screen.

@@ -6,6 +6,7 @@
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, SurgeFacts, SurgeObstacle};
 
 use crate::terminal::command_context::shell_quoted;
+use crate::terminal::text::counted;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
@@ -202,20 +203,28 @@ fn virtual_machine(case: &Case<'_>) -> Option<String> {
 pub(crate) fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, message: &str) -> String {
     match (reason, &facts.budget) {
         (BlockReason::DisruptionBudget, _) if facts.surge.is_some() => message.to_owned(),
-        (BlockReason::DisruptionBudget, Some(BudgetFacts { name, desired_healthy, current_healthy, .. })) => {
-            match (desired_healthy, current_healthy) {
-                (Some(desired), Some(current)) => {
-                    format!("PDB {namespace}/{name} needs {desired}, has {current}")
-                }
-                _ => format!("PDB {namespace}/{name}: {message}"),
-            }
-        }
+        (BlockReason::DisruptionBudget, Some(budget)) => of_budget(namespace, budget, message),
         (BlockReason::MultipleDisruptionBudgets, _) if !facts.budgets.is_empty() => budgets(namespace, facts),
         (BlockReason::Finalizers, _) if !facts.finalizers.is_empty() => {
             format!("finalizers {}", facts.finalizers.join(", "))
         }
         _ if message.is_empty() => words(reason).to_owned(),
         _ => message.to_owned(),
+    }
+}
+
+/// `PDB shop/cart needs 3, has 3`. A budget can refuse while it has more pods than it needs, because it counts evictions
+/// that have just begun; then its numbers alone would look as if it allowed one.
+fn of_budget(namespace: &str, budget: &BudgetFacts, message: &str) -> String {
+    let BudgetFacts { name, desired_healthy, current_healthy, disruptions_allowed } = budget;
+    match (*desired_healthy, *current_healthy) {
+        (Some(desired), Some(current)) if current > desired => {
+            let allowed = usize::try_from(disruptions_allowed.unwrap_or(0)).unwrap_or(0);
+            let allowed = counted(allowed, "disruption");
+            format!("PDB {namespace}/{name} allows {allowed} now (needs {desired}, has {current})")
+        }
+        (Some(desired), Some(current)) => format!("PDB {namespace}/{name} needs {desired}, has {current}"),
+        _ => format!("PDB {namespace}/{name}: {message}"),
     }
 }
 

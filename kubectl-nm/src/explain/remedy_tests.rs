@@ -124,6 +124,13 @@ fn blockers_are_shown_in_short_and_without_facts_by_their_message() {
         ),
         (
             Reason::DisruptionBudget,
+            budget("cart", Some((4, 5))),
+            "m",
+            "PDB shop/cart allows 0 disruptions now (needs 4, has 5)",
+            "PDB shop/cart",
+        ),
+        (
+            Reason::DisruptionBudget,
             budget("cart", None),
             "it is new",
             "PDB shop/cart: it is new",

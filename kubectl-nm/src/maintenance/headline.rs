@@ -2,8 +2,9 @@
 
 use kube::ResourceExt;
 use nm_shared::api::names::FINALIZER;
-use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, PodCounts};
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
+use crate::args::duration::age;
 use crate::maintenance::fields::{attached_volumes, condition, pods_to_go, status};
 use crate::maintenance::state::{PodState, State};
 use crate::terminal::text::Line;
@@ -75,6 +76,33 @@ fn remaining(status: &NodeMaintenanceStatus) -> String {
     if by_state.is_empty() { remaining } else { format!("{remaining} ({})", by_state.join(", ")) }
 }
 
+/// What a drain has done once it has ended: `31 pods moved in 4m12s`, which is the time from the cordon until the last pod
+/// was gone. None before.
+pub(crate) fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
+    let status = status(maintenance);
+    let gone = pods_gone(status);
+    match status.phase {
+        Some(Phase::Succeeded) if gone == 0 => return Some(String::from("no pods had to move")),
+        Some(Phase::Succeeded) => {}
+        Some(Phase::Failed) if status.eviction_pods > 0 => {
+            return Some(format!("{gone} of {} moved", pods(status.eviction_pods)));
+        }
+        _ => return None,
+    }
+    let since = |type_| {
+        let condition = condition(maintenance, type_).filter(|condition| condition.status == "True");
+        condition.map(|condition| condition.last_transition_time.0)
+    };
+    let time = since("Cordoned").zip(since("Drained")).map(|(cordoned, drained)| {
+        let paused = match status.paused_seconds {
+            Some(seconds) if seconds > 0 => format!(", paused for {}", age(seconds)),
+            _ => String::new(),
+        };
+        format!(" in {}{paused}", age(drained.duration_since(cordoned).as_secs()))
+    });
+    Some(format!("{} moved{}", pods(gone), time.unwrap_or_default()))
+}
+
 /// Why a maintenance is queued or failed; empty if the status has no reason.
 pub(crate) fn reason(maintenance: &NodeMaintenance) -> &str {
     match status(maintenance).last_error.as_str() {
@@ -116,6 +144,33 @@ mod tests {
     fn suspended(phase: &str, reason: &str) -> serde_json::Value {
         json!({"phase": phase, "conditions": [{"type": "Suspended", "status": "True", "reason": reason,
             "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]})
+    }
+
+    #[test]
+    fn the_result_of_a_drain_has_its_pods_and_its_time_as_far_as_they_are_known() {
+        let at = |type_: &str, status: &str, time: &str| {
+            json!({"type": type_, "status": status, "reason": "R", "message": "",
+                "lastTransitionTime": format!("2026-01-02T03:{time}Z")})
+        };
+        let conditions = json!([at("Cordoned", "True", "04:05"), at("Drained", "True", "06:15")]);
+        let late = json!([at("Cordoned", "True", "04:05"), at("Drained", "False", "06:15")]);
+        let done = |conditions: &serde_json::Value| json!({"phase": "Succeeded", "evictionPods": 3, "conditions": conditions});
+        let mut paused = done(&conditions);
+        paused["pausedSeconds"] = json!(60);
+        for (status, expected) in [
+            (json!({"phase": "Running", "evictionPods": 3}), None),
+            (done(&conditions), Some("3 pods moved in 2m10s")),
+            (paused, Some("3 pods moved in 2m10s, paused for 60s")),
+            (done(&late), Some("3 pods moved")),
+            (json!({"phase": "Succeeded"}), Some("no pods had to move")),
+            (
+                json!({"phase": "Failed", "evictionPods": 3, "podCounts": {"gone": 1, "blocked": 2}}),
+                Some("1 of 3 pods moved"),
+            ),
+            (json!({"phase": "Failed", "lastError": "no such node"}), None),
+        ] {
+            assert_eq!(drain_result(&fixture::with_status("n1", status)).as_deref(), expected);
+        }
     }
 
     #[test]

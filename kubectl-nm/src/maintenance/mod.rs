@@ -15,7 +15,7 @@ pub(crate) use fields::{
     PICKUP_TIMEOUT, ROLL_LABEL, attached_volumes, condition, degraded, name_unless_node, node, roll_name,
     status, uid,
 };
-pub(crate) use headline::{headline, pods_gone, reason, stop_progress};
+pub(crate) use headline::{drain_result, headline, pods_gone, reason, stop_progress};
 pub(crate) use state::{PodState, State};
 
 #[cfg(test)]

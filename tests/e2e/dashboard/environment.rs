@@ -49,7 +49,7 @@ async fn credential_plugins_prompt_before_the_dashboard_opens_and_never_on_it() 
     terminal.press("r");
     let stale = |screen: &vt100::Screen| {
         let shown = screen.contents();
-        shown.contains("STALE") && shown.contains("credential program failed (exit status: 9)")
+        shown.contains(" old") && shown.contains("credential program failed (exit status: 9)")
     };
     terminal.until("a stale dashboard with the reason", stale).await;
     terminal
@@ -60,7 +60,7 @@ async fn credential_plugins_prompt_before_the_dashboard_opens_and_never_on_it() 
         })
         .await;
     terminal.press("?");
-    terminal.until_shown("Esc closes").await;
+    terminal.until_shown("[Esc] close").await;
     assert!(!files.path().join("answers").exists(), "the plugin gets no keys");
     terminal.press("q");
 
@@ -109,7 +109,7 @@ async fn the_dashboard_is_stale_while_the_server_does_not_respond() {
     server.signal("STOP");
     let stale = |screen: &vt100::Screen| {
         let shown = screen.contents();
-        shown.contains("STALE") && shown.contains("Disconnected") && !shown.contains("live")
+        shown.contains(" old") && shown.contains("Disconnected") && !shown.contains("live")
     };
     terminal.until("a stale dashboard", stale).await;
     server.signal("CONT");

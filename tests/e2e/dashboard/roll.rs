@@ -24,7 +24,7 @@ async fn a_roll_is_watched_paused_continued_and_left() {
     terminal.until_shown("Checking").await;
 
     terminal.press("p");
-    terminal.until_shown("[p]continue").await;
+    terminal.until_shown("[p] continue").await;
     wait_until(&cluster.maintenances(), &nodes[1], "in a paused roll", |found| {
         found
             .is_some_and(|object| format!("{:?}", object.metadata.annotations).contains(r#"\"paused\":true"#))

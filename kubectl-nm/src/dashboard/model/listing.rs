@@ -79,7 +79,7 @@ pub(crate) trait Rows {
     fn pin(&mut self);
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Listing<R> {
     /// Slots keep their index while a row exists; free slots are reused.
     rows: Vec<Option<R>>,
@@ -94,6 +94,22 @@ pub(crate) struct Listing<R> {
     moved: bool,
     at: usize,
     top: usize,
+}
+
+impl<R> Default for Listing<R> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            free: Vec::new(),
+            places: HashMap::new(),
+            shown: Vec::new(),
+            arrangement: Arrangement::default(),
+            selected: None,
+            moved: false,
+            at: 0,
+            top: 0,
+        }
+    }
 }
 
 impl<R: Row> Rows for Listing<R> {

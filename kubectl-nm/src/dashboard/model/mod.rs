@@ -4,15 +4,19 @@
 
 pub(crate) mod dialog;
 pub(crate) mod document;
+pub(crate) mod drain_record;
 pub(crate) mod events;
 pub(crate) mod field;
 pub(crate) mod filter;
 pub(crate) mod fleet;
 pub(crate) mod fleet_row;
 pub(crate) mod listing;
+mod matching;
 pub(crate) mod pod_row;
 pub(crate) mod pods;
 pub(crate) mod start_plan;
+pub(crate) mod tree;
+pub(crate) mod tree_row;
 pub(crate) mod watch_health;
 
 use std::cmp::Reverse;
@@ -23,6 +27,7 @@ use nm_shared::{AttachedVolume, NodeMaintenance};
 
 use self::dialog::{Dialog, StartDialog};
 use self::document::Document;
+use self::drain_record::DrainRecords;
 use self::events::NodeEvents;
 use self::field::Field;
 use self::filter::Filter;
@@ -32,12 +37,15 @@ use self::listing::{Arrangement, Row, Rows};
 use self::pod_row::PodRow;
 use self::pods::PodList;
 use self::start_plan::StartPlan;
+use self::tree::Tree;
+use self::tree_row::{TreeItem, TreeRow};
 use self::watch_health::WatchHealth;
 use crate::dashboard::appearance::Appearance;
 use crate::dashboard::message::{WatchKind, WatchState};
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::maintenance::{State, attached_volumes, status};
+use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{counted, harmless};
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 
@@ -62,6 +70,8 @@ pub(crate) struct Options {
 pub(crate) struct OpenNode {
     pub(crate) name: String,
     pub(crate) pods: PodList,
+    /// Where the pods went.
+    pub(crate) tree: Tree,
     pub(crate) events: NodeEvents,
     /// The name of its maintenance, to which events refer. Usually it is that of the node.
     pub(crate) subject: String,
@@ -99,6 +109,8 @@ pub(crate) struct Model {
     pub(crate) now: Timestamp,
     pub(crate) size: (u16, u16),
     pub(crate) fleet: Fleet,
+    /// What was seen of each drain.
+    pub(crate) records: DrainRecords,
     /// The targets of the goal that reached it, or never will.
     pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
     pub(crate) open: Option<OpenNode>,
@@ -126,6 +138,7 @@ impl Model {
             size: options.size,
             options,
             fleet: Fleet::new(scope, tracker),
+            records: DrainRecords::default(),
             settled: Vec::new(),
             open,
             health: WatchHealth::default(),
@@ -175,6 +188,12 @@ impl Model {
         }
     }
 
+    /// What the drain of the open node has done and cost, once it has ended.
+    pub(crate) fn outcome(&self) -> Vec<String> {
+        let maintenance = self.opened().and_then(|node| self.fleet.maintenance_of(node));
+        maintenance.map(|maintenance| self.records.summary(maintenance)).unwrap_or_default()
+    }
+
     pub(crate) fn nodes_are_known(&self) -> bool {
         let is_listed =
             matches!(self.health.of(WatchKind::Nodes), WatchState::Live | WatchState::Lost { .. });
@@ -212,6 +231,11 @@ impl Model {
                 (false, false) => (String::from("Not in maintenance. [n] starts a maintenance"), false),
             });
         };
+        let gone_before = open.tree.gone_before(row.gone);
+        if open.tree.is_shown && gone_before > 0 {
+            let words = "left before you opened this node and are not shown";
+            return Some((format!("{} {words}", counted(gone_before, "pod")), false));
+        }
         let why = row.why(self.now);
         match row.state {
             Some(State::Blocked | State::Draining | State::Drained) => None,
@@ -236,6 +260,7 @@ impl Model {
 
     pub(crate) fn rows(&self) -> &dyn Rows {
         match &self.open {
+            Some(open) if open.tree.is_shown => &open.tree.rows,
             Some(open) => &open.pods.rows,
             None => &self.fleet.rows,
         }
@@ -243,7 +268,8 @@ impl Model {
 
     pub(crate) fn rows_mut(&mut self) -> &mut dyn Rows {
         match &mut self.open {
-            Some(open) => &mut open.pods.rows,
+            Some(OpenNode { tree: tree @ Tree { is_shown: true, .. }, .. }) => &mut tree.rows,
+            Some(OpenNode { pods, .. }) => &mut pods.rows,
             None => &mut self.fleet.rows,
         }
     }
@@ -271,7 +297,10 @@ impl Model {
 
     fn remedy_of_selected(&self) -> Option<(String, Remedy)> {
         match &self.open {
-            Some(open) => self.remedy_of_pod(open, open.pods.rows.selected()?),
+            Some(open) => match open.selected_pod() {
+                Some(row) => self.remedy_of_pod(open, row),
+                None => self.remedy_of_replacement(open.selected_in_tree()?),
+            },
             None => self.remedy_of_node(self.maintenance()?),
         }
     }
@@ -287,6 +316,17 @@ impl Model {
             facts: &row.progress.facts,
         };
         Some((why(&case, &row.progress.message), remedy::remedy(&case)))
+    }
+
+    /// What a replacement waits for, and a command that shows more.
+    fn remedy_of_replacement(&self, row: &TreeRow) -> Option<(String, Remedy)> {
+        let TreeItem::Replacement { replica, message } = &row.item else { return None };
+        let id = &replica.id;
+        let (namespace, name) = (shell_quoted(&id.namespace), shell_quoted(&id.name));
+        let command = format!("{} -n {namespace} describe pod {name}", self.options.kubectl);
+        let advice = String::from("See what the replacement waits for");
+        (!message.is_empty())
+            .then(|| (format!("{}/{}: {message}", id.namespace, id.name), Remedy { advice, command }))
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
@@ -326,7 +366,7 @@ impl Model {
 
     fn selected_line(&self) -> Option<String> {
         if let Some(open) = &self.open {
-            let row = open.pods.rows.selected()?;
+            let Some(row) = open.selected_pod() else { return open.selected_in_tree()?.line() };
             let (id, progress) = (&row.id, &row.progress);
             let line = format!("{} {}/{} {}", progress.word(), id.namespace, id.name, progress.message);
             return Some(line.trim_end().to_owned());
@@ -372,6 +412,21 @@ fn why(case: &Case<'_>, message: &str) -> String {
 impl OpenNode {
     pub(crate) fn new(name: &str) -> Self {
         let name = name.to_owned();
-        Self { subject: name.clone(), name, pods: PodList::default(), events: NodeEvents::default() }
+        Self {
+            subject: name.clone(),
+            name,
+            pods: PodList::default(),
+            tree: Tree::default(),
+            events: NodeEvents::default(),
+        }
+    }
+
+    /// The selected pod of the node; none if a row of the tree is selected that is something else.
+    pub(crate) fn selected_pod(&self) -> Option<&PodRow> {
+        if self.tree.is_shown { self.selected_in_tree()?.pod() } else { self.pods.rows.selected() }
+    }
+
+    fn selected_in_tree(&self) -> Option<&TreeRow> {
+        self.tree.rows.selected().filter(|_| self.tree.is_shown)
     }
 }

@@ -312,7 +312,7 @@ impl<'a> StatusView<'a> {
                 key: path(namespace, name),
                 namespace: namespace.clone(),
                 name: name.clone(),
-                owner: String::new(),
+                ..PodId::default()
             };
             let on_node =
                 || PodProgress { message: String::from("still on the node"), ..PodState::Waiting.into() };
@@ -326,8 +326,8 @@ fn path(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// Whether a pod that disappeared is kept as gone: it had to go.
-fn had_to_go(row: &PodRow) -> bool {
+/// Whether a pod has to go, or had to; then it is kept as gone after it disappeared.
+pub(super) fn had_to_go(row: &PodRow) -> bool {
     !matches!(row.progress.state, None | Some(PodState::Staying))
 }
 

@@ -106,7 +106,9 @@ pub(crate) struct Shown {
     pub(crate) pods: i64,
     pub(crate) estimate: Option<Estimate>,
     pub(crate) is_current: bool,
-    pub(crate) at: Timestamp,
+    /// When it was last known to be current.
+    pub(crate) current_at: Timestamp,
+    at: Timestamp,
 }
 
 #[derive(Debug)]
@@ -179,6 +181,7 @@ impl RollModel {
         self.requested_pause.take_if(|paused| *paused == record.paused);
         self.asked.take_if(|node| !view.progress.iter().any(|progress| progress.node == *node));
         self.now = view.now;
+        let current_before = self.shown.as_ref().map(|shown| shown.current_at);
         self.shown = Some(Shown {
             record: record.clone(),
             outlook: view.outlook.clone(),
@@ -186,6 +189,7 @@ impl RollModel {
             pods: view.moved_pods(),
             estimate: view.estimate(),
             is_current: view.is_current,
+            current_at: current_before.filter(|_| !view.is_current).unwrap_or(view.now),
             at: view.now,
         });
     }

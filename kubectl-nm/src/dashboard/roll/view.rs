@@ -7,6 +7,8 @@ use crate::args::duration::age;
 use crate::dashboard::roll::model::{RollModel, RollRow, RowState, Shown};
 use crate::dashboard::view::canvas::{Canvas, line, wrapped};
 use crate::dashboard::view::dialogs::draw_keys;
+use crate::dashboard::view::footer::draw_key_line;
+use crate::dashboard::view::header::data_age;
 use crate::dashboard::view::table::{Column, draw_cells, fit};
 use crate::dashboard::view::theme::{Glyphs, Tone};
 use crate::roll::decide::{NodeProgress, Outlook};
@@ -106,11 +108,11 @@ fn draw_header(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
 
 /// What the roll does, in a word.
 fn state_word(model: &RollModel, glyphs: &Glyphs) -> (String, Tone) {
-    let Some(Shown { record, outlook, .. }) = &model.shown else {
+    let Some(Shown { record, outlook, current_at, .. }) = &model.shown else {
         return (String::from("connecting"), Tone::Busy);
     };
     let (word, tone) = match outlook {
-        _ if model.is_stale() => ("STALE", Tone::Alarm),
+        _ if model.is_stale() => return (data_age(*current_at, model.now), Tone::Alarm),
         _ if record.halt.is_some() => ("HALTED", Tone::Alarm),
         _ if model.asked.is_some() => ("CONFIRM", Tone::Alarm),
         Outlook::Done => ("done", Tone::Good),
@@ -331,15 +333,7 @@ fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
     if model.selected().is_some() {
         keys.push(("Esc", "follow"));
     }
-    let mut x = area.x + 1;
-    for (key, what) in keys {
-        let width = u16::try_from(key.len() + what.len() + 3).unwrap_or(0);
-        if x + width > area.x + area.width {
-            continue;
-        }
-        x = canvas.write(area, x, &format!("[{key}]"), Tone::Strong);
-        x = canvas.write(area, x, what, Tone::Plain) + 1;
-    }
+    draw_key_line(&keys, canvas, area);
 }
 
 fn draw_help(top: usize, canvas: &mut Canvas<'_>, area: Rect) {

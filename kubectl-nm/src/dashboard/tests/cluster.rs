@@ -198,12 +198,12 @@ fn events_and_node_metadata_show_how_old_they_are() {
     let line = |model: &Model, word: &str| {
         text(model).lines().find(|line| line.contains(word)).unwrap_or_default().to_owned()
     };
-    assert!(!line(&model, "EVENTS").contains("STALE") && !line(&model, "Cordoned:").contains("STALE"));
+    assert!(!line(&model, "EVENTS").contains(" old") && !line(&model, "Cordoned:").contains(" old"));
     let lost = || WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
     set_watch(&mut model, WatchKind::Events, lost());
     set_watch(&mut model, WatchKind::Nodes, lost());
-    assert!(line(&model, "EVENTS").contains("STALE 12s"), "{}", text(&model));
-    assert!(line(&model, "Cordoned:").contains("Node: STALE 12s"), "{}", text(&model));
+    assert!(line(&model, "EVENTS").contains("data 12s old"), "{}", text(&model));
+    assert!(line(&model, "Cordoned:").contains("Node: data 12s old"), "{}", text(&model));
     set_watch(&mut model, WatchKind::Events, WatchState::Forbidden("no".into()));
     assert!(line(&model, "EVENTS").contains("FORBIDDEN"), "{}", text(&model));
 }

@@ -88,6 +88,10 @@ impl Scene {
     }
 
     fn show(&self, model: &mut RollModel) {
+        self.show_at(model, now());
+    }
+
+    fn show_at(&self, model: &mut RollModel, now: Timestamp) {
         let settings = serde_json::from_value(json!({
             "waves": [1, 3, 4], "maxUnavailable": 3, "minReadySeconds": 30, "actionTimeoutSeconds": 1800,
             "returnTimeoutSeconds": 900, "recoveryTimeoutSeconds": 600,
@@ -105,7 +109,7 @@ impl Scene {
             let is_blocked = progress.detail.starts_with("blocked");
             let status = json!({"phase": "Running", "podCounts": {"blocked": i32::from(is_blocked)}, "conditions": [
                 {"type": "Drained", "status": "False", "reason": if is_blocked { "Blocked" } else { "Draining" },
-                    "message": "", "lastTransitionTime": now()},
+                    "message": "", "lastTransitionTime": now},
             ]});
             RollNode { object: Arc::new(maintenance(&progress.node, 900, status)), record, revision: None }
         });
@@ -116,7 +120,7 @@ impl Scene {
             progress: &self.progress,
             outlook: &self.outlook,
             is_current: self.is_current,
-            now: now(),
+            now,
         });
     }
 }
@@ -227,8 +231,11 @@ fn stale_data_never_looks_live() {
     let mut model = working(80, 24);
     for (seconds, is_stale) in [(4, false), (5, true)] {
         model.now = now() + SignedDuration::from_secs(seconds);
-        assert_eq!(text(&model).contains("STALE"), is_stale, "{}", text(&model));
+        assert_eq!(text(&model).contains(&format!("data {seconds}s old")), is_stale, "{}", text(&model));
     }
+    // While the connection is lost, the same data is shown again and again.
+    scene.show_at(&mut model, now() + SignedDuration::from_secs(9));
+    assert!(text(&model).contains("data 9s old"), "{}", text(&model));
 }
 
 #[test]
@@ -287,11 +294,11 @@ fn p_pauses_and_continues_once_at_a_time() {
     let mut scene = Scene::later();
     scene.show(&mut model);
     assert_eq!(press(&mut model, p), pause(true));
-    assert!(text(&model).contains("[p]pausing"));
+    assert!(text(&model).contains("[p] pausing"));
     assert_eq!(press(&mut model, p), None, "it is requested already");
     scene.record.paused = true;
     scene.show(&mut model);
-    assert!(text(&model).contains("[p]continue") && text(&model).contains("paused"), "{}", text(&model));
+    assert!(text(&model).contains("[p] continue") && text(&model).contains("paused"), "{}", text(&model));
     assert_eq!(press(&mut model, p), pause(false));
     model.fail(String::from("no access"));
     assert!(text(&model).contains("no access"));

@@ -29,7 +29,7 @@ pub(super) fn now() -> Timestamp {
 }
 
 /// A time so many seconds before that.
-fn ago(seconds: i64) -> String {
+pub(super) fn ago(seconds: i64) -> String {
     (now() - SignedDuration::from_secs(seconds)).to_string()
 }
 

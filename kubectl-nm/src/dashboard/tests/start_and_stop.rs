@@ -195,7 +195,7 @@ fn nothing_is_confirmed_on_a_screen_too_small_to_list_it() {
         type_in(&mut model, "x");
         send(&mut model, Message::Input(Event::Resize(30, 6)));
         assert_eq!(press(&mut model, KeyCode::Enter), []);
-        assert!(text(&model).contains("Esc cancels"), "{}", text(&model));
+        assert!(text(&model).contains("[Esc] cancel"), "{}", text(&model));
         send(&mut model, Message::Input(Event::Resize(80, 24)));
         assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]));
         type_in(&mut model, "x");
@@ -214,7 +214,7 @@ fn dialogs_warn_about_stale_information_about_nodes() {
         let lost = WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
         set_watch(&mut model, WatchKind::Nodes, lost);
         assert!(
-            text(&model).contains("The information about nodes is out of date: STALE 12s"),
+            text(&model).contains("The information about nodes is out of date: data 12s old"),
             "{}",
             text(&model)
         );

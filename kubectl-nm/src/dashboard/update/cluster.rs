@@ -20,6 +20,7 @@ pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenan
         }
     };
     model.settled.extend(update.settled);
+    model.records.observe(&update.changes, model.now);
     model.health.last_change = Some(model.now);
     show_maintenance(model, change);
     update.exit.map(Effect::End).or_else(|| watch_its_events(model))
@@ -40,6 +41,7 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
     let Some(open) = model.open.as_mut().filter(concerns_open) else { return };
     let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
     open.pods.apply_status(maintenance, model.now);
+    open.tree.outdate();
 }
 
 pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>) {
@@ -51,6 +53,7 @@ pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>)
         WatchChange::Applied(pod) => open.pods.apply(pod, maintenance, model.now),
         WatchChange::Deleted(pod) => open.pods.remove(&pod.id, maintenance, model.now),
     }
+    open.tree.outdate();
 }
 
 pub(super) fn events(model: &mut Model, node: &str, change: &WatchChange<Event>) {
@@ -67,6 +70,7 @@ pub(super) fn watch_state(model: &mut Model, kind: WatchKind, node: Option<&str>
     if let (WatchKind::Pods, WatchState::Forbidden(_), Some(open)) = (kind, &state, &mut model.open) {
         let maintenance = model.fleet.maintenance_of(&open.name).map(Arc::as_ref);
         open.pods.hide(maintenance, model.now);
+        open.tree.outdate();
     }
     model.health.set(kind, state, model.now);
 }

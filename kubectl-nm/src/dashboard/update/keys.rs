@@ -40,17 +40,24 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             model.typing = Some((Field::new(filter.text()), filter));
         }
         KeyCode::Char('s') => {
-            let next = model.arrangement().sort.next();
-            // Pods have no progress of their own.
-            let skips = model.open.is_some() && next == Sort::Progress;
-            model.rearrange(|view| view.sort = if skips { next.next() } else { next });
+            let mut next = model.arrangement().sort.next();
+            while !can_sort_by(model, next) {
+                next = next.next();
+            }
+            model.rearrange(|view| view.sort = next);
         }
+        // A tree upside down would have its pods above their workload.
+        KeyCode::Char('S') if model.open.as_ref().is_some_and(|open| open.tree.is_shown) => {}
         KeyCode::Char('S') => model.rearrange(|view| view.reversed = !view.reversed),
         KeyCode::Char('f') => model.rearrange(|view| view.blocked_only = !view.blocked_only),
         KeyCode::Char(' ') => mark(model),
         KeyCode::Char('e') if model.open.is_none() => {
             model.notify(String::from("press Enter to open a node and see its events"));
         }
+        KeyCode::Char('w') => match &mut model.open {
+            Some(open) => open.tree.toggle(),
+            None => model.notify(String::from("press Enter to open a node and see where its pods went")),
+        },
         KeyCode::Char('e') => toggle_side(model, SideContent::Events),
         KeyCode::Char('y') => toggle_side(model, SideContent::Document),
         KeyCode::Tab | KeyCode::BackTab => {
@@ -65,6 +72,16 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
         _ => {}
     }
     None
+}
+
+fn can_sort_by(model: &Model, sort: Sort) -> bool {
+    match &model.open {
+        // Workloads have no age here.
+        Some(open) if open.tree.is_shown => matches!(sort, Sort::Risk | Sort::Name),
+        // Pods have no progress of their own.
+        Some(_) => sort != Sort::Progress,
+        None => true,
+    }
 }
 
 fn enter(model: &mut Model) -> Option<Effect> {
@@ -87,6 +104,8 @@ fn leave(model: &mut Model) -> Option<Effect> {
     let Arrangement { filter, blocked_only, .. } = model.arrangement();
     if !filter.is_empty() || *blocked_only {
         model.rearrange(|view| (view.filter, view.blocked_only) = (Filter::default(), false));
+    } else if let Some(open) = model.open.as_mut().filter(|open| open.tree.is_shown) {
+        open.tree.toggle();
     } else if model.open.take().is_some() {
         model.health.close();
         return Some(Effect::Close);

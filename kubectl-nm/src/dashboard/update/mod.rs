@@ -7,6 +7,7 @@ mod dialogs;
 mod input;
 mod keys;
 pub(super) mod motion;
+mod replacements;
 
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::Effect;
@@ -18,7 +19,9 @@ use crate::dashboard::model::{Model, SideContent};
 const NOTICE_SECONDS: i64 = 8;
 
 pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
-    let effect = apply(model, message);
+    let is_tick = matches!(message, Message::Tick(_));
+    // Without an effect of its own, a message may show that more has to be watched.
+    let effect = apply(model, message).or_else(|| replacements::rebuild(model, is_tick));
     settle(model);
     effect
 }
@@ -45,6 +48,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
         Message::Nodes(change) => model.fleet.apply_nodes(&change),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),
+        Message::Replacements { node, scope, change } => replacements::apply(model, &node, &scope, change),
         Message::Events { node, change } => cluster::events(model, &node, &change),
     }
     None

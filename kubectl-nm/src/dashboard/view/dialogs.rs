@@ -23,7 +23,7 @@ const LISTED: usize = 10;
 
 pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
     if is_small(model) && !matches!(dialog, Dialog::Help(_)) {
-        canvas.write(line(area, 0), area.x, "window too small; Esc cancels", Tone::Alarm);
+        canvas.write(line(area, 0), area.x, "window too small  [Esc] cancel", Tone::Alarm);
         return;
     }
     let width = area.width.saturating_sub(2).min(WIDEST);
@@ -204,7 +204,7 @@ pub(crate) fn draw_keys<'a>(
     let lines: Vec<&(&str, &str)> = keys.collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer = Rect { y: area.y + (area.height - height) / 2, height, ..area };
-    let inner = canvas.frame(outer, "help: j k scroll, Esc closes");
+    let inner = canvas.frame(outer, "help  [j k] scroll  [Esc] close");
     let top = top.min(lines.len().saturating_sub(usize::from(inner.height)));
     for (line, (key, what)) in inner.rows().zip(&lines[top..]) {
         if key.is_empty() {
@@ -230,6 +230,7 @@ const HELP: &[(&str, &str)] = &[
     ("/", "filter: ns:x state:blocked node:worker-1* text"),
     ("s S", "sort by risk, name, progress or age; reverse the order"),
     ("f", "show only blocked rows"),
+    ("w", "where the pods of the open node went"),
     ("e", "events about the open node"),
     ("y", "the maintenance as YAML"),
     ("Tab", "move the focus to the side pane or back"),
@@ -250,6 +251,7 @@ const HELP: &[(&str, &str)] = &[
     ("", "  stopping (nodes)"),
     ("", "  waiting evicting blocked terminating migrating surging staying"),
     ("", "  gone (pods)"),
+    ("", "  unscheduled starting notready ready (replacements)"),
     ("", ""),
     ("", "! blocked or failed   ~ in progress   > migrating, surging   . waiting"),
     ("", "? not picked up by nm-reconciler   < stopping   = staying   : paused"),

@@ -35,6 +35,9 @@ const COLUMNS: [Column<FleetColumn>; 8] = [
     Column::new(FleetColumn::Why, "WHY", 16, 1, 5),
 ];
 
+/// From so many columns on, headings are in full.
+const FULL_NAMES_FROM: u16 = 100;
+
 /// From so many columns on, the reason gets more space.
 const WORDS_FROM: u16 = 70;
 
@@ -51,6 +54,15 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
     let mut columns = COLUMNS;
     columns[0].width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
     columns[COLUMNS.len() - 1].width = if width >= WORDS_FROM { 28 } else { 16 };
+    if width >= FULL_NAMES_FROM {
+        for column in &mut columns {
+            match column.what {
+                FleetColumn::Blocked => (column.head, column.width) = ("BLOCKED", 7),
+                FleetColumn::Time => (column.head, column.width) = ("ELAPSED", 7),
+                _ => {}
+            }
+        }
+    }
     table::draw(rows, &columns, indent, model, canvas, screen);
 }
 
@@ -62,7 +74,9 @@ impl DrawnRow for FleetRow {
         let text = match column.what {
             FleetColumn::Node => return (self.node.clone(), Tone::Strong),
             FleetColumn::State => return (format!("{glyph}{}", self.state_word()), tone),
-            FleetColumn::Blocked if self.blocked > 0 => return (format!("{:>3}", self.blocked), Tone::Bad),
+            FleetColumn::Blocked if self.blocked > 0 => {
+                return (right(&self.blocked.to_string(), column), Tone::Bad);
+            }
             FleetColumn::Why => {
                 let tone = if self.is_blocked() { Tone::Plain } else { Tone::Quiet };
                 return (self.why(model.now).to_owned(), tone);
@@ -73,11 +87,16 @@ impl DrawnRow for FleetRow {
             FleetColumn::Bar => format!("[{}]", canvas.bar(self.progress(), column.width - 2)),
             FleetColumn::Percent => format!("{:>3}%", self.percent),
             FleetColumn::Pods => format!("{}/{}", self.gone, self.pods),
-            FleetColumn::Blocked => String::from("  -"),
+            FleetColumn::Blocked => right("-", column),
             FleetColumn::Time => self.seconds(model.now).map_or_else(|| String::from("-"), age),
         };
         (text, Tone::Plain)
     }
+}
+
+/// The text at the right end of its column, as numbers are.
+fn right(text: &str, column: &Column<FleetColumn>) -> String {
+    format!("{text:>width$}", width = usize::from(column.width))
 }
 
 fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {

@@ -46,14 +46,21 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.write(area, area.x + 1, words, Tone::Busy);
         return;
     }
+    draw_key_line(&keys(model), canvas, area);
+}
+
+/// Draws keys and what they do, those that fit. A space comes between the two where all of them fit with it.
+pub(crate) fn draw_key_line(keys: &[(&str, &str)], canvas: &mut Canvas<'_>, area: Rect) {
+    let needed: usize = keys.iter().map(|(key, what)| key.len() + what.len() + 5).sum();
+    let (gap, after) = if needed <= usize::from(area.width) { (1, 2) } else { (0, 1) };
     let mut x = area.x + 1;
-    for (key, what) in keys(model) {
+    for (key, what) in keys {
         let width = u16::try_from(key.len() + what.len() + 3).unwrap_or(0);
-        if x + width > area.x + area.width {
+        if x + width + gap > area.x + area.width {
             continue;
         }
-        x = canvas.write(area, x, &format!("[{key}]"), Tone::Strong);
-        x = canvas.write(area, x, what, Tone::Plain) + 1;
+        x = canvas.write(area, x, &format!("[{key}]"), Tone::Strong) + gap;
+        x = canvas.write(area, x, what, Tone::Plain) + after;
     }
 }
 
@@ -72,7 +79,7 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
     }
     keys.push(("/", "filter"));
     if model.open.is_some() {
-        keys.extend([("e", "events"), ("c", "copy"), ("y", "YAML")]);
+        keys.extend([("w", "where"), ("e", "events"), ("c", "copy"), ("y", "YAML")]);
     } else {
         keys.extend([("s", "sort"), ("f", "blocked"), ("y", "YAML")]);
         // Marks only serve starting and stopping.

@@ -31,7 +31,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         if let Some(seconds) = row.and_then(|row| row.seconds(model.now)) {
             x = canvas.write(area, x + 1, &age(seconds), Tone::Plain);
         }
-        x = filtered(model, canvas, area, x, "pod");
+        x = filtered(model, canvas, area, x, if open.tree.is_shown { "row" } else { "pod" });
     } else {
         x = filtered(model, canvas, area, x, "node");
         if !model.fleet.marked.is_empty() {
@@ -85,14 +85,17 @@ fn freshness_word(model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
         .unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
 }
 
+/// How old data is that may be out of date: `data 12s old`.
+pub(crate) fn data_age(since: Timestamp, now: Timestamp) -> String {
+    format!("data {} old", age(now.duration_since(since).as_secs()))
+}
+
 /// How old something is; nothing if it is live.
 pub(super) fn age_word(freshness: &WatchState, now: Timestamp) -> Option<(String, Tone)> {
     match freshness {
         WatchState::Live => None,
         WatchState::Connecting => Some((String::from("connecting"), Tone::Busy)),
         WatchState::Forbidden(_) => Some((String::from("FORBIDDEN"), Tone::Alarm)),
-        WatchState::Lost { since, .. } => {
-            Some((format!("STALE {}", age(now.duration_since(*since).as_secs())), Tone::Alarm))
-        }
+        WatchState::Lost { since, .. } => Some((data_age(*since, now), Tone::Alarm)),
     }
 }

@@ -4,13 +4,14 @@ pub(super) mod canvas;
 mod dialog_lines;
 pub(super) mod dialogs;
 mod fleet;
-mod footer;
-mod header;
+pub(super) mod footer;
+pub(super) mod header;
 mod node;
 mod side;
 mod summary;
 pub(super) mod table;
 pub(super) mod theme;
+mod tree;
 mod volumes;
 
 use ratatui::Frame;
@@ -33,7 +34,12 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     canvas.fade(model.is_stale());
     if let Some(open) = &model.open {
         summary::draw_node(model, open, &mut canvas, &screen);
-        node::draw(model, open, &mut canvas, &screen);
+        summary::draw_outcome(model, &mut canvas, screen.outcome);
+        if open.tree.is_shown {
+            tree::draw(model, open, &mut canvas, &screen);
+        } else {
+            node::draw(model, open, &mut canvas, &screen);
+        }
         volumes::draw(model, &mut canvas, screen.volumes);
     } else {
         summary::draw_fleet(model, &mut canvas, screen.summary);

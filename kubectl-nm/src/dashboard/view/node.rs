@@ -71,11 +71,11 @@ impl DrawnRow for PodRow {
     }
 }
 
-fn time(progress: &PodProgress, now: Timestamp) -> String {
+pub(super) fn time(progress: &PodProgress, now: Timestamp) -> String {
     progress.since.map_or_else(|| String::from("-"), |since| age(now.duration_since(since).as_secs()))
 }
 
-fn detail(row: &PodRow, now: Timestamp) -> String {
+pub(super) fn detail(row: &PodRow, now: Timestamp) -> String {
     let PodProgress { state, reason, facts, message, attempts, deadline, .. } = &row.progress;
     match (state, reason, deadline) {
         (Some(PodState::Blocked), Some(reason), _) => {

@@ -26,7 +26,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let head = line(area, 0);
     let across = canvas.glyphs.frame[0].repeat(usize::from(head.width));
     canvas.write(head, head.x, &across, Tone::Quiet);
-    let hint = if side.has_focus { "j/k scroll, Tab returns" } else { "Tab to scroll" };
+    let hint = if side.has_focus { "[j k] scroll  [Tab] back" } else { "[Tab] scroll" };
     let tone = if side.has_focus { Tone::Alarm } else { Tone::Strong };
     let x = canvas.write(head, head.x + 1, &format!(" {title} "), tone);
     let x = canvas.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);

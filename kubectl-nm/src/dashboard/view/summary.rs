@@ -59,6 +59,13 @@ pub(super) fn draw_node(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>,
     }
 }
 
+/// Draws what the drain has done and cost.
+pub(super) fn draw_outcome(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let tone = |at| if at == 0 { Tone::Good } else { Tone::Plain };
+    let lines = model.outcome().into_iter().enumerate().map(|(at, line)| (line, tone(at)));
+    canvas.write_lines(area, 1, &lines.collect::<Vec<_>>());
+}
+
 fn facts(
     model: &Model,
     open: &OpenNode,

@@ -4,6 +4,8 @@
 //! number of pods in the cluster. While a node is open, its pods are watched too, and the events about it and its
 //! maintenance. Objects are reduced to what the dashboard needs before they are sent.
 
+mod replacements;
+
 use std::collections::BTreeSet;
 
 use futures::StreamExt;
@@ -22,6 +24,8 @@ use tokio::task::JoinSet;
 use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch};
 use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::node_pod::NodePod;
+use crate::dashboard::replacement_scope::ReplacementScope;
+use crate::dashboard::watches::replacements::ReplacementWatches;
 use crate::error::{Error, RESOURCE};
 
 /// The namespace of events about cluster-scoped objects, such as nodes and maintenances.
@@ -40,6 +44,7 @@ struct NodeWatches {
     node: String,
     subject: String,
     pods: JoinSet<()>,
+    replacements: ReplacementWatches,
     /// Kept so that the task goes on.
     _events: JoinSet<()>,
 }
@@ -54,13 +59,13 @@ impl Watches {
 
     /// Watches the pods of this node, and the events about it and the maintenance named `subject`.
     pub(crate) fn open(&mut self, node: &str, subject: &str) {
-        let pods = match self.node.take() {
-            Some(open) if open.node == node => open.pods,
-            _ => JoinSet::from_iter([self.pods(node)]),
+        let (pods, replacements) = match self.node.take() {
+            Some(open) if open.node == node => (open.pods, open.replacements),
+            _ => (JoinSet::from_iter([self.pods(node)]), self.replacements(node)),
         };
         let events = JoinSet::from_iter([self.events(node, subject)]);
         let (node, subject) = (node.to_owned(), subject.to_owned());
-        self.node = Some(NodeWatches { node, subject, pods, _events: events });
+        self.node = Some(NodeWatches { node, subject, pods, replacements, _events: events });
     }
 
     pub(crate) fn close(&mut self) {
@@ -69,9 +74,24 @@ impl Watches {
 
     pub(crate) fn reconnect(&mut self) {
         self.watch_fleet();
-        if let Some(open) = self.node.take() {
-            self.open(&open.node, &open.subject);
+        if let Some(mut open) = self.node.take() {
+            open.pods = JoinSet::from_iter([self.pods(&open.node)]);
+            open.replacements.reconnect();
+            let (node, subject) = (open.node.clone(), open.subject.clone());
+            self.node = Some(open);
+            self.open(&node, &subject);
         }
+    }
+
+    /// Watches this for the tree of replacements of the open node, beside what is watched for it already.
+    pub(crate) fn watch_replacements(&mut self, scopes: &BTreeSet<ReplacementScope>) {
+        if let Some(open) = &mut self.node {
+            open.replacements.extend(scopes);
+        }
+    }
+
+    fn replacements(&self, node: &str) -> ReplacementWatches {
+        ReplacementWatches::new(self.client.clone(), &self.server, self.to.clone(), node)
     }
 
     fn watch_fleet(&mut self) {

@@ -1,0 +1,128 @@
+//! The workloads whose pods leave the open node: how many of their pods are ready, and how many they want.
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::ReplicationController;
+use kube::core::{ApiResource, Object};
+use serde::Deserialize;
+
+/// A kind of workload that counts its ready pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum WorkloadKind {
+    Deployment,
+    StatefulSet,
+    ReplicaSet,
+    ReplicationController,
+}
+
+impl WorkloadKind {
+    const ALL: [Self; 4] =
+        [Self::Deployment, Self::StatefulSet, Self::ReplicaSet, Self::ReplicationController];
+
+    /// The kind of a workload such as `deploy/front`; none if it does not count ready pods, or is not known.
+    pub(crate) fn of(owner: &str) -> Option<Self> {
+        let (kind, _) = owner.split_once('/')?;
+        Self::ALL.into_iter().find(|known| known.short() == kind)
+    }
+
+    /// The short name of kubectl.
+    pub(crate) fn short(self) -> &'static str {
+        match self {
+            Self::Deployment => "deploy",
+            Self::StatefulSet => "sts",
+            Self::ReplicaSet => "rs",
+            Self::ReplicationController => "rc",
+        }
+    }
+
+    /// The name in RBAC.
+    pub(crate) fn resource(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployments.apps",
+            Self::StatefulSet => "statefulsets.apps",
+            Self::ReplicaSet => "replicasets.apps",
+            Self::ReplicationController => "replicationcontrollers",
+        }
+    }
+
+    pub(crate) fn api_resource(self) -> ApiResource {
+        match self {
+            Self::Deployment => ApiResource::erase::<Deployment>(&()),
+            Self::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+            Self::ReplicaSet => ApiResource::erase::<ReplicaSet>(&()),
+            Self::ReplicationController => ApiResource::erase::<ReplicationController>(&()),
+        }
+    }
+}
+
+/// A workload of any of the kinds, as the watch decodes it.
+pub(crate) type WatchedWorkload = Object<SpecJson, StatusJson>;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct SpecJson {
+    replicas: Option<i32>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct StatusJson {
+    ready_replicas: Option<i32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Workload {
+    pub(crate) name: String,
+    pub(crate) readiness: Readiness,
+}
+
+/// How many pods are ready, and how many there should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Readiness {
+    pub(crate) ready: i32,
+    pub(crate) wanted: i32,
+}
+
+impl Readiness {
+    /// How many more pods should be ready.
+    pub(crate) fn missing(self) -> i32 {
+        self.wanted.saturating_sub(self.ready).max(0)
+    }
+}
+
+impl From<WatchedWorkload> for Workload {
+    fn from(object: WatchedWorkload) -> Self {
+        let ready = object.status.and_then(|status| status.ready_replicas).unwrap_or(0);
+        // The API server fills in this default.
+        let wanted = object.spec.replicas.unwrap_or(1);
+        Self { name: object.metadata.name.unwrap_or_default(), readiness: Readiness { ready, wanted } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_kind_of_a_workload_is_that_of_its_short_name() {
+        for kind in WorkloadKind::ALL {
+            assert_eq!(WorkloadKind::of(&format!("{}/x", kind.short())), Some(kind));
+        }
+        for other in ["job/x", "vmi/x", "deploy", ""] {
+            assert_eq!(WorkloadKind::of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn readiness_is_read_from_every_kind_and_nothing_ready_is_zero() {
+        for (status, ready) in [(json!({"readyReplicas": 2, "replicas": 3}), 2), (json!({"replicas": 3}), 0)]
+        {
+            let object = json!({"metadata": {"name": "cart", "namespace": "shop"},
+                "spec": {"replicas": 3, "template": {}}, "status": status});
+            let workload = Workload::from(serde_json::from_value::<WatchedWorkload>(object).unwrap());
+            let expected = Workload { name: "cart".into(), readiness: Readiness { ready, wanted: 3 } };
+            assert_eq!(workload, expected);
+        }
+    }
+}
