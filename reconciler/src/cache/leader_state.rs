@@ -25,12 +25,12 @@ use nm_shared::gate::max_unavailable_queue::GateMember;
 use nm_shared::gate::ownership;
 use nm_shared::{Group, Grouped, NodeMaintenanceStatus};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::cache::gate_index::GateIndex;
 use crate::cache::read_your_writes::LastWrite;
 use crate::runtime::backoff::Backoff;
+use crate::runtime::tasks::ScopedTask;
 
 /// Maintenances of two groups may name the same node, so nothing is decided before every group has been listed. A group
 /// that cannot be listed delays the others no longer than this.
@@ -102,13 +102,7 @@ pub(crate) struct NodeState {
 pub(crate) struct NodeWatch<K: Lookup<DynamicType: Eq + Hash> + 'static> {
     pub(crate) objects: Store<K>,
     pub(crate) list_state: watch::Receiver<ListState>,
-    pub(crate) task: AbortHandle,
-}
-
-impl<K: Lookup<DynamicType: Eq + Hash> + 'static> Drop for NodeWatch<K> {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    pub(crate) _task: ScopedTask,
 }
 
 /// Whether all objects of a watch are known.

@@ -18,6 +18,16 @@ pub(crate) struct TaskSpawner(UnboundedSender<TaskExit>);
 #[derive(Debug)]
 pub(crate) struct TaskExits(UnboundedReceiver<TaskExit>);
 
+/// A task that is aborted when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ScopedTask(AbortHandle);
+
+impl Drop for ScopedTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// A task that ended without having been aborted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TaskExit {
@@ -35,12 +45,17 @@ impl TaskSpawner {
     }
 
     /// Spawns a task that runs until shutdown. Its name is for log lines.
-    pub(crate) fn spawn(
+    pub(crate) fn spawn(&self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
+        self.start(name.into(), true, task);
+    }
+
+    /// Spawns a task that runs until the result is dropped.
+    pub(crate) fn spawn_scoped(
         &self,
         name: impl Into<String>,
         task: impl Future<Output = ()> + Send + 'static,
-    ) -> AbortHandle {
-        self.start(name.into(), true, task)
+    ) -> ScopedTask {
+        ScopedTask(self.start(name.into(), true, task))
     }
 
     /// Spawns a task that ends by itself.
@@ -48,8 +63,8 @@ impl TaskSpawner {
         &self,
         name: impl Into<String>,
         task: impl Future<Output = ()> + Send + 'static,
-    ) -> AbortHandle {
-        self.start(name.into(), false, task)
+    ) {
+        self.start(name.into(), false, task);
     }
 
     fn start(
@@ -108,7 +123,7 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_is_aborted_or_finite_is_not_reported() {
         let (tasks, mut exits) = TaskSpawner::new();
-        tasks.spawn("aborted", pending()).abort();
+        drop(tasks.spawn_scoped("aborted", pending()));
         tasks.spawn_finite("brief", ready(()));
         tokio::task::yield_now().await;
         tasks.spawn("last", ready(()));

@@ -118,7 +118,7 @@ impl NodeWatches {
         let (sender, list_state) = watch::channel(ListState::NotListed);
         let (triggers, node, mut changes) = (self.triggers.clone(), node.to_owned(), list_state.clone());
         let what = format!("{resource} on {node}");
-        let task = self.tasks.spawn(format!("the watch on {what}"), async move {
+        let task = self.tasks.spawn_scoped(format!("the watch on {what}"), async move {
             let watch = run_watch(&what, None, stream, |update| {
                 sender.send_replace(match update {
                     WatchUpdate::Changed(_) | WatchUpdate::Listed => ListState::Listed,
@@ -138,7 +138,7 @@ impl NodeWatches {
             };
             tokio::join!(watch, trigger);
         });
-        NodeWatch { objects, list_state, task }
+        NodeWatch { objects, list_state, _task: task }
     }
 }
 

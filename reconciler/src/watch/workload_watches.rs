@@ -1,5 +1,5 @@
-//! What controls the pods that are replaced first (`spec.drain.surge`): their `ReplicaSet`s, Deployments and the pods of
-//! those. Each is watched only while a decision needs it, so that a cluster's Deployments are never listed as a whole.
+//! The `ReplicaSet`s and Deployments of the pods that are replaced first (`spec.drain.surge`), and the pods of these
+//! Deployments. They are watched only while a decision needs them: the Deployments of the cluster are never listed as a whole.
 //!
 //! A `ReplicaSet` is read again when the revision of its Deployment changes, which is written after its own.
 
@@ -22,13 +22,12 @@ use nm_shared::drain::surge::{
     Restart, RestartRefusal, Workload, WorkloadKey, WorkloadState, deployment_of, revision,
 };
 use tokio::sync::{Notify, oneshot};
-use tokio::task::AbortHandle;
 use tracing::{debug, info};
 
 use crate::cache::read_your_writes::LastWrite;
 use crate::cache::triggers::Triggers;
 use crate::client::{patch_params, with_timeout};
-use crate::runtime::tasks::TaskSpawner;
+use crate::runtime::tasks::{ScopedTask, TaskSpawner};
 use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
 
 /// How long to wait for the answer to a request.
@@ -47,36 +46,30 @@ pub(crate) struct WorkloadWatches {
 
 #[derive(Default)]
 struct Memory {
-    sets: HashMap<WorkloadKey, WatchedSet>,
+    replica_sets: HashMap<WorkloadKey, WatchedReplicaSet>,
     refusals: HashMap<WorkloadKey, (SteadyTime, RestartRefusal)>,
 }
 
 /// A `ReplicaSet` whose Deployment is watched. Dropping this ends the watch.
-struct WatchedSet {
+struct WatchedReplicaSet {
     /// The nodes that need it.
     nodes: HashSet<String>,
     seen: Arc<Mutex<SeenWorkload>>,
-    task: AbortHandle,
-}
-
-impl Drop for WatchedSet {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: ScopedTask,
 }
 
 /// What has been seen of a `ReplicaSet` and its Deployment.
 #[derive(Default)]
 struct SeenWorkload {
     /// None until the first read of the `ReplicaSet`.
-    set: Option<SeenSet>,
+    set: Option<SeenReplicaSet>,
     /// The API server's answer to the last restart.
     last_write: LastWrite<Deployment>,
     denied: Option<AccessDenied>,
 }
 
 #[derive(Clone)]
-struct SeenSet {
+struct SeenReplicaSet {
     revision: Option<i64>,
     /// None if no Deployment controls it. The store is empty until the Deployment is listed.
     deployment: Option<Arc<Deployment>>,
@@ -93,23 +86,23 @@ impl WorkloadWatches {
     pub(crate) fn watch(self: &Arc<Self>, node: &str, wanted: &HashSet<WorkloadKey>) {
         let mut memory = self.lock();
         for key in wanted {
-            let set = memory.sets.entry(key.clone()).or_insert_with(|| self.start(key.clone()));
+            let set = memory.replica_sets.entry(key.clone()).or_insert_with(|| self.start(key.clone()));
             set.nodes.insert(node.to_owned());
         }
-        memory.sets.retain(|key, set| {
+        memory.replica_sets.retain(|key, set| {
             if !wanted.contains(key) {
                 set.nodes.remove(node);
             }
             !set.nodes.is_empty()
         });
-        if memory.sets.is_empty() {
+        if memory.replica_sets.is_empty() {
             memory.refusals.clear();
         }
     }
 
     /// Ends what only these nodes need.
     pub(crate) fn retain_nodes(&self, in_maintenance: impl Fn(&str) -> bool) {
-        self.lock().sets.retain(|_, set| {
+        self.lock().replica_sets.retain(|_, set| {
             set.nodes.retain(|node| in_maintenance(node));
             !set.nodes.is_empty()
         });
@@ -118,7 +111,7 @@ impl WorkloadWatches {
     /// What is known of the `ReplicaSet`s that a node needs.
     pub(crate) fn states(&self, node: &str) -> HashMap<WorkloadKey, WorkloadState> {
         let memory = self.lock();
-        let needed = memory.sets.iter().filter(|(_, set)| set.nodes.contains(node));
+        let needed = memory.replica_sets.iter().filter(|(_, set)| set.nodes.contains(node));
         needed.filter_map(|(key, set)| Some((key.clone(), locked(&set.seen).state()?))).collect()
     }
 
@@ -137,7 +130,10 @@ impl WorkloadWatches {
         let deployment = restart.deployment.to_string();
         let refusal = match answer {
             Ok(restarted) => {
-                info!(node, deployment, "deployment restarted, so that its pods are replaced before they go");
+                info!(
+                    node,
+                    deployment, "deployment restarted, so that its pods are replaced before they leave"
+                );
                 self.remember(&restart.deployment, &restarted);
                 return;
             }
@@ -163,27 +159,27 @@ impl WorkloadWatches {
     fn remember(&self, key: &WorkloadKey, restarted: &Deployment) {
         let mut memory = self.lock();
         memory.refusals.remove(key);
-        for (set_key, set) in &memory.sets {
+        for (replica_set, set) in &memory.replica_sets {
             let mut seen = locked(&set.seen);
             let deployment = seen.set.as_ref().and_then(|set| set.deployment.as_ref());
             let is_its =
                 deployment.is_some_and(|deployment| deployment.metadata.uid == restarted.metadata.uid);
-            if is_its && set_key.namespace == key.namespace {
+            if is_its && replica_set.namespace == key.namespace {
                 seen.last_write.remember(restarted.clone());
             }
         }
     }
 
-    fn start(self: &Arc<Self>, key: WorkloadKey) -> WatchedSet {
+    fn start(self: &Arc<Self>, key: WorkloadKey) -> WatchedReplicaSet {
         let seen = Arc::new(Mutex::new(SeenWorkload::default()));
         let what = format!("the watch on ReplicaSet {key}");
-        let watch = SetWatch { watches: self.clone(), key, seen: seen.clone() };
-        let task = self.tasks.spawn(what, watch.run());
-        WatchedSet { nodes: HashSet::new(), seen, task }
+        let watch = ReplicaSetWatch { watches: self.clone(), key, seen: seen.clone() };
+        let task = self.tasks.spawn_scoped(what, watch.run());
+        WatchedReplicaSet { nodes: HashSet::new(), seen, _task: task }
     }
 
     fn trigger(&self, key: &WorkloadKey) {
-        let nodes = self.lock().sets.get(key).map(|set| set.nodes.clone()).unwrap_or_default();
+        let nodes = self.lock().replica_sets.get(key).map(|set| set.nodes.clone()).unwrap_or_default();
         for node in nodes {
             self.triggers.node(&node);
         }
@@ -203,7 +199,7 @@ impl SeenWorkload {
         if let Some(denied) = &self.denied {
             return Some(WorkloadState::Forbidden(denied.clone()));
         }
-        let SeenSet { revision, deployment, pods } = self.set.clone()?;
+        let SeenReplicaSet { revision, deployment, pods } = self.set.clone()?;
         let deployment = deployment.map(|deployment| self.last_write.latest(deployment));
         let pods = pods.map(|pods| pods.state()).unwrap_or_default();
         Some(WorkloadState::Known(Workload { revision, deployment, pods }))
@@ -211,17 +207,17 @@ impl SeenWorkload {
 }
 
 /// The watch on one `ReplicaSet`.
-struct SetWatch {
+struct ReplicaSetWatch {
     watches: Arc<WorkloadWatches>,
     key: WorkloadKey,
     seen: Arc<Mutex<SeenWorkload>>,
 }
 
-impl SetWatch {
+impl ReplicaSetWatch {
     async fn run(self) {
-        let set = self.read_set().await;
+        let set = self.read_replica_set().await;
         let Some(name) = deployment_of(&set).map(str::to_owned) else {
-            self.publish(SeenSet { revision: None, deployment: None, pods: None });
+            self.publish(SeenReplicaSet { revision: None, deployment: None, pods: None });
             return std::future::pending().await;
         };
         let WorkloadKey { namespace, .. } = &self.key;
@@ -266,7 +262,7 @@ impl SetWatch {
                 let Some(deployment) = deployments.get(&key) else {
                     // Its `ReplicaSet`s are being deleted, or are orphans.
                     if locked(&self.seen).denied.is_none() {
-                        self.publish(SeenSet { revision: None, deployment: None, pods: None });
+                        self.publish(SeenReplicaSet { revision: None, deployment: None, pods: None });
                     }
                     continue;
                 };
@@ -279,17 +275,21 @@ impl SetWatch {
                 }
                 let current = revision(&deployment.metadata);
                 if known.replace(current) != Some(current) {
-                    set = self.read_set().await;
+                    set = self.read_replica_set().await;
                 }
                 let revision = revision(&set);
-                self.publish(SeenSet { revision, deployment: Some(deployment), pods: Some(pods.clone()) });
+                self.publish(SeenReplicaSet {
+                    revision,
+                    deployment: Some(deployment),
+                    pods: Some(pods.clone()),
+                });
             }
         };
         tokio::join!(deployment_watch, pod_watch, publish);
     }
 
     /// Reads the metadata of the `ReplicaSet`. One that does not exist has no owner.
-    async fn read_set(&self) -> ObjectMeta {
+    async fn read_replica_set(&self) -> ObjectMeta {
         let api: Api<ReplicaSet> = Api::namespaced(self.watches.client.clone(), &self.key.namespace);
         loop {
             match with_timeout(REQUEST_TIMEOUT, api.get_metadata_opt(&self.key.name)).await {
@@ -308,7 +308,7 @@ impl SetWatch {
         locked(&self.seen).denied = Some(denied);
     }
 
-    fn publish(&self, set: SeenSet) {
+    fn publish(&self, set: SeenReplicaSet) {
         let mut seen = locked(&self.seen);
         seen.set = Some(set);
         drop(seen);
