@@ -1,4 +1,4 @@
-//! What every reconcile works with.
+//! The dependencies of every reconcile: the client, the caches and watches, and the evictor.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Context {
     pub(crate) fn forget_removed(&self) {
         let in_maintenance = self.state.forget_removed();
         self.evictor.retain_nodes(|node| in_maintenance.contains(node));
-        self.end_unused_watches();
+        self.volumes.retain_nodes(|node| in_maintenance.contains(node));
         self.workloads.retain_nodes(|node| in_maintenance.contains(node));
         if self.node_conditions && self.state.initial_list_wait().is_none() {
             let outdated = self.cluster.nodes.state_filter(|node| {
@@ -64,14 +64,10 @@ impl Context {
         }
     }
 
-    /// Ends the watch on volumes if no maintenance waits for them any more.
-    pub(crate) fn end_unused_watches(&self) {
-        self.volumes.end_unless(|| self.state.filter_received(waits_for_volumes).next().is_some());
-    }
-
     /// Ends the evictions and watches of a node.
     pub(crate) fn leave_node(&self, node: &str) {
         self.evictor.retain_nodes(|other| other != node);
+        self.volumes.leave_node(node);
         self.workloads.retain_nodes(|other| other != node);
         self.state.end_watches(node);
     }
@@ -101,10 +97,4 @@ impl Context {
     pub(crate) fn node_api(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
-}
-
-/// Whether the maintenance waits, or will wait, for volumes to be detached.
-pub(crate) fn waits_for_volumes(maintenance: &Grouped) -> bool {
-    maintenance.metadata.deletion_timestamp.is_none()
-        && maintenance.spec.drain.as_ref().is_some_and(|drain| drain.wait_for_volume_detach.is_some())
 }

@@ -19,12 +19,12 @@ use nm_shared::drain::virtual_machine::Evacuations;
 use nm_shared::gate::ownership;
 use nm_shared::gate::quorum::{self, EtcdGuard};
 use nm_shared::gate::{Gate, overrides_quorum};
-use nm_shared::{Grouped, NodeMaintenance, Phase, Suspension};
+use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceSpec, Phase, Suspension};
 
-use crate::controller::context::{Context, waits_for_volumes};
+use crate::controller::context::Context;
 use crate::evict::eviction_state::EvictionState;
 
-/// Whether `maintenance` is about to take a node of the control plane, so that what guards etcd matters to it.
+/// Whether `maintenance` is about to take a node of the control plane, which the guard of etcd may forbid.
 pub(crate) fn takes_control_plane(context: &Context, maintenance: &Grouped) -> bool {
     maintenance.metadata.deletion_timestamp.is_none()
         && !maintenance.spec.suspend
@@ -32,9 +32,9 @@ pub(crate) fn takes_control_plane(context: &Context, maintenance: &Grouped) -> b
         && node(context, &maintenance.spec.node_name).is_some_and(|node| node::is_control_plane(&node))
 }
 
-/// The cluster as far as it concerns `maintenance`. What is not known yet is none, and so is what a maintenance does not
-/// need that waits. `is_openshift` matters only to a maintenance that takes a node of the control plane: the result is none
-/// until the pods of that node are listed.
+/// The cluster as far as it concerns `maintenance`. Facts that are not known yet are none. So are those about pods, if the
+/// maintenance waits. `is_openshift` matters only to a maintenance that takes a node of the control plane: the result is
+/// none until the pods of that node are listed.
 pub(crate) fn observe(
     context: &Context,
     maintenance: &Grouped,
@@ -147,10 +147,12 @@ fn budgets(context: &Context, pods: &[Arc<DrainPod>], evictions: &mut EvictionSt
 
 /// The volumes attached to the node, if the maintenance waits for them.
 fn volumes(context: &Context, maintenance: &Grouped) -> (NodeVolumes, Option<AccessDenied>) {
-    if waits_for_volumes(maintenance) {
-        return context.volumes.on_node(&maintenance.spec.node_name);
+    let NodeMaintenanceSpec { node_name, drain, .. } = &maintenance.spec;
+    let is_deleted = maintenance.metadata.deletion_timestamp.is_some();
+    if !is_deleted && drain.as_ref().is_some_and(|drain| drain.wait_for_volume_detach.is_some()) {
+        return context.volumes.on_node(node_name);
     }
-    context.end_unused_watches();
+    context.volumes.leave_node(node_name);
     Default::default()
 }
 

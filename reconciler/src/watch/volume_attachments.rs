@@ -19,14 +19,13 @@ use nm_shared::ClaimReference;
 use nm_shared::cluster::volume_attachment::{ClaimsOfVolumes, NodeVolumes, VolumeAttachment, claim_of};
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::{error, warn};
 
 use crate::cache::triggers::Triggers;
 use crate::client::with_timeout;
 use crate::runtime::backoff::Backoff;
-use crate::runtime::tasks::TaskSpawner;
+use crate::runtime::tasks::{ScopedTask, TaskSpawner};
 use crate::watch::watch_stream::{WatchUpdate, run_watch, watch_stream};
 
 /// How many attachments are listed in a page.
@@ -38,7 +37,7 @@ const MAX_CONCURRENT_READS: usize = 8;
 /// How long to wait for the answer to a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long no read is attempted in place of one that was refused for lack of permission.
+/// How long a read that was denied is not repeated. It keeps its place among the concurrent reads for that time.
 const FORBIDDEN_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Starts and ends the watch.
@@ -51,17 +50,13 @@ pub(crate) struct VolumeAttachments {
 
 /// A running watch. Dropping this ends it.
 struct AttachmentWatch {
+    /// The nodes whose maintenances wait for volumes.
+    nodes: HashSet<String>,
     objects: Store<VolumeAttachment>,
     known: Arc<Known>,
     /// The volumes to read, each with the node that it is attached to.
     wanted: UnboundedSender<(String, Box<str>)>,
-    task: AbortHandle,
-}
-
-impl Drop for AttachmentWatch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: ScopedTask,
 }
 
 #[derive(Default)]
@@ -94,10 +89,13 @@ impl VolumeAttachments {
     }
 
     /// The volumes attached to `node`, as far as they are known, and the denial if access is missing. The first call starts
-    /// the watch.
+    /// the watch, which runs until no node needs it.
     pub(crate) fn on_node(&self, node: &str) -> (NodeVolumes, Option<AccessDenied>) {
         let mut watch = self.lock();
-        let AttachmentWatch { objects, known, wanted, .. } = watch.get_or_insert_with(|| self.start());
+        let AttachmentWatch { nodes, objects, known, wanted, .. } = watch.get_or_insert_with(|| self.start());
+        if !nodes.contains(node) {
+            nodes.insert(node.to_owned());
+        }
         let attachments = objects.state_filter(|attachment| *attachment.node == *node);
         let mut known = known.lock();
         let mut claims = ClaimsOfVolumes::new();
@@ -113,11 +111,25 @@ impl VolumeAttachments {
         (NodeVolumes { attachments, is_complete: known.is_complete, claims }, forbidden)
     }
 
-    /// Ends the watch if nothing needs it any more.
-    pub(crate) fn end_unless(&self, is_needed: impl FnOnce() -> bool) {
+    /// Records that `node` does not need the volumes, which ends the watch if no other node needs it.
+    pub(crate) fn leave_node(&self, node: &str) {
+        self.change_nodes(|nodes| {
+            nodes.remove(node);
+        });
+    }
+
+    /// Records that no other nodes need the volumes, which ends the watch if none is left.
+    pub(crate) fn retain_nodes(&self, in_maintenance: impl Fn(&str) -> bool) {
+        self.change_nodes(|nodes| nodes.retain(|node| in_maintenance(node)));
+    }
+
+    fn change_nodes(&self, change: impl FnOnce(&mut HashSet<String>)) {
         let mut watch = self.lock();
-        if watch.is_some() && !is_needed() {
-            *watch = None;
+        if let Some(AttachmentWatch { nodes, .. }) = &mut *watch {
+            change(nodes);
+            if nodes.is_empty() {
+                *watch = None;
+            }
         }
     }
 
@@ -138,7 +150,7 @@ impl VolumeAttachments {
             triggers: self.triggers.clone(),
         };
         let (store, state, triggers) = (objects.clone(), known.clone(), self.triggers.clone());
-        let task = self.tasks.spawn("the watch on volume attachments", async move {
+        let task = self.tasks.spawn_scoped("the watch on volume attachments", async move {
             let watch = run_watch("volumeattachments", None, stream, |update| {
                 let mut known = state.lock();
                 match update {
@@ -165,7 +177,7 @@ impl VolumeAttachments {
             });
             tokio::join!(watch, reader.run(requests));
         });
-        AttachmentWatch { objects, known, wanted, task }
+        AttachmentWatch { nodes: HashSet::new(), objects, known, wanted, _task: task }
     }
 }
 

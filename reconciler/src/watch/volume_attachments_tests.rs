@@ -121,9 +121,13 @@ async fn the_watch_ends_when_nobody_needs_it() {
     let (volumes, mut triggered) = watch(server(&answered, 0));
     volumes.on_node("n");
     triggered.next().await.unwrap();
-    volumes.end_unless(|| true);
-    assert!(volumes.on_node("n").0.is_complete);
-    volumes.end_unless(|| false);
+    volumes.on_node("other");
+    volumes.leave_node("n");
+    assert!(volumes.on_node("n").0.is_complete, "the other node needs it");
+    volumes.leave_node("other");
+    volumes.leave_node("other");
+    assert!(volumes.on_node("n").0.is_complete, "this node needs it");
+    volumes.retain_nodes(|node| node != "n");
     let watches = answered.watches.load(Ordering::Relaxed);
     sleep(Duration::from_secs(600)).await;
     assert_eq!(answered.watches.load(Ordering::Relaxed), watches);
