@@ -66,30 +66,15 @@ pub(crate) fn pod_changes<'a>(
 ) -> Vec<PodChange<'a>> {
     let mut changes: BTreeMap<PodReference, PodChange<'a>> = BTreeMap::new();
     let (were_blocked, are_blocked) = (before.map(blocked).unwrap_or_default(), blocked(now));
-    for (pod, blocked) in &are_blocked {
-        let was = were_blocked.get(pod);
-        if was.is_none_or(|was| (was.reason, &was.message) != (blocked.reason, &blocked.message)) {
-            changes.insert(pod.clone(), PodChange::Blocked(blocked));
-        }
-    }
-    let (were_migrating, are_migrating) = (before.map(migrating).unwrap_or_default(), migrating(now));
-    for (pod, migration) in &are_migrating {
-        if were_migrating.get(pod) != Some(migration) {
-            changes.insert(pod.clone(), PodChange::Migrating(migration));
-        }
-    }
-    let (were_completing, are_completing) = (before.map(completing).unwrap_or_default(), completing(now));
-    for (pod, completing) in &are_completing {
-        if were_completing.get(pod).is_none_or(|was| was.until != completing.until) {
-            changes.insert(pod.clone(), PodChange::Completing(completing));
-        }
-    }
-    let (were_surging, are_surging) = (before.map(surging).unwrap_or_default(), surging(now));
-    for (pod, surge) in &are_surging {
-        if were_surging.get(pod) != Some(surge) {
-            changes.insert(pod.clone(), PodChange::Surging(surge));
-        }
-    }
+    let is_same_block = |a: &BlockedPod, b: &BlockedPod| (a.reason, &a.message) == (b.reason, &b.message);
+    changes.extend(changed(&were_blocked, &are_blocked, is_same_block, PodChange::Blocked));
+    let were_migrating = before.map(migrating).unwrap_or_default();
+    changes.extend(changed(&were_migrating, &migrating(now), PartialEq::eq, PodChange::Migrating));
+    let were_completing = before.map(completing).unwrap_or_default();
+    let is_same_wait = |a: &CompletingPod, b: &CompletingPod| a.until == b.until;
+    changes.extend(changed(&were_completing, &completing(now), is_same_wait, PodChange::Completing));
+    let were_surging = before.map(surging).unwrap_or_default();
+    changes.extend(changed(&were_surging, &surging(now), PartialEq::eq, PodChange::Surging));
     let (had_to_go, have_to_go) = (before.map(pending).unwrap_or_default(), pending(now));
     for pod in had_to_go.difference(&have_to_go) {
         changes.insert((*pod).clone(), PodChange::Gone((*pod).clone()));
@@ -101,6 +86,18 @@ pub(crate) fn pod_changes<'a>(
         changes.entry(pod.clone()).or_insert(PodChange::Unblocked(pod));
     }
     changes.into_values().collect()
+}
+
+/// The changes of the pods that are listed now and were not before, or not the same.
+fn changed<'a, P>(
+    before: &BTreeMap<PodReference, &'a P>,
+    now: &BTreeMap<PodReference, &'a P>,
+    is_same: impl Fn(&P, &P) -> bool,
+    change: impl Fn(&'a P) -> PodChange<'a>,
+) -> Vec<(PodReference, PodChange<'a>)> {
+    let new =
+        now.iter().filter(|(reference, pod)| before.get(*reference).is_none_or(|was| !is_same(was, pod)));
+    new.map(|(reference, &pod)| (reference.clone(), change(pod))).collect()
 }
 
 fn blocked(of: &NodeMaintenance) -> BTreeMap<PodReference, &BlockedPod> {
