@@ -3,9 +3,11 @@
 //! No test sleeps: a wait ends with the event that it is for, or fails after [`TEST_TIMEOUT`].
 
 use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
+use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -67,22 +69,13 @@ pub async fn wait_until_all<K>(
 ) -> Vec<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Default + Eq + std::hash::Hash + Clone,
+    K::DynamicType: Default + Eq + Hash + Clone,
 {
-    let (store, writer) = kube::runtime::reflector::store();
-    let mut listed = false;
-    let search = async {
-        let mut events = watcher(api.clone(), selection).default_backoff().reflect(writer).boxed();
-        while let Ok(event) = events.try_next().await.transpose().unwrap() {
-            listed |= matches!(event, watcher::Event::InitDone);
-            let all: Vec<K> = store.state().iter().map(|object| K::clone(object)).collect();
-            if listed && condition(&all) {
-                return all;
-            }
-        }
-        panic!("the watch ended");
-    };
-    in_time(what, search).await
+    wait_for_store(api, selection, what, |store| {
+        let all: Vec<K> = store.state().iter().map(|object| K::clone(object)).collect();
+        condition(&all).then_some(all)
+    })
+    .await
 }
 
 /// Waits until there is no object of a kind. Unlike [`wait_until_all`], it copies nothing, however many there are.
@@ -92,22 +85,35 @@ where
 pub async fn wait_until_none<K>(api: &Api<K>, what: &str)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Default + Eq + std::hash::Hash + Clone,
+    K::DynamicType: Default + Eq + Hash + Clone,
 {
-    let (store, writer) = kube::runtime::reflector::store();
+    wait_for_store(api, watcher::Config::default(), what, |store| store.is_empty().then_some(())).await;
+}
+
+/// What `find` finds in the store of the selected objects, once they have been listed.
+async fn wait_for_store<K, T>(
+    api: &Api<K>,
+    selection: watcher::Config,
+    what: &str,
+    find: impl Fn(&Store<K>) -> Option<T>,
+) -> T
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone,
+{
+    let (store, writer) = reflector::store();
     let mut listed = false;
     let search = async {
-        let events = watcher(api.clone(), watcher::Config::default());
-        let mut events = events.default_backoff().reflect(writer).boxed();
+        let mut events = watcher(api.clone(), selection).default_backoff().reflect(writer).boxed();
         while let Ok(event) = events.try_next().await.transpose().unwrap() {
             listed |= matches!(event, watcher::Event::InitDone);
-            if listed && store.is_empty() {
-                return;
+            if listed && let Some(found) = find(&store) {
+                return found;
             }
         }
         panic!("the watch ended");
     };
-    in_time(what, search).await;
+    in_time(what, search).await
 }
 
 /// The uids of the selected objects, deleted ones included, in the order of their creation, once there are `count`.
