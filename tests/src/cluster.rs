@@ -209,6 +209,21 @@ impl Cluster {
         self.write_reconciler_kubeconfig().await;
     }
 
+    /// Removes a field from the definition of `NodeMaintenance`, as older definitions and that of the medik8s operator lack it.
+    pub async fn remove_field(&self, path: &[&str]) {
+        let (field, parents) = path.split_last().unwrap();
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let name = nm_shared::api::crd::crd().name_any();
+        let mut definition = definitions.get(&name).await.unwrap();
+        let schema = definition.spec.versions[0].schema.as_mut().unwrap();
+        let mut schema = schema.open_api_v3_schema.as_mut().unwrap();
+        for parent in parents {
+            schema = schema.properties.as_mut().unwrap().get_mut(*parent).unwrap();
+        }
+        schema.properties.as_mut().unwrap().remove(*field).unwrap();
+        definitions.replace(&name, &PostParams::default(), &definition).await.unwrap();
+    }
+
     /// Writes the kubeconfig of the reconciler's service account, which must exist.
     pub async fn write_reconciler_kubeconfig(&self) {
         let token = self.token(&manifests::service_account()).await;

@@ -16,8 +16,7 @@ use crate::error::exit::Exit;
 use crate::format::{self, OutputFormat};
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
-use crate::maintenance::start::{self, Existing, StartRequest, Started, check_completion_kept};
-use crate::maintenance::suspend::check_kept;
+use crate::maintenance::start::{self, Existing, StartRequest, Started};
 use crate::maintenance::{name_unless_node, node, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
@@ -115,13 +114,10 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             "Put {} into maintenance and evict their pods"
         };
         confirm(question, &new, args.yes, out)?;
-        // A definition without a field would drop it, and the drain would begin, or evict pods that are to be left.
-        let drain = args.request.drain.spec();
-        let completes = drain.as_ref().is_some_and(|drain| drain.wait_for_completion.is_some());
-        if let Some(first) = new.first().filter(|_| args.suspend || completes) {
-            let kept = start::start(cluster, &wanted(&args, first), true).await?.object;
-            check_kept(&kept, args.suspend)?;
-            check_completion_kept(&kept, drain.as_ref())?;
+        // The definition of the cluster may lack a field that is set. The dry run notices that before a drain begins.
+        let has_settings = args.suspend || args.request.drain.spec().is_some();
+        if let Some(first) = new.first().filter(|_| has_settings) {
+            start::start(cluster, &wanted(&args, first), true).await?;
         }
     }
 
@@ -243,7 +239,7 @@ async fn start_node(
     }
     match start::start(cluster, &wanted, args.dry_run == DryRun::Server).await? {
         Started { object, created: false } => check_existing(object, args, cluster),
-        started => check_kept(&started.object, args.suspend).map(|()| started),
+        started => Ok(started),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The decisions of `start`, and its requests.
 
+use nm_shared::DrainSpec;
 use serde_json::{Value, json};
 
 use super::*;
@@ -47,15 +48,36 @@ async fn a_typo_in_one_name_starts_nothing() {
 }
 
 #[tokio::test]
-async fn where_the_definition_drops_wait_for_completion_no_drain_begins() {
-    let (ended, printed, posts) = start("n1 --wait-for-completion", |method, path| match method {
-        "POST" => created("n1"),
+async fn where_the_definition_prunes_a_setting_no_drain_begins() {
+    for (flags, pruned) in [
+        ("--wait-for-completion", "waitForCompletion"),
+        ("--wait-for-volume-detach", "waitForVolumeDetach"),
+        ("--surge", "surge"),
+        ("--force=false --timeout 1m", "force, spec.drain.timeoutSeconds"),
+    ] {
+        let (ended, printed, posts) = start(&format!("n1 {flags}"), |method, path| match method {
+            "POST" => created("n1"),
+            _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n1"}})),
+            _ => list(&[]),
+        })
+        .await;
+        let error = ended.map(|_| ()).unwrap_err().to_string();
+        let expected = format!("the NodeMaintenance definition of this cluster has no spec.drain.{pruned}");
+        assert_eq!((error, printed.as_str(), posts), (expected, "", 1), "only the dry run");
+    }
+}
+
+#[tokio::test]
+async fn a_setting_that_the_cluster_changes_is_not_reported_as_pruned() {
+    let mut stored = requested("n1");
+    stored.spec.drain = Some(DrainSpec { timeout_seconds: 600, force: false, ..DrainSpec::default() });
+    let (ended, printed, posts) = start("n1 --timeout 1h", move |method, path| match method {
+        "POST" => (201, serde_json::to_value(&stored).unwrap()),
         _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n1"}})),
         _ => list(&[]),
     })
     .await;
-    assert!(matches!(ended, Err(Error::CompletionPruned)), "{ended:?}");
-    assert_eq!((printed.as_str(), posts), ("", 1), "the dry run");
+    assert_eq!((ended.unwrap(), posts), (Exit::Done, 2), "{printed}");
 }
 
 #[tokio::test]
@@ -140,13 +162,15 @@ async fn if_half_of_fifty_fail_the_others_are_started() {
 
 #[tokio::test]
 async fn an_existing_maintenance_with_another_spec_fails_only_its_node() {
-    let answer = |method: &str, path: &str| match method {
-        "POST" => created("n2"),
+    let mut stored = requested("n2");
+    stored.spec.drain = Some(DrainSpec { force: false, ..DrainSpec::default() });
+    let answer = move |method: &str, path: &str| match method {
+        "POST" => (201, serde_json::to_value(&stored).unwrap()),
         _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n2"}})),
         _ => list(&[requested("n1")]),
     };
     let (ended, printed, posts) = start("n1 n2 -y --reason kernel --force=false", answer).await;
-    assert_eq!((ended.unwrap(), posts), (Exit::Error, 1));
+    assert_eq!((ended.unwrap(), posts), (Exit::Error, 2), "a dry run, and the creation");
     assert_eq!(
         printed,
         "node/n2 maintenance started\n\

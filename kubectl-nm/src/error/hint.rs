@@ -68,8 +68,8 @@ impl Error {
                 "`kubectl get {resource}` lists it; delete it to return the node to service, and then plan a maintenance \
                  with `kubectl nm start {node} --suspend`"
             ),
-            Self::SuspendPruned | Self::CompletionPruned => String::from(
-                "`kubectl nm install` updates the definition; the medik8s node-maintenance-operator has none with this field",
+            Self::SuspendPruned | Self::DrainPruned(_) => String::from(
+                "`kubectl nm install` updates the definition; that of the medik8s node-maintenance-operator has no such field",
             ),
             Self::SuspendIgnored(node) => format!(
                 "`kubectl nm stop {node}` ends the drain; only nm-reconciler, which `kubectl nm install` installs, can pause"
@@ -173,7 +173,7 @@ mod tests {
             (Error::NotInMaintenance(vec!["n".into()]), "`kubectl nm start n`"),
             (Error::OlderGroup { node: "n".into(), resource: "r".into() }, "`kubectl get r`"),
             (Error::SuspendPruned, "`kubectl nm install`"),
-            (Error::CompletionPruned, "`kubectl nm install`"),
+            (Error::DrainPruned(vec!["spec.drain.surge".into()]), "`kubectl nm install`"),
             (Error::SuspendIgnored("n".into()), "`kubectl nm stop n`"),
             (Error::Screen(io::Error::other("x")), "--output lines"),
             (Error::Unwritable { path: "p".into(), source: io::Error::other("x") }, "folder"),

@@ -115,8 +115,8 @@ pub(crate) enum Error {
     #[error("the NodeMaintenance definition of this cluster has no spec.suspend, so nothing was suspended")]
     SuspendPruned,
 
-    #[error("the NodeMaintenance definition of this cluster has no spec.drain.waitForCompletion")]
-    CompletionPruned,
+    #[error("the NodeMaintenance definition of this cluster has no {}", .0.join(", "))]
+    DrainPruned(Vec<String>),
 
     #[error(
         "the maintenance of node \"{0}\" belongs to the medik8s node-maintenance-operator, which ignores spec.suspend"

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
-use crate::maintenance::node;
+use crate::maintenance::{node, suspend};
 use crate::terminal::command_context::shell_quoted;
 
 /// The spec that the flags of `start` request.
@@ -80,15 +80,19 @@ fn parse_reason(reason: &str) -> Result<String, String> {
     reason_problem(reason).map_or_else(|| Ok(reason.to_owned()), Err)
 }
 
-/// Checks that the API server has kept `spec.drain.waitForCompletion` of an object that it answered. A definition without
-/// the field would drop it, and the pods would be evicted.
-pub(crate) fn check_completion_kept(
-    answer: &NodeMaintenance,
-    requested: Option<&DrainSpec>,
-) -> Result<(), Error> {
-    let is_set = |drain: Option<&DrainSpec>| drain.is_some_and(|drain| drain.wait_for_completion.is_some());
-    let is_dropped = is_set(requested) && !is_set(answer.spec.drain.as_ref());
-    if is_dropped { Err(Error::CompletionPruned) } else { Ok(()) }
+/// Checks that the API server has kept the settings of a maintenance that it created: the definitions of older versions and
+/// of the medik8s operator lack some fields, and the API server prunes them. A setting that something in the cluster has
+/// changed to another value is kept.
+fn check_kept(created: &NodeMaintenance, wanted: &NodeMaintenance) -> Result<(), Error> {
+    suspend::check_kept(created, wanted.spec.suspend)?;
+    let value = |drain: Option<&DrainSpec>| json!(drain.cloned().unwrap_or_default());
+    let drains = [None, wanted.spec.drain.as_ref(), created.spec.drain.as_ref()];
+    let [default, wanted, created] = drains.map(value);
+    let is_pruned = |field: &str| wanted[field] != default[field] && created[field] == default[field];
+    let fields = wanted.as_object().into_iter().flat_map(Map::keys);
+    let pruned: Vec<String> =
+        fields.filter(|field| is_pruned(field)).map(|field| format!("spec.drain.{field}")).collect();
+    if pruned.is_empty() { Ok(()) } else { Err(Error::DrainPruned(pruned)) }
 }
 
 fn difference(field: &str, is: &Value, wanted: &Value) -> String {
@@ -141,14 +145,17 @@ pub(crate) struct Started {
 }
 
 /// Creates a maintenance, named after its node. If another client was faster, its maintenance is returned. With `dry_run`,
-/// the API server only validates the request.
+/// the API server only validates the request. A definition that lacks one of the settings is an error.
 pub(crate) async fn start(
     cluster: &Cluster,
     wanted: &NodeMaintenance,
     dry_run: bool,
 ) -> Result<Started, Error> {
     let refused = match cluster.create(wanted, dry_run).await {
-        Ok(object) => return Ok(Started { object, created: true }),
+        Ok(object) => {
+            check_kept(&object, wanted)?;
+            return Ok(Started { object, created: true });
+        }
         Err(error) if error.status().is_some_and(Status::is_already_exists) => error,
         Err(error) => return Err(error),
     };

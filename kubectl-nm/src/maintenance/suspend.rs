@@ -18,7 +18,7 @@ pub(crate) async fn suspend(cluster: &Cluster, object: &NodeMaintenance, suspend
     check_kept(&cluster.suspend(&name, &uid, suspend, false).await?, suspend)
 }
 
-/// Checks that the API server has kept `spec.suspend` of an object that it answered.
+/// Checks that the API server has kept `spec.suspend` of an object that it returned.
 pub(crate) fn check_kept(answer: &NodeMaintenance, suspend: bool) -> Result<(), Error> {
     if answer.spec.suspend == suspend { Ok(()) } else { Err(Error::SuspendPruned) }
 }

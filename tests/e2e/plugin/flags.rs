@@ -42,6 +42,22 @@ async fn every_drain_flag_sets_its_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_drain_begins_where_the_definition_lacks_one_of_its_settings() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, "it changes the definition").await else { return };
+    let node = &cluster.nodes().await[0];
+    cluster.remove_field(&["spec", "drain", "surge"]).await;
+    let started = format!("node/{node} maintenance started\n");
+    for command in [&["start", node, "--surge"][..], &["start", node, "--surge", "--dry-run", "server"]] {
+        let refused = plugin(&cluster, command).await;
+        let error = "error: the NodeMaintenance definition of this cluster has no spec.drain.surge";
+        assert!(refused.code == Some(1) && refused.stderr.starts_with(error), "{refused:?}");
+        assert!(!refused.stdout.contains(&started), "{refused:?}");
+        assert!(cluster.maintenances().get_opt(node).await.unwrap().is_none(), "no drain has begun");
+    }
+    plugin(&cluster, &["start", node, "--timeout", "1h"]).await.expect(0, &started, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_zero_grace_period_is_warned_about_by_every_command() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];

@@ -1,9 +1,6 @@
 //! `kubectl nm pause`, `resume` and `start --suspend`: their output, exit codes and refusals.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
-use kube::api::PostParams;
-use nm_shared::{Group, NodeMaintenanceStatus, Phase, Suspension};
+use nm_shared::{NodeMaintenanceStatus, Phase, Suspension};
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{start, until_drained, until_phase, until_status, until_suspension};
 use nm_tests::older_groups::{OLDER, install, start_in_group, stop_in_group};
@@ -95,21 +92,11 @@ async fn a_maintenance_is_planned_and_begins_when_it_is_resumed() {
     let _ = run(&["stop", "--all", "--yes", "--wait"]).await.ok();
 }
 
-/// Removes `spec.suspend` from the definition, as that of the medik8s operator lacks it.
-async fn remove_field(cluster: &Cluster) {
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    let mut definition = definitions.get(&Group::Medik8s.definition()).await.unwrap();
-    let schema = definition.spec.versions[0].schema.as_mut().unwrap();
-    let fields = schema.open_api_v3_schema.as_mut().unwrap().properties.as_mut().unwrap();
-    fields.get_mut("spec").unwrap().properties.as_mut().unwrap().remove("suspend").unwrap();
-    definitions.replace(&Group::Medik8s.definition(), &PostParams::default(), &definition).await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_started_or_paused_where_the_definition_has_no_such_field() {
     let Some(cluster) = Cluster::sandbox_or_skip(2, "it changes the definition").await else { return };
     let nodes = cluster.nodes().await;
-    remove_field(&cluster).await;
+    cluster.remove_field(&["spec", "suspend"]).await;
     let _reconciler = Reconciler::start(&cluster);
     let said = "error: the NodeMaintenance definition of this cluster has no spec.suspend";
     let refused = plugin(&cluster, &["start", &nodes[0], "--suspend"]).await;

@@ -23,8 +23,7 @@ use crate::error::exit::Exit;
 use crate::error::roll_error::RollError;
 use crate::interaction::confirm::confirm_always;
 use crate::interaction::progress;
-use crate::maintenance::start::{self, Existing, Started, check_completion_kept};
-use crate::maintenance::suspend::check_kept;
+use crate::maintenance::start::{self, Existing, Started};
 use crate::maintenance::uid;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::report::preview;
@@ -90,9 +89,7 @@ pub(super) async fn run(
 
     let wanted = objects(&name, &args, &settings, drain.as_ref(), &waves);
     if let Some(first) = wanted.first().filter(|_| !is_begun) {
-        let kept = start::start(cluster, first, true).await?.object;
-        check_kept(&kept, true)?;
-        check_completion_kept(&kept, drain.as_ref())?;
+        start::start(cluster, first, true).await?;
     }
     create(&wanted, &name, cluster, out).await?;
     let me = this_runner();
