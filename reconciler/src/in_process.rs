@@ -74,7 +74,7 @@ impl Leader {
         Ok(Self { fence, work, _shutdown: sender })
     }
 
-    /// Ends the right to write, as when the lease is lost. Reads go on until the leader is dropped.
+    /// Closes the write fence, as when the lease is lost. Reads continue until the leader is dropped.
     pub fn close_fence(&self) {
         self.fence.close();
     }

@@ -14,7 +14,7 @@
 // The benchmark panics where it cannot measure.
 #![allow(clippy::unwrap_used)]
 
-mod bound;
+mod fewest_moves;
 mod pool;
 mod rolls;
 

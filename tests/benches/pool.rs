@@ -9,7 +9,7 @@ use nm_tests::cluster::Cluster;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
 
-use crate::bound::{Place, PlacedPod, Start};
+use crate::fewest_moves::{Place, PlacedPod, Start};
 
 /// How many pods fit on a node.
 pub(crate) const CAPACITY: usize = 20;

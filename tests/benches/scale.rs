@@ -9,8 +9,8 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark panics where it cannot measure")]
 #![expect(clippy::print_stdout, reason = "figures are what a benchmark is for")]
 
-mod fit;
 mod fleet;
+mod least_squares;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -25,8 +25,8 @@ use nm_tests::programs::{memory, program_of_benchmark};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::{is_by_reconciler, is_eviction};
 
-use crate::fit::Fit;
 use crate::fleet::{POLL_INTERVAL, drained, grow_pods, maintenances, number};
+use crate::least_squares::Fit;
 
 /// One of so many nodes is put into maintenance.
 const MAINTENANCE_SHARE: usize = 10;

@@ -1,4 +1,4 @@
-//! The life of a maintenance that has a pod replaced before it goes.
+//! The life of a maintenance that has a pod replaced before it leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -21,7 +21,7 @@ use nm_shared::decide::decision::LeaseRelease;
 use nm_shared::decide::steps::DecisionStep;
 use nm_shared::decide::{decide, needs_pods};
 use nm_shared::drain::attempt::Attempt;
-use nm_shared::drain::budget_forecast::{Budgets, Charge, RemainingBudget};
+use nm_shared::drain::budget_forecast::{BudgetUse, Budgets, RemainingBudget};
 use nm_shared::drain::node_patch;
 use nm_shared::drain::steady_time::SteadyTime;
 use nm_shared::gate::ownership;
@@ -254,8 +254,8 @@ impl View {
             "status": {"currentHealthy": 1 + allowed, "desiredHealthy": 1, "disruptionsAllowed": allowed, "expectedPods": 2},
         }))
         .expect("a budget");
-        let charges = self.evictions.keys().map(|_| ("1", Charge::InFlight));
-        std::iter::once(RemainingBudget::of(Arc::new(Budget::from(&budget)), None, charges)).collect()
+        let uses = self.evictions.keys().map(|_| ("1", BudgetUse::InFlight));
+        std::iter::once(RemainingBudget::of(Arc::new(Budget::from(&budget)), None, uses)).collect()
     }
 }
 

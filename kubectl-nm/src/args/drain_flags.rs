@@ -59,7 +59,7 @@ pub(crate) struct DrainFlags {
         default_missing_value = "0")]
     wait_for_volume_detach: Option<Duration>,
 
-    /// What becomes of the maintenance if volumes are still attached after that time
+    /// What happens to the maintenance if volumes are still attached after that time
     #[arg(long, value_name = "OUTCOME", ignore_case = true, requires = "wait_for_volume_detach")]
     on_detach_timeout: Option<OnDetachTimeoutFlag>,
 
@@ -74,7 +74,7 @@ pub(crate) struct DrainFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait_for_completion")]
     completion_timeout: Option<Duration>,
 
-    /// Replace a pod of a Deployment first if its disruption budget never releases it: the Deployment is restarted, as by
+    /// Replace a pod of a Deployment first if its disruption budget never allows its eviction: the Deployment is restarted, as by
     /// kubectl rollout restart, and ends the pod once its replacement is Ready. nm-reconciler needs a permission for it:
     /// `kubectl nm install --grant surge`
     #[arg(long, value_name = "WHEN", ignore_case = true, num_args = 0..=1, require_equals = true,
@@ -99,7 +99,7 @@ enum SurgeFlag {
     /// Pods are only evicted, the default
     #[value(name = "Never")]
     Never,
-    /// Pods whose budget never releases them are replaced first
+    /// Pods whose budget never allows their eviction are replaced first
     #[value(name = "WhenBlocked")]
     WhenBlocked,
 }

@@ -26,7 +26,7 @@ Examples:
   kubectl nm pause --all --yes
 
 A drain that is paused does not time out. Evictions that were accepted before, and migrations that KubeVirt was \
-asked for, take their course. The medik8s node-maintenance-operator cannot pause.
+asked for, continue. The medik8s node-maintenance-operator cannot pause.
 
 Exit codes: 0 paused, 1 some are not, 2 usage error, or more than one node and not confirmed.";
 

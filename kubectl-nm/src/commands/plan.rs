@@ -42,8 +42,8 @@ Examples:
   kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.outcome == \"blocked\") | .name'
 
 Each pod is evicted as a server-side dry run, so that budgets and webhooks answer as in a real drain. Anything that you \
-have no permission to read is listed as unknown. --timeout and --order affect when pods are evicted, not whether:
-they are accepted without effect, so that the arguments of `start` work here.
+have no permission to read is listed as unknown. --timeout and --order \
+affect only when pods are evicted. They are accepted without effect, so that the arguments of `start` work here.
 
 Exit codes: 0 nothing would be blocked and all pods fit on other nodes, 1 unknown, 2 usage error, \
 3 blocked, or not enough capacity on other nodes.";
@@ -56,7 +56,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     nodes: NodeSelection,
 
-    /// Print it in this format
+    /// Print the plan in this format
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table",
         value_parser = format::formats(["table", "json", "yaml"]))]
     output: OutputFormat,

@@ -47,7 +47,7 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
 
-    /// Print them in this format
+    /// Print the maintenances in this format
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table",
         value_parser = format::formats(["table", "wide", "json", "yaml", "name"]))]
     output: OutputFormat,

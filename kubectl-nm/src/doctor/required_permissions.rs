@@ -157,7 +157,7 @@ pub(crate) fn required_permissions(older: &[Group]) -> Vec<(&'static str, Vec<Pe
     };
     let mut needs: Vec<(&str, Vec<Permission>)> = REQUIRED
         .iter()
-        .map(|(command, rights)| (*command, rights.iter().map(permission).collect()))
+        .map(|(command, permissions)| (*command, permissions.iter().map(permission).collect()))
         .collect();
     let objects = manifests::objects(&Settings::default());
     let on_all = |verbs: &[&'static str]| -> Vec<Permission> {
@@ -168,10 +168,10 @@ pub(crate) fn required_permissions(older: &[Group]) -> Vec<(&'static str, Vec<Pe
     let of = |wanted: &[Required]| wanted.iter().chain(&WATCH_CRDS).map(permission).collect::<Vec<_>>();
     needs.push(("install", [on_all(&["get", "create", "patch"]), of(INSTALL)].concat()));
     needs.push(("uninstall", [on_all(&["get", "delete"]), of(UNINSTALL)].concat()));
-    for (command, rights) in &mut needs {
+    for (command, permissions) in &mut needs {
         let verbs = OF_ALL_GROUPS.iter().filter(|(of, _)| of == command).flat_map(|(_, verbs)| *verbs);
         for verb in verbs {
-            rights.extend(older.iter().map(|group| permission(&(*verb, group.name(), LIST.2))));
+            permissions.extend(older.iter().map(|group| permission(&(*verb, group.name(), LIST.2))));
         }
     }
     needs
@@ -200,7 +200,7 @@ mod tests {
     fn an_older_group_adds_permissions_on_its_maintenances() {
         let added: Vec<(&str, &str)> = required_permissions(&[Group::Kubevirt])
             .iter()
-            .flat_map(|(command, rights)| rights.iter().map(|permission| (*command, permission)))
+            .flat_map(|(command, permissions)| permissions.iter().map(|permission| (*command, permission)))
             .filter(|(_, permission)| permission.qualified_resource() == "nodemaintenances.kubevirt.io")
             .map(|(command, permission)| (command, permission.verb))
             .collect();
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn install_needs_permissions_on_all_installed_objects() {
         let needs = required_permissions(&[]);
-        assert!(needs.iter().all(|(_, rights)| !rights.is_empty()));
+        assert!(needs.iter().all(|(_, permissions)| !permissions.is_empty()));
         let (_, install) = needs.iter().find(|(command, _)| *command == "install").unwrap();
         let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
         assert!(install.contains(&objects::permission("create", &deployment)));

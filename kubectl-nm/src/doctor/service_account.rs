@@ -46,7 +46,7 @@ fn minor(server: &str) -> Option<u32> {
     minor.trim_end_matches('+').parse().ok()
 }
 
-/// Whether nm-reconciler has the optional permissions that the features in use need. `grants` tells which it has.
+/// Whether nm-reconciler has the optional permissions that the features in use need. `grants` are those that it has.
 pub(crate) fn permissions(
     deployment: &Value,
     maintenances: &Fetched<Vec<Grouped>>,

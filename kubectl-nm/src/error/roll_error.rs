@@ -42,7 +42,7 @@ pub(crate) enum RollError {
     #[error("node \"{node}\" is not part of roll \"{name}\", or is done")]
     NotInRoll { name: String, node: String },
 
-    #[error("somebody has to confirm what roll \"{name}\" does with each drained node: {action}")]
+    #[error("what roll \"{name}\" does with each drained node has to be confirmed: {action}")]
     UnconfirmedAction { name: String, action: String },
 
     #[error("roll \"{name}\" does something else with each drained node: {action}")]
@@ -66,7 +66,7 @@ pub(crate) enum JobProblem {
     OtherKind,
     #[error("its pod template has no containers")]
     NoContainers,
-    #[error("it has {length} bytes, and every maintenance has a copy of it, of at most {most}")]
+    #[error("it has {length} bytes, and at most {most} are allowed, because every maintenance stores a copy")]
     TooLarge { length: usize, most: usize },
 }
 
@@ -83,11 +83,11 @@ impl RollError {
                 "run the roll again with --name {name} to create the others, or `kubectl nm roll abort {name}` to delete them"
             ),
             Self::Running { name, .. } => format!(
-                "`kubectl nm roll pause {name}` lets no further node begin; `kubectl nm roll resume {name} --take-over` \
-                 takes the roll over; a minute after that program was last seen, --take-over is not needed"
+                "`kubectl nm roll pause {name}` pauses it; `kubectl nm roll resume {name} --take-over` takes it over; a \
+                 minute after its program was last seen, --take-over is not needed"
             ),
             Self::InMaintenance(nodes) => {
-                format!("leave them out, or `kubectl nm stop {}` first", nodes.join(" "))
+                format!("leave them out, or run `kubectl nm stop {}` first", nodes.join(" "))
             }
             Self::InRoll { roll, .. } => format!(
                 "`kubectl nm roll resume {roll}` continues it; `kubectl nm roll abort {roll}` ends it"

@@ -236,7 +236,7 @@ fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (Str
             "Correct the selector in spec.drain, or remove it to move all pods",
             patch(&format!("{{\"{field}\":null}}")),
         )
-    } else if is(Reason::MissingRights) {
+    } else if is(Reason::MissingAccess) {
         return remedy::missing_access(kubectl, status(maintenance).forbidden.as_ref(), "--list");
     } else {
         ("Check its events", format!("{kubectl} describe nm {name}"))

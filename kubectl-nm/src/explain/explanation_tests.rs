@@ -40,7 +40,7 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
         ("Failed", "NodeNotFound", "kubectl delete nm n1".to_owned(), false),
         ("Failed", "TimedOut", patch("{\"timeoutSeconds\":0}"), false),
         ("Failed", "InvalidDrain", patch("{\"podSelector\":null}"), false),
-        ("Failed", "MissingRights", "kubectl nm doctor".to_owned(), false),
+        ("Failed", "MissingAccess", "kubectl nm doctor".to_owned(), false),
         ("Failed", "SomethingNewer", "kubectl describe nm n1".to_owned(), false),
     ] {
         let cause = only(&with_condition(phase, "Drained", "False", reason, "it is so"));
@@ -51,7 +51,7 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
         );
         assert!(!cause.advice.is_empty() && !cause.advice.ends_with('.'), "{reason}");
     }
-    let mut degraded = with_condition("Running", "Degraded", "True", "MissingRights", "no access");
+    let mut degraded = with_condition("Running", "Degraded", "True", "MissingAccess", "no access");
     let user = "system:serviceaccount:ops:nm-reconciler";
     let forbidden = json!({"user": user, "verb": "list", "resource": "pods"});
     degraded.status.as_mut().unwrap().forbidden = serde_json::from_value(forbidden).unwrap();
@@ -174,7 +174,7 @@ fn a_draining_maintenance_has_no_cause_and_unlisted_pods_are_counted() {
 
 #[test]
 fn a_cause_is_reported_once_by_the_pods_or_by_the_whole_maintenance() {
-    let mut object = with_condition("Running", "Degraded", "True", "MissingRights", "1 pod is blocked");
+    let mut object = with_condition("Running", "Degraded", "True", "MissingAccess", "1 pod is blocked");
     let access = json!({"user": "u", "verb": "create", "resource": "pods/eviction"});
     let pod = json!({"namespace": "shop", "name": "p", "reason": "Forbidden", "message": "no access",
         "since": "2026-01-02T03:04:05Z", "attempts": 1, "forbidden": access});

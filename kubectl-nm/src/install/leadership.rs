@@ -20,7 +20,7 @@ use crate::install::manifests;
 /// How often a leader renews its lease: every third of 15 s. It releases the lease within this time after a renewal.
 const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
-/// How old a write may be to count as activity, if no lease tells when the last leader ended.
+/// How old a write may be to count as activity, if no lease shows when the last leader ended.
 const ACTIVITY_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(crate) fn last_write<'a>(
     written.chain(renewed).max()
 }
 
-/// Which kind of reconciler is active, given the lease and the last write. `is_installed` tells whether there is a
+/// Which kind of reconciler is active, given the lease and the last write. `is_installed`: whether there is a
 /// Deployment, whose reconcilers are active only while they lead.
 pub(crate) fn of(
     observed: &LeaseObservation,

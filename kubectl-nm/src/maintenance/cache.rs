@@ -1,7 +1,7 @@
 //! The maintenances that a watch has shown, and what each of its events changes.
 //!
 //! A watch begins with a list of all objects, and does so again after it was interrupted. What is missing from the new
-//! list was deleted meanwhile. Objects are told apart by uid, so that one that is deleted and created again under the
+//! list was deleted meanwhile. Objects are distinguished by uid, so that one that is deleted and created again under the
 //! same name counts as two.
 
 use std::collections::{BTreeMap, BTreeSet};

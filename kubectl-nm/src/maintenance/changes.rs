@@ -59,7 +59,7 @@ pub(crate) enum PodChange<'a> {
     Gone(PodReference),
 }
 
-/// What became of the pods of a maintenance between two versions of it, ordered by pod.
+/// The changes of the pods of a maintenance between two versions of it, ordered by pod.
 pub(crate) fn pod_changes<'a>(
     before: Option<&'a NodeMaintenance>,
     now: &'a NodeMaintenance,

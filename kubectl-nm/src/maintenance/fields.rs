@@ -39,7 +39,7 @@ pub(crate) fn condition<'a>(maintenance: &'a NodeMaintenance, type_: &str) -> Op
 pub(crate) fn degraded(maintenance: &NodeMaintenance) -> Option<&Condition> {
     let degraded = condition(maintenance, "Degraded").filter(|condition| condition.status == "True")?;
     let status = status(maintenance);
-    let is_about_pods = degraded.reason == ConditionReason::MissingRights.as_str()
+    let is_about_pods = degraded.reason == ConditionReason::MissingAccess.as_str()
         && status.forbidden.is_none()
         && status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::Forbidden);
     (!is_about_pods).then_some(degraded)

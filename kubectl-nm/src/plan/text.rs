@@ -79,7 +79,7 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
         PodOutcome::Completes(limit) => vec![completion(*limit)],
         PodOutcome::Surges => {
-            vec![String::from("its Deployment is restarted, and replaces it before it goes")]
+            vec![String::from("its Deployment is restarted, and replaces it before it leaves")]
         }
         PodOutcome::WaitsForBudget(budget) => {
             vec![format!("budget {budget} allows its eviction after those of other pods")]

@@ -1,5 +1,5 @@
-//! Carries out the changes of one decision. This is one future that borrows nothing from the runner, so that the runner goes
-//! on meanwhile: a server that does not respond delays neither the output of commands nor the input.
+//! Carries out the changes of one decision. This is one future that borrows nothing from the runner, so that the runner
+//! continues meanwhile: a server that does not respond delays neither the output of commands nor the input.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::roll::record::{self, NODE, NodeRecord, Roll, RollNode, RollRecord, St
 use crate::roll::settings::NodeAction;
 use crate::roll::store::{self, is_outdated};
 
-/// What came of the changes of one decision.
+/// The results of the changes of one decision.
 pub(super) struct Applied {
     pub(super) roll: Roll,
     /// The record that is stored, as far as there is an object to store it.

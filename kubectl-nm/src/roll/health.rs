@@ -86,7 +86,7 @@ impl Disturbed {
     }
 }
 
-/// Reads what a node is like before its drain. What the user may not read is left out.
+/// Reads the state of a node before its drain. What the user has no permission to read is left out.
 pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> Result<Baseline, Error> {
     let pods = pods(cluster, node).await?;
     let mut found: BTreeSet<Disturbed> = stream::iter(pods.iter().filter(|pod| is_running(pod)))

@@ -66,7 +66,7 @@ pub(crate) fn sparing_jobs(drain: Option<DrainSpec>) -> DrainSpec {
     drain
 }
 
-/// The Job of a node. Its name is the same for whoever continues the roll.
+/// The Job of a node. Its name stays the same when the roll is resumed.
 pub(crate) fn of_node(template: &Value, roll: &str, node: &RollNode) -> Value {
     let record = &node.record;
     let began = record.began.unwrap_or(record.since).as_second();

@@ -1,4 +1,4 @@
-//! What the decisions of a roll depend on apart from its maintenances.
+//! What the decisions of a roll depend on, other than its maintenances.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(crate) struct Observed {
     pub(crate) nodes: BTreeMap<String, NodeView>,
     pub(crate) health: BTreeMap<(String, Step), Health>,
     pub(crate) actions: BTreeMap<String, ActionState>,
-    /// The answers to the question whether the roll goes on with a drained node.
+    /// The answers to the question whether the roll continues with a drained node.
     pub(crate) confirmed: BTreeMap<String, bool>,
     /// Why the maintenance of a node cannot begin yet.
     pub(crate) refused: BTreeMap<String, String>,
@@ -86,7 +86,7 @@ impl NodeView {
 }
 
 impl Observed {
-    /// What a program observes that only shows a roll, as whoever runs it.
+    /// What a program observes that only shows a roll, with the id of the program that runs it.
     pub(crate) fn shown_at(now: Timestamp, record: &RollRecord, nodes: BTreeMap<String, NodeView>) -> Self {
         let runner = record.runner.as_ref().map(|runner| runner.id.clone()).unwrap_or_default();
         Self { now, started: now, runner, is_current: true, nodes, ..Self::default() }
@@ -116,8 +116,8 @@ impl Observed {
 
     /// Replaces the record that this program knows by a newer one in the objects.
     ///
-    /// Whoever pauses the roll also pauses the drains that are under way, as far as they have begun by then. This program
-    /// pauses those that it has begun at the same moment. Later it pauses none, because somebody may resume a node alone.
+    /// The command that pauses the roll also pauses the drains that are under way at that time. This program pauses those
+    /// that it has begun at the same moment. Later it pauses none, because somebody may resume a single node.
     pub(super) fn adopt_newer(&mut self, record: &mut RollRecord, roll: &Roll) {
         let Some(newer) = roll.record.as_ref().filter(|newer| newer.revision > record.revision) else {
             return;

@@ -1,9 +1,9 @@
 //! The state of a roll, which is kept in annotations of its maintenances and nowhere else.
 //!
-//! A maintenance of the roll has the roll's settings, and the [`NodeRecord`] of its node. What still exists is what is left
-//! to do. What is about the roll as a whole, and about nodes that have returned to service, is in the [`RollRecord`] of one
-//! of the maintenances, the anchor: the last one in the order. When the anchor's own node is done, the record moves on; the
-//! highest `revision` counts.
+//! Each maintenance of the roll has the settings of the roll and the [`NodeRecord`] of its node. A node whose maintenance no
+//! longer exists has returned to service. The [`RollRecord`] is about the roll as a whole and about nodes that have returned
+//! to service. It is in one of the maintenances, the anchor: the last one in the order. Before the anchor is deleted, the
+//! record is written to another maintenance; the record with the highest `revision` counts.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) enum Step {
     /// Its maintenance is suspended.
     Planned,
     Draining,
-    /// It is drained, and somebody has to confirm before the roll goes on.
+    /// It is drained, and somebody has to confirm before the roll continues.
     Confirming,
     /// The command or the Job is under way.
     Acting,
@@ -62,7 +62,7 @@ impl Step {
     }
 }
 
-/// What a node was like before its maintenance began. What was unhealthy then does not have to be healthy afterwards.
+/// The state of a node before its maintenance began. What was unhealthy then does not have to be healthy afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Baseline {

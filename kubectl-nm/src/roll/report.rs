@@ -197,7 +197,7 @@ impl RollReporter for LineReporter<'_> {
     }
 
     fn ask(&mut self, node: &str) -> Result<(), Error> {
-        self.out.question(&format!("node/{node} is drained. Go on with it? [y/N]"));
+        self.out.question(&format!("node/{node} is drained. Continue with it? [y/N]"));
         self.is_asking = true;
         Ok(())
     }

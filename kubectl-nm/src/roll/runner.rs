@@ -46,7 +46,7 @@ pub(crate) enum RollEnd {
     Done(DoneNodes),
     Halted(record::Halt),
     TakenOver(Runner),
-    /// Somebody left. The roll is as it was.
+    /// The user left. The roll stays as it is.
     Left,
 }
 
@@ -144,7 +144,7 @@ impl<'a> RollRunner<'a> {
             };
             let is_output = matches!(event, Event::Output(_));
             self.handle(event, reporter)?;
-            // No decision depends on the output, and each one on what came of the one before.
+            // No decision depends on the output, and each one on the results of the one before.
             if is_output || self.is_applying || !self.maintenances.is_complete() || !self.are_nodes_listed {
                 continue;
             }
@@ -303,7 +303,7 @@ impl<'a> RollRunner<'a> {
         }
     }
 
-    /// Takes note of what came of the changes of a decision.
+    /// Records the results of the changes of a decision.
     fn take_applied(&mut self, applied: Applied) -> Result<(), Error> {
         self.is_applying = false;
         let Applied { roll, record, objects, outcomes } = applied;

@@ -30,10 +30,10 @@ pub(crate) struct RollView<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// What somebody who watches a roll wants of the program that runs it.
+/// What the user of the dashboard or of the lines requests while the roll runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RollInput {
-    /// Whether the roll goes on with the node that [`RollReporter::ask`] asked about.
+    /// Whether the roll continues with the node that [`RollReporter::ask`] asked about.
     Answer(bool),
     /// Pause the roll, or let it continue.
     Pause(bool),
@@ -47,7 +47,7 @@ pub(crate) trait RollReporter {
 
     fn output(&mut self, line: &OutputLine) -> Result<(), Error>;
 
-    /// Asks whether the roll goes on with a drained node.
+    /// Asks whether the roll continues with a drained node.
     fn ask(&mut self, node: &str) -> Result<(), Error>;
 
     /// Shows that an input could not be carried out.

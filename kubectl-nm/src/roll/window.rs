@@ -13,7 +13,7 @@ use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Windows that stay open for this long have no end: clocks change in the same way every year.
+/// Windows that stay open for this long never close: clocks change in the same way every year.
 const HORIZON: SignedDuration = SignedDuration::from_hours(366 * 24);
 
 /// The dates, in days from today, of openings that can be under way. If clocks are set back past midnight, those of tomorrow

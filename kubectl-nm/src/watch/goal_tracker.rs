@@ -35,7 +35,7 @@ pub(crate) enum ExitCondition {
     AllComplete,
 }
 
-/// A maintenance that has to reach the goal. The uid tells it from a later one with the same name.
+/// A maintenance that has to reach the goal. The uid distinguishes it from a later one with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitTarget {
     pub(crate) node: String,
@@ -256,7 +256,7 @@ impl GoalTracker {
     }
 }
 
-/// How the wait for a target ended, by a complete cache; none if it goes on.
+/// How the wait for a target ended, by a complete cache; none if it continues.
 fn outcome(goal: Goal, target: &WaitTarget, cache: &MaintenanceCache) -> Option<TargetOutcome> {
     let object = cache.get(&target.uid);
     match (goal, object.map(|object| State::of(object))) {

@@ -86,7 +86,7 @@ impl<'a> WaitReporter<'a> {
 
     fn report_update(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
         let update = self.tracker.apply(change)?;
-        // To whoever stops a maintenance, the state of its drain no longer matters.
+        // When a maintenance is stopped, the state of its drain no longer matters.
         let is_irrelevant = update.is_first_list
             && matches!(self.mode, ReportMode::Progress)
             && self.tracker.goal() == Some(Goal::Stopped);

@@ -1,7 +1,7 @@
 //! What the gate depends on, of all maintenances and nodes, and the queue that follows from it.
 //!
-//! The queue is computed when someone asks for it after a change, and not with every reconcile. Whoever waits for a change
-//! learns of it from [`GateIndex::changes`].
+//! The queue is computed when it is needed after a change, and not with every reconcile. [`GateIndex::changes`] reports
+//! changes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ impl Default for GateIndex {
 }
 
 impl GateIndex {
-    /// Takes in what is known of a maintenance.
+    /// Records a maintenance that was created or changed.
     pub(crate) fn update(&self, member: GateMember) {
         self.change(|facts| {
             if facts.members.get(&member.rank) == Some(&member) {
@@ -48,7 +48,7 @@ impl GateIndex {
         self.change(|facts| facts.members.remove(&ownership::age_rank(maintenance)).is_some());
     }
 
-    /// Takes in all maintenances, after a list.
+    /// Records all maintenances, after a list.
     pub(crate) fn replace(&self, members: impl IntoIterator<Item = GateMember>) {
         let members = members.into_iter().map(|member| (member.rank.clone(), member)).collect();
         self.change(|facts| {
@@ -58,7 +58,7 @@ impl GateIndex {
         });
     }
 
-    /// Takes in what is known of a node; none if it does not exist.
+    /// Records a node; none if it does not exist.
     pub(crate) fn update_node(&self, name: &str, node: Option<GateNode>) {
         self.change(|facts| {
             if facts.nodes.get(name) == node.as_ref() {
@@ -72,7 +72,7 @@ impl GateIndex {
         });
     }
 
-    /// Takes in all nodes, after a list.
+    /// Records all nodes, after a list.
     pub(crate) fn replace_nodes(&self, nodes: HashMap<String, GateNode>) {
         self.change(|facts| {
             let is_changed = facts.nodes != nodes;

@@ -1,7 +1,7 @@
 //! How the requests of a term reach the API server: by HTTP/2, or by HTTP/1.1 where the server or a proxy in front of it
 //! does not speak HTTP/2.
 //!
-//! Each [`Lane`] has connections of its own, so that a long list or a lost connection delays only requests of its kind.
+//! Each [`ConnectionPool`] has connections of its own, so that a long list or a lost connection delays only requests of its kind.
 //! The lease of the leader is renewed by another client, on another connection ([`crate::leader::election`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,22 +83,22 @@ pub(crate) fn in_process(service: HttpService, read_timeout: Duration) -> Client
 struct Transport {
     dialer: Dialer,
     http1: Http1Client,
-    lanes: Arc<Lanes>,
+    pools: Arc<ConnectionPools>,
     /// How long an answer may be silent. Pings show only that the connection is alive.
     read_timeout: Duration,
 }
 
-struct Lanes {
-    watches: Lane,
-    evictions: Lane,
-    others: Lane,
+struct ConnectionPools {
+    watches: ConnectionPool,
+    evictions: ConnectionPool,
+    others: ConnectionPool,
     max_others: Semaphore,
     /// The server has refused HTTP/2.
     only_http1: AtomicBool,
 }
 
 /// The connections for one kind of request.
-struct Lane {
+struct ConnectionPool {
     connections: Mutex<Vec<Arc<Connection>>>,
     /// How many connections there are before two requests share one.
     spread: usize,
@@ -130,32 +130,32 @@ impl Transport {
             connector.set_reset_reader_on_write(config.reset_reader_on_write);
             connector
         };
-        let lanes = Lanes {
-            watches: Lane::new(WATCH_CONNECTIONS),
-            evictions: Lane::new(EVICTION_CONNECTIONS),
-            others: Lane::new(OTHER_CONNECTIONS),
+        let pools = ConnectionPools {
+            watches: ConnectionPool::new(WATCH_CONNECTIONS),
+            evictions: ConnectionPool::new(EVICTION_CONNECTIONS),
+            others: ConnectionPool::new(OTHER_CONNECTIONS),
             max_others: Semaphore::new(MAX_OTHER_REQUESTS),
             only_http1: AtomicBool::new(false),
         };
         Ok(Self {
             dialer: Dialer::new(connector(true), config.cluster_url.clone()),
             http1: legacy::Client::builder(TokioExecutor::new()).build(connector(false)),
-            lanes: Arc::new(lanes),
+            pools: Arc::new(pools),
             read_timeout: config.read_timeout.unwrap_or(Duration::MAX),
         })
     }
 
     async fn send(self, request: Request<Body>) -> Result<Answer, BoxError> {
-        let lanes = &self.lanes;
-        let (lane, _permit) = match request_metrics::verb(&request) {
-            Verb::Watch => (&lanes.watches, None),
-            _ if is_eviction(&request) => (&lanes.evictions, None),
-            _ => (&lanes.others, Some(lanes.max_others.acquire().await?)),
+        let pools = &self.pools;
+        let (pool, _permit) = match request_metrics::verb(&request) {
+            Verb::Watch => (&pools.watches, None),
+            _ if is_eviction(&request) => (&pools.evictions, None),
+            _ => (&pools.others, Some(pools.max_others.acquire().await?)),
         };
-        if lanes.only_http1.load(Ordering::Relaxed) {
+        if pools.only_http1.load(Ordering::Relaxed) {
             return self.send_by_http1(request).await;
         }
-        let connection = lane.reserve();
+        let connection = pool.reserve();
         let answer = tokio::time::timeout(self.read_timeout, connection.send(&self.dialer, request));
         match answer.await? {
             // The body keeps its place on the connection.
@@ -168,7 +168,7 @@ impl Transport {
             })),
             Err(SendError::NotHttp2(request)) => {
                 debug!("the API server does not speak HTTP/2");
-                lanes.only_http1.store(true, Ordering::Relaxed);
+                pools.only_http1.store(true, Ordering::Relaxed);
                 self.send_by_http1(*request).await
             }
             Err(SendError::Failed(error)) => Err(error),
@@ -180,7 +180,7 @@ impl Transport {
     }
 }
 
-impl Lane {
+impl ConnectionPool {
     fn new(spread: usize) -> Self {
         Self { connections: Mutex::default(), spread }
     }
@@ -188,7 +188,7 @@ impl Lane {
     /// The connection with the fewest requests in progress. It counts as one until the result is dropped.
     fn reserve(&self) -> Arc<Connection> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        // One reference is this lane's own.
+        // One reference is this pool's own.
         let load = |connection: &Arc<Connection>| Arc::strong_count(connection) - 1;
         let is_full = connections.len() >= self.spread;
         let limit = if is_full { MAX_STREAMS } else { 1 };

@@ -56,7 +56,7 @@ impl LastRefusal {
     }
 }
 
-/// Takes in the conditions that nodes have to show.
+/// Receives the conditions that nodes have to show.
 pub(crate) struct NodeConditionPublisher {
     sender: UnboundedSender<(String, WantedConditions)>,
     last_refusal: Arc<LastRefusal>,

@@ -16,7 +16,7 @@ use crate::controller::context::Context;
 use crate::controller::observe::{observe, takes_control_plane};
 use crate::runtime::backoff::Backoff;
 
-/// Does what the maintenance needs now. Never waits for a pod.
+/// Reconciles one maintenance. Never waits for a pod.
 pub(crate) async fn reconcile(
     maintenance: Arc<Grouped>,
     context: Arc<Context>,

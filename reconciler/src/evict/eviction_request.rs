@@ -134,7 +134,7 @@ mod tests {
     fn eviction(request: RemovalRequest) -> Eviction {
         let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}});
         let pod = Arc::new(serde_json::from_value(pod).unwrap());
-        Eviction { pod, request, grace_period_seconds: Some(7), guards: Vec::new(), spends: None }
+        Eviction { pod, request, grace_period_seconds: Some(7), guards: Vec::new(), uses_disruption: None }
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Decides which eviction is sent next.
 //!
-//! Nodes are served in the order in which they came, not in equal shares, so that nodes become free one after another and
+//! Nodes are served in the order in which they came, not in equal shares, so that nodes are drained one after another and
 //! not all at the end. Four rules keep nodes from blocking each other:
 //!
 //! - A node uses at most half of the concurrency limit.
 //! - A request that takes much longer than the others, as behind a slow webhook, no longer counts towards the limit. Slow
 //!   requests have limits of their own, per node and in total. Where all answers take long, as from an overloaded API
-//!   server, none of them is slow, and the limit holds.
+//!   server, none of them is slow, and the limit applies.
 //! - Nodes with slow answers come after all others; among them the node with the fewest requests in progress is first.
-//! - Retries, which may go on forever, come after all first attempts and are sent for each node in turn.
+//! - Retries, which may never end, come after all first attempts and are sent for each node in turn.
 //!
 //! The default limit comes from a real API server: `docs/performance.md` has the figures.
 
@@ -18,16 +18,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// No answer within this time is slow.
+/// An answer within this time is never slow.
 pub(crate) const MIN_SLOW_ANSWER: Duration = Duration::from_secs(1);
 
 /// Every answer after this time is slow.
 const MAX_SLOW_ANSWER: Duration = Duration::from_secs(5);
 
-/// In between, an answer is slow that takes this many times as long as a usual one.
+/// In between, an answer is slow if it takes this many times as long as a usual one.
 const SLOW_ANSWER_FACTOR: u32 = 4;
 
-/// What one answer adds of its difference to the usual time. Quick answers count more: a few of them show that the API
+/// The weight of one answer in the usual time. Quick answers count more: a few of them show that the API
 /// server is not what makes the others slow.
 const QUICKER_ANSWER_WEIGHT: u32 = 4;
 const SLOWER_ANSWER_WEIGHT: u32 = 64;

@@ -7,7 +7,7 @@ use nm_shared::cluster::disruption_budget::{Budget, BudgetKey, BudgetVersion};
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::decision::RemovalRequest;
 use nm_shared::drain::attempt::Attempt;
-use nm_shared::drain::budget_forecast::{Allowance, Charge, RemainingBudget};
+use nm_shared::drain::budget_forecast::{AllowedDisruption, BudgetUse, RemainingBudget};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::respawns::RespawnCounter;
 use nm_shared::drain::steady_time::SteadyTime;
@@ -61,11 +61,11 @@ impl PodEviction {
     }
 
     /// What it takes from its budgets.
-    fn charge(&self) -> Option<Charge<'_>> {
+    fn budget_use(&self) -> Option<BudgetUse<'_>> {
         match &self.attempt.last {
-            _ if self.attempt.in_flight => Some(Charge::InFlight),
-            Some((_, EvictionOutcome::Accepted)) => Some(Charge::Accepted),
-            Some((_, EvictionOutcome::RefusedByBudget(sentence))) => Some(Charge::Refused(sentence)),
+            _ if self.attempt.in_flight => Some(BudgetUse::InFlight),
+            Some((_, EvictionOutcome::Accepted)) => Some(BudgetUse::Accepted),
+            Some((_, EvictionOutcome::RefusedByBudget(sentence))) => Some(BudgetUse::Refused(sentence)),
             _ => None,
         }
     }
@@ -90,9 +90,9 @@ impl BudgetRequests {
     }
 
     /// What the budget may not show yet, each with the version at which it was decided.
-    fn charges<'a>(&'a self, nodes: &'a EvictionsByNode) -> impl Iterator<Item = (&'a str, Charge<'a>)> {
+    fn uses<'a>(&'a self, nodes: &'a EvictionsByNode) -> impl Iterator<Item = (&'a str, BudgetUse<'a>)> {
         self.pods.iter().filter_map(|(uid, guarded)| {
-            eviction(nodes, guarded, uid)?.charge().map(|charge| (guarded.version.as_str(), charge))
+            eviction(nodes, guarded, uid)?.budget_use().map(|used| (guarded.version.as_str(), used))
         })
     }
 }
@@ -108,8 +108,8 @@ impl EvictionState {
         pods.entry(pod::uid(pod).to_owned()).or_insert_with(|| PodEviction::new(pod))
     }
 
-    /// Records that a request for a pod is in progress. Its budgets are charged from now on, not only after the answer:
-    /// otherwise every reconcile in between would evict one pod more.
+    /// Records that a request for a pod is in progress. It uses a disruption of its budgets from now on, not only after the
+    /// answer: otherwise every reconcile in between would evict one pod more.
     pub(crate) fn begin(&mut self, node: &str, pod: &DrainPod, guards: Vec<BudgetVersion>, now: SteadyTime) {
         let keys = guards.iter().map(|guard| guard.key.clone()).collect();
         for BudgetVersion { key, version } in guards {
@@ -230,13 +230,13 @@ impl EvictionState {
             let eviction = eviction(&self.nodes, guarded, uid);
             eviction.is_some_and(|eviction| eviction.attempt.in_flight || guarded.version == seen.version)
         });
-        RemainingBudget::of(budget.clone(), Some(requests.last), requests.charges(&self.nodes))
+        RemainingBudget::of(budget.clone(), Some(requests.last), requests.uses(&self.nodes))
     }
 
     /// Whether other evictions have used up what a budget allowed when this one was decided.
-    pub(crate) fn is_spent(&self, allowance: &Allowance) -> bool {
-        let requests = self.budgets.get(&allowance.guard.key);
-        requests.is_some_and(|requests| allowance.is_spent(requests.charges(&self.nodes)))
+    pub(crate) fn is_used_up(&self, disruption: &AllowedDisruption) -> bool {
+        let requests = self.budgets.get(&disruption.guard.key);
+        requests.is_some_and(|requests| disruption.is_used_up(requests.uses(&self.nodes)))
     }
 
     /// The nodes with refused or deferred pods in `namespace`.
@@ -302,26 +302,25 @@ mod tests {
             state.end("n", uid, RemovalRequest::Evict, EvictionOutcome::Accepted, at);
         }
         state.forget_gone("n", |uid| uid != "gone");
-        let charges = |state: &EvictionState| {
-            let mut charges: Vec<_> =
-                state.budgets[&budget("2").version().key].charges(&state.nodes).collect();
-            charges.sort_by_key(|(version, _)| *version);
-            charges.into_iter().map(|(version, charge)| format!("{version} {charge:?}")).collect::<Vec<_>>()
+        let uses = |state: &EvictionState| {
+            let mut uses: Vec<_> = state.budgets[&budget("2").version().key].uses(&state.nodes).collect();
+            uses.sort_by_key(|(version, _)| *version);
+            uses.into_iter().map(|(version, used)| format!("{version} {used:?}")).collect::<Vec<_>>()
         };
-        assert_eq!(charges(&state).len(), 3);
+        assert_eq!(uses(&state).len(), 3);
         state.left(&budget("2"));
-        assert_eq!(charges(&state), ["1 InFlight", "2 Accepted"]);
+        assert_eq!(uses(&state), ["1 InFlight", "2 Accepted"]);
         state.left(&budget("3"));
-        assert_eq!(charges(&state), ["1 InFlight"]);
+        assert_eq!(uses(&state), ["1 InFlight"]);
     }
 
     #[test]
     fn an_allowance_is_spent_by_other_evictions() {
         let mut state = EvictionState::default();
-        let allowance = |allowed| Allowance { guard: budget("1").version().clone(), allowed };
-        assert!(!state.is_spent(&allowance(1)));
+        let disruption = |allowed| AllowedDisruption { guard: budget("1").version().clone(), allowed };
+        assert!(!state.is_used_up(&disruption(1)));
         state.begin("elsewhere", &pod("a"), vec![budget("1").version().clone()], SteadyTime::MIN);
-        assert!(state.is_spent(&allowance(1)) && !state.is_spent(&allowance(2)));
+        assert!(state.is_used_up(&disruption(1)) && !state.is_used_up(&disruption(2)));
     }
 
     #[test]

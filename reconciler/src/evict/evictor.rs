@@ -106,16 +106,17 @@ impl Evictor {
         if state.eviction(node, &eviction.pod).attempt.in_flight {
             return;
         }
-        if let Some(allowance) = &eviction.spends
-            && state.is_spent(allowance)
+        if let Some(disruption) = &eviction.uses_disruption
+            && state.is_used_up(disruption)
         {
-            state.defer(node, &eviction.pod, &allowance.guard.key, now);
+            state.defer(node, &eviction.pod, &disruption.guard.key, now);
             drop(state);
             self.triggers.node(node);
             return;
         }
         // What its budget allows now counts as a first attempt.
-        let is_retry = state.eviction(node, &eviction.pod).attempt.refusals > 0 && eviction.spends.is_none();
+        let is_retry =
+            state.eviction(node, &eviction.pod).attempt.refusals > 0 && eviction.uses_disruption.is_none();
         state.begin(node, &eviction.pod, eviction.guards.clone(), now);
         drop(state);
         let queued = QueuedEviction {
@@ -243,7 +244,7 @@ impl Evictor {
             self.triggers.node(node);
         }
         if !eviction.guards.is_empty() && !outcome.concerns_budgets() {
-            // What was charged to the budget is free again, and no event on the budget will show this.
+            // The disruption is allowed again, and no event on the budget will show this.
             self.budget_changed(pod::names(&eviction.pod).namespace);
         }
     }
@@ -297,7 +298,7 @@ mod tests {
             request: RemovalRequest::Evict,
             grace_period_seconds: None,
             guards: Vec::new(),
-            spends: None,
+            uses_disruption: None,
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) fn trigger_waiting(
     }
 }
 
-/// Whom to trigger now, and when to look again.
+/// The maintenances to trigger now, and when the next round is due.
 struct Round {
     due: Vec<Arc<Grouped>>,
     next: Duration,

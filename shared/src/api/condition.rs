@@ -50,7 +50,7 @@ pub enum ConditionReason {
     /// Something keeps uncordoning the node.
     CordonContested,
     /// The reconciler lacks access.
-    MissingRights,
+    MissingAccess,
     /// A selector in `spec.drain` is not valid.
     InvalidDrain,
     /// The maintenance was created suspended and has not begun.
@@ -83,7 +83,7 @@ pub struct ConditionUpdate {
     /// Its type.
     pub type_: ConditionType,
     /// Whether it is True.
-    pub holds: bool,
+    pub is_true: bool,
     /// Why.
     pub reason: ConditionReason,
     /// The reason as a sentence for people; empty where `lastError` has it.
@@ -97,7 +97,7 @@ pub fn record(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let status = if update.holds { "True" } else { "False" };
+    let status = if update.is_true { "True" } else { "False" };
     let existing = conditions.iter_mut().find(|condition| condition.type_ == update.type_.as_str());
     let since = existing
         .as_ref()
@@ -145,9 +145,9 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn drained(holds: bool, message: &str) -> ConditionUpdate {
-        let reason = if holds { ConditionReason::Drained } else { ConditionReason::Evicting };
-        ConditionUpdate { type_: ConditionType::Drained, holds, reason, message: message.to_owned() }
+    fn drained(is_true: bool, message: &str) -> ConditionUpdate {
+        let reason = if is_true { ConditionReason::Drained } else { ConditionReason::Evicting };
+        ConditionUpdate { type_: ConditionType::Drained, is_true, reason, message: message.to_owned() }
     }
 
     #[test]

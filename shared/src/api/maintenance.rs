@@ -137,8 +137,8 @@ pub struct DrainSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_for_completion: Option<CompletionSpec>,
 
-    /// Whether a pod of a Deployment that its disruption budget never releases is replaced first: the Deployment is
-    /// restarted, as by `kubectl rollout restart`, and ends the pod once its replacement is Ready. This needs a permission
+    /// Whether a pod of a Deployment is replaced first if its disruption budget never allows its eviction: the Deployment is
+    /// restarted, as by `kubectl rollout restart`, and ends the pod once the replacement is Ready. This needs a permission
     /// that is not installed by default: run `kubectl nm install --grant surge`.
     pub surge: SurgePolicy,
 }
@@ -147,9 +147,9 @@ pub struct DrainSpec {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CompletionSpec {
-    /// The pods that are waited for. Default: the pods of Jobs (`batch/v1`), whatever created the Job: neither a `CronJob`
-    /// nor any other owner of a Job declares that the work continues where it stopped. To evict Jobs that do, select the
-    /// others by their labels. An empty selector matches all pods.
+    /// The pods to wait for. Default: the pods of all Jobs (`batch/v1`), because the owner of a Job, such as a `CronJob`, does
+    /// not declare whether the work continues where it stopped. To evict the pods of Jobs whose work does, select the other
+    /// pods by their labels. An empty selector matches all pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<LabelSelector>,
 
@@ -202,15 +202,15 @@ pub enum DrainOrder {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaitForVolumeDetach {
-    /// Seconds to wait after the last pod is gone, which `timeoutSeconds` of the drain does not limit. 0: without a limit.
+    /// Seconds to wait after the last pod is gone, independent of `timeoutSeconds` of the drain. 0: without a limit.
     #[schemars(range(min = 0))]
     pub timeout_seconds: i64,
 
-    /// What becomes of the maintenance if volumes are still attached after that time.
+    /// What happens to the maintenance if volumes are still attached after that time.
     pub on_timeout: OnDetachTimeout,
 }
 
-/// What becomes of a maintenance whose volumes are not detached in time.
+/// What happens to a maintenance whose volumes are not detached in time.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDetachTimeout {
     /// It succeeds, and the condition Degraded warns of the volumes.
@@ -220,7 +220,7 @@ pub enum OnDetachTimeout {
     Fail,
 }
 
-/// When the replacement of a pod is created before the pod goes.
+/// When a pod is replaced before it leaves.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SurgePolicy {
     /// Never: pods are only evicted.

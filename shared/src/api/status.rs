@@ -90,8 +90,9 @@ pub struct NodeMaintenanceStatus {
     #[schemars(length(max = 50))]
     pub surging_pods: Option<Vec<SurgingPod>>,
 
-    /// For how many seconds the maintenance was paused since its node was cordoned, without the present pause, which the
-    /// condition `Suspended` shows. No `timeoutSeconds` runs meanwhile. Absent if it was not paused.
+    /// For how many seconds the maintenance was paused since its node was cordoned, without the current pause, which the
+    /// condition `Suspended` shows. During a pause, the `timeoutSeconds` of the drain and of `waitForCompletion` do not run.
+    /// Absent if it was never paused.
     #[schemars(range(min = 0))]
     pub paused_seconds: Option<i64>,
 
@@ -349,7 +350,7 @@ impl CompletingPod {
     }
 }
 
-/// A pod whose Deployment creates a replacement before the pod goes.
+/// A pod whose Deployment creates a replacement before the pod leaves.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SurgingPod {

@@ -70,7 +70,7 @@ pub fn record(next: &mut NodeMaintenanceStatus, maintenance: &NodeMaintenance, n
     if maintenance.spec.suspend || condition::find(&next.conditions, ConditionType::Suspended).is_some() {
         let update = ConditionUpdate {
             type_: ConditionType::Suspended,
-            holds: maintenance.spec.suspend,
+            is_true: maintenance.spec.suspend,
             reason,
             message: message.to_owned(),
         };
@@ -102,7 +102,7 @@ mod tests {
             next.phase = Some(if cordoned { Phase::Running } else { Phase::Pending });
             let update = ConditionUpdate {
                 type_: ConditionType::Cordoned,
-                holds: cordoned,
+                is_true: cordoned,
                 reason: ConditionReason::Cordoned,
                 message: String::new(),
             };

@@ -22,23 +22,23 @@ fn pod(mut spec: Value) -> Pod {
 
 #[track_caller]
 #[expect(clippy::needless_pass_by_value, reason = "one-line cases")]
-fn holds(spec: &Value, extra: &Value, expected: Result<(), Unfit>) {
+fn check_pod(spec: &Value, extra: &Value, expected: Result<(), Unfit>) {
     assert_eq!(check(&pod(spec.clone()), &[], &node(extra)), expected, "{spec} {extra}");
 }
 
 #[test]
-fn cordons_and_taints_keep_out_whoever_does_not_tolerate_them() {
+fn cordons_and_taints_exclude_pods_that_do_not_tolerate_them() {
     let cordoned = json!({"spec": {"unschedulable": true}});
     let tainted = |effect: &str| json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
     let tolerating = |toleration: Value| json!({"tolerations": [toleration]});
-    holds(&json!({}), &json!({}), Ok(()));
-    holds(&json!({}), &cordoned, Err(Unfit::Cordoned));
-    holds(&tolerating(json!({"operator": "Exists"})), &cordoned, Ok(()));
-    holds(&tolerating(json!({"operator": "Exists", "key": UNSCHEDULABLE_TAINT})), &cordoned, Ok(()));
+    check_pod(&json!({}), &json!({}), Ok(()));
+    check_pod(&json!({}), &cordoned, Err(Unfit::Cordoned));
+    check_pod(&tolerating(json!({"operator": "Exists"})), &cordoned, Ok(()));
+    check_pod(&tolerating(json!({"operator": "Exists", "key": UNSCHEDULABLE_TAINT})), &cordoned, Ok(()));
     for effect in ["NoSchedule", "NoExecute"] {
-        holds(&json!({}), &tainted(effect), Err(Unfit::Taint(format!("k=v:{effect}"))));
+        check_pod(&json!({}), &tainted(effect), Err(Unfit::Taint(format!("k=v:{effect}"))));
     }
-    holds(&json!({}), &tainted("PreferNoSchedule"), Ok(()));
+    check_pod(&json!({}), &tainted("PreferNoSchedule"), Ok(()));
     let taint = Err(Unfit::Taint("k=v:NoSchedule".into()));
     for (toleration, expected) in [
         (json!({"key": "k", "value": "v"}), Ok(())),
@@ -49,10 +49,10 @@ fn cordons_and_taints_keep_out_whoever_does_not_tolerate_them() {
         (json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), taint.clone()),
         (json!({"key": "k", "operator": "Near", "value": "v"}), taint),
     ] {
-        holds(&tolerating(toleration), &tainted("NoSchedule"), expected);
+        check_pod(&tolerating(toleration), &tainted("NoSchedule"), expected);
     }
     let silent = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
-    holds(&tolerating(json!({"operator": "Exists"})), &silent, Err(Unfit::NotReady));
+    check_pod(&tolerating(json!({"operator": "Exists"})), &silent, Err(Unfit::NotReady));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn selectors_and_required_affinity_choose() {
         (affinity(json!([{}])), false),
         (affinity(json!([{}, {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}])), true),
     ] {
-        holds(&spec, &json!({}), if fits { Ok(()) } else { Err(Unfit::NotSelected) });
+        check_pod(&spec, &json!({}), if fits { Ok(()) } else { Err(Unfit::NotSelected) });
     }
 }
 

@@ -12,7 +12,7 @@ use crate::api::status::{NodeMaintenanceStatus, truncated};
 use crate::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use crate::cluster::node_lease::LeaseWrite;
 use crate::cluster::pod::DrainPod;
-use crate::drain::budget_forecast::Allowance;
+use crate::drain::budget_forecast::AllowedDisruption;
 use crate::drain::node_patch::NodePatch;
 use crate::drain::surge::{Restart, WorkloadKey};
 
@@ -34,7 +34,7 @@ pub struct Decision {
     pub recordon_count: Option<u32>,
     /// The new status.
     pub status: Option<NodeMaintenanceStatus>,
-    /// The conditions that the node is to have (`--node-conditions`). Nothing waits for them.
+    /// The conditions to publish on the node (`--node-conditions`). Nothing waits for them.
     pub node_conditions: Option<Vec<NodeCondition>>,
     /// The evictions to request.
     pub evictions: Vec<Eviction>,
@@ -62,11 +62,11 @@ pub struct Decision {
     pub requeue_after: Option<Duration>,
 }
 
-/// A restart that was refused, or of which nothing is seen, is requested again after this time.
+/// A restart that was refused, or that the watch does not show, is requested again after this time.
 pub const RESTART_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Decision {
-    /// Restarts Deployments, and verifies later that this is seen.
+    /// Restarts Deployments, and reconciles again in case the watch does not show it.
     pub fn restart(&mut self, deployments: Vec<Restart>) {
         if !deployments.is_empty() {
             self.restarts = deployments;
@@ -101,7 +101,7 @@ pub struct Eviction {
     /// The budgets that guard it, as they were when this was decided.
     pub guards: Vec<BudgetVersion>,
     /// The disruption that it uses. If others have used it by then, the request is not sent.
-    pub spends: Option<Allowance>,
+    pub uses_disruption: Option<AllowedDisruption>,
 }
 
 /// The request that removes a pod.

@@ -1,4 +1,4 @@
-//! The plan for the pods of one maintenance: the verdicts of its drain spec, as far as time and earlier evictions let them stand.
+//! The plan for the pods of one maintenance: the verdicts of its drain spec, corrected for the time and for earlier evictions.
 
 use jiff::Timestamp;
 

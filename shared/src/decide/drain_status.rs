@@ -18,7 +18,7 @@ use crate::drain::node_patch::CordonedBy;
 use crate::drain::volume_detach::VolumeDetach;
 use crate::gate::ownership;
 
-/// A status in the making.
+/// A status that is being built.
 struct Draft<'a> {
     status: NodeMaintenanceStatus,
     maintenance: &'a NodeMaintenance,
@@ -33,8 +33,8 @@ impl<'a> Draft<'a> {
         Self { status, maintenance, now }
     }
 
-    fn record(&mut self, type_: ConditionType, holds: bool, reason: ConditionReason, message: String) {
-        let update = ConditionUpdate { type_, holds, reason, message };
+    fn record(&mut self, type_: ConditionType, is_true: bool, reason: ConditionReason, message: String) {
+        let update = ConditionUpdate { type_, is_true, reason, message };
         let generation = self.maintenance.metadata.generation;
         condition::record(&mut self.status.conditions, update, generation, self.now);
     }
@@ -135,7 +135,7 @@ fn degraded(
     observed: &ClusterState,
 ) -> (bool, ConditionReason, String) {
     if let Some(denied) = denied(observed) {
-        return (true, ConditionReason::MissingRights, denied.to_string());
+        return (true, ConditionReason::MissingAccess, denied.to_string());
     }
     // If the maintenance fails, lastError has the message.
     let given_up = detach.filter(|detach| detach.timed_out == Some(OnDetachTimeout::Succeed));
@@ -154,7 +154,7 @@ fn degraded(
         0 => (false, ConditionReason::AsExpected, String::new()),
         pods => {
             let message = format!("{} blocked by missing access: see status.blockedPods", pods_are(pods));
-            (true, ConditionReason::MissingRights, message)
+            (true, ConditionReason::MissingAccess, message)
         }
     }
 }
@@ -173,7 +173,7 @@ pub fn failed(
     let status = &mut draft.status;
     let is_cordoned = at_work || condition::is_true(&status.conditions, ConditionType::Cordoned);
     // The node stays as it is.
-    let keeps_node = matches!(reason, ConditionReason::InvalidDrain | ConditionReason::MissingRights);
+    let keeps_node = matches!(reason, ConditionReason::InvalidDrain | ConditionReason::MissingAccess);
     status.phase = Some(Phase::Failed);
     status.last_error = error;
     status.forbidden = forbidden;
@@ -228,7 +228,7 @@ pub fn planned(
     draft.record(ConditionType::Cordoned, false, ConditionReason::Planned, String::new());
     draft.record(ConditionType::Drained, false, ConditionReason::Planned, String::new());
     let (is_degraded, reason, message) = match &observed.node_conditions_forbidden {
-        Some(denied) => (true, ConditionReason::MissingRights, denied.to_string()),
+        Some(denied) => (true, ConditionReason::MissingAccess, denied.to_string()),
         None => (false, ConditionReason::AsExpected, String::new()),
     };
     draft.status.forbidden =

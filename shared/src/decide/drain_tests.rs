@@ -22,7 +22,7 @@ mod lease;
 #[path = "node_tests.rs"]
 mod node_marks;
 #[path = "permission_tests.rs"]
-mod rights;
+mod permissions;
 #[path = "suspension_tests.rs"]
 mod suspension;
 #[path = "volume_detach_tests.rs"]
@@ -414,7 +414,7 @@ fn counts_of_refusals_are_written_with_the_next_change_or_once_a_minute() {
     assert_eq!((reported(&early), early.requeue_after), (None, Some(Duration::from_secs(3))));
     assert_eq!(reported(&then(60, &seen(5, "no"))), Some(5));
     assert_eq!(reported(&then(1, &seen(5, "still no"))), Some(5), "with the next change");
-    assert_eq!(reported(&then(-3_600, &seen(5, "no"))), Some(5), "a clock that was set back holds nothing");
+    assert_eq!(reported(&then(-3_600, &seen(5, "no"))), Some(5), "a clock that was set back delays nothing");
     let unasked = NodeMaintenanceStatus {
         blocked_pods: vec![BlockedPod {
             attempts: 0,

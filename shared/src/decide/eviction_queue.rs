@@ -15,7 +15,7 @@ use crate::decide::decision::{Eviction, RemovalRequest};
 use crate::decide::eviction_order::EvictionOrder;
 use crate::decide::surge::Surges;
 use crate::drain::attempt::Attempt;
-use crate::drain::budget_forecast::{Allowance, BudgetBlock, BudgetPrediction, Budgets};
+use crate::drain::budget_forecast::{AllowedDisruption, BudgetBlock, BudgetPrediction, Budgets};
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
 use crate::drain::steady_time::SteadyTime;
@@ -77,11 +77,11 @@ impl EvictionQueue {
                 queue.next = earliest(queue.next, at);
                 continue;
             }
-            let mut spends = None;
-            let due = match budgets.charge(pod) {
+            let mut uses_disruption = None;
+            let due = match budgets.use_disruption(pod) {
                 BudgetPrediction::Free => at,
-                BudgetPrediction::Allowed(allowance) => {
-                    spends = Some(allowance);
+                BudgetPrediction::Allowed(disruption) => {
+                    uses_disruption = Some(disruption);
                     at
                 }
                 // The eviction of an overdue pod is tried once more before it is deleted.
@@ -94,7 +94,7 @@ impl EvictionQueue {
             };
             match due {
                 Some(at) if at <= now => {
-                    queue.request(planned, RemovalRequest::Evict, spends, spec, observed);
+                    queue.request(planned, RemovalRequest::Evict, uses_disruption, spec, observed);
                 }
                 later => queue.next = earliest(queue.next, later),
             }
@@ -106,7 +106,7 @@ impl EvictionQueue {
         &mut self,
         planned: &PlannedPod,
         request: RemovalRequest,
-        spends: Option<Allowance>,
+        uses_disruption: Option<AllowedDisruption>,
         spec: &DrainSpec,
         observed: &ClusterState,
     ) {
@@ -115,7 +115,7 @@ impl EvictionQueue {
             request,
             grace_period_seconds: (spec.grace_period_seconds >= 0).then_some(spec.grace_period_seconds),
             guards: observed.budgets.guarding(&planned.pod),
-            spends,
+            uses_disruption,
         });
     }
 }

@@ -117,7 +117,7 @@ pub fn lease_denied(denied: AccessDenied) -> AccessDenied {
     AccessDenied { message, ..denied }
 }
 
-/// A decision in the making.
+/// A decision that is being built.
 struct Decider<'a> {
     maintenance: &'a NodeMaintenance,
     observed: &'a ClusterState,
@@ -191,7 +191,7 @@ impl Decider<'_> {
                 if !self.is_renumbered_early(queue.as_ref(), &status) {
                     self.settle_status(status, observed.status_written);
                 }
-                // Whoever keeps the queue triggers a maintenance when it is its turn.
+                // The queue triggers a maintenance when it may begin.
                 if queue.is_none() {
                     let wait = until.map_or(RECHECK_INTERVAL, |until| wait_until(until, now));
                     self.decision.requeue_in(wait);
@@ -426,7 +426,7 @@ impl Decider<'_> {
     /// The maintenance has failed because the reconciler lacks access.
     fn forbid(&mut self, denied: AccessDenied) {
         self.evict_nothing();
-        self.fail(ConditionReason::MissingRights, denied.to_string(), denied.access);
+        self.fail(ConditionReason::MissingAccess, denied.to_string(), denied.access);
     }
 
     fn evict_nothing(&mut self) {

@@ -10,7 +10,7 @@ fn missing_access_degrades_the_maintenance() {
     let attempts = [("a".to_owned(), attempt)].into();
     let status =
         decide(&maintenance(&json!({})), &ClusterState { attempts, ..observed() }, now()).status.unwrap();
-    assert_eq!(condition(&status, "Degraded"), ("True", "MissingRights"));
+    assert_eq!(condition(&status, "Degraded"), ("True", "MissingAccess"));
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn node_conditions_that_may_not_be_written_degrade_and_block_nothing() {
     let observed = ClusterState { node_conditions: true, node_conditions_forbidden: forbidden, ..observed() };
     let decision = decide(&maintenance(&json!({})), &observed, now());
     let status = decision.status.as_ref().unwrap();
-    assert_eq!(condition(status, "Degraded"), ("True", "MissingRights"));
+    assert_eq!(condition(status, "Degraded"), ("True", "MissingAccess"));
     assert_eq!((status.last_error.as_str(), decision.evictions.is_empty()), ("", false));
 }
 
@@ -29,7 +29,7 @@ fn without_access_to_leases_the_node_is_not_changed_and_the_error_has_a_hint() {
     let decision = decide(&maintenance(&json!({})), &forbidden, now());
     assert!(decision.node.is_none() && decision.evictions.is_empty());
     let status = decision.status.unwrap();
-    assert_eq!(condition(&status, "Degraded"), ("True", "MissingRights"));
+    assert_eq!(condition(&status, "Degraded"), ("True", "MissingAccess"));
     let remedy =
         "cannot list leases; if the namespace medik8s-leases was removed, apply lease_namespace.yaml, ";
     assert!(status.last_error.starts_with(remedy), "{}", status.last_error);
@@ -42,7 +42,7 @@ fn without_access_to_pods_the_node_is_cordoned() {
     let status = decision.status.as_ref().unwrap();
     assert!(decision.node.is_some() && decision.evictions.is_empty());
     assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
-    assert_eq!(condition(status, "Degraded"), ("True", "MissingRights"));
+    assert_eq!(condition(status, "Degraded"), ("True", "MissingAccess"));
     let unpatched = missing_access(&maintenance(&json!({})), "cannot patch nodes".into(), now());
-    assert_eq!(condition(unpatched.status.as_ref().unwrap(), "Cordoned"), ("False", "MissingRights"));
+    assert_eq!(condition(unpatched.status.as_ref().unwrap(), "Cordoned"), ("False", "MissingAccess"));
 }

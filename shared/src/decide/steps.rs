@@ -44,11 +44,11 @@ pub enum DecisionStep {
     WriteLease(LeaseWrite),
     /// Cordons or uncordons the node.
     PatchNode(NodePatch),
-    /// Remembers that this patch restored a cordon, for the so many-th time.
+    /// Remembers that this patch restored a cordon, and how often that has happened.
     RecordRecordon(u32),
     /// Writes the status.
     WriteStatus(Box<NodeMaintenanceStatus>),
-    /// Hands over the conditions that the node is to have.
+    /// Hands over the conditions to publish on the node.
     PublishConditions(Vec<NodeCondition>),
     /// Remembers that a budget blocks these pods.
     Defer(Vec<(Arc<DrainPod>, BudgetKey)>),

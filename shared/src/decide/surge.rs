@@ -1,7 +1,7 @@
-//! Which pods of a node are replaced before they go, and which Deployments to restart for that.
+//! Which pods of a node are replaced before they leave, and which Deployments to restart for that.
 //!
-//! A pod is considered if the budget that guards it never releases it, or if the status says that it is surging. What
-//! controls it is read only then. While it surges, no eviction is requested: its Deployment ends it.
+//! A pod is considered if the budget that guards it never allows its eviction, or if the status says that it is surging. Its
+//! `ReplicaSet` and Deployment are read only then. While it surges, no eviction is requested: its Deployment ends it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -63,7 +63,7 @@ impl Surges {
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
             let before = before(status, pod);
-            let is_candidate = before.is_some() || observed.budgets.never_release(pod);
+            let is_candidate = before.is_some() || observed.budgets.never_allow_eviction(pod);
             if pod::deadline(pod).is_some() || !is_candidate || !(before.is_some() || order.allows(pod)) {
                 continue;
             }
@@ -134,7 +134,7 @@ impl Surges {
         match found {
             Surge::Impossible(block) => return self.block(pod, block),
             Surge::Rolling | Surge::Waiting => {}
-            Surge::Required if paused || !observed.budgets.never_release(pod) => return,
+            Surge::Required if paused || !observed.budgets.never_allow_eviction(pod) => return,
             Surge::Required => {
                 let Some(restart) = Restart::of(deployment, now) else { return };
                 if let Some((at, refusal)) = observed.restart_refusals.get(&restart.deployment) {

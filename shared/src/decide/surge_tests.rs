@@ -60,7 +60,7 @@ fn workload(deployment: i64, set: i64) -> WorkloadState {
     WorkloadState::Known(Workload { revision: Some(set), deployment, pods: vec![pod("new", "web-2")] })
 }
 
-/// A cordoned node with the pod `old` of the Deployment, which its budget never releases.
+/// A cordoned node with the pod `old` of the Deployment, whose budget never allows its eviction.
 fn observed(workload: Option<WorkloadState>) -> ClusterState {
     let node = json!({"metadata": {"name": "n1", "uid": "node-uid", "resourceVersion": "9"}, "spec": {}});
     ClusterState {

@@ -138,7 +138,7 @@ fn missing_access_is_reported_from_the_beginning_and_ends_with_the_timeout() {
     let new = waiting(60, "Succeed");
     let decision = decide(&new, &forbid(cordoned()), now());
     let status = decision.status.as_ref().unwrap();
-    assert_eq!(condition(status, "Degraded"), ("True", "MissingRights"));
+    assert_eq!(condition(status, "Degraded"), ("True", "MissingAccess"));
     assert_eq!(status.forbidden.as_ref().unwrap().resource, "volumeattachments");
     let degraded = status.conditions.iter().find(|condition| condition.type_ == "Degraded").unwrap();
     assert!(degraded.message.contains("--grant volume-detach"), "{}", degraded.message);
@@ -149,7 +149,7 @@ fn missing_access_is_reported_from_the_beginning_and_ends_with_the_timeout() {
     assert_eq!((status.phase, condition(status, "Drained").1), (Some(Phase::Running), "DetachingVolumes"));
     let waits = after(&begun, &decision);
     let status = decide(&waits, &forbid(empty_node(&[])), seconds_later(60)).status.unwrap();
-    assert_eq!((status.phase, condition(&status, "Degraded").1), (Some(Phase::Succeeded), "MissingRights"));
+    assert_eq!((status.phase, condition(&status, "Degraded").1), (Some(Phase::Succeeded), "MissingAccess"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::drain::steady_time::SteadyTime;
 
 /// How an eviction changes what its budget allows, as far as the budget's status does not show it yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Charge<'a> {
+pub enum BudgetUse<'a> {
     /// The request is in flight.
     InFlight,
     /// It was accepted: the budget allows one disruption fewer.
@@ -26,18 +26,18 @@ pub enum Charge<'a> {
 
 /// The disruption that an eviction uses, out of those that its budget allowed when the eviction was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allowance {
+pub struct AllowedDisruption {
     /// The budget at that time.
     pub guard: BudgetVersion,
     /// How many disruptions it allowed then.
     pub allowed: i32,
 }
 
-impl Allowance {
-    /// Whether `charges` to the budget, each with the version that it was decided on, leave none. Nodes are decided
+impl AllowedDisruption {
+    /// Whether `uses` of the budget, each with the version that it was decided on, leave none. Nodes are decided
     /// concurrently: another eviction may have used the disruption since.
-    pub fn is_spent<'a>(&self, charges: impl IntoIterator<Item = (&'a str, Charge<'a>)>) -> bool {
-        take_off(self.allowed, &self.guard.version, charges).0 <= 0
+    pub fn is_used_up<'a>(&self, uses: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>) -> bool {
+        remaining(self.allowed, &self.guard.version, uses).0 <= 0
     }
 }
 
@@ -47,7 +47,7 @@ pub enum BudgetPrediction {
     /// No budget limits it.
     Free,
     /// The budget allows it, which uses one disruption.
-    Allowed(Allowance),
+    Allowed(AllowedDisruption),
     /// The budget allows no disruptions now.
     Exhausted(BudgetBlock),
 }
@@ -74,13 +74,13 @@ pub struct RemainingBudget {
 }
 
 impl RemainingBudget {
-    /// What `charges`, each with the version that it was decided on, leave of a budget that was last asked at `asked`.
+    /// What `uses`, each with the version that it was decided on, leave of a budget that was last asked at `asked`.
     pub fn of<'a>(
         budget: Arc<Budget>,
         asked: Option<SteadyTime>,
-        charges: impl IntoIterator<Item = (&'a str, Charge<'a>)>,
+        uses: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>,
     ) -> Self {
-        let (allowed, answer) = take_off(budget.allowed(), &budget.version().version, charges);
+        let (allowed, answer) = remaining(budget.allowed(), &budget.version().version, uses);
         Self { allowed, answer: answer.cloned(), asked, budget }
     }
 
@@ -134,9 +134,8 @@ impl Budgets {
         self.find(budget).map_or(0, |left| left.budget.at_most())
     }
 
-    /// Whether the only budget that guards `pod` allows no disruption even when all of its pods are healthy, so that
-    /// waiting does not help.
-    pub fn never_release(&self, pod: &DrainPod) -> bool {
+    /// Whether the only budget that guards `pod` allows no disruption even when all pods of the budget are healthy.
+    pub fn never_allow_eviction(&self, pod: &DrainPod) -> bool {
         let mut guards = self.of(pod);
         let (Some(left), None) = (guards.next(), guards.next()) else { return false };
         left.budget.is_processed() && left.budget.at_most() == 0 && !left.budget.ignores(pod)
@@ -158,7 +157,7 @@ impl Budgets {
     /// Whether the budgets are expected to allow the eviction of `pod`. If so, that uses one disruption.
     ///
     /// A pod that several budgets guard counts as free: the API server refuses it whatever they allow, and says why.
-    pub fn charge(&mut self, pod: &DrainPod) -> BudgetPrediction {
+    pub fn use_disruption(&mut self, pod: &DrainPod) -> BudgetPrediction {
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
         let mut guards = near.filter(|left| left.budget.guards(pod));
         let (Some(left), None) = (guards.next(), guards.next()) else { return BudgetPrediction::Free };
@@ -171,7 +170,10 @@ impl Budgets {
             return BudgetPrediction::Exhausted(BudgetBlock { budget, refusal });
         }
         left.allowed -= 1;
-        BudgetPrediction::Allowed(Allowance { guard: version.clone(), allowed: left.budget.allowed() })
+        BudgetPrediction::Allowed(AllowedDisruption {
+            guard: version.clone(),
+            allowed: left.budget.allowed(),
+        })
     }
 
     fn of(&self, pod: &DrainPod) -> impl Iterator<Item = &RemainingBudget> {
@@ -186,19 +188,19 @@ impl Budgets {
 }
 
 /// The disruptions that remain of those that a budget allowed at `version`, and the API server's refusal if it is newer.
-fn take_off<'a>(
+fn remaining<'a>(
     mut allowed: i32,
     version: &str,
-    charges: impl IntoIterator<Item = (&'a str, Charge<'a>)>,
+    uses: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>,
 ) -> (i32, Option<&'a BudgetRefusal>) {
     let mut answer = None;
-    for (decided_on, charge) in charges {
-        match charge {
-            Charge::InFlight => allowed -= 1,
+    for (decided_on, used) in uses {
+        match used {
+            BudgetUse::InFlight => allowed -= 1,
             // The status of a budget that has changed since shows the rest.
             _ if decided_on != version => {}
-            Charge::Accepted => allowed -= 1,
-            Charge::Refused(refusal) => (allowed, answer) = (0, Some(refusal)),
+            BudgetUse::Accepted => allowed -= 1,
+            BudgetUse::Refused(refusal) => (allowed, answer) = (0, Some(refusal)),
         }
     }
     (allowed, answer)
@@ -223,9 +225,9 @@ mod tests {
         Budgets::from_objects(&[object("cart", &cart(), allowed)])
     }
 
-    fn carts_after(allowed: i32, version: &str, charge: Charge) -> Budgets {
+    fn carts_after(allowed: i32, version: &str, used: BudgetUse) -> Budgets {
         let budget = Arc::new(Budget::from(&object("cart", &cart(), allowed)));
-        Budgets::from_iter([RemainingBudget::of(budget, None, [(version, charge)])])
+        Budgets::from_iter([RemainingBudget::of(budget, None, [(version, used)])])
     }
 
     fn cart() -> Value {
@@ -246,7 +248,7 @@ mod tests {
     }
 
     fn is_free(budgets: &mut Budgets, pod: &DrainPod) -> bool {
-        !matches!(budgets.charge(pod), BudgetPrediction::Exhausted(_))
+        !matches!(budgets.use_disruption(pod), BudgetPrediction::Exhausted(_))
     }
 
     #[test]
@@ -268,7 +270,7 @@ mod tests {
         assert_eq!(asked, [true, true, false]);
         assert!(is_free(&mut budgets, &pod("shop", "web")), "nothing guards it");
         let BudgetPrediction::Exhausted(BudgetBlock { budget, refusal }) =
-            budgets.charge(&pod("shop", "cart"))
+            budgets.use_disruption(&pod("shop", "cart"))
         else {
             panic!()
         };
@@ -286,30 +288,32 @@ mod tests {
     #[test]
     fn a_disruption_may_be_used_by_another_eviction_before_the_request_is_sent() {
         let mut budgets = carts(2);
-        let BudgetPrediction::Allowed(allowance) = budgets.charge(&pod("shop", "cart")) else { panic!() };
-        let check = |charges: &[(&str, Charge)], spent: bool| {
-            assert_eq!(allowance.is_spent(charges.iter().copied()), spent, "{charges:?}");
+        let BudgetPrediction::Allowed(disruption) = budgets.use_disruption(&pod("shop", "cart")) else {
+            panic!()
+        };
+        let check = |uses: &[(&str, BudgetUse)], spent: bool| {
+            assert_eq!(disruption.is_used_up(uses.iter().copied()), spent, "{uses:?}");
         };
         check(&[], false);
-        check(&[("7", Charge::InFlight)], false);
-        check(&[("7", Charge::InFlight), ("6", Charge::Accepted)], false);
-        check(&[("7", Charge::InFlight), ("7", Charge::Accepted)], true);
-        check(&[("7", Charge::InFlight), ("6", Charge::InFlight)], true);
-        check(&[("7", Charge::Refused(&"no".into()))], true);
+        check(&[("7", BudgetUse::InFlight)], false);
+        check(&[("7", BudgetUse::InFlight), ("6", BudgetUse::Accepted)], false);
+        check(&[("7", BudgetUse::InFlight), ("7", BudgetUse::Accepted)], true);
+        check(&[("7", BudgetUse::InFlight), ("6", BudgetUse::InFlight)], true);
+        check(&[("7", BudgetUse::Refused(&"no".into()))], true);
     }
 
     #[test]
     fn evictions_that_the_status_does_not_show_yet_are_subtracted() {
-        let check = |allowed: i32, version: &str, charge: Charge, free: bool| {
-            let mut budgets = carts_after(allowed, version, charge);
-            assert_eq!(is_free(&mut budgets, &pod("shop", "cart")), free, "{allowed} {version} {charge:?}");
+        let check = |allowed: i32, version: &str, used: BudgetUse, free: bool| {
+            let mut budgets = carts_after(allowed, version, used);
+            assert_eq!(is_free(&mut budgets, &pod("shop", "cart")), free, "{allowed} {version} {used:?}");
         };
         let refusal = BudgetRefusal::from("the API server knows better");
-        let refused = Charge::Refused(&refusal);
-        check(1, "6", Charge::InFlight, false);
-        check(2, "6", Charge::InFlight, true);
-        check(1, "7", Charge::Accepted, false);
-        check(1, "6", Charge::Accepted, true);
+        let refused = BudgetUse::Refused(&refusal);
+        check(1, "6", BudgetUse::InFlight, false);
+        check(2, "6", BudgetUse::InFlight, true);
+        check(1, "7", BudgetUse::Accepted, false);
+        check(1, "6", BudgetUse::Accepted, true);
         check(5, "7", refused, false);
         check(5, "6", refused, true);
     }
@@ -318,8 +322,8 @@ mod tests {
     fn a_refusal_counts_for_all_pods_until_the_budget_changes() {
         let check = |version: &str, expected: &str| {
             let newer = "the API server knows better".into();
-            let mut budgets = carts_after(0, version, Charge::Refused(&newer));
-            let prediction = budgets.charge(&pod("shop", "cart"));
+            let mut budgets = carts_after(0, version, BudgetUse::Refused(&newer));
+            let prediction = budgets.use_disruption(&pod("shop", "cart"));
             let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = prediction else { panic!() };
             assert_eq!(refusal.message, expected);
         };
@@ -333,8 +337,8 @@ mod tests {
             message: "the API server knows better".to_owned(),
             budget: Some(BudgetFacts { name: "cart".to_owned(), ..BudgetFacts::default() }),
         };
-        let mut budgets = carts_after(0, "7", Charge::Refused(&answer));
-        let prediction = budgets.charge(&pod("shop", "cart"));
+        let mut budgets = carts_after(0, "7", BudgetUse::Refused(&answer));
+        let prediction = budgets.use_disruption(&pod("shop", "cart"));
         let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = prediction else { panic!() };
         assert_eq!(refusal.message, answer.message);
         assert_eq!(refusal.budget.as_ref().and_then(|budget| budget.desired_healthy), Some(2));
@@ -357,7 +361,7 @@ mod tests {
     }
 
     fn refuses_because(budget: &PodDisruptionBudget, reason: &str) {
-        let opinion = Budgets::from_objects([budget]).charge(&pod("shop", "cart"));
+        let opinion = Budgets::from_objects([budget]).use_disruption(&pod("shop", "cart"));
         let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = opinion else { panic!("{opinion:?}") };
         assert_eq!(refusal.message, format!("The disruption budget cart {reason}"));
     }

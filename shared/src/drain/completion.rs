@@ -9,7 +9,7 @@ use crate::api::maintenance::DrainSpec;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::plan::{DrainPlan, InvalidSelector, Verdict, read_selector};
 
-/// Which pods are left to end by themselves.
+/// The pods that are not evicted until they end by themselves.
 #[derive(Debug)]
 pub struct CompletionFilter(Selection);
 

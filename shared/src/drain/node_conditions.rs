@@ -25,7 +25,7 @@ pub const MAINTENANCE_IN_PROGRESS: &str = "MaintenanceInProgress";
 /// The prefix of our messages.
 const MESSAGE_PREFIX: &str = "NodeMaintenance ";
 
-/// The conditions that the node of `maintenance`, which has this status, is to have. `ends` is for a maintenance that
+/// The conditions to publish on the node of `maintenance`, which has this status. `ends` is for a maintenance that
 /// stops.
 pub fn wanted(
     maintenance: &NodeMaintenance,
@@ -45,9 +45,9 @@ pub fn wanted(
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     let message = format!("{MESSAGE_PREFIX}{name}{why}");
     let done = if drained { "DrainCompleted" } else { "AdminRequested" };
-    let condition = |type_: &str, holds: bool, reason: &str| NodeCondition {
+    let condition = |type_: &str, is_true: bool, reason: &str| NodeCondition {
         type_: type_.to_owned(),
-        status: if holds { "True" } else { "False" }.to_owned(),
+        status: if is_true { "True" } else { "False" }.to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(message.clone()),
         ..NodeCondition::default()

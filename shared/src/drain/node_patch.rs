@@ -261,7 +261,7 @@ pub fn refuse_late_cordon(node: &Node, uid: &str) -> Option<NodePatch> {
     Some(record_patch(node, Some(&record)))
 }
 
-/// The patch that leaves the node as it is to another of its maintenances; none if there is no undo record.
+/// The patch that hands the node over, as it is, to another of its maintenances; none if there is no undo record.
 pub fn hand_over(node: &Node, requester: &Requester, heir: &str) -> Option<NodePatch> {
     let undo = valid_record(node, requester)?;
     if [&undo.maintenance, &undo.heir].into_iter().any(|uid| uid.as_deref() == Some(heir)) {
@@ -309,7 +309,7 @@ impl UndoRecord {
     }
 }
 
-/// The record of a maintenance of which only is known that it set every mark.
+/// The record of a maintenance that is only known to have set every mark.
 fn everything(node: &Node, group: Group) -> UndoRecord {
     let before = label(node, EXCLUDE_LABEL).filter(|value| *value != EXCLUDE_VALUE).map(str::to_owned);
     let labels = group.has_exclude_label().then(|| (EXCLUDE_LABEL.to_owned(), before));

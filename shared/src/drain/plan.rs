@@ -216,7 +216,7 @@ impl<'a> PodFilters<'a> {
         Ok(Self { spec, selector, daemon_sets, now })
     }
 
-    /// The verdict on a pod, with everything worth knowing about it.
+    /// The verdict on a pod, and the warnings about its eviction.
     pub fn judge(&self, pod: &DrainPod) -> (Verdict, Vec<Warning>) {
         let filters: [PodFilter<'a>; 6] = [
             Self::selected,

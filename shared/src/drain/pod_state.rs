@@ -151,7 +151,7 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
     }
 }
 
-/// The state of a pod whose eviction is not requested now. What was accepted before takes its course; a refusal is over.
+/// The state of a pod whose eviction is not requested now. An eviction that was accepted before continues; a refusal no longer counts.
 fn unrequested_state(attempt: &Attempt) -> PodState {
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting,

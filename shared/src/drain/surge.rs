@@ -1,4 +1,4 @@
-//! A surge: whether a Deployment can replace a pod before the pod goes, and how far it is.
+//! A surge: whether a Deployment can replace a pod before the pod leaves, and how far it is.
 //!
 //! The replacement is made by a restart, as by `kubectl rollout restart`: the Deployment starts a pod of the new template
 //! on another node, waits until it is available, and then ends the old one itself. What was done is visible in the API, so
@@ -95,7 +95,7 @@ impl SurgeBlock {
             Some(owner) => format!("{} {}", owner.kind, owner.name),
             None => "nothing".to_owned(),
         };
-        let message = format!("{owner} controls it, and only a Deployment replaces a pod before it goes");
+        let message = format!("{owner} controls it, and only a Deployment replaces a pod before it leaves");
         Self::new(SurgeObstacle::NoDeployment, message)
     }
 
@@ -128,7 +128,7 @@ pub fn judge(pod: &DrainPod, workload: &Workload) -> Surge {
     if updated == wanted && all == wanted { Surge::Required } else { Surge::Waiting }
 }
 
-/// Why a Deployment cannot replace a pod before it goes.
+/// Why a Deployment cannot replace a pod before it leaves.
 fn obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let spec = deployment.spec.as_ref()?;

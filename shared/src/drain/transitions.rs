@@ -120,7 +120,7 @@ mod tests {
             let mut status = NodeMaintenanceStatus { phase: Some(phase), ..NodeMaintenanceStatus::default() };
             let cordoned = ConditionUpdate {
                 type_: ConditionType::Cordoned,
-                holds: true,
+                is_true: true,
                 reason: ConditionReason::Cordoned,
                 message: String::new(),
             };

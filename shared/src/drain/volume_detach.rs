@@ -1,7 +1,7 @@
 //! `spec.drain.waitForVolumeDetach`: after the last pod is gone, the drain waits until its volumes are detached.
 //!
 //! Nothing remembers which volumes the pods that left have used, so that a restart loses nothing: the drain waits for every
-//! volume that is attached to the node, except for those whose claims are used by pods that stay. Since when it waits is
+//! volume that is attached to the node, except for those whose claims are used by pods that stay. The wait is measured from
 //! the transition time of the condition `VolumesDetached`, which exists only while no pod has to leave.
 
 use std::collections::HashSet;
@@ -211,7 +211,7 @@ mod tests {
         if let Some(since) = since {
             let update = ConditionUpdate {
                 type_: ConditionType::VolumesDetached,
-                holds: false,
+                is_true: false,
                 reason: ConditionReason::DetachingVolumes,
                 message: String::new(),
             };
@@ -271,12 +271,12 @@ mod tests {
     #[test]
     fn while_attachments_are_not_known_the_status_stays_as_it_is() {
         let unlisted = NodeVolumes::default();
-        let known = |holds: bool, attached: &[&str]| {
+        let known = |is_true: bool, attached: &[&str]| {
             let waits = detach(WAIT, [], &volumes(attached), Some(0), 30).unwrap();
             let mut before =
                 NodeMaintenanceStatus { attached_volumes: Some(waits.attached), ..Default::default() };
             let (type_, reason) = (ConditionType::VolumesDetached, ConditionReason::AsExpected);
-            let update = ConditionUpdate { type_, holds, reason, message: String::new() };
+            let update = ConditionUpdate { type_, is_true, reason, message: String::new() };
             condition::record(&mut before.conditions, update, None, at(0));
             let plan = DrainPlan::default();
             VolumeDetach::new(WAIT, &plan, &unlisted, Some(&before), at(30)).unwrap()

@@ -245,9 +245,9 @@ impl DrainPreview {
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
         for pod in self.to_evict() {
-            let (budget, refusal) = match budgets.charge(pod) {
+            let (budget, refusal) = match budgets.use_disruption(pod) {
                 BudgetPrediction::Free => continue,
-                BudgetPrediction::Allowed(allowance) => (allowance.guard.key, None),
+                BudgetPrediction::Allowed(disruption) => (disruption.guard.key, None),
                 BudgetPrediction::Exhausted(block) => (block.budget, Some(block.refusal)),
             };
             let guard =
@@ -349,7 +349,9 @@ impl BudgetForecast {
 
 /// Whether a pod is replaced first if its Deployment can do that.
 fn is_surge_candidate(node: &PlannedNode, planned: &PlannedPod, budgets: &Budgets) -> bool {
-    node.drain.surge == SurgePolicy::WhenBlocked && is_asked(planned) && budgets.never_release(&planned.pod)
+    node.drain.surge == SurgePolicy::WhenBlocked
+        && is_asked(planned)
+        && budgets.never_allow_eviction(&planned.pod)
 }
 
 fn is_asked(planned: &PlannedPod) -> bool {

@@ -105,7 +105,7 @@ fn control_plane_nodes_begin_one_at_a_time_and_block_no_others() {
 #[test]
 fn a_maintenance_that_waits_for_something_else_takes_no_place_in_the_queue() {
     let only = queued("1 of 1", 3, "3");
-    for held in ["LeaseHeld", "QuorumAtRisk", "LeaseLost", "DuplicateMaintenance", "MissingRights"] {
+    for held in ["LeaseHeld", "QuorumAtRisk", "LeaseLost", "DuplicateMaintenance", "MissingAccess"] {
         check(&[&format!("a:{held}"), "b", "c"], "3", &[None, None, Some(&only)]);
     }
     let (first, second) = (queued("1 of 2", 3, "3"), queued("2 of 2", 3, "3"));

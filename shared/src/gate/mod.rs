@@ -1,7 +1,7 @@
 //! Whether a maintenance may work on its node, or what it waits for.
 //!
 //! A lost lease is handled as the medik8s node-maintenance-operator does: it is retried every five seconds, and the
-//! maintenance fails for good after the fourth failure. The count is in the status, and the time of the last attempt is
+//! maintenance fails permanently after the fourth failure. The count is in the status, and the time of the last attempt is
 //! that of the status, so a restart neither forgets nor repeats an attempt.
 
 pub mod max_unavailable_queue;
@@ -64,7 +64,7 @@ pub enum GateResult {
         /// When to try again.
         next: Timestamp,
     },
-    /// It has lost the lease for good.
+    /// It has lost the lease permanently.
     Forfeited {
         /// Why, as a sentence.
         error: String,
@@ -77,7 +77,7 @@ pub fn overrides_quorum(maintenance: &NodeMaintenance) -> bool {
     annotations.and_then(|all| all.get(OVERRIDE_QUORUM_ANNOTATION)).is_some_and(|value| value == "true")
 }
 
-/// Whether the maintenance is only planned: it was suspended before it began. One that lost its node for good has failed.
+/// Whether the maintenance is only planned: it was suspended before it began. One that lost its node permanently has failed.
 pub fn is_planned(maintenance: &NodeMaintenance, node: &Node) -> bool {
     let failures = maintenance.status.as_ref().map_or(0, |status| status.error_on_lease_count);
     ownership::is_planned(maintenance)

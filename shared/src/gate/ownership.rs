@@ -145,7 +145,7 @@ pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaint
     let mut status = maintenance.status.clone()?;
     let cordoned = ConditionUpdate {
         type_: ConditionType::Cordoned,
-        holds: true,
+        is_true: true,
         reason: ConditionReason::Cordoned,
         message: String::new(),
     };

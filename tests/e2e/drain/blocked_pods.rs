@@ -105,7 +105,7 @@ async fn a_missing_permission_is_reported_as_degraded_until_it_is_granted() {
     })
     .await;
     let degraded = find(&status.conditions, ConditionType::Degraded).unwrap();
-    assert_eq!(degraded.reason, "MissingRights");
+    assert_eq!(degraded.reason, "MissingAccess");
     grant(&all).await;
     until_drained_without_errors(&cluster, "e2e-right").await;
 }

@@ -1,4 +1,4 @@
-//! `spec.drain.surge`: a pod that its budget never releases is replaced before it goes.
+//! `spec.drain.surge`: a pod whose budget never allows its eviction is replaced before it leaves.
 
 use std::time::Duration;
 

@@ -155,7 +155,7 @@ async fn missing_permission_is_reported_and_the_drain_waits_until_it_is_granted(
     let status = until_status(&cluster, "e2e-unread", "the missing permission is reported", waits).await;
     assert_eq!((status.phase, status.drain_progress), (Some(Phase::Running), 100));
     assert_eq!(status.forbidden.as_ref().unwrap().resource, "volumeattachments");
-    assert_eq!(reason(&status, ConditionType::Degraded), ("True", "MissingRights"));
+    assert_eq!(reason(&status, ConditionType::Degraded), ("True", "MissingAccess"));
     let message = &find(&status.conditions, ConditionType::Degraded).unwrap().message;
     for part in ["\"volumeattachments\"", "--grant volume-detach", "components/volume_detach"] {
         assert!(message.contains(part), "{part} in {message}");

@@ -44,7 +44,7 @@ async fn missing_access_to_delete_pods_is_reported_and_the_pod_is_evicted_when_i
     let status =
         until_status(&cluster, "e2e-undeletable", "the missing permission is reported", forbidden).await;
     let degraded = find(&status.conditions, ConditionType::Degraded).unwrap();
-    assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", "MissingRights"));
+    assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", "MissingAccess"));
     let message = &status.blocked_pods[0].message;
     for part in ["cannot delete resource \"pods\"", "components/pod_deletion", "--grant pod-deletion"] {
         assert!(message.contains(part), "{part} in {message}");
@@ -65,7 +65,7 @@ async fn missing_access_to_node_conditions_degrades_the_maintenance_until_it_is_
     let degraded = |status: &NodeMaintenanceStatus| is_true(&status.conditions, ConditionType::Degraded);
     let status = until_status(&cluster, "e2e-unpublished", "degraded", degraded).await;
     let condition = find(&status.conditions, ConditionType::Degraded).unwrap();
-    assert_eq!(condition.reason, "MissingRights");
+    assert_eq!(condition.reason, "MissingAccess");
     let parts =
         ["cannot patch resource \"nodes/status\"", "components/node_conditions", "--grant node-conditions"];
     for part in parts {

@@ -138,7 +138,7 @@ async fn a_drained_node_waits_until_somebody_confirms_on_the_terminal() {
     let _reconciler = Reconciler::start(&cluster);
     let args = ["roll", &nodes[0], "--name", "asks", "--confirm", "--min-ready", "1s", "-y", "-o", "lines"];
     let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &args, &[]);
-    terminal.until_shown(&format!("node/{} is drained. Go on with it? [y/N]", nodes[0])).await;
+    terminal.until_shown(&format!("node/{} is drained. Continue with it? [y/N]", nodes[0])).await;
     terminal.press("y\n");
     terminal.until_shown("Roll asks is done: 1 node").await;
     assert_eq!(terminal.exit_code().await, 0);

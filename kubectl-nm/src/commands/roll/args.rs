@@ -45,7 +45,7 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) job: Option<PathBuf>,
 
-    /// Ask after each drain whether to go on with the node. This needs a terminal
+    /// Ask after each drain whether to continue with the node. This needs a terminal
     #[arg(long)]
     pub(super) confirm: bool,
 
@@ -144,7 +144,7 @@ pub(super) struct StatusArgs {
     #[arg(value_parser = parse_name)]
     pub(super) name: Option<String>,
 
-    /// Print them in this format
+    /// Print the rolls in this format
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table",
         value_parser = format::formats(["table", "json", "yaml"]))]
     pub(super) output: OutputFormat,
@@ -162,7 +162,7 @@ pub(super) struct ResumeArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,
 
-    /// Return this node to service as it is, and go on without it. May be repeated
+    /// Return this node to service as it is, and continue without it. May be repeated
     #[arg(long, value_name = "NODE", value_parser = parse_node)]
     pub(super) skip: Vec<String>,
 

@@ -31,7 +31,7 @@ pub(super) async fn resume(
     if let Some(unknown) = args.skip.iter().find(|node| !is_in_roll(node)) {
         return Err(RollError::NotInRoll { name: name.to_owned(), node: unknown.clone() }.into());
     }
-    // Whoever runs a paused roll waits, and goes on.
+    // The program that runs a paused roll waits, and then continues.
     if let Some(runner) = live_runner(&before, now).filter(|_| before.paused && !args.take_over) {
         let who = runner.who.clone();
         store::pause(cluster, name, false).await?;
@@ -66,7 +66,7 @@ pub(super) async fn resume(
     run_roll(&roll, record, &args.output, cluster, out).await
 }
 
-/// The action stands in the objects, which others may write: whoever resumes the roll confirms what is run on this
+/// The action is in the objects, which others may write. So the user who resumes the roll confirms what is run on this
 /// machine, or created with their permissions.
 fn confirm_action(
     args: &ResumeArgs,
@@ -97,7 +97,7 @@ pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Re
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
     let acting = roll.nodes.iter().filter(|node| node.record.step >= Step::Acting).count();
     if acting > 0 && live_runner(&record, Timestamp::now()).is_some() {
-        out.talk(&Line::new(format!("The action of {} has begun, and goes on.", counted(acting, "node"))));
+        out.talk(&Line::new(format!("The action of {} has begun, and continues.", counted(acting, "node"))));
     }
     Ok(Exit::Done)
 }

@@ -27,7 +27,7 @@ Examples:
   kubectl nm roll -l pool=blue --waves 1,3,10% --job upgrade.yaml \\
     --window 'Sat,Sun 22:00-04:00 Europe/Berlin'
 
-  # Drain node by node, and go on when you have confirmed each
+  # Drain node by node, and continue with each when you confirm
   kubectl nm roll node-1 node-2 --confirm
 
   # See the rolls, and continue one that halted or was interrupted, from any machine
@@ -37,7 +37,7 @@ Examples:
 Steps of a node:
   Planned      its maintenance is suspended, and its node is in service
   Draining     its pods are evicted
-  Confirming   with --confirm: the roll asks whether to go on
+  Confirming   with --confirm: the roll asks whether to continue
   Acting       the command or the Job runs (--action-timeout)
   Rejoining    waits until the node is Ready, and has rebooted (--expect-reboot, --return-timeout)
   Checking     waits until it is Ready for --min-ready, without new pressure, and its DaemonSet

@@ -92,8 +92,8 @@ pub(super) async fn run(
             Exit::Interrupted
         }
         Err(error) => {
-            out.talk(&Line::new(format!("Roll {name} cannot go on.")));
-            out.hint(&format!("{continues}, when this is solved"));
+            out.talk(&Line::new(format!("Roll {name} cannot continue.")));
+            out.hint(&format!("{continues} once this is fixed"));
             return Err(error);
         }
         Ok(RollEnd::Done(done)) => {
@@ -110,7 +110,7 @@ pub(super) async fn run(
         Ok(RollEnd::Halted(halt)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             out.hint(&format!(
-                "{continues}, and with --skip {} goes on without this node; `kubectl nm roll abort {name}` ends it",
+                "{continues}, and with --skip {} continues without this node; `kubectl nm roll abort {name}` ends it",
                 halt.node
             ));
             Exit::Failed
