@@ -49,6 +49,25 @@ fn blocked_pods_are_printed_on_stderr() {
 }
 
 #[test]
+fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
+    let drained = |node: &str| {
+        let at = |type_: &str, time: &str| serde_json::json!({"type": type_, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});
+        with_status(
+            node,
+            serde_json::json!({"phase": "Succeeded", "evictionPods": 3, "podCounts": {"gone": 3}, "conditions": [
+                at("Cordoned", "2026-01-02T03:04:05Z"), at("Drained", "2026-01-02T03:06:15Z")]}),
+        )
+    };
+    let (mut out, captured) = output();
+    in_table(&[drained("n1"), requested("n2")], false, &mut out).unwrap();
+    assert_eq!(captured.talk(), "node/n1: 3 pods moved in 2m10s\n");
+    let many: Vec<NodeMaintenance> = (0..=MAX_RESULTS).map(|at| drained(&format!("n{at}"))).collect();
+    let (mut out, captured) = output();
+    in_table(&many, false, &mut out).unwrap();
+    assert_eq!(captured.talk(), "");
+}
+
+#[test]
 fn pods_that_the_drain_waits_for_are_printed_on_stderr() {
     let mut status = running(40, &[]);
     status["completingPods"] =

@@ -257,13 +257,13 @@ async fn show_dashboard(
             Err(text) => out.error(&text),
         }
     }
+    for line in summaries {
+        out.talk(&line);
+    }
     if tracker.goal().is_none() {
         for line in dashboard_summary(&tracker, cluster.flags(), stale_since) {
             out.talk(&line);
         }
-    }
-    for line in summaries {
-        out.talk(&line);
     }
     let exit = conclude(reason, tracker, cluster, out)?;
     Ok(if has_failed && exit == Exit::Done { Exit::Error } else { exit })

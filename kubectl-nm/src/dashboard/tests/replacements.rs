@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crossterm::event::KeyCode;
+use crossterm::event::{Event, KeyCode};
 use insta::assert_snapshot;
 use jiff::SignedDuration;
 use nm_shared::NodeMaintenance;
@@ -277,4 +277,28 @@ fn a_lost_watch_says_how_old_its_data_is() {
     let lost = ReplacementChange::State(WatchState::Lost { since, error: "e".into() });
     report(&mut model, ReplacementScope::workloads("pay", WorkloadKind::StatefulSet), lost);
     assert!(text(&model).contains("data 42s old"), "{}", text(&model));
+}
+
+#[test]
+fn text_of_replacements_never_controls_the_terminal() {
+    let mut model = tree(sized(200, 50));
+    let evil = "x\u{1b}[31m\u{202e}y";
+    let message =
+        json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": evil, "message": evil}]});
+    report_pods(&mut model, "pay", vec![replica("pay", evil, "ReplicaSet/worker", "", 20, &message)]);
+    let shown = text(&model);
+    assert!(shown.chars().all(|c| c == '\n' || !c.is_control()) && !shown.contains('\u{202e}'), "{shown}");
+    assert!(shown.contains("x^[[31m\\u{202e}y: x^[[31m"), "{shown}");
+}
+
+#[test]
+fn every_size_of_the_tree_can_be_drawn() {
+    for mut model in [tree(options()), ended(options())] {
+        for width in [1, 2, 5, 39, 40, 49, 50, 79, 119, 120, 300] {
+            for height in [1, 2, 7, 8, 9, 11, 13, 16, 20, 60] {
+                send(&mut model, Message::Input(Event::Resize(width, height)));
+                text(&model);
+            }
+        }
+    }
 }
