@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_tests::cluster::{Cluster, SUITE_LABEL};
-use nm_tests::wait::wait_until_all;
+use nm_tests::manifests;
+use nm_tests::wait::{wait_until, wait_until_all};
 use serde_json::{Value, json};
 
 use crate::route::Route;
-use crate::scenario::{Pod, PreparedCluster, set_unschedulable};
+use crate::scenario::{Pod, PreparedCluster, number, set_unschedulable};
 
 const NAMESPACE: &str = "nm-drain-benchmark";
 /// Pods of a deployment.
@@ -48,11 +50,27 @@ impl GatheredPods {
         let route = Arc::new(Route::to(&cluster).await);
         let pods = nodes * pods_per_node;
         let gathered = Self { cluster: Arc::new(cluster), route, drained: names, spare, pods };
+        gathered.set_priority_level().await;
         gathered.fill(grace_period).await;
         gathered
     }
 
+    /// Installs the component of the manifests that gives the reconciler a priority level of its own, or removes it if
+    /// `NM_DRAIN_FLOW_SCHEMA` is 0.
+    async fn set_priority_level(&self) {
+        for object in manifests::component("flow_schema") {
+            if number("NM_DRAIN_FLOW_SCHEMA", 1) == 0 {
+                self.cluster.remove(&object).await;
+            } else {
+                self.cluster.apply(&object).await;
+            }
+        }
+    }
+
     async fn fill(&self, grace_period: Duration) {
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
+        let is_gone = |namespace: Option<&Namespace>| namespace.is_none();
+        wait_until(&namespaces, NAMESPACE, "the namespace of an earlier run is gone", is_gone).await;
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {SUITE_LABEL: ""}},
         });

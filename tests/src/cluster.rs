@@ -242,7 +242,7 @@ impl Cluster {
     }
 
     /// Deletes an object, if it exists.
-    async fn remove(&self, object: &DynamicObject) {
+    pub async fn remove(&self, object: &DynamicObject) {
         let _ = self.api_of(object).delete(&object.name_any(), &DeleteParams::default()).await;
     }
 
