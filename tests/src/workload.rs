@@ -155,6 +155,13 @@ pub fn node_of(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
+/// Lets pods be scheduled on the other nodes than this one, or on none of them.
+pub async fn schedule_beside(cluster: &Cluster, node: &str, is_allowed: bool) {
+    for other in cluster.nodes().await.into_iter().filter(|other| other != node) {
+        cluster.patch_node(&other, json!({"spec": {"unschedulable": !is_allowed}})).await;
+    }
+}
+
 /// Merges JSON objects, field by field.
 pub fn merge(target: &mut Value, patch: Value) {
     match (target, patch) {

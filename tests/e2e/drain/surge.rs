@@ -17,7 +17,7 @@ use nm_tests::maintenance::{
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::wait::wait_until;
-use nm_tests::workload::{Workload, merge, node_of, parse, pod_spec};
+use nm_tests::workload::{Workload, merge, node_of, parse, pod_spec, schedule_beside};
 use serde_json::{Value, json};
 
 const NONE: Duration = Duration::ZERO;
@@ -98,25 +98,26 @@ async fn a_service_of_one_pod_is_never_without_a_ready_endpoint() {
     let (probe, pods) = web(&cluster, &workload, 1, json!({})).await;
     let node = node_of(&pods[0]);
     let before = workload.deployments().get("web").await.unwrap();
+    schedule_beside(&cluster, node, false).await;
     let _reconciler = Reconciler::start(&cluster);
     start_with_drain(&cluster, "e2e-one", node, surge()).await;
 
-    let (status, pod) = until_surging(&cluster, "e2e-one", "a replacement is scheduled", |pod| {
-        pod.replacement.as_ref().is_some_and(|replacement| replacement.node.is_some())
-    })
-    .await;
+    let (status, pod) =
+        until_surging(&cluster, "e2e-one", "it is replaced", |pod| pod.replacement.is_some()).await;
     assert_eq!((pod.name.as_str(), pod.deployment.as_str()), (pods[0].name_any().as_str(), "web"));
     assert_eq!(
         (status.pod_counts.surging, status.pod_counts.blocked, status.last_error.as_str()),
         (1, 0, "")
     );
     let replacement = pod.replacement.unwrap();
-    assert_ne!(replacement.node.as_deref(), Some(node));
+    assert_eq!((replacement.node, replacement.ready), (None, false));
+    schedule_beside(&cluster, node, true).await;
 
     until_drained_without_errors(&cluster, "e2e-one").await;
     let deployment = until_rolled_out(&workload).await;
     let pods = workload.until_running("web", 1).await;
     assert_eq!(pods[0].name_any(), replacement.name);
+    assert_ne!(node_of(&pods[0]), node);
     assert_eq!(probe.without(), (NONE, 1));
     assert_eq!(templates(&cluster, &workload).await, 2, "it was restarted once");
 
@@ -178,10 +179,13 @@ async fn a_reconciler_that_is_killed_while_a_pod_surges_restarts_nothing_twice()
     cluster.grant("surge").await;
     let workload = Workload::new(&cluster, "killed").await;
     let (probe, pods) = web(&cluster, &workload, 1, json!({})).await;
+    let node = node_of(&pods[0]);
+    schedule_beside(&cluster, node, false).await;
     let reconciler = Reconciler::start_with(&cluster, &["--leader-elect=false"]);
-    start_with_drain(&cluster, "e2e-killed", node_of(&pods[0]), surge()).await;
+    start_with_drain(&cluster, "e2e-killed", node, surge()).await;
     until_surging(&cluster, "e2e-killed", "it surges", |_| true).await;
     drop(reconciler);
+    schedule_beside(&cluster, node, true).await;
     let _reconciler = Reconciler::start_with(&cluster, &["--leader-elect=false"]);
     until_drained_without_errors(&cluster, "e2e-killed").await;
     until_rolled_out(&workload).await;
@@ -218,10 +222,13 @@ async fn an_autoscaler_may_scale_the_deployment_meanwhile() {
     cluster.grant("surge").await;
     let workload = Workload::new(&cluster, "scaled").await;
     let (probe, pods) = web(&cluster, &workload, 1, json!({})).await;
+    let node = node_of(&pods[0]);
+    schedule_beside(&cluster, node, false).await;
     let _reconciler = Reconciler::start(&cluster);
-    start_with_drain(&cluster, "e2e-scaled", node_of(&pods[0]), surge()).await;
+    start_with_drain(&cluster, "e2e-scaled", node, surge()).await;
     until_surging(&cluster, "e2e-scaled", "it surges", |_| true).await;
     patch_web(&workload, json!({"spec": {"replicas": 3}})).await;
+    schedule_beside(&cluster, node, true).await;
     until_drained(&cluster, "e2e-scaled").await;
     let deployment = until_rolled_out(&workload).await;
     assert_eq!(deployment.spec.unwrap().replicas, Some(3), "it stays as the autoscaler wants it");
@@ -244,10 +251,7 @@ async fn every_surface_shows_a_surging_pod() {
     assert!(line.contains("surging") && line.contains("its Deployment is restarted"), "{planned:?}");
     assert!(!planned.stdout.contains("budget"), "it blocks nothing: {planned:?}");
 
-    // The replacement is not scheduled.
-    for other in cluster.nodes().await.into_iter().filter(|other| *other != node) {
-        cluster.patch_node(&other, json!({"spec": {"unschedulable": true}})).await;
-    }
+    schedule_beside(&cluster, &node, false).await;
     let _reconciler = Reconciler::start(&cluster);
     let started = plugin(&cluster, &["start", &node, "--surge", "--yes"]).await;
     assert_eq!(started.code, Some(0), "{started:?}");
@@ -260,4 +264,8 @@ async fn every_surface_shows_a_surging_pod() {
     for part in [&*name, "rollout status deployment/web", "is replaced first"] {
         assert!(explained.stdout.contains(part), "{part} in {explained:?}");
     }
+    schedule_beside(&cluster, &node, true).await;
+    let is_scheduled = |pod: &SurgingPod| pod.replacement.as_ref().is_some_and(|pod| pod.node.is_some());
+    let (_, pod) = until_surging(&cluster, &node, "a replacement is scheduled", is_scheduled).await;
+    assert_ne!(pod.replacement.unwrap().node, Some(node));
 }

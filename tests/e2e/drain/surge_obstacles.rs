@@ -1,15 +1,16 @@
 //! What keeps a pod from being replaced first, and what changes that.
 
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ResourceQuota;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use nm_shared::{BlockedPod, SurgeObstacle};
 use nm_tests::cluster::Cluster;
 use nm_tests::endpoints::{EndpointProbe, serve};
 use nm_tests::maintenance::{start_with_drain, stop, until_drained_without_errors, until_status};
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
-use nm_tests::workload::{Workload, node_of, pod_spec};
+use nm_tests::workload::{Workload, node_of, pod_spec, schedule_beside};
 use serde_json::{Value, json};
 
 fn surge() -> Value {
@@ -86,7 +87,31 @@ async fn an_exhausted_quota_is_named_and_the_pod_surges_once_it_is_raised() {
     let pod = until_obstacle(&cluster, "e2e-quota", SurgeObstacle::CreationFailed).await;
     assert!(pod.message.contains("exceeded quota: few"), "{}", pod.message);
     quotas.delete("few", &DeleteParams::default()).await.unwrap();
+    // A ReplicaSet is tried again after minutes, or when it changes.
+    let sets: Api<ReplicaSet> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    for set in sets.list_metadata(&ListParams::default()).await.unwrap() {
+        let changed = Patch::Merge(json!({"metadata": {"annotations": {"e2e": "changed"}}}));
+        sets.patch(&set.name_any(), &PatchParams::default(), &changed).await.unwrap();
+    }
     until_drained_without_errors(&cluster, "e2e-quota").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_that_exceeds_its_deadline_is_named_until_it_ends() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "stalled").await;
+    let node = web(&workload).await;
+    patch_web(&workload, json!({"spec": {"progressDeadlineSeconds": 1}})).await;
+    schedule_beside(&cluster, &node, false).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-stalled", &node, surge()).await;
+    let pod = until_obstacle(&cluster, "e2e-stalled", SurgeObstacle::Stalled).await;
+    assert!(pod.message.contains("exceeded its deadline"), "{}", pod.message);
+    let explained = plugin(&cluster, &["explain", &node]).await;
+    assert!(explained.stdout.contains("rollout status deployment/web"), "{explained:?}");
+    schedule_beside(&cluster, &node, true).await;
+    until_drained_without_errors(&cluster, "e2e-stalled").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,18 +159,12 @@ async fn a_pod_of_a_stateful_set_stays_blocked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_that_somebody_undoes_is_not_repeated() {
-    let Some(cluster) = Cluster::sandbox_or_skip(2, "only a sandbox keeps pods from becoming Ready").await
-    else {
-        return;
-    };
+    let Some(cluster) = Cluster::sandbox_or_skip(2, "only a sandbox logs requests").await else { return };
     cluster.grant("surge").await;
     let workload = Workload::new(&cluster, "undone").await;
     let node = web(&workload).await;
-    // The replacement is not scheduled, so that there is time to undo the restart.
-    let others = cluster.nodes().await.into_iter().filter(|other| *other != node);
-    for other in others {
-        cluster.patch_node(&other, json!({"spec": {"unschedulable": true}})).await;
-    }
+    // So that there is time to undo the restart.
+    schedule_beside(&cluster, &node, false).await;
     let _reconciler = Reconciler::start(&cluster);
     start_with_drain(&cluster, "e2e-undone", &node, surge()).await;
     until_status(&cluster, "e2e-undone", "it is replaced", |status| {
@@ -164,9 +183,7 @@ async fn a_restart_that_somebody_undoes_is_not_repeated() {
         })
     };
     assert_eq!(restarts(), 1);
-    for other in cluster.nodes().await.into_iter().filter(|other| *other != node) {
-        cluster.patch_node(&other, json!({"spec": {"unschedulable": null}})).await;
-    }
+    schedule_beside(&cluster, &node, true).await;
     // By hand, it has the same effect.
     let by_hand = json!({"kubectl.kubernetes.io/restartedAt": "by hand"});
     patch_web(&workload, json!({"spec": {"template": {"metadata": {"annotations": by_hand}}}})).await;

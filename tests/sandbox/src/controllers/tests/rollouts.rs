@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::cluster::catalog::resource::{
-    BUDGETS, DEPLOYMENTS, ENDPOINT_SLICES, PODS, QUOTAS, REPLICA_SETS, SERVICES,
+    BUDGETS, DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, QUOTAS, REPLICA_SETS, SERVICES,
 };
 use crate::cluster::registry::{DeleteOptions, Part};
 use crate::cluster::store::{Key, State};
@@ -119,6 +119,34 @@ async fn a_recreated_deployment_ends_its_pods_first_and_a_paused_one_keeps_them(
         is_rolled_out(state) && pods(state).len() == 2 && templates(state) != old
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_that_does_not_progress_exceeds_its_deadline_and_may_still_end() {
+    let test = TestCluster::new(2);
+    test.run(web().replicas(1)).await;
+    test.edit(&DEPLOYMENTS, &key(), Part::Main, |deployment| {
+        deployment["spec"]["progressDeadlineSeconds"] = json!(60);
+    });
+    let set_schedulable = |schedulable: bool| {
+        for node in test.read(|state| state.list(&NODES, None).map(|node| Key::of(&node)).collect::<Vec<_>>())
+        {
+            test.edit(&NODES, &node, Part::Main, |node| node["spec"]["unschedulable"] = json!(!schedulable));
+        }
+    };
+    set_schedulable(false);
+    restart(&test, "now");
+    let progressing = |state: &State| {
+        condition::find(&deployment(state)["status"], "Progressing").cloned().unwrap_or_default()
+    };
+    test.until("it goes on", |state| progressing(state)["reason"] == "ReplicaSetUpdated").await;
+    let since = tokio::time::Instant::now();
+    test.until("it exceeds its deadline", |state| progressing(state)["status"] == "False").await;
+    assert!((58..=61).contains(&since.elapsed().as_secs()), "{:?}", since.elapsed());
+    assert_eq!(test.read(progressing)["reason"], "ProgressDeadlineExceeded");
+    set_schedulable(true);
+    test.until("it ends", is_rolled_out).await;
+    assert_eq!(test.read(progressing)["reason"], "NewReplicaSetAvailable");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,16 +4,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cluster::catalog::resource::{DEPLOYMENTS, REPLICA_SETS};
 use crate::cluster::store::{Change, Collection, Key, Object};
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches, sync_queue};
+use crate::controllers::engine::delay_queue::DelayQueue;
 use crate::controllers::event::{Author, Event};
 use crate::controllers::workloads::pod_template::owner_reference;
 use crate::controllers::workloads::replicaset::replicas;
 use crate::controllers::workloads::rolling_update::{Limits, SetSize, next_sizes};
+use crate::controllers::workloads::rollout_progress;
 use crate::controllers::workloads::template_hash::template_hash;
 use crate::model::{condition, pod};
 
@@ -26,6 +29,8 @@ const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
 pub(crate) struct Deployments {
     /// The sets of every deployment, by the deployment's uid.
     sets: HashMap<String, BTreeMap<String, Key>>,
+    /// When a rollout exceeds its deadline.
+    deadlines: DelayQueue<()>,
     dirty: BTreeSet<Key>,
 }
 
@@ -65,7 +70,10 @@ impl Deployments {
         } else {
             roll(ctx, &deployment, current.first().copied(), &old, &hash)
         };
-        report(ctx, &deployment, &sets, &hash);
+        if let Some(at) = report(ctx, &deployment, &sets, &hash) {
+            self.deadlines.cancel(key);
+            self.deadlines.plan(key.clone(), pod::uid(&deployment), (), at);
+        }
     }
 }
 
@@ -194,7 +202,13 @@ fn replica_set(deployment: &Value, hash: &str, revision: u64, size: usize) -> Va
     })
 }
 
-fn report(ctx: &mut ReconcileContext<'_>, deployment: &Object, sets: &[Object], hash: &str) {
+/// Writes the status. Returns when the rollout exceeds its deadline.
+fn report(
+    ctx: &mut ReconcileContext<'_>,
+    deployment: &Object,
+    sets: &[Object],
+    hash: &str,
+) -> Option<Timestamp> {
     let sum = |field: &str| -> usize { sets.iter().map(|set| counter(&set["status"], field)).sum() };
     let updated: usize = sets
         .iter()
@@ -211,7 +225,15 @@ fn report(ctx: &mut ReconcileContext<'_>, deployment: &Object, sets: &[Object], 
     let failure =
         sets.iter().rev().find_map(|set| condition::find(&set["status"], "ReplicaFailure").cloned());
     let missing = Limits::of(deployment, wanted).unavailable;
-    let (all, paused, now) = (sum("replicas"), is_paused(deployment), ctx.now);
+    let (all, now) = (sum("replicas"), ctx.now);
+    let is_complete = ready >= wanted && updated >= wanted && all == updated;
+    let deadline =
+        SignedDuration::from_secs(deployment["spec"]["progressDeadlineSeconds"].as_i64().unwrap_or(600));
+    let (progressing, exceeded_at) = if is_paused(deployment) {
+        (rollout_progress::paused(), None)
+    } else {
+        rollout_progress::next(&deployment["status"], &counts, is_complete, deadline, now)
+    };
     ctx.edit_status(&DEPLOYMENTS, deployment, |deployment| {
         let conditions = deployment["status"]["conditions"].take();
         deployment["status"] = counts;
@@ -225,21 +247,13 @@ fn report(ctx: &mut ReconcileContext<'_>, deployment: &Object, sets: &[Object], 
                 "message": "Deployment does not have minimum availability."})
         };
         condition::set(status, available, now);
-        let is_complete = ready >= wanted && updated >= wanted && all == updated;
-        let progressing = match (paused, is_complete) {
-            (true, _) => json!({"type": "Progressing", "status": "Unknown", "reason": "DeploymentPaused",
-                "message": "Deployment is paused"}),
-            (false, true) => {
-                json!({"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"})
-            }
-            (false, false) => json!({"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated"}),
-        };
         condition::set(status, progressing, now);
         match failure {
             Some(failure) => condition::set(status, failure, now),
             None => condition::remove(status, "ReplicaFailure"),
         }
     });
+    exceeded_at
 }
 
 fn counter(status: &Value, field: &str) -> usize {
@@ -272,6 +286,13 @@ impl Controller for Deployments {
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
-        sync_queue(self, ctx, |this| this.dirty.pop_first(), |this, ctx, key| this.reconcile(ctx, &key))
+        while let Some((key, ..)) = self.deadlines.pop(ctx.now) {
+            self.dirty.insert(key);
+        }
+        match sync_queue(self, ctx, |this| this.dirty.pop_first(), |this, ctx, key| this.reconcile(ctx, &key))
+        {
+            Requeue::Change => Requeue::at(self.deadlines.next_at()),
+            more => more,
+        }
     }
 }

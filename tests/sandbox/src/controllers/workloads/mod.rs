@@ -8,5 +8,6 @@ pub(crate) mod pod_summary;
 pub(crate) mod pod_template;
 pub(crate) mod replicaset;
 pub(crate) mod rolling_update;
+pub(crate) mod rollout_progress;
 pub(crate) mod statefulset;
 pub(crate) mod template_hash;
