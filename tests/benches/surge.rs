@@ -17,6 +17,7 @@ use kube_sandbox::controllers::kubelet::annotations::START_DELAY;
 use nm_tests::cluster::Cluster;
 use nm_tests::endpoints::{EndpointProbe, serve};
 use nm_tests::maintenance::{start_with_drain, until_drained};
+use nm_tests::programs::program_of_benchmark;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::skip::has_kubectl;
 use nm_tests::workload::{Workload, parse, pod_spec};
@@ -114,7 +115,8 @@ async fn measure(replicas: usize, has_budget: bool, program: Program) -> (Option
         }
         Program::Surge | Program::Plain => {
             let surge = if program == Program::Surge { "WhenBlocked" } else { "Never" };
-            let _reconciler = Reconciler::start(&cluster);
+            let program = program_of_benchmark("nm-reconciler");
+            let _reconciler = Reconciler::start_build(&cluster.reconciler_kubeconfig(), &program, &[]);
             start_with_drain(&cluster, "bench", &node, json!({"surge": surge})).await;
             timeout(LIMIT, until_drained(&cluster, "bench")).await.map(drop)
         }

@@ -9,7 +9,7 @@ use nm_tests::cluster::Cluster;
 use nm_tests::files::temp_file;
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
-use nm_tests::wait::wait_until_all;
+use nm_tests::wait::{wait_until, wait_until_all};
 use nm_tests::workload::{Workload, node_of, pod_spec, pods_on};
 use serde_json::{Value, json};
 
@@ -37,6 +37,12 @@ async fn until_created(workload: &Workload, roll: &str, node: &str) -> Pod {
 async fn end_without_runtime(cluster: &Cluster, workload: &Workload, pod: &Pod) {
     let status = cluster.node(node_of(pod)).await.status.unwrap();
     if status.node_info.unwrap().container_runtime_version == "hollow" {
+        // Afterwards, nothing else writes its status.
+        let is_running = |pod: Option<&Pod>| {
+            let status = pod.and_then(|pod| pod.status.as_ref());
+            status.and_then(|status| status.phase.as_deref()) == Some("Running")
+        };
+        wait_until(&workload.pods(), &pod.name_any(), "the pod is Running", is_running).await;
         let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
         workload.pods().patch_status(&pod.name_any(), &PatchParams::default(), &ended).await.unwrap();
     }
