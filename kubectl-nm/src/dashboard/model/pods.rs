@@ -169,10 +169,13 @@ impl PodList {
         true
     }
 
-    pub(crate) fn tick(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+    /// Returns whether a row has changed.
+    pub(crate) fn tick(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) -> bool {
         let terminating = self.watched.values().filter(|watched| watched.pod.deadline().is_some());
         let changed = self.changed(terminating, &StatusView::of(maintenance), now);
+        let has_changed = !changed.is_empty();
         self.upsert(changed);
+        has_changed
     }
 
     /// New rows for those of the pods whose state changed.

@@ -3,7 +3,7 @@
 //! It is watched from the first time that it is shown until the node is closed: the pods and the workloads of the
 //! namespaces concerned, and nothing else. What is missing, for example for lack of permission, is said in its place.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -12,11 +12,12 @@ use nm_shared::NodeMaintenance;
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::{ReplacementChange, WatchState};
 use crate::dashboard::model::drain_record::{DrainRecords, WorkloadName};
-use crate::dashboard::model::listing::Listing;
+use crate::dashboard::model::listing::{Listing, Row};
 use crate::dashboard::model::matching::{LeavingPod, replacements};
 use crate::dashboard::model::pod_row::PodRow;
 use crate::dashboard::model::pods::{PodList, had_to_go};
 use crate::dashboard::model::tree_row::{Group, TreeItem, TreeRow, Unknown, attention};
+use crate::dashboard::node_pod::PodId;
 use crate::dashboard::replacement_scope::ReplacementScope;
 use crate::dashboard::replica::Replica;
 use crate::dashboard::workload::{Readiness, WorkloadKind};
@@ -38,9 +39,38 @@ pub(crate) struct Tree {
     states: BTreeMap<ReplacementScope, WatchState>,
     requested: BTreeSet<ReplacementScope>,
     is_watched: bool,
-    is_outdated: bool,
+    outdated: Outdated,
     /// How many of the pods in it are gone.
     gone: i32,
+}
+
+/// Which rows are not as the data is.
+#[derive(Debug, Default)]
+enum Outdated {
+    #[default]
+    Nothing,
+    Workloads(BTreeSet<WorkloadName>),
+    Everything,
+}
+
+impl Outdated {
+    fn add(&mut self, workload: WorkloadName) {
+        match self {
+            Self::Nothing => *self = Self::Workloads(BTreeSet::from([workload])),
+            Self::Workloads(workloads) => {
+                workloads.insert(workload);
+            }
+            Self::Everything => {}
+        }
+    }
+
+    fn has(&self, workload: &WorkloadName) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Workloads(workloads) => workloads.contains(workload),
+            Self::Everything => true,
+        }
+    }
 }
 
 /// What the tree is built from, beside its own watches.
@@ -55,12 +85,19 @@ impl Tree {
     pub(crate) fn toggle(&mut self) {
         self.is_shown = !self.is_shown;
         self.is_watched = true;
-        self.is_outdated = true;
+        self.outdated = Outdated::Everything;
     }
 
-    /// Notes that the pods of the node, or its maintenance, have changed.
+    /// Notes that all pods of the node, or its maintenance, have changed.
     pub(crate) fn outdate(&mut self) {
-        self.is_outdated = true;
+        self.outdated = Outdated::Everything;
+    }
+
+    /// Notes that a pod of the node has changed.
+    pub(crate) fn outdate_workload_of(&mut self, pod: &PodId) {
+        if self.is_watched {
+            self.outdated.add((pod.namespace.clone(), pod.owner.clone()));
+        }
     }
 
     /// How many of so many pods that are gone are not in it, because they left before the node was opened.
@@ -70,11 +107,21 @@ impl Tree {
 
     /// Whether it has to be rebuilt now. With many pods that is only at the end of a second.
     pub(crate) fn is_due(&self, pods: usize, is_tick: bool) -> bool {
-        self.is_watched && self.is_outdated && (is_tick || pods < REBUILT_EACH_SECOND_FROM)
+        let is_outdated = !matches!(self.outdated, Outdated::Nothing);
+        self.is_watched && is_outdated && (is_tick || pods < REBUILT_EACH_SECOND_FROM)
     }
 
     pub(crate) fn apply(&mut self, scope: &ReplacementScope, change: ReplacementChange) {
         let namespace = &scope.namespace;
+        match &change {
+            ReplacementChange::Replicas(WatchChange::Applied(pod) | WatchChange::Deleted(pod)) => {
+                self.outdated.add((namespace.clone(), pod.id.owner.clone()));
+            }
+            ReplacementChange::Workloads(kind, WatchChange::Applied(found) | WatchChange::Deleted(found)) => {
+                self.outdated.add((namespace.clone(), format!("{}/{}", kind.short(), found.name)));
+            }
+            _ => self.outdated = Outdated::Everything,
+        }
         match change {
             ReplacementChange::Replicas(WatchChange::Listed(all)) => {
                 let known = self.replicas.entry(namespace.clone()).or_default();
@@ -118,12 +165,11 @@ impl Tree {
                 self.states.insert(scope.clone(), state);
             }
         }
-        self.is_outdated = true;
     }
 
-    /// Rebuilds the rows. Returns what has to be watched, if that is more than before.
+    /// Rebuilds the rows of the workloads that are outdated. Returns what has to be watched, if that is more than before.
     pub(crate) fn rebuild(&mut self, sources: Option<TreeSources<'_>>) -> Option<BTreeSet<ReplacementScope>> {
-        self.is_outdated = false;
+        let outdated = std::mem::take(&mut self.outdated);
         let Some(sources) = sources else {
             self.rows.replace([]);
             return None;
@@ -141,8 +187,11 @@ impl Tree {
         let since = drain_began(maintenance);
         let mut rows = Vec::new();
         for ((namespace, workload), mut leaving) in groups {
-            leaving.sort_by(|one, other| one.id.name.cmp(&other.id.name));
             let name = (namespace.to_owned(), workload.to_owned());
+            if !outdated.has(&name) {
+                continue;
+            }
+            leaving.sort_by(|one, other| one.id.name.cmp(&other.id.name));
             let readiness = self.workloads.get(&name).copied();
             if let Some(readiness) = readiness {
                 records.observe_readiness(maintenance, name.clone(), readiness, now);
@@ -150,8 +199,7 @@ impl Tree {
             let seen = records.of(maintenance).and_then(|record| record.readiness(&name));
             let found = self.replacements_of(namespace, workload, &leaving, since);
             let attention = attention(leaving.iter().copied().zip(found.iter().copied()));
-            let group =
-                Arc::new(Group { namespace: namespace.to_owned(), workload: workload.to_owned(), attention });
+            let group = Arc::new(Group { name, attention });
             let unknown = self.unknown(namespace, workload);
             rows.push(TreeRow::new(&group, 0, TreeItem::Workload { readiness, seen, unknown }));
             for (at, (row, replacement)) in leaving.into_iter().zip(found).enumerate() {
@@ -166,8 +214,23 @@ impl Tree {
                 rows.extend(below.map(|item| TreeRow::new(&group, 2 * at + 2, item)));
             }
         }
-        self.rows.replace(rows);
+        self.show(rows, &outdated);
         grew.then(|| self.requested.clone())
+    }
+
+    fn show(&mut self, rows: Vec<TreeRow>, outdated: &Outdated) {
+        if matches!(outdated, Outdated::Everything) {
+            return self.rows.replace(rows);
+        }
+        let keys: HashSet<&str> = rows.iter().map(Row::key).collect();
+        let is_over = |row: &&TreeRow| !keys.contains(row.key()) && outdated.has(&row.group.name);
+        let over: Vec<String> = self.rows.all().filter(is_over).map(|row| row.key().to_owned()).collect();
+        for key in over {
+            self.rows.remove(&key);
+        }
+        for row in rows {
+            self.rows.upsert(row);
+        }
     }
 
     fn replacements_of(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::dashboard::model::drain_record::SeenReadiness;
+use crate::dashboard::model::drain_record::{SeenReadiness, WorkloadName};
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::dashboard::model::pod_row::PodRow;
@@ -27,9 +27,8 @@ pub(crate) enum Attention {
 /// The workload of a row.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    pub(crate) namespace: String,
-    /// Such as `sts/cart`; empty for pods without a controller.
-    pub(crate) workload: String,
+    /// Its namespace, and a name such as `sts/cart`; the name is empty for pods without a controller.
+    pub(crate) name: WorkloadName,
     pub(crate) attention: Attention,
 }
 
@@ -72,11 +71,11 @@ pub(crate) enum Unknown {
 impl TreeRow {
     pub(crate) fn new(group: &Arc<Group>, place: usize, item: TreeItem) -> Self {
         let key = match &item {
-            TreeItem::Workload { .. } => format!("{}/{}", group.namespace, group.workload),
+            TreeItem::Workload { .. } => format!("{}/{}", group.name.0, group.name.1),
             TreeItem::Pod(row) => row.id.key.clone(),
             // The same row, whichever pod replaces the one above it.
             TreeItem::Replacement { .. } | TreeItem::NoReplacement(_) => {
-                format!("{}/{}#{place}", group.namespace, group.workload)
+                format!("{}/{}#{place}", group.name.0, group.name.1)
             }
         };
         Self { group: Arc::clone(group), key, place, item }
@@ -92,7 +91,7 @@ impl TreeRow {
 
     /// The row as one line of text; none if there is nothing to copy.
     pub(crate) fn line(&self) -> Option<String> {
-        let Group { namespace, workload, .. } = &*self.group;
+        let (namespace, workload) = &self.group.name;
         match &self.item {
             TreeItem::Replacement { replica, message } => {
                 let (word, name, node) = (replica.state.word(), &replica.id.name, &replica.node);
@@ -124,10 +123,7 @@ impl Row for TreeRow {
             Sort::Name => Ordering::Equal,
             Sort::Risk | Sort::Progress | Sort::Age => own.attention.cmp(&others.attention),
         };
-        first
-            .then_with(|| own.namespace.cmp(&others.namespace))
-            .then_with(|| own.workload.cmp(&others.workload))
-            .then_with(|| self.place.cmp(&other.place))
+        first.then_with(|| own.name.cmp(&others.name)).then_with(|| self.place.cmp(&other.place))
     }
 
     fn fields(&self) -> Fields<'_> {
@@ -141,9 +137,9 @@ impl Row for TreeRow {
         };
         Fields {
             node,
-            namespaces: vec![&self.group.namespace],
+            namespaces: vec![&self.group.name.0],
             state: self.word(),
-            texts: [name, &self.group.workload, message, ""],
+            texts: [name, &self.group.name.1, message, ""],
         }
     }
 

@@ -302,3 +302,38 @@ fn every_size_of_the_tree_can_be_drawn() {
         }
     }
 }
+
+#[test]
+fn a_tree_that_follows_each_change_is_the_one_that_is_built_anew() {
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    let mut model = tree(sized(120, 50));
+    let replica_of_pay = |name: &str| replica("pay", name, "ReplicaSet/worker", "worker-13", 16, &ready);
+    let of_pay = |change| (ReplacementScope::pods("pay"), ReplacementChange::Replicas(change));
+    let pods = super::scenes::pods();
+    let named = |name: &str| pods.iter().find(|pod| pod.id.name == name).unwrap().clone();
+    let in_node = |change| Message::Pods { node: "worker-07".into(), change };
+    let of = |(scope, change)| Message::Replacements { node: "worker-07".into(), scope, change };
+    let late = pod("pay", "worker-late", "ReplicaSet/worker", &json!({}));
+    let workload = Arc::new(Workload { name: "cart".into(), readiness: Readiness { ready: 0, wanted: 3 } });
+    let kind = WorkloadKind::StatefulSet;
+    let change = ReplacementChange::Workloads(kind, WatchChange::Applied(workload));
+    for message in [
+        of(of_pay(WatchChange::Applied(replica_of_pay("worker-w5")))),
+        of(of_pay(WatchChange::Deleted(replica_of_pay("worker-w4")))),
+        of((ReplacementScope::workloads("shop", kind), change)),
+        in_node(WatchChange::Deleted(named("ledger-1"))),
+        in_node(WatchChange::Applied(late.clone())),
+        in_node(WatchChange::Deleted(named("bare"))),
+        in_node(WatchChange::Deleted(late)),
+        Message::Tick(now() + SignedDuration::from_secs(3600)),
+    ] {
+        let what = format!("{message:?}");
+        let before = text(&model);
+        send(&mut model, message);
+        let followed = text(&model);
+        assert_ne!(followed, before, "{what}");
+        model.open.as_mut().unwrap().tree.outdate();
+        send(&mut model, Message::Input(Event::Resize(120, 50)));
+        assert_eq!(text(&model), followed, "{what}");
+    }
+}

@@ -49,11 +49,19 @@ pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>)
     model.health.last_change = Some(model.now);
     let maintenance = model.fleet.maintenance_of(node).map(AsRef::as_ref);
     match change {
-        WatchChange::Listed(pods) => open.pods.list(pods, maintenance, model.now),
-        WatchChange::Applied(pod) => open.pods.apply(pod, maintenance, model.now),
-        WatchChange::Deleted(pod) => open.pods.remove(&pod.id, maintenance, model.now),
+        WatchChange::Listed(pods) => {
+            open.pods.list(pods, maintenance, model.now);
+            open.tree.outdate();
+        }
+        WatchChange::Applied(pod) => {
+            open.pods.apply(pod, maintenance, model.now);
+            open.tree.outdate_workload_of(&pod.id);
+        }
+        WatchChange::Deleted(pod) => {
+            open.pods.remove(&pod.id, maintenance, model.now);
+            open.tree.outdate_workload_of(&pod.id);
+        }
     }
-    open.tree.outdate();
 }
 
 pub(super) fn events(model: &mut Model, node: &str, change: &WatchChange<Event>) {
@@ -78,6 +86,8 @@ pub(super) fn watch_state(model: &mut Model, kind: WatchKind, node: Option<&str>
 pub(super) fn tick(model: &mut Model) {
     if let Some(open) = &mut model.open {
         let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
-        open.pods.tick(maintenance, model.now);
+        if open.pods.tick(maintenance, model.now) {
+            open.tree.outdate();
+        }
     }
 }

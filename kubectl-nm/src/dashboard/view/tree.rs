@@ -62,13 +62,12 @@ impl DrawnRow for TreeRow {
 impl TreeRow {
     fn name(&self, canvas: &Canvas<'_>) -> (String, Tone) {
         let [across, .., corner] = canvas.glyphs.frame;
+        let (namespace, workload) = &self.group.name;
         match &self.item {
-            TreeItem::Workload { .. } if self.group.workload.is_empty() => {
-                (format!("{}: no controller", self.group.namespace), Tone::Strong)
+            TreeItem::Workload { .. } if workload.is_empty() => {
+                (format!("{namespace}: no controller"), Tone::Strong)
             }
-            TreeItem::Workload { .. } => {
-                (format!("{}: {}", self.group.namespace, self.group.workload), Tone::Strong)
-            }
+            TreeItem::Workload { .. } => (format!("{namespace}: {workload}"), Tone::Strong),
             TreeItem::Pod(row) => (format!("  {}", row.id.name), Tone::Plain),
             TreeItem::Replacement { replica, .. } => {
                 (format!("   {corner}{across} {}", replica.id.name), Tone::Plain)
