@@ -32,6 +32,9 @@ Examples:
   # Open the dashboard of all maintenances; ? shows its keys
   kubectl nm watch
 
+  # Open it with all nodes of the cluster
+  kubectl nm watch --all
+
   # Watch one node and its pods until the node is drained
   kubectl nm watch node-1 --until drained --timeout 1h
 
@@ -76,6 +79,10 @@ pub(crate) struct WatchArgs {
 
 #[derive(Args, Debug, Default)]
 struct DashboardFlags {
+    /// Begin with all nodes of the cluster, not only those in maintenance; Tab switches
+    #[arg(long, help_heading = "Dashboard", conflicts_with = "nodes")]
+    all: bool,
+
     /// Do not start or stop maintenances from the dashboard
     #[arg(long, help_heading = "Dashboard")]
     readonly: bool,
@@ -114,6 +121,7 @@ impl DashboardFlags {
     fn options(&self, tracker: &GoalTracker, cluster: &Cluster, out: &Output) -> Options {
         Options {
             nodes: tracker.nodes().to_vec(),
+            all_nodes: self.all,
             context: cluster.context().to_owned(),
             kubectl: cluster.kubectl().to_owned(),
             readonly: self.readonly,

@@ -8,6 +8,7 @@ use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::node_metadata::NodeMetadata;
 use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::replacement_scope::ReplacementScope;
 use crate::dashboard::replica::Replica;
@@ -43,6 +44,11 @@ pub(crate) enum Message {
         node: Option<String>,
         state: WatchState,
     },
+    /// How many pods run on nodes; an error ends a count early.
+    PodCounts {
+        counts: Vec<(String, usize)>,
+        error: Option<PodCountError>,
+    },
     Done(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
@@ -53,14 +59,6 @@ pub(crate) enum ReplacementChange {
     Replicas(WatchChange<Replica>),
     Workloads(WorkloadKind, WatchChange<Workload>),
     State(WatchState),
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct NodeMetadata {
-    pub(crate) name: String,
-    /// While the node has the cordon of a maintenance: whether it was schedulable before.
-    pub(crate) was_schedulable: Option<bool>,
-    pub(crate) control_plane: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,6 +82,15 @@ pub(crate) enum WatchState {
     },
     /// The user has no permission; the text is the server's. It is not retried until the user asks for it.
     Forbidden(String),
+}
+
+/// Why pods were not counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PodCountError {
+    /// The user has no permission; it is not tried again until the user asks for it.
+    Forbidden,
+    /// Anything else; it is tried again after a while.
+    Failed,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +123,10 @@ pub(crate) enum Effect {
     Close,
     /// Watch this for the tree of replacements of the open node, beside what is watched for it already.
     WatchReplacements(BTreeSet<ReplacementScope>),
+    /// Watch whole nodes instead of their metadata, from now on.
+    WatchWholeNodes,
+    /// Count the pods on these nodes.
+    CountPods(Vec<String>),
     /// Restart every watch now, and redraw the whole screen.
     Reconnect,
     Start(Vec<NodeMaintenance>),

@@ -15,11 +15,14 @@
 mod actions;
 mod appearance;
 mod layout;
+mod listed_node;
 mod message;
 mod model;
+mod node_metadata;
 mod node_pod;
 mod offscreen;
 mod pending_commands;
+mod pod_count;
 mod redraw;
 mod replacement_scope;
 mod replica;

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
-use kube::core::PartialObjectMetaExt;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::pod::DrainPod;
 use ratatui::Terminal;
@@ -17,12 +16,14 @@ use ratatui::layout::Rect;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::appearance::Appearance;
+use crate::dashboard::listed_node::ListedNode;
 use crate::dashboard::message::{Effect, Message, WatchKind, WatchState};
 use crate::dashboard::model::{Model, Options};
+use crate::dashboard::node_metadata::NodeMetadata;
 use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::roll::model::RollModel;
 use crate::dashboard::update::update;
-use crate::dashboard::{roll, view, watches};
+use crate::dashboard::{roll, view};
 use crate::roll::command::OutputLine;
 use crate::roll::decide::{Decisions, decide};
 use crate::roll::observed::{NodeView, Observed};
@@ -51,6 +52,7 @@ pub struct Received {
 pub(crate) fn screens(received: &Received, keys: &str, size: (u16, u16), now: Timestamp) -> Vec<String> {
     let options = Options {
         nodes: Vec::new(),
+        all_nodes: false,
         context: String::from("test"),
         kubectl: String::from("kubectl"),
         readonly: false,
@@ -59,9 +61,7 @@ pub(crate) fn screens(received: &Received, keys: &str, size: (u16, u16), now: Ti
         now,
     };
     let mut model = Model::new(options, GoalTracker::new(Vec::new(), ExitCondition::Never));
-    let nodes = received.nodes.iter();
-    let nodes =
-        nodes.map(|node| Arc::new(watches::metadata(&node.metadata.clone().into_response_partial::<Node>())));
+    let nodes = received.nodes.iter().filter_map(listed).map(Arc::new);
     let maintenances = received.maintenances.iter().cloned().map(Arc::new).collect();
     for kind in [WatchKind::Maintenances, WatchKind::Nodes] {
         update(&mut model, Message::Watch { kind, node: None, state: WatchState::Live });
@@ -86,6 +86,10 @@ pub(crate) fn screens(received: &Received, keys: &str, size: (u16, u16), now: Ti
         match update(&mut model, Message::Input(input)) {
             Some(Effect::Open(node)) => open(&mut model, &node, received),
             Some(Effect::Copy(text)) => shown.push(text),
+            Some(Effect::CountPods(nodes)) => {
+                let counts = nodes.into_iter().map(|node| (node, received.pods.len())).collect();
+                update(&mut model, Message::PodCounts { counts, error: None });
+            }
             _ => {}
         }
         shown.push(screen(&model));
@@ -97,6 +101,12 @@ pub(crate) fn screens(received: &Received, keys: &str, size: (u16, u16), now: Ti
     update(&mut model, Message::Tick(now));
     shown.push(screen(&model));
     shown
+}
+
+/// The node as a watch on whole nodes delivers it.
+fn listed(node: &Node) -> Option<NodeMetadata> {
+    let json = serde_json::to_value(node).ok()?;
+    Some(serde_json::from_value::<ListedNode>(json).ok()?.shown())
 }
 
 /// Delivers the pods of a node and its events.

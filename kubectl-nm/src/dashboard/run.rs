@@ -16,6 +16,7 @@ use crate::dashboard::actions;
 use crate::dashboard::message::{CommandError, Effect, Message, WatchKind};
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::pending_commands::await_results;
+use crate::dashboard::pod_count;
 use crate::dashboard::redraw::Redraw;
 use crate::dashboard::signals::{self, Signal};
 use crate::dashboard::terminal::Screen;
@@ -84,11 +85,12 @@ async fn until_ended(
     let mut screen = Screen::take(program_output).map_err(Error::Screen)?;
     let options = Options { size: screen.size().map_err(Error::Screen)?, ..options };
     let model = Model::new(options, tracker);
-    let mut watches = Watches::start(cluster.client(), cluster.server(), to.clone());
+    let mut watches = Watches::start(cluster.client(), cluster.server(), model.nodes.is_watched, to.clone());
     if let Some(node) = model.opened() {
         watches.open(node, node);
     }
-    let mut dashboard = Dashboard { model, watches, commands: JoinSet::new(), cluster, to };
+    let (commands, counts) = (JoinSet::new(), JoinSet::new());
+    let mut dashboard = Dashboard { model, watches, commands, counts, cluster, to };
 
     let mut inputs = EventStream::new();
     let mut ticks = interval(TICK_INTERVAL);
@@ -166,6 +168,8 @@ struct Dashboard<'a> {
     watches: Watches,
     /// Commands that are running, as local tasks of this thread.
     commands: JoinSet<()>,
+    /// The count of pods that is under way, if one is. Unlike commands, it ends with the dashboard.
+    counts: JoinSet<()>,
     cluster: &'a Cluster,
     to: mpsc::Sender<Message>,
 }
@@ -184,6 +188,11 @@ impl Dashboard<'_> {
             }
             Effect::Close => self.watches.close(),
             Effect::WatchReplacements(scopes) => self.watches.watch_replacements(&scopes),
+            Effect::WatchWholeNodes => self.watches.watch_whole_nodes(),
+            Effect::CountPods(nodes) => {
+                self.counts = JoinSet::new();
+                self.counts.spawn_local(pod_count::count(self.cluster.clone(), nodes, self.to.clone()));
+            }
             Effect::Reconnect => {
                 self.watches.reconnect();
                 // Other programs may have written on the screen.

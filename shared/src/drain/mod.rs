@@ -4,6 +4,7 @@ pub mod attempt;
 pub mod budget_forecast;
 pub mod completion;
 pub mod cordon_backoff;
+pub mod cordon_owner;
 pub mod eviction_outcome;
 pub mod node_conditions;
 pub mod node_patch;

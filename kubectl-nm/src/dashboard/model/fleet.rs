@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::NodeMetadata;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::{Listing, Row};
+use crate::dashboard::node_metadata::NodeMetadata;
 use crate::error::Error;
 use crate::maintenance::changes::MaintenanceChange;
 use crate::watch::goal_tracker::{GoalTracker, TrackerUpdate};
@@ -109,9 +110,20 @@ impl Fleet {
 
     /// The maintenance of a node: the oldest, if there are several, as in the reconciler.
     pub(crate) fn maintenance_of(&self, node: &str) -> Option<&Arc<NodeMaintenance>> {
-        let rank =
-            |object: &&Arc<NodeMaintenance>| (object.metadata.creation_timestamp.clone(), object.name_any());
-        self.tracker.cache().all().filter(|object| object.spec.node_name == node).min_by_key(rank)
+        let of_node = self.tracker.cache().all().filter(|object| object.spec.node_name == node);
+        of_node.min_by_key(|object| age_rank(object))
+    }
+
+    /// The maintenances by node, each as [`Self::maintenance_of`] has it.
+    pub(crate) fn maintenances_by_node(&self) -> HashMap<&str, &Arc<NodeMaintenance>> {
+        let mut by_node: HashMap<&str, &Arc<NodeMaintenance>> = HashMap::new();
+        for object in self.tracker.cache().all() {
+            let known = by_node.entry(&object.spec.node_name).or_insert(object);
+            if age_rank(object) < age_rank(known) {
+                *known = object;
+            }
+        }
+        by_node
     }
 
     pub(crate) fn maintenance(&self, uid: &str) -> Option<&Arc<NodeMaintenance>> {
@@ -124,6 +136,14 @@ impl Fleet {
 
     pub(crate) fn node(&self, node: &str) -> Option<&NodeMetadata> {
         self.nodes.get(node).map(AsRef::as_ref)
+    }
+
+    pub(crate) fn shared_node(&self, node: &str) -> Option<&Arc<NodeMetadata>> {
+        self.nodes.get(node)
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<NodeMetadata>> {
+        self.nodes.values()
     }
 
     pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
@@ -179,4 +199,9 @@ impl Fleet {
         blockers.sort_by(|a, b| (b.nodes, b.pods, &a.cause).cmp(&(a.nodes, a.pods, &b.cause)));
         blockers
     }
+}
+
+/// The oldest maintenance of a node has it, as in the reconciler.
+fn age_rank(object: &NodeMaintenance) -> (Option<&Time>, &str) {
+    (object.metadata.creation_timestamp.as_ref(), object.metadata.name.as_deref().unwrap_or_default())
 }

@@ -130,6 +130,8 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
 }
 
 impl Row for FleetRow {
+    const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name, Sort::Progress, Sort::Age];
+
     fn key(&self) -> &str {
         &self.key
     }
@@ -141,7 +143,7 @@ impl Row for FleetRow {
         let started = |row: &Self| (row.started.is_none(), row.started);
         let first = match by {
             Sort::Risk => attention(self).cmp(&attention(other)),
-            Sort::Name => Ordering::Equal,
+            Sort::Name | Sort::Pool => Ordering::Equal,
             Sort::Progress => self.percent.cmp(&other.percent),
             Sort::Age => started(self).cmp(&started(other)),
         };

@@ -17,6 +17,8 @@ pub(crate) enum Sort {
     #[default]
     Risk,
     Name,
+    /// By pool and zone.
+    Pool,
     /// Least progress first.
     Progress,
     /// Oldest first.
@@ -28,22 +30,23 @@ impl Sort {
         match self {
             Self::Risk => "risk",
             Self::Name => "name",
+            Self::Pool => "pool",
             Self::Progress => "progress",
             Self::Age => "age",
         }
     }
 
-    pub(crate) fn next(self) -> Self {
-        match self {
-            Self::Risk => Self::Name,
-            Self::Name => Self::Progress,
-            Self::Progress => Self::Age,
-            Self::Age => Self::Risk,
-        }
+    /// The one that follows in a view that has these.
+    pub(crate) fn next(self, of: &[Self]) -> Self {
+        let at = of.iter().position(|sort| *sort == self).map_or(0, |at| at + 1);
+        of.get(at).or(of.first()).copied().unwrap_or_default()
     }
 }
 
 pub(crate) trait Row {
+    /// The orders in which the rows make sense.
+    const SORTS: &'static [Sort];
+
     fn key(&self) -> &str;
     /// The order of two rows; equal only for the same row.
     fn order(&self, other: &Self, by: Sort) -> Ordering;
@@ -59,7 +62,7 @@ pub(crate) struct Arrangement {
     pub(crate) blocked_only: bool,
 }
 
-/// The rows of either view, for keys and the header.
+/// The rows of any view, for keys and the header.
 pub(crate) trait Rows {
     /// The number of rows, visible or not.
     fn total(&self) -> usize;
@@ -71,6 +74,7 @@ pub(crate) trait Rows {
     fn fit(&mut self, height: usize);
     fn arrangement(&self) -> &Arrangement;
     fn arrange_by(&mut self, arrangement: Arrangement);
+    fn sorts(&self) -> &'static [Sort];
     /// Selects the visible row at that index, or the last one.
     fn select(&mut self, index: usize);
     /// Selects the first row, whichever that will be.
@@ -144,6 +148,10 @@ impl<R: Row> Rows for Listing<R> {
         self.arrangement = arrangement;
         self.unpin();
         self.arrange();
+    }
+
+    fn sorts(&self) -> &'static [Sort] {
+        R::SORTS
     }
 
     fn select(&mut self, index: usize) {

@@ -6,6 +6,8 @@ use super::*;
 struct TestRow(String, u32);
 
 impl Row for TestRow {
+    const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name];
+
     fn key(&self) -> &str {
         &self.0
     }

@@ -12,6 +12,10 @@ pub(crate) mod fleet;
 pub(crate) mod fleet_row;
 pub(crate) mod listing;
 mod matching;
+pub(crate) mod node_list;
+pub(crate) mod node_row;
+mod page;
+pub(crate) mod pod_counts;
 pub(crate) mod pod_row;
 pub(crate) mod pods;
 pub(crate) mod start_plan;
@@ -34,6 +38,8 @@ use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
 use self::listing::{Arrangement, Row, Rows};
+use self::node_list::NodeList;
+use self::node_row::NodeRow;
 use self::pod_row::PodRow;
 use self::pods::PodList;
 use self::start_plan::StartPlan;
@@ -53,6 +59,8 @@ use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 pub(crate) struct Options {
     /// The nodes on the command line. One opens its node view, several limit the fleet to them, none means all.
     pub(crate) nodes: Vec<String>,
+    /// Whether to begin with all nodes of the cluster.
+    pub(crate) all_nodes: bool,
     /// The name of the kubeconfig's context, for the header.
     pub(crate) context: String,
     /// The kubectl command line for this cluster, for commands to paste: `kubectl` with the connection flags of this
@@ -75,6 +83,15 @@ pub(crate) struct OpenNode {
     pub(crate) events: NodeEvents,
     /// The name of its maintenance, to which events refer. Usually it is that of the node.
     pub(crate) subject: String,
+}
+
+/// What is shown while no node is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// The maintenances, and the named nodes.
+    Fleet,
+    /// All nodes of the cluster.
+    Nodes,
 }
 
 /// The pane beside the rows, or below them.
@@ -111,6 +128,8 @@ pub(crate) struct Model {
     pub(crate) fleet: Fleet,
     /// What was seen of each drain.
     pub(crate) records: DrainRecords,
+    pub(crate) nodes: NodeList,
+    pub(crate) page: Page,
     /// The targets of the goal that reached it, or never will.
     pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
     pub(crate) open: Option<OpenNode>,
@@ -133,12 +152,15 @@ impl Model {
             [name] => Some(OpenNode::new(name)),
             _ => None,
         };
+        let page = if options.all_nodes { Page::Nodes } else { Page::Fleet };
         Self {
             now: options.now,
             size: options.size,
-            options,
             fleet: Fleet::new(scope, tracker),
             records: DrainRecords::default(),
+            nodes: NodeList { is_watched: options.all_nodes, ..NodeList::default() },
+            page,
+            options,
             settled: Vec::new(),
             open,
             health: WatchHealth::default(),
@@ -159,6 +181,7 @@ impl Model {
     pub(crate) fn maintenance(&self) -> Option<&Arc<NodeMaintenance>> {
         match &self.open {
             Some(open) => self.fleet.maintenance_of(&open.name),
+            None if self.shows_nodes() => self.fleet.maintenance_of(self.selected_node()?),
             None => self.fleet.maintenance(self.fleet.rows.selected()?.key()),
         }
     }
@@ -174,7 +197,12 @@ impl Model {
     }
 
     pub(crate) fn freshness(&self) -> &WatchState {
-        self.health.overall(self.open.as_ref().map(|open| open.pods.complete))
+        let beside = match &self.open {
+            Some(open) => Some((WatchKind::Pods, open.pods.complete)),
+            None if self.shows_nodes() => Some((WatchKind::Nodes, self.nodes.is_listed)),
+            None => None,
+        };
+        self.health.overall(beside)
     }
 
     pub(crate) fn is_stale(&self) -> bool {
@@ -218,6 +246,10 @@ impl Model {
             }
             WatchState::Live | WatchState::Connecting | WatchState::Forbidden(_) => {}
         }
+        if self.shows_nodes() && self.nodes.pods.is_forbidden() {
+            let words = "No permission to list pods: their number is not known. [r] tries again";
+            return Some((words.to_owned(), true));
+        }
         let open = self.open.as_ref()?;
         if open.pods.hidden {
             let words = "No permission to list pods: showing the pods of the status. [r] tries again";
@@ -245,6 +277,9 @@ impl Model {
     }
 
     pub(crate) fn blockers(&self) -> Vec<String> {
+        if self.shows_nodes() {
+            return Vec::new();
+        }
         if self.open.is_none() {
             let is_any_blocked = self.fleet.rows.all().any(Row::is_blocked);
             let blockers = self.fleet.blockers.iter().filter(|_| is_any_blocked);
@@ -262,6 +297,7 @@ impl Model {
         match &self.open {
             Some(open) if open.tree.is_shown => &open.tree.rows,
             Some(open) => &open.pods.rows,
+            None if self.page == Page::Nodes => &self.nodes.rows,
             None => &self.fleet.rows,
         }
     }
@@ -270,6 +306,7 @@ impl Model {
         match &mut self.open {
             Some(OpenNode { tree: tree @ Tree { is_shown: true, .. }, .. }) => &mut tree.rows,
             Some(OpenNode { pods, .. }) => &mut pods.rows,
+            None if self.page == Page::Nodes => &mut self.nodes.rows,
             None => &mut self.fleet.rows,
         }
     }
@@ -291,6 +328,7 @@ impl Model {
                 let first = open.pods.rows.nth(0).and_then(|row| self.remedy_of_pod(open, row));
                 first.or_else(|| self.remedy_of_node(self.maintenance()?))
             }
+            None if self.shows_nodes() => None,
             None => self.remedy_of_node(self.fleet.maintenance(self.fleet.rows.nth(0)?.key())?),
         })
     }
@@ -370,6 +408,9 @@ impl Model {
             let (id, progress) = (&row.id, &row.progress);
             let line = format!("{} {}/{} {}", progress.word(), id.namespace, id.name, progress.message);
             return Some(line.trim_end().to_owned());
+        }
+        if self.shows_nodes() {
+            return self.nodes.rows.selected().map(NodeRow::line);
         }
         let row = self.fleet.rows.selected()?;
         let FleetRow { node, percent, gone, pods, .. } = row;

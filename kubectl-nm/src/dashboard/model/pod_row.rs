@@ -79,6 +79,9 @@ pub(crate) struct PodRow {
 }
 
 impl Row for PodRow {
+    // Pods have no progress of their own.
+    const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name, Sort::Age];
+
     fn key(&self) -> &str {
         &self.id.key
     }
@@ -93,7 +96,7 @@ impl Row for PodRow {
         });
         let first = match by {
             Sort::Risk | Sort::Progress => by_state,
-            Sort::Name => Ordering::Equal,
+            Sort::Name | Sort::Pool => Ordering::Equal,
             Sort::Age => since(own).cmp(&since(others)),
         };
         first

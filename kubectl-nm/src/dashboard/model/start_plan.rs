@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
     use crate::client::watch_stream::WatchChange;
-    use crate::dashboard::message::NodeMetadata;
+    use crate::dashboard::node_metadata::NodeMetadata;
     use crate::maintenance::fixture::{named, requested, stopping};
     use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
 

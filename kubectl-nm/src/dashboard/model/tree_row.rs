@@ -113,6 +113,9 @@ impl TreeRow {
 }
 
 impl Row for TreeRow {
+    // Workloads have no age here.
+    const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name];
+
     fn key(&self) -> &str {
         &self.key
     }
@@ -121,7 +124,7 @@ impl Row for TreeRow {
         let (own, others) = (&self.group, &other.group);
         let first = match by {
             Sort::Name => Ordering::Equal,
-            Sort::Risk | Sort::Progress | Sort::Age => own.attention.cmp(&others.attention),
+            Sort::Risk | Sort::Pool | Sort::Progress | Sort::Age => own.attention.cmp(&others.attention),
         };
         first.then_with(|| own.name.cmp(&others.name)).then_with(|| self.place.cmp(&other.place))
     }

@@ -59,22 +59,27 @@ impl WatchHealth {
         self.watches.get(&kind).unwrap_or(&WatchState::Connecting)
     }
 
-    /// How current a view of maintenances is; with an open node, as current as the older of them and its pods.
-    /// `pods_listed` is whether these are known: their watch may be live before.
-    pub(crate) fn overall(&self, pods_listed: Option<bool>) -> &WatchState {
+    /// How current a view of maintenances is; with the pods of an open node, or all nodes, beside them, as current as the
+    /// older of both. `beside` has whether these are listed: their watch may be live before.
+    pub(crate) fn overall(&self, beside: Option<(WatchKind, bool)>) -> &WatchState {
         let maintenances = self.of(WatchKind::Maintenances);
-        let Some(pods_listed) = pods_listed else { return maintenances };
-        match (maintenances, self.of(WatchKind::Pods)) {
-            (WatchState::Live, pods @ (WatchState::Lost { .. } | WatchState::Connecting)) => pods,
-            (WatchState::Live, WatchState::Live) if !pods_listed => &WatchState::Connecting,
-            (WatchState::Lost { since, .. }, pods @ WatchState::Lost { since: earlier, .. })
+        let Some((kind, is_listed)) = beside else { return maintenances };
+        match (maintenances, self.of(kind)) {
+            (WatchState::Live, others @ (WatchState::Lost { .. } | WatchState::Connecting)) => others,
+            (WatchState::Live, WatchState::Live) if !is_listed => &WatchState::Connecting,
+            (WatchState::Lost { since, .. }, others @ WatchState::Lost { since: earlier, .. })
                 if earlier < since =>
             {
-                pods
+                others
             }
-            // Without permission to list pods, only maintenances are shown.
+            // Without permission to list the others, only maintenances are shown.
             _ => maintenances,
         }
+    }
+
+    /// Notes that a watch restarts.
+    pub(crate) fn restart(&mut self, kind: WatchKind, now: Timestamp) {
+        self.set(kind, WatchState::Connecting, now);
     }
 }
 
@@ -88,7 +93,8 @@ mod tests {
         let lost = |second| WatchState::Lost { since: at(second), error: String::from("e") };
         let stale = lost;
         let mut health = WatchHealth::default();
-        let (fleet, awaited, complete) = (None, Some(false), Some(true));
+        let pods = |is_listed| Some((WatchKind::Pods, is_listed));
+        let (fleet, awaited, complete) = (None, pods(false), pods(true));
         assert_eq!(*health.overall(complete), WatchState::Connecting);
         health.set(WatchKind::Maintenances, WatchState::Live, at(20));
         assert_eq!(*health.overall(fleet), WatchState::Live);

@@ -10,15 +10,17 @@ use std::time::{Duration, Instant};
 use crossterm::event::KeyCode;
 use jiff::SignedDuration;
 use nm_shared::NodeMaintenance;
+use nm_shared::drain::cordon_owner::CordonOwner;
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
+use crate::dashboard::message::{Message, WatchKind, WatchState};
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::{Model, Options};
+use crate::dashboard::node_metadata::{NodeDetails, NodeMetadata, Readiness};
 use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::tests::scenes::{self, empty, options, press, send, set_watch};
 use crate::dashboard::view::draw;
@@ -39,11 +41,13 @@ const LIMIT: Duration = Duration::from_millis(5);
 #[ignore = "a benchmark"]
 fn frame_times() {
     let mut within = true;
-    println!("{:<34} {:<22} {:>10} {:>10} {:>10}", "view", "step", "p50", "p99", "worst");
-    for (view, nodes, pods) in
-        [("fleet of 500 nodes", 500, 0), ("node of 10,000 pods, of 500 nodes", 500, 10_000)]
-    {
-        let mut dashboard = SimulatedDashboard::new(nodes, pods);
+    println!("{:<38} {:<22} {:>10} {:>10} {:>10}", "view", "step", "p50", "p99", "worst");
+    for (view, nodes, pods, all) in [
+        ("fleet of 500 nodes", 500, 0, 0),
+        ("node of 10,000 pods, of 500 nodes", 500, 10_000, 0),
+        ("all of 5,000 nodes, 500 of them busy", 500, 0, 5_000),
+    ] {
+        let mut dashboard = SimulatedDashboard::new(nodes, pods, all);
         dashboard.frame();
         let nothing: fn(&mut SimulatedDashboard) = |_| ();
         let steps = [
@@ -64,7 +68,7 @@ fn frame_times() {
             times.sort_unstable();
             let (p50, p99, worst) = (times[TIMES / 2], times[TIMES * 99 / 100], times[TIMES - 1]);
             within &= p99 <= LIMIT;
-            println!("{view:<34} {step:<22} {p50:>10.1?} {p99:>10.1?} {worst:>10.1?}");
+            println!("{view:<38} {step:<22} {p50:>10.1?} {p99:>10.1?} {worst:>10.1?}");
         }
     }
     assert!(within, "the 99th percentile is at most {LIMIT:?}");
@@ -72,7 +76,7 @@ fn frame_times() {
 
 #[test]
 fn the_simulation_has_the_size_that_was_asked_for() {
-    let mut simulated = SimulatedDashboard::new(20, 300);
+    let mut simulated = SimulatedDashboard::new(20, 300, 0);
     for _ in 0..100 {
         simulated.prepare_change();
         simulated.apply_change();
@@ -89,20 +93,40 @@ fn the_simulation_has_the_size_that_was_asked_for() {
     );
 }
 
+#[test]
+fn the_simulation_of_all_nodes_has_the_size_that_was_asked_for() {
+    let mut simulated = SimulatedDashboard::new(20, 0, 100);
+    for _ in 0..100 {
+        simulated.prepare_change();
+        simulated.apply_change();
+        simulated.key();
+        simulated.tick();
+        simulated.frame();
+    }
+    assert!(simulated.model.shows_nodes());
+    assert_eq!(simulated.model.rows().total(), 100);
+    let rows = &simulated.model.nodes.rows;
+    assert_eq!(rows.all().filter(|row| row.state.is_some()).count(), 20);
+    assert!(rows.all().any(|row| row.cordon().is_some()), "changes cordon nodes");
+}
+
 /// A dashboard on a large cluster, without a cluster or a terminal.
 struct SimulatedDashboard {
     model: Model,
     terminal: Terminal<CrosstermBackend<Sink>>,
     nodes: usize,
     pods: usize,
+    /// The nodes of the cluster, if all are shown.
+    all: usize,
     step: usize,
     pressed: usize,
     changes: Vec<Message>,
 }
 
 impl SimulatedDashboard {
-    /// The fleet view with so many nodes in maintenance; with `pods`, the view of the first node, which has that many.
-    fn new(nodes: usize, pods: usize) -> Self {
+    /// The fleet view with so many nodes in maintenance; with `pods`, the view of the first node, which has that many; with
+    /// `all`, the view of all nodes, which are that many.
+    fn new(nodes: usize, pods: usize, all: usize) -> Self {
         let viewport = Viewport::Fixed(Rect::new(0, 0, SIZE.0, SIZE.1));
         let backend = CrosstermBackend::new(io::sink());
         let mut simulated = Self {
@@ -110,6 +134,7 @@ impl SimulatedDashboard {
             terminal: Terminal::with_options(backend, TerminalOptions { viewport }).unwrap(),
             nodes,
             pods,
+            all,
             step: 0,
             pressed: 0,
             changes: Vec::new(),
@@ -121,6 +146,11 @@ impl SimulatedDashboard {
         send(model, Message::Nodes(WatchChange::Listed(metadata.collect())));
         let objects = (0..nodes).map(|node| Arc::new(maintenance(node, pods, 0)));
         send(model, Message::Maintenances(WatchChange::Listed(objects.collect())));
+        if all > 0 {
+            press(model, KeyCode::Tab);
+            set_watch(model, WatchKind::Nodes, WatchState::Live);
+            send(model, Message::Nodes(WatchChange::Listed((0..all).map(|at| node(at, 0)).collect())));
+        }
         if pods > 0 {
             press(model, KeyCode::Enter);
             set_watch(model, WatchKind::Pods, WatchState::Live);
@@ -134,6 +164,11 @@ impl SimulatedDashboard {
     fn prepare_change(&mut self) {
         self.step += 1;
         let step = self.step;
+        if self.all > 0 {
+            let change = WatchChange::Applied(node(step * 7919 % self.all, step));
+            self.changes.push(Message::Nodes(change));
+            return;
+        }
         let apply = |object| self.changes.push(Message::Maintenances(WatchChange::Applied(Arc::new(object))));
         if self.pods == 0 {
             return [maintenance(step % self.nodes, 0, step)].into_iter().for_each(apply);
@@ -176,6 +211,19 @@ impl SimulatedDashboard {
 
 fn name(node: usize) -> String {
     format!("worker-{node:04}")
+}
+
+/// A node of a cluster with a few pools; every seventh step cordons it.
+fn node(at: usize, step: usize) -> Arc<NodeMetadata> {
+    let details = NodeDetails {
+        readiness: Readiness::Ready,
+        cordon: step.is_multiple_of(7).then_some(CordonOwner::Person).filter(|_| step > 0),
+        pool: Some(format!("pool-{}", at % 12)),
+        zone: Some(format!("zone-{}", at % 3)),
+        version: format!("v1.36.{}", step % 9),
+        created: None,
+    };
+    Arc::new(NodeMetadata { name: name(at), details: Some(details), ..NodeMetadata::default() })
 }
 
 fn maintenance(node: usize, pods: usize, step: usize) -> NodeMaintenance {

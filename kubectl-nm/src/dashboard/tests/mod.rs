@@ -3,7 +3,9 @@
 mod benchmark;
 mod cluster;
 mod keys;
+mod nodes;
 mod painted;
+mod reference;
 mod replacements;
 mod roll;
 mod scenes;

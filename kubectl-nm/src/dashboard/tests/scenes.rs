@@ -7,14 +7,16 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::pod::DrainPod;
+use nm_shared::drain::cordon_owner::CordonOwner;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::appearance::Appearance;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
+use crate::dashboard::message::{Message, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
+use crate::dashboard::node_metadata::{NodeDetails, NodeMetadata, Readiness};
 use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::update::update;
 use crate::maintenance::fixture::{budget, requested, stopping};
@@ -37,6 +39,7 @@ pub(super) fn ago(seconds: i64) -> String {
 pub(super) fn options() -> Options {
     Options {
         nodes: Vec::new(),
+        all_nodes: false,
         context: String::from("prod-eu"),
         kubectl: String::from("kubectl"),
         readonly: false,
@@ -136,9 +139,38 @@ pub(super) fn nodes() -> Vec<Arc<NodeMetadata>> {
         name: format!("worker-{number:02}"),
         was_schedulable: matches!(number, 1..=3 | 7..=9 | 12).then_some(number != 3),
         control_plane: false,
+        details: None,
     };
-    let control_plane = NodeMetadata { name: "cp-1".into(), was_schedulable: None, control_plane: true };
+    let control_plane = NodeMetadata { name: "cp-1".into(), control_plane: true, ..NodeMetadata::default() };
     (1..=50).map(worker).chain([control_plane]).map(Arc::new).collect()
+}
+
+/// The same with what a watch on whole nodes delivers.
+pub(super) fn whole_nodes() -> Vec<Arc<NodeMetadata>> {
+    let whole = |node: Arc<NodeMetadata>| {
+        let cordon = match node.name.as_str() {
+            "worker-13" => Some(CordonOwner::Person),
+            "worker-14" => Some(CordonOwner::Controller("karpenter.sh/disrupted".into())),
+            "worker-15" => Some(CordonOwner::Program("kured".into())),
+            _ => node.was_schedulable.map(|_| CordonOwner::Maintenance),
+        };
+        let readiness = match node.name.as_str() {
+            "worker-33" | "worker-34" => Readiness::NotReady,
+            "worker-35" => Readiness::Unknown,
+            _ => Readiness::Ready,
+        };
+        let number: usize = node.name[node.name.len() - 1..].parse().unwrap();
+        let details = NodeDetails {
+            readiness,
+            cordon,
+            pool: if node.control_plane { None } else { Some(["web", "batch"][number % 2].into()) },
+            zone: Some(["eu-1a", "eu-1b", "eu-1c"][number % 3].into()),
+            version: String::from("v1.36.2"),
+            created: Some(now() - SignedDuration::from_hours(24 * 40)),
+        };
+        Arc::new(NodeMetadata { details: Some(details), ..(*node).clone() })
+    };
+    nodes().into_iter().map(whole).collect()
 }
 
 /// A pod of the open node.
@@ -207,6 +239,18 @@ pub(super) fn fleet(options: Options) -> Model {
         &mut model,
         Message::Maintenances(WatchChange::Listed(maintenances().into_iter().map(Arc::new).collect())),
     );
+    model
+}
+
+/// A model with the view of all nodes, whose pods were counted.
+pub(super) fn all_nodes(options: Options) -> Model {
+    let mut model = fleet(options);
+    assert_eq!(press(&mut model, KeyCode::Tab), [Effect::WatchWholeNodes]);
+    set_watch(&mut model, WatchKind::Nodes, WatchState::Live);
+    let effects = send(&mut model, Message::Nodes(WatchChange::Listed(whole_nodes())));
+    let [Effect::CountPods(nodes)] = &effects[..] else { panic!("{effects:?}") };
+    let counts = nodes.iter().zip(20..).map(|(node, count)| (node.clone(), count)).collect();
+    send(&mut model, Message::PodCounts { counts, error: None });
     model
 }
 

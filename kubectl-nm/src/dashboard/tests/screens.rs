@@ -12,8 +12,8 @@ use crate::dashboard::message::{CommandError, Message, WatchKind, WatchState};
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{
-    empty, fleet, maintenance, maintenances, moving, node, now, options, press, send, set_watch, type_in,
-    worker_07,
+    all_nodes, empty, fleet, maintenance, maintenances, moving, node, now, options, press, send, set_watch,
+    type_in, worker_07,
 };
 
 fn sized(width: u16, height: u16) -> Options {
@@ -323,7 +323,7 @@ fn a_resize_keeps_the_selection_visible() {
 
 #[test]
 fn every_size_can_be_drawn() {
-    for make in [fleet as fn(Options) -> Model, node] {
+    for make in [fleet as fn(Options) -> Model, node, all_nodes] {
         for keys in ["", "e", "y", "?", "x", "n", "  x", "/a"] {
             let mut model = make(options());
             type_in(&mut model, keys);

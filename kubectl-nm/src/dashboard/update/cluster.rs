@@ -7,8 +7,13 @@ use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::{Effect, WatchKind, WatchState};
+use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::node_list::NodeList;
+use crate::dashboard::model::node_row::NodeRow;
 use crate::dashboard::model::{Model, OpenNode};
+use crate::dashboard::node_metadata::NodeMetadata;
 use crate::dashboard::node_pod::NodePod;
 
 pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) -> Option<Effect> {
@@ -23,6 +28,7 @@ pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenan
     model.records.observe(&update.changes, model.now);
     model.health.last_change = Some(model.now);
     show_maintenance(model, change);
+    model.nodes.apply_maintenances(change, &model.fleet);
     update.exit.map(Effect::End).or_else(|| watch_its_events(model))
 }
 
@@ -42,6 +48,23 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
     let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
     open.pods.apply_status(maintenance, model.now);
     open.tree.outdate();
+}
+
+pub(super) fn nodes(model: &mut Model, change: &WatchChange<NodeMetadata>) {
+    model.fleet.apply_nodes(change);
+    model.nodes.apply_nodes(change, &model.fleet);
+}
+
+/// Counts the pods of the nodes on the screen, if it is time to.
+pub(super) fn count_pods(model: &mut Model) -> Option<Effect> {
+    // Before that, the order of the rows is not known.
+    if !model.shows_nodes() || !model.nodes.is_listed {
+        return None;
+    }
+    let height = ScreenLayout::whole(model).rows();
+    let NodeList { rows, pods, .. } = &mut model.nodes;
+    let on_screen = rows.window(height).filter_map(|at| rows.nth(at)).map(NodeRow::name);
+    pods.begin(on_screen, model.now).map(Effect::CountPods)
 }
 
 pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>) {

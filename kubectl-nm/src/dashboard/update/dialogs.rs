@@ -8,9 +8,9 @@ use nm_shared::NodeMaintenance;
 
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
-use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
+use crate::dashboard::model::{Model, Page};
 use crate::dashboard::update::motion::Motion;
 use crate::maintenance::{node, uid};
 
@@ -19,19 +19,11 @@ pub(super) fn open_start(model: &mut Model) {
     if is_refused(model) {
         return;
     }
-    let idle: Vec<&str> = match &model.open {
-        Some(open) if model.fleet.maintenance_of(&open.name).is_none() => vec![&open.name],
-        Some(_) => Vec::new(),
-        None => {
-            let marked = model.fleet.marked.iter().filter_map(|key| model.fleet.rows.get(key));
-            let rows: Vec<_> = if model.fleet.marked.is_empty() {
-                model.fleet.rows.selected().into_iter().collect()
-            } else {
-                marked.collect()
-            };
-            rows.into_iter().filter(|row| row.state.is_none()).map(|row| row.node.as_str()).collect()
-        }
+    let mut idle = match model.opened() {
+        Some(node) => vec![node.to_owned()],
+        None => model.chosen_nodes(),
     };
+    idle.retain(|node| model.fleet.maintenance_of(node).is_none());
     let nodes = Field::new(idle.join(" "));
     model.dialog = Some(Dialog::Start(StartDialog { nodes, ..StartDialog::default() }));
 }
@@ -42,10 +34,12 @@ pub(super) fn open_stop(model: &mut Model) {
         return;
     }
     let fleet = &model.fleet;
-    let mut objects: Vec<_> = if model.open.is_some() || fleet.marked.is_empty() {
+    let mut objects: Vec<_> = if model.open.is_some() || model.marked().is_empty() {
         model.maintenance().into_iter().cloned().collect()
+    } else if model.page == Page::Nodes {
+        model.marked().iter().filter_map(|node| fleet.maintenance_of(node)).cloned().collect()
     } else {
-        fleet.marked.iter().filter_map(|key| fleet.maintenance(key)).cloned().collect()
+        model.marked().iter().filter_map(|key| fleet.maintenance(key)).cloned().collect()
     };
     if objects.is_empty() {
         return model.show_error(String::from("no maintenance to stop here"));
@@ -115,7 +109,7 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Option<Ef
         KeyCode::BackTab | KeyCode::Up => dialog.back(plan.nodes.len() > 1),
         KeyCode::Enter if plan.is_confirmed(&dialog.count) => {
             let objects = plan.objects(dialog.reason.text());
-            model.fleet.marked.clear();
+            model.marked_mut().clear();
             model.note_request(match plan.nodes.as_slice() {
                 [node] => format!("starting {node} ..."),
                 nodes => format!("starting {} nodes ...", nodes.len()),
@@ -137,7 +131,7 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
     match key.code {
         KeyCode::Esc => return None,
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
-            model.fleet.marked.clear();
+            model.marked_mut().clear();
             model.note_request(match dialog.targets.as_slice() {
                 [target] => format!("stopping {} ...", node(target)),
                 targets => format!("stopping {} maintenances ...", targets.len()),

@@ -1,14 +1,14 @@
-//! The keys of the two views.
+//! The keys of the views.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use kube::ResourceExt;
 
-use crate::dashboard::message::Effect;
+use crate::dashboard::message::{Effect, WatchKind};
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
-use crate::dashboard::model::listing::{Arrangement, Row, Rows, Sort};
-use crate::dashboard::model::{Model, OpenNode, SideContent, SidePane};
+use crate::dashboard::model::listing::{Arrangement, Row};
+use crate::dashboard::model::{Model, OpenNode, Page, SideContent, SidePane};
 use crate::dashboard::update::dialogs;
 use crate::dashboard::update::motion::{Motion, travel};
 
@@ -28,6 +28,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
         KeyCode::Char('r') => {
             model.notify(String::from("reconnecting"));
             model.health.renew(model.now);
+            model.nodes.pods.renew();
             return Some(Effect::Reconnect);
         }
         KeyCode::Char('c') => {
@@ -40,11 +41,8 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             model.typing = Some((Field::new(filter.text()), filter));
         }
         KeyCode::Char('s') => {
-            let mut next = model.arrangement().sort.next();
-            while !can_sort_by(model, next) {
-                next = next.next();
-            }
-            model.rearrange(|view| view.sort = next);
+            let sorts = model.rows().sorts();
+            model.rearrange(|view| view.sort = view.sort.next(sorts));
         }
         // A tree upside down would have its pods above their workload.
         KeyCode::Char('S') if model.open.as_ref().is_some_and(|open| open.tree.is_shown) => {}
@@ -60,11 +58,10 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
         },
         KeyCode::Char('e') => toggle_side(model, SideContent::Events),
         KeyCode::Char('y') => toggle_side(model, SideContent::Document),
-        KeyCode::Tab | KeyCode::BackTab => {
-            if let Some(side) = &mut model.side {
-                side.has_focus = !side.has_focus;
-            }
-        }
+        KeyCode::Tab | KeyCode::BackTab => match &mut model.side {
+            Some(side) => side.has_focus = !side.has_focus,
+            None => return turn_page(model),
+        },
         KeyCode::Char('n') => dialogs::open_start(model),
         KeyCode::Char('x') => dialogs::open_stop(model),
         KeyCode::Char('p') => dialogs::open_pause(model),
@@ -74,19 +71,8 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     None
 }
 
-fn can_sort_by(model: &Model, sort: Sort) -> bool {
-    match &model.open {
-        // Workloads have no age here.
-        Some(open) if open.tree.is_shown => matches!(sort, Sort::Risk | Sort::Name),
-        // Pods have no progress of their own.
-        Some(_) => sort != Sort::Progress,
-        None => true,
-    }
-}
-
 fn enter(model: &mut Model) -> Option<Effect> {
-    let row = model.fleet.rows.selected().filter(|_| model.open.is_none())?;
-    let node = row.node.clone();
+    let node = model.selected_node()?.to_owned();
     let mut open = OpenNode::new(&node);
     if let Some(maintenance) = model.fleet.maintenance_of(&node) {
         open.subject = maintenance.name_any();
@@ -110,18 +96,42 @@ fn leave(model: &mut Model) -> Option<Effect> {
         model.health.close();
         return Some(Effect::Close);
     } else {
-        model.fleet.marked.clear();
+        model.marked_mut().clear();
     }
     None
 }
 
-fn mark(model: &mut Model) {
-    let Some(row) = model.fleet.rows.selected().filter(|_| model.open.is_none()) else { return };
-    let key = row.key().to_owned();
-    if !model.fleet.marked.remove(&key) {
-        model.fleet.marked.insert(key);
+/// Shows all nodes instead of the maintenances, or the other way round.
+fn turn_page(model: &mut Model) -> Option<Effect> {
+    if model.open.is_some() {
+        return None;
     }
-    model.fleet.rows.select(model.fleet.rows.at() + 1);
+    if model.page == Page::Nodes {
+        model.page = Page::Fleet;
+        return None;
+    }
+    model.page = Page::Nodes;
+    if model.nodes.is_watched {
+        return None;
+    }
+    model.nodes.watch(&model.fleet);
+    model.health.restart(WatchKind::Nodes, model.now);
+    Some(Effect::WatchWholeNodes)
+}
+
+fn mark(model: &mut Model) {
+    let key = match (&model.open, model.page) {
+        (Some(_), _) => None,
+        (None, Page::Nodes) => model.nodes.rows.selected().map(|row| row.key().to_owned()),
+        (None, Page::Fleet) => model.fleet.rows.selected().map(|row| row.key().to_owned()),
+    };
+    let Some(key) = key else { return };
+    let marked = model.marked_mut();
+    if !marked.remove(&key) {
+        marked.insert(key);
+    }
+    let rows = model.rows_mut();
+    rows.select(rows.at() + 1);
 }
 
 fn toggle_side(model: &mut Model, shows: SideContent) {

@@ -23,7 +23,7 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     // Without an effect of its own, a message may show that more has to be watched.
     let effect = apply(model, message).or_else(|| replacements::rebuild(model, is_tick));
     settle(model);
-    effect
+    effect.or_else(|| cluster::count_pods(model))
 }
 
 fn apply(model: &mut Model, message: Message) -> Option<Effect> {
@@ -46,7 +46,8 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         }
         Message::ProgramOutput(words) => model.show_error(words),
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
-        Message::Nodes(change) => model.fleet.apply_nodes(&change),
+        Message::Nodes(change) => cluster::nodes(model, &change),
+        Message::PodCounts { counts, error } => model.nodes.pods.end(counts, error, model.now),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),
         Message::Replacements { node, scope, change } => replacements::apply(model, &node, &scope, change),
         Message::Events { node, change } => cluster::events(model, &node, &change),

@@ -218,7 +218,7 @@ pub(crate) fn draw_keys<'a>(
 }
 
 /// A key and what it does. Without a key, a heading or a sentence.
-const HELP: &[(&str, &str)] = &[
+pub(crate) const HELP: &[(&str, &str)] = &[
     ("", "Navigation"),
     ("arrows, j k", "up and down"),
     ("PgUp PgDn", "a page up and down"),
@@ -228,12 +228,12 @@ const HELP: &[(&str, &str)] = &[
     ("", ""),
     ("", "View"),
     ("/", "filter: ns:x state:blocked node:worker-1* text"),
-    ("s S", "sort by risk, name, progress or age; reverse the order"),
-    ("f", "show only blocked rows"),
+    ("s S", "sort by risk, name, progress, pool or age; reverse"),
+    ("f", "show only blocked rows; of all nodes, unavailable ones"),
     ("w", "where the pods of the open node went"),
     ("e", "events about the open node"),
     ("y", "the maintenance as YAML"),
-    ("Tab", "move the focus to the side pane or back"),
+    ("Tab", "all nodes, or those in maintenance; with a pane, its focus"),
     ("c", "copy the suggested command, or the row"),
     ("r", "reconnect and redraw"),
     ("", ""),

@@ -78,10 +78,14 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
         keys.push(("p", "pause"));
     }
     keys.push(("/", "filter"));
+    if model.open.is_none() {
+        keys.push(("Tab", if model.shows_nodes() { "maintenances" } else { "all nodes" }));
+    }
     if model.open.is_some() {
         keys.extend([("w", "where"), ("e", "events"), ("c", "copy"), ("y", "YAML")]);
     } else {
-        keys.extend([("s", "sort"), ("f", "blocked"), ("y", "YAML")]);
+        let only = if model.shows_nodes() { "unavailable" } else { "blocked" };
+        keys.extend([("s", "sort"), ("f", only), ("y", "YAML")]);
         // Marks only serve starting and stopping.
         if !model.options.readonly {
             keys.push(("Space", "mark"));

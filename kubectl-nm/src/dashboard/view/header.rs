@@ -33,9 +33,12 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         }
         x = filtered(model, canvas, area, x, if open.tree.is_shown { "row" } else { "pod" });
     } else {
+        if model.shows_nodes() {
+            x = canvas.write(area, x + 2, "all nodes", Tone::Strong);
+        }
         x = filtered(model, canvas, area, x, "node");
-        if !model.fleet.marked.is_empty() {
-            x = canvas.write(area, x + 2, &format!("{} marked", model.fleet.marked.len()), Tone::Strong);
+        if !model.marked().is_empty() {
+            x = canvas.write(area, x + 2, &format!("{} marked", model.marked().len()), Tone::Strong);
         }
     }
     let width = usize::from((area.x + area.width).saturating_sub(x + 2));
@@ -63,7 +66,7 @@ fn filtered(model: &Model, canvas: &mut Canvas<'_>, area: Rect, x: u16, what: &s
     let Arrangement { filter, blocked_only, .. } = model.arrangement();
     let mut filters = Vec::new();
     if *blocked_only {
-        filters.push("blocked only");
+        filters.push(if model.shows_nodes() { "unavailable only" } else { "blocked only" });
     }
     if !filter.is_empty() {
         filters.push(filter.text().trim());

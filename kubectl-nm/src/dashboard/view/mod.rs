@@ -7,6 +7,7 @@ mod fleet;
 pub(super) mod footer;
 pub(super) mod header;
 mod node;
+mod nodes;
 mod side;
 mod summary;
 pub(super) mod table;
@@ -41,6 +42,9 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
             node::draw(model, open, &mut canvas, &screen);
         }
         volumes::draw(model, &mut canvas, screen.volumes);
+    } else if model.shows_nodes() {
+        nodes::draw_summary(model, &mut canvas, screen.summary);
+        nodes::draw(model, &mut canvas, &screen);
     } else {
         summary::draw_fleet(model, &mut canvas, screen.summary);
         fleet::draw(model, &mut canvas, &screen);

@@ -55,7 +55,7 @@ pub(super) fn draw<R: DrawnRow>(
         if index == rows.at() {
             canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
         }
-        if model.fleet.marked.contains(row.key()) {
+        if model.marked().contains(row.key()) {
             canvas.write(area, area.x + 1, MARK, Tone::Strong);
         }
         draw_cells(&columns, indent, canvas, area, |column, canvas| row.cell(column, model, canvas));

@@ -1,9 +1,11 @@
 //! The watches of the dashboard, each a task that sends messages.
 //!
 //! The fleet needs the maintenances and the metadata of nodes and nothing else, so that its cost does not grow with the
-//! number of pods in the cluster. While a node is open, its pods are watched too, and the events about it and its
-//! maintenance. Objects are reduced to what the dashboard needs before they are sent.
+//! number of pods in the cluster. The view of all nodes needs whole nodes, which are watched instead of their metadata once
+//! it was shown. While a node is open, its pods are watched too, and the events about it and its maintenance. Objects are
+//! reduced to what the dashboard needs before they are sent.
 
+mod changed_nodes;
 mod replacements;
 
 use std::collections::BTreeSet;
@@ -22,9 +24,12 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch};
-use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
+use crate::dashboard::listed_node::ListedNode;
+use crate::dashboard::message::{Message, WatchKind, WatchState};
+use crate::dashboard::node_metadata::NodeMetadata;
 use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::replacement_scope::ReplacementScope;
+use crate::dashboard::watches::changed_nodes::changed_nodes;
 use crate::dashboard::watches::replacements::ReplacementWatches;
 use crate::error::{Error, RESOURCE};
 
@@ -35,7 +40,10 @@ pub(crate) struct Watches {
     client: Client,
     server: String,
     to: Sender<Message>,
-    fleet: JoinSet<()>,
+    maintenances: JoinSet<()>,
+    nodes: JoinSet<()>,
+    /// Whether nodes are watched as a whole, and not only their metadata.
+    whole_nodes: bool,
     node: Option<NodeWatches>,
 }
 
@@ -50,11 +58,20 @@ struct NodeWatches {
 }
 
 impl Watches {
-    pub(crate) fn start(client: Client, server: &str, to: Sender<Message>) -> Self {
-        let server = server.to_owned();
-        let mut watches = Self { client, server, to, fleet: JoinSet::new(), node: None };
-        watches.watch_fleet();
+    pub(crate) fn start(client: Client, server: &str, whole_nodes: bool, to: Sender<Message>) -> Self {
+        let (maintenances, nodes) = (JoinSet::new(), JoinSet::new());
+        let mut watches =
+            Self { client, server: server.to_owned(), to, maintenances, nodes, whole_nodes, node: None };
+        watches.watch_maintenances();
+        watches.watch_nodes();
         watches
+    }
+
+    /// Watches whole nodes from now on.
+    pub(crate) fn watch_whole_nodes(&mut self) {
+        if !std::mem::replace(&mut self.whole_nodes, true) {
+            self.watch_nodes();
+        }
     }
 
     /// Watches the pods of this node, and the events about it and the maintenance named `subject`.
@@ -73,7 +90,8 @@ impl Watches {
     }
 
     pub(crate) fn reconnect(&mut self) {
-        self.watch_fleet();
+        self.watch_maintenances();
+        self.watch_nodes();
         if let Some(mut open) = self.node.take() {
             open.pods = JoinSet::from_iter([self.pods(&open.node)]);
             open.replacements.reconnect();
@@ -94,17 +112,24 @@ impl Watches {
         ReplacementWatches::new(self.client.clone(), &self.server, self.to.clone(), node)
     }
 
-    fn watch_fleet(&mut self) {
-        self.fleet = JoinSet::new();
+    fn watch_maintenances(&mut self) {
         let target = self.target(Api::all(self.client.clone()), RESOURCE, None);
         let maintenances =
             watch(target, WatchPolicy::DASHBOARD, |object| Some(without_managed_fields(object)));
         let forwarder = self.forwarder(WatchKind::Maintenances, None);
-        self.fleet.spawn(forwarder.run(vec![maintenances], Message::Maintenances));
-        let target = self.target::<PartialObjectMeta<Node>>(Api::all(self.client.clone()), "nodes", None);
-        let nodes = watch(target, WatchPolicy::DASHBOARD, |node| Some(metadata(&node)));
+        self.maintenances = JoinSet::from_iter([forwarder.run(vec![maintenances], Message::Maintenances)]);
+    }
+
+    fn watch_nodes(&mut self) {
+        let nodes = if self.whole_nodes {
+            let target = self.target::<ListedNode>(Api::all(self.client.clone()), "nodes", None);
+            watch(target, WatchPolicy::DASHBOARD, |node| Some(node.shown()))
+        } else {
+            let target = self.target::<PartialObjectMeta<Node>>(Api::all(self.client.clone()), "nodes", None);
+            watch(target, WatchPolicy::DASHBOARD, |node| Some(metadata(&node)))
+        };
         let forwarder = self.forwarder(WatchKind::Nodes, None);
-        self.fleet.spawn(forwarder.run(vec![nodes], Message::Nodes));
+        self.nodes = JoinSet::from_iter([forwarder.run(vec![changed_nodes(nodes)], Message::Nodes)]);
     }
 
     fn pods(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
@@ -187,11 +212,12 @@ fn without_managed_fields(mut maintenance: NodeMaintenance) -> NodeMaintenance {
     maintenance
 }
 
-pub(super) fn metadata(node: &PartialObjectMeta<Node>) -> NodeMetadata {
+fn metadata(node: &PartialObjectMeta<Node>) -> NodeMetadata {
     NodeMetadata {
         name: node.name_any(),
         was_schedulable: node_patch::was_schedulable(&node.metadata),
         control_plane: has_control_plane_label(&node.metadata),
+        details: None,
     }
 }
 

@@ -19,7 +19,8 @@ fn metadata_has_the_control_plane_label_and_the_state_before_the_cordon() {
         "labels": {"node-role.kubernetes.io/control-plane": "", "remediation.medik8s.io/exclude-from-remediation": "true"},
         "annotations": {"kubectl-nm.dev/undo": "{\"madeUnschedulable\":true}"},
     }));
-    let expected = NodeMetadata { name: "n1".into(), was_schedulable: Some(true), control_plane: true };
+    let expected =
+        NodeMetadata { name: "n1".into(), was_schedulable: Some(true), control_plane: true, details: None };
     assert_eq!(cordoned, expected);
     assert_eq!(of(json!({"name": "n2"})), NodeMetadata { name: "n2".into(), ..NodeMetadata::default() });
 }

@@ -1,0 +1,48 @@
+//! A node as far as the dashboard shows it.
+
+use jiff::Timestamp;
+use nm_shared::drain::cordon_owner::CordonOwner;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NodeMetadata {
+    pub(crate) name: String,
+    /// While the node has the cordon of a maintenance: whether it was schedulable before.
+    pub(crate) was_schedulable: Option<bool>,
+    pub(crate) control_plane: bool,
+    /// What the metadata alone does not have; none while only metadata is watched.
+    pub(crate) details: Option<NodeDetails>,
+}
+
+/// What the view of all nodes shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NodeDetails {
+    pub(crate) readiness: Readiness,
+    /// Who keeps it from taking new pods.
+    pub(crate) cordon: Option<CordonOwner>,
+    /// Its pool, by the label of its provider.
+    pub(crate) pool: Option<String>,
+    pub(crate) zone: Option<String>,
+    /// The version of its kubelet.
+    pub(crate) version: String,
+    pub(crate) created: Option<Timestamp>,
+}
+
+/// The condition Ready. The order is that of attention.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Readiness {
+    NotReady,
+    /// The control plane has not heard of the node for a while, or the node has never reported the condition.
+    #[default]
+    Unknown,
+    Ready,
+}
+
+impl Readiness {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::NotReady => "NotReady",
+            Self::Unknown => "Unknown",
+            Self::Ready => "Ready",
+        }
+    }
+}

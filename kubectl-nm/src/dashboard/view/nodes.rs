@@ -1,0 +1,156 @@
+//! All nodes of the cluster.
+
+use std::collections::BTreeMap;
+
+use nm_shared::drain::cordon_owner::CordonOwner;
+use ratatui::layout::Rect;
+
+use crate::args::duration::age;
+use crate::dashboard::layout::ScreenLayout;
+use crate::dashboard::message::{WatchKind, WatchState};
+use crate::dashboard::model::Model;
+use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::node_row::{NodeRow, cordon_words};
+use crate::dashboard::node_metadata::Readiness;
+use crate::dashboard::view::canvas::{Canvas, wrapped};
+use crate::dashboard::view::table::{self, Column, DrawnRow};
+use crate::dashboard::view::theme::Tone;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodeColumn {
+    Node,
+    Ready,
+    Cordon,
+    Maintenance,
+    Pods,
+    Pool,
+    Zone,
+    Version,
+    Age,
+}
+
+const COLUMNS: [Column<NodeColumn>; 9] = [
+    Column::new(NodeColumn::Node, "NODE", 12, 0, 9),
+    Column::new(NodeColumn::Ready, "READY", 9, 0, 8),
+    Column::new(NodeColumn::Cordon, "CORDONED BY", 14, 2, 7),
+    Column::new(NodeColumn::Maintenance, "MAINTENANCE", 11, 0, 6),
+    Column::new(NodeColumn::Pods, "PODS", 4, 0, 4),
+    Column::new(NodeColumn::Pool, "POOL", 10, 1, 5),
+    Column::new(NodeColumn::Zone, "ZONE", 10, 1, 2),
+    Column::new(NodeColumn::Version, "VERSION", 9, 0, 3),
+    Column::new(NodeColumn::Age, "AGE", 6, 0, 1),
+];
+
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
+    let rows = &model.nodes.rows;
+    if rows.len() == 0 {
+        nothing(model, canvas, screen.body);
+        return;
+    }
+    // The cursor and the mark come before the first column.
+    let indent = 2;
+    let width = screen.heads.width.saturating_sub(indent);
+    let longest = rows.all().map(|row| row.name().len()).max().unwrap_or(0);
+    let mut columns = COLUMNS;
+    columns[0].width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
+    table::draw(rows, &columns, indent, model, canvas, screen);
+}
+
+impl DrawnRow for NodeRow {
+    type Cell = NodeColumn;
+
+    fn cell(&self, column: &Column<NodeColumn>, model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
+        let text = match column.what {
+            NodeColumn::Node => return (self.name().to_owned(), Tone::Strong),
+            NodeColumn::Ready => return readiness(self.readiness()),
+            NodeColumn::Maintenance if self.state.is_some() => {
+                let (glyph, tone) = canvas.glyphs.node(self.state);
+                return (format!("{glyph}{}", self.state_word()), tone);
+            }
+            NodeColumn::Cordon => match self.cordon() {
+                Some(owner @ CordonOwner::Maintenance) => cordon_words(owner).to_owned(),
+                Some(owner) => return (cordon_words(owner).to_owned(), Tone::Busy),
+                None => String::new(),
+            },
+            NodeColumn::Maintenance => String::new(),
+            NodeColumn::Pods => {
+                let count = model.nodes.pods.of(self.name());
+                let unknown = if model.nodes.pods.is_forbidden() { "?" } else { "-" };
+                let count = count.map_or_else(|| unknown.to_owned(), |count| count.to_string());
+                return (format!("{count:>4}"), Tone::Plain);
+            }
+            NodeColumn::Pool => self.pool().to_owned(),
+            NodeColumn::Zone => self.zone().to_owned(),
+            NodeColumn::Version => self.version().to_owned(),
+            NodeColumn::Age => self
+                .created()
+                .map_or_else(String::new, |created| age(model.now.duration_since(created).as_secs())),
+        };
+        if text.is_empty() { (String::from("-"), Tone::Quiet) } else { (text, Tone::Plain) }
+    }
+}
+
+fn readiness(readiness: Option<Readiness>) -> (String, Tone) {
+    let (sign, tone) = match readiness {
+        Some(Readiness::Ready) => (" ", Tone::Plain),
+        Some(Readiness::NotReady) => ("!", Tone::Bad),
+        Some(Readiness::Unknown) => ("?", Tone::Bad),
+        None => return (String::from(" -"), Tone::Quiet),
+    };
+    (format!("{sign}{}", readiness.map_or("", Readiness::word)), tone)
+}
+
+/// Draws how many nodes are Ready, and how many are cordoned, by whom.
+pub(super) fn draw_summary(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let mut ready: BTreeMap<Readiness, usize> = BTreeMap::new();
+    let mut cordons: BTreeMap<&CordonOwner, usize> = BTreeMap::new();
+    for row in model.nodes.rows.all() {
+        if let Some(readiness) = row.readiness() {
+            *ready.entry(readiness).or_default() += 1;
+        }
+        if let Some(owner) = row.cordon() {
+            *cordons.entry(owner).or_default() += 1;
+        }
+    }
+    let mut x = area.x + 1;
+    for (state, count) in ready.iter().rev() {
+        let tone = if *state == Readiness::Ready { Tone::Plain } else { Tone::Bad };
+        let text = format!("{} {count}", state.word());
+        x = canvas.write_whole(area, x, &text, tone).map_or(x, |end| end + 2);
+    }
+    let cordoned: usize = cordons.values().sum();
+    if cordoned > 0 {
+        let owners: Vec<String> =
+            cordons.iter().map(|(owner, count)| format!("{} {count}", cordon_words(owner))).collect();
+        x = canvas.write_whole(area, x, &format!("Cordoned {cordoned}"), Tone::Busy).unwrap_or(x);
+        canvas.write(area, x, &format!(": {}", owners.join(", ")), Tone::Plain);
+    }
+}
+
+fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let plain = |text: String| (text, Tone::Plain);
+    let mut lines = vec![plain(String::new())];
+    let total = model.nodes.rows.total();
+    let wrap =
+        |text: &str| wrapped(text, area.width.saturating_sub(4)).into_iter().map(plain).collect::<Vec<_>>();
+    match model.health.of(WatchKind::Nodes) {
+        _ if total > 0 => {
+            lines.push(plain(format!("None of {total} nodes matches the filter.")));
+            lines.push((String::from("[Esc] clears the filter"), Tone::Quiet));
+        }
+        WatchState::Forbidden(why) => {
+            lines.push((String::from("You have no permission to list nodes:"), Tone::Bad));
+            lines.extend(wrap(why));
+            lines.push((String::from("[Tab] shows the maintenances, [r] tries again"), Tone::Quiet));
+        }
+        WatchState::Lost { error, .. } if !model.nodes.is_listed => {
+            lines.push((String::from("The nodes could not be loaded:"), Tone::Bad));
+            lines.extend(wrap(error));
+        }
+        _ if !model.nodes.is_listed => {
+            lines.push(plain(format!("Loading the nodes of {}", model.options.context)));
+        }
+        _ => lines.push(plain(String::from("The cluster has no nodes."))),
+    }
+    canvas.write_lines(area, 3, &lines);
+}
