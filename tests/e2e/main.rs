@@ -12,6 +12,7 @@ mod dashboard {
     mod replacements;
     mod roll;
     mod session;
+    mod start_options;
 }
 mod demo;
 mod drain {

@@ -16,11 +16,8 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::format::{self, OutputFormat};
 use crate::interaction::progress;
-use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::document::document;
-use crate::plan::eviction_dry_run::dry_run_evictions;
-use crate::plan::report::{PlanReport, preview};
-use crate::plan::surge_workloads;
+use crate::plan::planning::{self, Planning};
 use crate::plan::text;
 use crate::terminal::output::Output;
 
@@ -101,23 +98,13 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
         if !args.nodes.are_known() {
             check_exist(cluster, &nodes).await?;
         }
-        let snapshot = Box::pin(ClusterSnapshot::read(&nodes, cluster)).await?;
-        Ok::<_, Error>((nodes, snapshot))
+        Planning::read(nodes, args.drain.spec(), cluster, Timestamp::now()).await
     };
-    let (nodes, mut snapshot) = progress::during(out, message, read).await?;
-    let (spec, now) = (args.drain.spec(), Timestamp::now());
-    let mut preview = preview(&nodes, spec.as_ref(), &snapshot, now)
-        .map_err(|error| Error::Unplannable(error.to_string()))?;
-    if let Some(preview) = &mut preview {
-        let workloads = surge_workloads::read(preview, &mut snapshot, cluster).await?;
-        preview.set_workloads(workloads);
-    }
-
-    let answers = match &preview {
-        None => HashMap::new(),
-        Some(preview) => answers(preview, spec.as_ref(), cluster, out).await?,
-    };
-    let report = PlanReport::new(&nodes, spec.as_ref(), preview.as_ref(), snapshot, &answers, now);
+    let planning = progress::during(out, message, read).await?;
+    let (all, done) = (planning.evictions(), Cell::new(0));
+    let message = || format!("{} of {all} evictions dry-run", done.get());
+    let answers = progress::during(out, message, planning.answers(cluster, &done)).await?;
+    let report = planning.report(&answers);
     match &args.output {
         OutputFormat::Data(format) => format.print(&document(&report), out)?,
         OutputFormat::Table | OutputFormat::Wide => {
@@ -142,6 +129,5 @@ pub(super) async fn answers(
 ) -> Result<HashMap<String, EvictionOutcome>, Error> {
     let (all, done) = (preview.to_evict().count(), Cell::new(0));
     let message = || format!("{} of {all} evictions dry-run", done.get());
-    let grace = drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0);
-    progress::during(out, message, dry_run_evictions(cluster, preview.to_evict(), grace, &done)).await
+    progress::during(out, message, planning::answers(preview, drain, cluster, &done)).await
 }

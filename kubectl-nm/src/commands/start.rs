@@ -16,7 +16,7 @@ use crate::error::exit::Exit;
 use crate::format::{self, OutputFormat};
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
-use crate::maintenance::start::{self, Existing, StartRequest, Started};
+use crate::maintenance::start::{self, Existing, StartRequest, Started, check_definition};
 use crate::maintenance::{name_unless_node, node, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
@@ -114,10 +114,8 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             "Put {} into maintenance and evict their pods"
         };
         confirm(question, &new, args.yes, out)?;
-        // The definition of the cluster may lack a field that is set. The dry run notices that before a drain begins.
-        let has_settings = args.suspend || args.request.drain.spec().is_some();
-        if let Some(first) = new.first().filter(|_| has_settings) {
-            start::start(cluster, &wanted(&args, first), true).await?;
+        if let Some(first) = new.first() {
+            check_definition(cluster, &wanted(&args, first)).await?;
         }
     }
 

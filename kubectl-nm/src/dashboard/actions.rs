@@ -13,11 +13,22 @@ use crate::error::Error;
 use crate::maintenance;
 use crate::terminal::text::first_names;
 
+/// Starts maintenances, or plans those that are suspended.
 pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
+    // The last one is suspended, if any is. Nothing begins if the others would not wait.
+    if let Some(last) = wanted.last()
+        && let Err(error) = maintenance::start::check_definition(&cluster, last).await
+    {
+        return report(to, "started", vec![(last.name_any(), Err(error))]).await;
+    }
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(&wanted)
         .map(async |wanted| {
             let started = maintenance::start::start(&cluster, wanted, false).await;
-            let word = |created| if created { "started" } else { "already in maintenance" };
+            let word = |created| match created {
+                true if wanted.spec.suspend => "planned",
+                true => "started",
+                false => "already in maintenance",
+            };
             (wanted.name_any(), started.map(|started| word(started.created)))
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
@@ -105,6 +116,30 @@ mod tests {
         ] {
             assert_eq!(result(async |to| start(cluster.clone(), wanted, to).await).await.unwrap(), expected);
         }
+    }
+
+    #[tokio::test]
+    async fn nothing_begins_where_the_definition_would_drop_what_was_requested() {
+        let (pruning, requests) = cluster(|_, _| (201, serde_json::to_value(requested("n1")).unwrap()));
+        let mut later = requested("n2");
+        later.spec.suspend = true;
+        let wanted = vec![requested("n1"), later];
+        let error = result(async |to| start(pruning, wanted, to).await).await.unwrap_err().to_string();
+        assert!(error.starts_with("n2: "), "{error}");
+        assert_eq!(requests.lock().unwrap().len(), 1, "only the dry run");
+    }
+
+    #[tokio::test]
+    async fn planned_maintenances_are_reported_as_planned() {
+        let (keeping, _) = cluster(|_, _| {
+            let mut kept = requested("n1");
+            kept.spec.suspend = true;
+            (201, serde_json::to_value(kept).unwrap())
+        });
+        let mut later = requested("n2");
+        later.spec.suspend = true;
+        let done = result(async |to| start(keeping, vec![later], to).await).await.unwrap();
+        assert_eq!(done, "planned: n2");
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::model::start_preview::PlanRequest;
 use crate::dashboard::node_metadata::NodeMetadata;
 use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::replacement_scope::ReplacementScope;
@@ -15,6 +16,7 @@ use crate::dashboard::replica::Replica;
 use crate::dashboard::workload::{Workload, WorkloadKind};
 use crate::error::Error;
 use crate::error::exit::Exit;
+use crate::terminal::text::Line;
 
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -48,6 +50,11 @@ pub(crate) enum Message {
     PodCounts {
         counts: Vec<(String, usize)>,
         error: Option<PodCountError>,
+    },
+    /// The plan of what was typed in the start dialog.
+    Planned {
+        request: PlanRequest,
+        result: Result<Vec<Line>, String>,
     },
     Done(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
@@ -127,6 +134,10 @@ pub(crate) enum Effect {
     WatchWholeNodes,
     /// Count the pods on these nodes.
     CountPods(Vec<String>),
+    /// Make the plan of the start dialog, a moment after the last such request.
+    Plan(PlanRequest),
+    /// The plan is not needed any more.
+    CancelPlan,
     /// Restart every watch now, and redraw the whole screen.
     Reconnect,
     Start(Vec<NodeMaintenance>),

@@ -29,6 +29,7 @@ mod replica;
 mod roll;
 mod run;
 mod signals;
+mod start_plans;
 #[cfg(unix)]
 mod streams;
 mod terminal;

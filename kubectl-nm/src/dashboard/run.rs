@@ -19,6 +19,7 @@ use crate::dashboard::pending_commands::await_results;
 use crate::dashboard::pod_count;
 use crate::dashboard::redraw::Redraw;
 use crate::dashboard::signals::{self, Signal};
+use crate::dashboard::start_plans::StartPlans;
 use crate::dashboard::terminal::Screen;
 use crate::dashboard::update::update;
 use crate::dashboard::view;
@@ -90,7 +91,8 @@ async fn until_ended(
         watches.open(node, node);
     }
     let (commands, counts) = (JoinSet::new(), JoinSet::new());
-    let mut dashboard = Dashboard { model, watches, commands, counts, cluster, to };
+    let plans = StartPlans::default();
+    let mut dashboard = Dashboard { model, watches, commands, counts, plans, cluster, to };
 
     let mut inputs = EventStream::new();
     let mut ticks = interval(TICK_INTERVAL);
@@ -170,6 +172,7 @@ struct Dashboard<'a> {
     commands: JoinSet<()>,
     /// The count of pods that is under way, if one is. Unlike commands, it ends with the dashboard.
     counts: JoinSet<()>,
+    plans: StartPlans,
     cluster: &'a Cluster,
     to: mpsc::Sender<Message>,
 }
@@ -200,7 +203,10 @@ impl Dashboard<'_> {
             }
             // A second safeguard: `update` does not return these in read-only mode.
             Effect::Start(_) | Effect::Stop(_) | Effect::Pause { .. } if self.model.options.readonly => {}
+            Effect::Plan(request) => self.plans.make(self.cluster.clone(), request, self.to.clone()),
+            Effect::CancelPlan => self.plans.cancel(),
             Effect::Start(wanted) => {
+                self.plans.cancel();
                 self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
             }
             Effect::Stop(unwanted) => {

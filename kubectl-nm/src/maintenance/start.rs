@@ -80,6 +80,14 @@ fn parse_reason(reason: &str) -> Result<String, String> {
     reason_problem(reason).map_or_else(|| Ok(reason.to_owned()), Err)
 }
 
+/// Checks with a dry run that the definition of the cluster has every field that is set, before a drain begins.
+pub(crate) async fn check_definition(cluster: &Cluster, wanted: &NodeMaintenance) -> Result<(), Error> {
+    if wanted.spec.suspend || wanted.spec.drain.is_some() {
+        start(cluster, wanted, true).await?;
+    }
+    Ok(())
+}
+
 /// Checks that the API server has kept the settings of a maintenance that it created: the definitions of older versions and
 /// of the medik8s operator lack some fields, and the API server prunes them. A setting that something in the cluster has
 /// changed to another value is kept.

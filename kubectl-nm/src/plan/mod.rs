@@ -8,6 +8,7 @@ pub(crate) mod cluster_snapshot;
 pub(crate) mod document;
 pub(crate) mod eviction_dry_run;
 pub(crate) mod max_unavailable;
+pub(crate) mod planning;
 pub(crate) mod report;
 pub(crate) mod surge_workloads;
 pub(crate) mod text;

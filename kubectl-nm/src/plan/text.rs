@@ -140,8 +140,33 @@ fn loss(warning: Warning) -> Option<&'static str> {
     }
 }
 
+/// The plan for a dialog: the verdict first, then the pods that would be blocked, then everything else.
+pub(crate) fn in_short(report: &PlanReport) -> Vec<Line> {
+    const LISTED: usize = 5;
+    let mut lines = vec![verdict(report), totals(report)];
+    let pods = report.forecast.iter().flat_map(|forecast| &forecast.pods);
+    let blocked: Vec<&PodForecast> = pods.filter(|pod| matches!(pod.fate, PodOutcome::Blocked(_))).collect();
+    lines.extend(blocked.iter().take(LISTED).map(|pod| {
+        let line = Line::default().with(Style::Bad, "blocked ");
+        line.and(format!("{}: {}", pod::reference(&pod.pod), details(pod, report)))
+    }));
+    if blocked.len() > LISTED {
+        lines.push(Line::new(format!("and {} more blocked pods", blocked.len() - LISTED)));
+    }
+    lines.extend(findings(report));
+    lines
+}
+
 /// The summary. The verdict is last, so that a long plan ends on the screen with it.
 fn summary(report: &PlanReport) -> Vec<Line> {
+    let mut lines = findings(report);
+    lines.push(totals(report));
+    lines.push(verdict(report).and(" Nothing was changed."));
+    lines
+}
+
+/// Budgets, losses, warnings, capacity, what is unknown, and nodes that would not drain at once.
+fn findings(report: &PlanReport) -> Vec<Line> {
     let unknown = |what: &str| Line::default().with(Style::Busy, "unknown: ").and(what);
     let mut lines = Vec::new();
     if let Some(forecast) = &report.forecast {
@@ -161,8 +186,6 @@ fn summary(report: &PlanReport) -> Vec<Line> {
     lines.extend(report.unknown.iter().map(|what| unknown(what)));
     lines.extend(report.nodes.iter().filter_map(|node| node.detach.as_ref()?.line(&node.node)));
     lines.extend(report.nodes.iter().filter_map(node));
-    lines.push(totals(report));
-    lines.push(verdict(report).and(" Nothing was changed."));
     lines
 }
 

@@ -54,6 +54,12 @@ impl Line {
         self
     }
 
+    /// The first style that is not plain, for places that show a line in one style.
+    pub(crate) fn style(&self) -> Style {
+        let styles = self.0.iter().map(|(style, _)| *style);
+        styles.into_iter().find(|style| *style != Style::Plain).unwrap_or(Style::Plain)
+    }
+
     pub(crate) fn painted(&self) -> String {
         let mut painted = String::new();
         for (style, text) in &self.0 {

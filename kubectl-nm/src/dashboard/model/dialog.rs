@@ -5,12 +5,13 @@ use std::sync::Arc;
 use nm_shared::NodeMaintenance;
 
 use crate::dashboard::model::field::Field;
+use crate::dashboard::model::start_preview::StartPreview;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Dialog {
     /// The help, scrolled by so many lines.
     Help(usize),
-    Start(StartDialog),
+    Start(Box<StartDialog>),
     Stop(StopDialog),
     /// The maintenance that was selected when the dialog opened, to be paused or resumed.
     Pause(Arc<NodeMaintenance>),
@@ -21,16 +22,23 @@ pub(crate) enum StartField {
     #[default]
     Nodes,
     Reason,
+    /// The flags of `start`.
+    Options,
+    /// How many nodes begin now, of several.
+    AtATime,
     Count,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct StartDialog {
     /// Names and patterns of nodes.
     pub(crate) nodes: Field,
     pub(crate) reason: Field,
+    pub(crate) options: Field,
+    pub(crate) at_a_time: Field,
     pub(crate) count: Field,
     pub(crate) focus: StartField,
+    pub(crate) preview: StartPreview,
 }
 
 impl StartDialog {
@@ -38,24 +46,34 @@ impl StartDialog {
         match self.focus {
             StartField::Nodes => &mut self.nodes,
             StartField::Reason => &mut self.reason,
+            StartField::Options => &mut self.options,
+            StartField::AtATime => &mut self.at_a_time,
             StartField::Count => &mut self.count,
         }
     }
 
     pub(crate) fn back(&mut self, several: bool) {
-        self.focus = match self.focus {
-            StartField::Nodes if several => StartField::Count,
-            StartField::Nodes | StartField::Count => StartField::Reason,
-            StartField::Reason => StartField::Nodes,
-        };
+        self.move_focus(several, -1);
     }
 
     pub(crate) fn next(&mut self, several: bool) {
-        self.focus = match self.focus {
-            StartField::Nodes => StartField::Reason,
-            StartField::Reason if several => StartField::Count,
-            StartField::Reason | StartField::Count => StartField::Nodes,
-        };
+        self.move_focus(several, 1);
+    }
+
+    /// Moves through the fields, and from the last to the first. The last two are only there for several nodes.
+    fn move_focus(&mut self, several: bool, by: isize) {
+        let fields = [
+            StartField::Nodes,
+            StartField::Reason,
+            StartField::Options,
+            StartField::AtATime,
+            StartField::Count,
+        ];
+        let fields = if several { &fields[..] } else { &fields[..3] };
+        // A field that is no longer there counts as the last one.
+        let at = fields.iter().position(|field| *field == self.focus).unwrap_or(fields.len() - 1);
+        let to = at.checked_add_signed(by).unwrap_or(fields.len() - 1);
+        self.focus = fields.get(to).copied().unwrap_or_default();
     }
 }
 

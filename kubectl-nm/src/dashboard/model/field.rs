@@ -21,6 +21,10 @@ impl Field {
         &self.text
     }
 
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.at == self.text.len()
+    }
+
     /// Inserts typed or pasted text at the cursor. Line breaks become spaces; other control characters are dropped.
     pub(crate) fn add(&mut self, text: &str) {
         // Terminals send a pasted line break as they send Enter.

@@ -18,7 +18,9 @@ mod page;
 pub(crate) mod pod_counts;
 pub(crate) mod pod_row;
 pub(crate) mod pods;
+pub(crate) mod start_options;
 pub(crate) mod start_plan;
+pub(crate) mod start_preview;
 pub(crate) mod tree;
 pub(crate) mod tree_row;
 pub(crate) mod watch_health;
@@ -230,8 +232,10 @@ impl Model {
     }
 
     pub(crate) fn start_plan(&self, dialog: &StartDialog) -> StartPlan {
-        let (nodes, reason) = (dialog.nodes.text(), dialog.reason.text());
-        StartPlan::of(nodes, &self.fleet, self.nodes_are_known()).with_reason(reason)
+        StartPlan::of(dialog.nodes.text(), &self.fleet, self.nodes_are_known())
+            .with_reason(dialog.reason.text())
+            .with_options(dialog.options.text())
+            .with_at_a_time(dialog.at_a_time.text())
     }
 
     /// A notice about the whole view, and whether it reports a problem.

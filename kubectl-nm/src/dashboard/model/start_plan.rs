@@ -1,17 +1,20 @@
 //! The nodes that the text of the start dialog selects, and which of them can be put into maintenance.
 
-use nm_shared::NodeMaintenance;
+use nm_shared::{DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
 
 use crate::args::names;
-use crate::dashboard::model::dialog::is_confirmed;
+use crate::dashboard::model::dialog::{StartField, is_confirmed};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::{is_pattern, name_matches};
 use crate::dashboard::model::fleet::Fleet;
-use crate::maintenance::start::{self, StartRequest};
+use crate::dashboard::model::start_options::{self, StartOptions};
+use crate::dashboard::model::start_preview::PlanRequest;
+use crate::maintenance::start;
+use crate::terminal::command_context::shell_quoted;
 
 const HINTED: usize = 4;
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct StartPlan {
     pub(crate) nodes: Vec<String>,
     /// Errors; nothing starts while there are any.
@@ -21,6 +24,12 @@ pub(crate) struct StartPlan {
     pub(crate) control_plane: Vec<String>,
     /// Whether the nodes of the cluster are not known, so that nothing verifies that these exist.
     pub(crate) unchecked: bool,
+    /// The field of the first error.
+    pub(crate) wrong: Option<StartField>,
+    /// The drain that is requested; none is the default.
+    pub(crate) drain: Option<DrainSpec>,
+    /// How many of the nodes begin now; the others are planned.
+    pub(crate) beginning: usize,
 }
 
 impl StartPlan {
@@ -37,12 +46,67 @@ impl StartPlan {
         let is_control_plane =
             |node: &&String| fleet.node(node).is_some_and(|metadata| metadata.control_plane);
         plan.control_plane = plan.nodes.iter().filter(is_control_plane).cloned().collect();
+        plan.beginning = plan.nodes.len();
+        plan.wrong = (!plan.problems.is_empty()).then_some(StartField::Nodes);
         plan
     }
 
     pub(crate) fn with_reason(mut self, reason: &str) -> Self {
-        self.problems.extend(start::reason_problem(reason.trim()));
+        if let Some(problem) = start::reason_problem(reason.trim()) {
+            self.add_problem(StartField::Reason, problem);
+        }
         self
+    }
+
+    pub(crate) fn with_options(mut self, text: &str) -> Self {
+        match StartOptions::parse(text) {
+            Ok(options) => {
+                self.drain = options.spec();
+                if options.suspend {
+                    self.beginning = 0;
+                }
+            }
+            Err(problem) => self.add_problem(StartField::Options, problem),
+        }
+        self
+    }
+
+    /// `text` is how many nodes begin now; all, if it is blank.
+    pub(crate) fn with_at_a_time(mut self, text: &str) -> Self {
+        let text = text.trim();
+        if text.is_empty() || self.nodes.len() < 2 {
+            return self;
+        }
+        match text.parse::<usize>() {
+            Ok(0) | Err(_) => {
+                let problem = format!("at a time: {text} is not a number of nodes");
+                self.add_problem(StartField::AtATime, problem);
+            }
+            Ok(_) if self.beginning == 0 => {
+                let problem = String::from("at a time: with --suspend no node begins now");
+                self.add_problem(StartField::AtATime, problem);
+            }
+            Ok(count) => self.beginning = self.beginning.min(count),
+        }
+        self
+    }
+
+    fn add_problem(&mut self, field: StartField, problem: String) {
+        self.problems.push(problem);
+        self.wrong.get_or_insert(field);
+    }
+
+    /// The nodes that begin now, and those that are planned.
+    pub(crate) fn split(&self) -> (&[String], &[String]) {
+        self.nodes.split_at(self.beginning.min(self.nodes.len()))
+    }
+
+    /// What a preview is about: the nodes that begin now, or all if none does. None while there are errors.
+    pub(crate) fn request(&self) -> Option<PlanRequest> {
+        let (now, later) = self.split();
+        let nodes = if now.is_empty() { later } else { now };
+        let is_valid = self.problems.is_empty() && !nodes.is_empty();
+        is_valid.then(|| PlanRequest { nodes: nodes.to_vec(), drain: self.drain.clone() })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -56,8 +120,32 @@ impl StartPlan {
 
     pub(crate) fn objects(&self, reason: &str) -> Vec<NodeMaintenance> {
         let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
-        let request = StartRequest { reason, ..StartRequest::default() };
-        self.nodes.iter().map(|node| NodeMaintenance::new(node, request.spec(node))).collect()
+        let object = |(at, node): (usize, &String)| {
+            let spec = NodeMaintenanceSpec {
+                node_name: node.clone(),
+                reason: reason.clone(),
+                suspend: at >= self.beginning,
+                drain: self.drain.clone(),
+            };
+            NodeMaintenance::new(node, spec)
+        };
+        self.nodes.iter().enumerate().map(object).collect()
+    }
+
+    /// The commands that do the same: `kubectl` is kubectl with the connection flags.
+    pub(crate) fn commands(&self, reason: &str, options: &str, kubectl: &str) -> Vec<String> {
+        let (program, flags) = kubectl.split_at_checked("kubectl".len()).unwrap_or((kubectl, ""));
+        let mut common = start_options::quoted(options);
+        if !reason.trim().is_empty() {
+            common = format!("{common} --reason {}", shell_quoted(reason.trim()));
+        }
+        let (now, later) = self.split();
+        let planned = if now.is_empty() { "" } else { " --suspend" };
+        let command = |(nodes, more): (&[String], &str)| {
+            (!nodes.is_empty())
+                .then(|| format!("{program} nm start {}{common}{more}{flags}", nodes.join(" ")))
+        };
+        [(now, ""), (later, planned)].into_iter().filter_map(command).collect()
     }
 
     fn add_all(&mut self, pattern: &str, fleet: &Fleet) {
@@ -214,5 +302,67 @@ mod tests {
         let reasons = |reason| plan.objects(reason)[0].spec.reason.clone();
         assert_eq!((reasons(" new kernel "), reasons("  ")), (Some("new kernel".into()), None));
         assert_eq!(plan.objects("")[0].metadata.name.as_deref(), Some("cp-1"));
+    }
+    #[test]
+    fn options_and_how_many_at_a_time_say_what_begins_and_with_which_drain() {
+        let plan = |options: &str, at_a_time: &str| {
+            StartPlan::of("w-4 w-5 w-6", &fleet(), true).with_options(options).with_at_a_time(at_a_time)
+        };
+        let suspended = |plan: &StartPlan| -> Vec<bool> {
+            plan.objects("").iter().map(|object| object.spec.suspend).collect()
+        };
+        for (options, at_a_time, expected) in [
+            ("", "", [false, false, false]),
+            ("", " 2 ", [false, false, true]),
+            ("", "9", [false, false, false]),
+            ("--suspend", "", [true, true, true]),
+        ] {
+            let plan = plan(options, at_a_time);
+            assert_eq!(
+                (suspended(&plan), plan.problems),
+                (expected.to_vec(), vec![]),
+                "{options} {at_a_time}"
+            );
+        }
+        let limited = plan("--timeout 10m", "1");
+        assert_eq!(limited.objects("")[2].spec.drain.as_ref().unwrap().timeout_seconds, 600);
+        assert_eq!(limited.request().unwrap().nodes, ["w-4"], "the plan is about what begins now");
+        assert_eq!(plan("--suspend", "").request().unwrap().nodes.len(), 3);
+        for (options, at_a_time, wrong) in [
+            ("--timeout soon", "", StartField::Options),
+            ("", "0", StartField::AtATime),
+            ("", "two", StartField::AtATime),
+            ("--suspend", "1", StartField::AtATime),
+        ] {
+            let plan = plan(options, at_a_time);
+            assert_eq!((plan.wrong, plan.problems.len(), plan.request()), (Some(wrong), 1, None), "{plan:?}");
+        }
+        let one = StartPlan::of("w-4", &fleet(), true).with_at_a_time("nonsense");
+        assert_eq!(one.problems, Vec::<String>::new(), "the field is not there for one node");
+    }
+
+    #[test]
+    fn the_commands_that_do_the_same_are_shown() {
+        let commands = |nodes: &str, options: &str, at_a_time: &str| {
+            let plan = StartPlan::of(nodes, &fleet(), true).with_options(options).with_at_a_time(at_a_time);
+            plan.commands(" new kernel ", options, "kubectl --context=prod")
+        };
+        let drain = "--pod-selector 'a in (b)'";
+        assert_eq!(
+            commands("w-4", drain, ""),
+            ["kubectl nm start w-4 --pod-selector 'a in (b)' --reason 'new kernel' --context=prod"]
+        );
+        assert_eq!(
+            commands("w-4 w-5 w-6", "", "1"),
+            [
+                "kubectl nm start w-4 --reason 'new kernel' --context=prod",
+                "kubectl nm start w-5 w-6 --reason 'new kernel' --suspend --context=prod"
+            ]
+        );
+        assert_eq!(
+            commands("w-4 w-5", "--suspend", ""),
+            ["kubectl nm start w-4 w-5 --suspend --reason 'new kernel' --context=prod"]
+        );
+        assert_eq!(commands("", "", ""), Vec::<String>::new());
     }
 }

@@ -12,4 +12,5 @@ mod scenes;
 mod screens;
 mod screenshots;
 mod start_and_stop;
+mod start_options;
 mod tree_benchmark;

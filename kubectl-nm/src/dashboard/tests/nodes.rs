@@ -218,7 +218,7 @@ fn nodes_that_are_out_of_date_never_look_live() {
     let mut model = all_nodes(options());
     let lost = WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
     set_watch(&mut model, WatchKind::Nodes, lost);
-    assert!(model.is_stale() && text(&model).contains("STALE 12s"), "{}", text(&model));
+    assert!(model.is_stale() && text(&model).contains("data 12s old"), "{}", text(&model));
     press(&mut model, KeyCode::Tab);
     assert!(!model.is_stale(), "the maintenances are current");
 }

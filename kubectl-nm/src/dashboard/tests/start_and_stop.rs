@@ -11,6 +11,7 @@ use crate::dashboard::message::Effect;
 use crate::dashboard::message::{CommandError, Message, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
+use crate::dashboard::model::start_preview::PlanRequest;
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{fleet, node, now, options, press, send, set_watch, type_in};
 
@@ -155,16 +156,23 @@ fn the_start_dialog_is_filled_with_idle_nodes() {
     type_in(&mut model, "j  n");
     assert!(text(&model).contains("start 2 nodes"), "{}", text(&model));
     let mut model = fleet(Options { nodes: vec!["worker-05".into()], ..options() });
-    assert_eq!(type_in(&mut model, "n"), []);
+    let request = PlanRequest { nodes: vec!["worker-05".into()], drain: None };
+    assert_eq!(type_in(&mut model, "n"), [Effect::Plan(request)]);
     assert_eq!(started(&press(&mut model, KeyCode::Enter)), [("worker-05".to_owned(), None)]);
 }
 
 #[test]
-fn tab_cycles_through_the_fields_and_skips_the_count_for_one_node() {
+fn tab_cycles_through_the_fields_and_skips_those_that_one_node_does_not_need() {
     let typed = |model: &Model| text(model).lines().filter(|line| line.contains('▏')).collect::<String>();
     let mut model = fleet(options());
     type_in(&mut model, "nworker-05");
-    for (key, field) in [(KeyCode::Tab, "Reason"), (KeyCode::Down, "Nodes"), (KeyCode::BackTab, "Reason")] {
+    for (key, field) in [
+        (KeyCode::Tab, "Reason"),
+        (KeyCode::Tab, "Options"),
+        (KeyCode::Down, "Nodes"),
+        (KeyCode::BackTab, "Options"),
+        (KeyCode::BackTab, "Reason"),
+    ] {
         press(&mut model, key);
         assert!(typed(&model).contains(field), "{field}");
     }
@@ -172,7 +180,11 @@ fn tab_cycles_through_the_fields_and_skips_the_count_for_one_node() {
     type_in(&mut model, " worker-06");
     for (key, field) in [
         (KeyCode::Tab, "Reason"),
+        (KeyCode::Tab, "Options"),
+        (KeyCode::Tab, "At a time"),
         (KeyCode::Tab, "Type 2"),
+        (KeyCode::BackTab, "At a time"),
+        (KeyCode::BackTab, "Options"),
         (KeyCode::BackTab, "Reason"),
         (KeyCode::Up, "Nodes"),
         (KeyCode::Up, "Type 2"),

@@ -8,16 +8,17 @@ use nm_shared::NodeMaintenance;
 
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
-use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
+use crate::dashboard::model::dialog::{Dialog, StartDialog, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::{Model, Page};
 use crate::dashboard::update::motion::Motion;
+use crate::dashboard::update::start_dialog;
 use crate::maintenance::{node, uid};
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
-pub(super) fn open_start(model: &mut Model) {
+pub(super) fn open_start(model: &mut Model) -> Option<Effect> {
     if is_refused(model) {
-        return;
+        return None;
     }
     let mut idle = match model.opened() {
         Some(node) => vec![node.to_owned()],
@@ -25,7 +26,7 @@ pub(super) fn open_start(model: &mut Model) {
     };
     idle.retain(|node| model.fleet.maintenance_of(node).is_none());
     let nodes = Field::new(idle.join(" "));
-    model.dialog = Some(Dialog::Start(StartDialog { nodes, ..StartDialog::default() }));
+    start_dialog::show(model, StartDialog { nodes, ..StartDialog::default() })
 }
 
 /// Opens the stop dialog for the open node's maintenance, the marked ones, or the selected one.
@@ -75,21 +76,28 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
         // What is not visible is not confirmed.
         Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_) | Dialog::Pause(_))) if is_small(model) => {
             model.dialog = Some(dialog).filter(|_| key.code != KeyCode::Esc);
-            None
+            model.dialog.is_none().then_some(Effect::CancelPlan)
         }
-        Some(Dialog::Start(dialog)) => start(model, dialog, key),
+        Some(Dialog::Start(dialog)) => start_dialog::press(model, *dialog, key),
         Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
         Some(Dialog::Pause(target)) => pause(model, target, key.code),
         None => None,
     }
 }
 
-pub(super) fn paste(model: &mut Model, text: &str) {
-    match &mut model.dialog {
-        Some(Dialog::Start(dialog)) => dialog.field().add(text),
-        Some(Dialog::Stop(dialog)) => dialog.count.add(text),
-        Some(Dialog::Pause(_) | Dialog::Help(_)) | None => {}
+pub(super) fn paste(model: &mut Model, text: &str) -> Option<Effect> {
+    match model.dialog.take() {
+        Some(Dialog::Start(mut dialog)) => {
+            dialog.field().add(text);
+            return start_dialog::show(model, *dialog);
+        }
+        Some(Dialog::Stop(mut dialog)) => {
+            dialog.count.add(text);
+            model.dialog = Some(Dialog::Stop(dialog));
+        }
+        other => model.dialog = other,
     }
+    None
 }
 
 fn help(model: &mut Model, top: usize, code: KeyCode) {
@@ -99,32 +107,6 @@ fn help(model: &mut Model, top: usize, code: KeyCode) {
         None => top,
     };
     model.dialog = Some(Dialog::Help(top));
-}
-
-fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Option<Effect> {
-    let plan = model.start_plan(&dialog);
-    match key.code {
-        KeyCode::Esc => return None,
-        KeyCode::Tab | KeyCode::Down => dialog.next(plan.nodes.len() > 1),
-        KeyCode::BackTab | KeyCode::Up => dialog.back(plan.nodes.len() > 1),
-        KeyCode::Enter if plan.is_confirmed(&dialog.count) => {
-            let objects = plan.objects(dialog.reason.text());
-            model.marked_mut().clear();
-            model.note_request(match plan.nodes.as_slice() {
-                [node] => format!("starting {node} ..."),
-                nodes => format!("starting {} nodes ...", nodes.len()),
-            });
-            return Some(Effect::Start(objects));
-        }
-        // Move to the field that is still missing.
-        KeyCode::Enter if plan.problems.is_empty() && plan.nodes.len() > 1 => {
-            dialog.focus = StartField::Count;
-        }
-        KeyCode::Enter => dialog.focus = StartField::Nodes,
-        _ => dialog.field().press(key),
-    }
-    model.dialog = Some(Dialog::Start(dialog));
-    None
 }
 
 fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effect> {

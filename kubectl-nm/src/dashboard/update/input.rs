@@ -11,7 +11,7 @@ use crate::dashboard::update::keys;
 pub(super) fn update(model: &mut Model, event: Event) -> Option<Effect> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => return press(model, key),
-        Event::Paste(text) => paste(model, &text),
+        Event::Paste(text) => return paste(model, &text),
         Event::Resize(width, height) => model.size = (width, height),
         _ => {}
     }
@@ -43,12 +43,13 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     None
 }
 
-fn paste(model: &mut Model, text: &str) {
+fn paste(model: &mut Model, text: &str) -> Option<Effect> {
     if let Some((field, _)) = &mut model.typing {
         field.add(text);
         let filter = Filter::new(field.text());
         model.rearrange(|view| view.filter = filter);
+        None
     } else {
-        dialogs::paste(model, text);
+        dialogs::paste(model, text)
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             Some(side) => side.has_focus = !side.has_focus,
             None => return turn_page(model),
         },
-        KeyCode::Char('n') => dialogs::open_start(model),
+        KeyCode::Char('n') => return dialogs::open_start(model),
         KeyCode::Char('x') => dialogs::open_stop(model),
         KeyCode::Char('p') => dialogs::open_pause(model),
         KeyCode::Char('?') => model.dialog = Some(Dialog::Help(0)),

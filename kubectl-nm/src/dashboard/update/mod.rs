@@ -8,6 +8,7 @@ mod input;
 mod keys;
 pub(super) mod motion;
 mod replacements;
+mod start_dialog;
 
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::Effect;
@@ -47,6 +48,11 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::ProgramOutput(words) => model.show_error(words),
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
         Message::Nodes(change) => cluster::nodes(model, &change),
+        Message::Planned { request, result } => {
+            if let Some(Dialog::Start(dialog)) = &mut model.dialog {
+                dialog.preview.take(request, result);
+            }
+        }
         Message::PodCounts { counts, error } => model.nodes.pods.end(counts, error, model.now),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),
         Message::Replacements { node, scope, change } => replacements::apply(model, &node, &scope, change),

@@ -2,8 +2,13 @@
 
 use std::cmp::Reverse;
 
+use crate::dashboard::message::WatchKind;
+use crate::dashboard::model::Model;
 use crate::dashboard::view::canvas::wrapped;
+use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
+
+const LISTED: usize = 10;
 
 /// The priority of a line; the lowest are dropped first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +82,28 @@ pub(super) fn fit_lines(entries: &[DialogLine], width: u16, rows: usize) -> Vec<
         }
     }
     shown
+}
+
+/// The first of the lines, and how many more there are.
+pub(super) fn listed(lines: impl ExactSizeIterator<Item = String>) -> Vec<DialogLine> {
+    let more = lines.len().saturating_sub(LISTED);
+    let and_more = (more > 0).then(|| format!("  and {more} more"));
+    lines
+        .take(LISTED)
+        .chain(and_more)
+        .map(|text| DialogLine::new(text, Tone::Plain, LinePriority::Listed))
+        .collect()
+}
+
+/// A notice that the metadata of nodes may be out of date.
+pub(super) fn age_of_nodes(model: &Model) -> Option<DialogLine> {
+    model.fleet.node_names().next()?;
+    let (age, _) = age_word(model.health.of(WatchKind::Nodes), model.now)?;
+    Some(DialogLine::new(
+        format!("The information about nodes is out of date: {age}"),
+        Tone::Busy,
+        LinePriority::Problem,
+    ))
 }
 
 #[cfg(test)]

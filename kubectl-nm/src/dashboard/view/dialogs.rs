@@ -4,22 +4,18 @@ use nm_shared::NodeMaintenance;
 use ratatui::layout::Rect;
 
 use crate::dashboard::layout::is_small;
-use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
+use crate::dashboard::model::dialog::{Dialog, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::start_plan::StartPlan;
 use crate::dashboard::view::canvas::{Canvas, line};
-use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, fit_lines};
-use crate::dashboard::view::header::age_word;
+use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed};
+use crate::dashboard::view::start_dialog::start_lines;
 use crate::dashboard::view::theme::Tone;
 use crate::maintenance::{State, node, uid};
 use crate::terminal::text::counted;
 
 const WIDEST: u16 = 76;
-
-const LISTED: usize = 10;
 
 pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
     if is_small(model) && !matches!(dialog, Dialog::Help(_)) {
@@ -61,58 +57,6 @@ fn draw_lines(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: &[DialogL
     for (line, DialogLine { text, tone, .. }) in inner.rows().zip(&lines) {
         canvas.write(line, line.x, text, *tone);
     }
-}
-
-fn start_lines(
-    model: &Model,
-    dialog: &StartDialog,
-    plan: &StartPlan,
-    typed: impl Fn(&str, &Field) -> String,
-) -> Vec<DialogLine> {
-    let field = |name: &str, field: &Field, of: StartField| {
-        let is_typed = dialog.focus == of;
-        let text = if is_typed { typed(name, field) } else { format!("{name} {}", field.text()) };
-        DialogLine::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, LinePriority::Required)
-    };
-    let sentence = |text: &str, tone| DialogLine::new(text, tone, LinePriority::Consequence);
-    let count = plan.nodes.len();
-    let mut lines = vec![
-        field("Nodes: ", &dialog.nodes, StartField::Nodes),
-        field("Reason:", &dialog.reason, StartField::Reason),
-        DialogLine::blank(),
-    ];
-    if plan.is_empty() {
-        lines.push(sentence("Names or patterns such as worker-1*, separated by spaces.", Tone::Quiet));
-    }
-    lines.extend(
-        plan.problems.iter().map(|problem| DialogLine::new(problem, Tone::Bad, LinePriority::Problem)),
-    );
-    lines
-        .extend(plan.skipped.iter().map(|notice| DialogLine::new(notice, Tone::Busy, LinePriority::Problem)));
-    lines.extend(listed(plan.nodes.iter().map(|node| {
-        let role = if plan.control_plane.contains(node) { "  control plane" } else { "" };
-        format!("  {node}{role}")
-    })));
-    if count > 0 {
-        let them = if count == 1 { "The node is" } else { "The nodes are" };
-        let what = format!("{them} cordoned, and the pods are evicted.");
-        lines.push(sentence(&what, Tone::Plain));
-        if plan.unchecked {
-            lines.push(sentence(
-                "The list of nodes is not available: nothing verified that they exist.",
-                Tone::Busy,
-            ));
-        }
-    }
-    lines.extend(age_of_nodes(model));
-    lines.push(DialogLine::blank());
-    if count > 1 {
-        lines.push(field(&format!("Type {count} to start {count} nodes:"), &dialog.count, StartField::Count));
-    }
-    let ready = plan.is_confirmed(&dialog.count);
-    let keys = format!("{}[Tab] next field  [Esc] cancel", if ready { "[Enter] start  " } else { "" });
-    lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
-    lines
 }
 
 /// The state of a maintenance as it is by now.
@@ -166,28 +110,6 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
     lines
 }
 
-/// The first of the lines, and how many more there are.
-fn listed(lines: impl ExactSizeIterator<Item = String>) -> Vec<DialogLine> {
-    let more = lines.len().saturating_sub(LISTED);
-    let and_more = (more > 0).then(|| format!("  and {more} more"));
-    lines
-        .take(LISTED)
-        .chain(and_more)
-        .map(|text| DialogLine::new(text, Tone::Plain, LinePriority::Listed))
-        .collect()
-}
-
-/// A notice that the metadata of nodes may be out of date.
-fn age_of_nodes(model: &Model) -> Option<DialogLine> {
-    model.fleet.node_names().next()?;
-    let (age, _) = age_word(model.health.of(WatchKind::Nodes), model.now)?;
-    Some(DialogLine::new(
-        format!("The information about nodes is out of date: {age}"),
-        Tone::Busy,
-        LinePriority::Problem,
-    ))
-}
-
 fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
     let readonly = model.options.readonly;
     let is_shown = |(key, _): &&(&str, &str)| !(readonly && WRITING_KEYS.contains(key));
@@ -238,7 +160,7 @@ pub(crate) const HELP: &[(&str, &str)] = &[
     ("r", "reconnect and redraw"),
     ("", ""),
     ("", "Actions"),
-    ("n", "put nodes into maintenance"),
+    ("n", "put nodes into maintenance; there, Ctrl-P makes the plan"),
     ("Space", "mark a node"),
     ("x", "stop the marked maintenances, or the selected one"),
     ("p", "pause the maintenance, or resume it"),

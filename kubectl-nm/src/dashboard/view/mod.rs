@@ -9,6 +9,7 @@ pub(super) mod header;
 mod node;
 mod nodes;
 mod side;
+mod start_dialog;
 mod summary;
 pub(super) mod table;
 pub(super) mod theme;

@@ -1,0 +1,97 @@
+//! Makes the plans of the start dialog: a moment after the last key, and only the last one that was requested.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc::Sender;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::client::cluster::Cluster;
+use crate::dashboard::message::Message;
+use crate::dashboard::model::start_preview::PlanRequest;
+use crate::error::Error;
+use crate::plan::planning::Planning;
+use crate::plan::text::in_short;
+use crate::terminal::text::Line;
+
+/// How long nothing has to be typed before the cluster is read.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// The plan that is being made, if one is.
+#[derive(Default)]
+pub(super) struct StartPlans(JoinSet<()>);
+
+impl StartPlans {
+    /// Makes a plan, and no longer the one before.
+    pub(super) fn make(&mut self, cluster: Cluster, request: PlanRequest, to: Sender<Message>) {
+        self.cancel();
+        self.0.spawn_local(async move {
+            sleep(QUIET).await;
+            let result = plan(&cluster, &request).await.map_err(|error| error.to_string());
+            // The receiver is gone if the dashboard has ended.
+            let _ = to.send(Message::Planned { request, result }).await;
+        });
+    }
+
+    pub(super) fn cancel(&mut self) {
+        self.0 = JoinSet::new();
+    }
+}
+
+async fn plan(cluster: &Cluster, request: &PlanRequest) -> Result<Vec<Line>, Error> {
+    let PlanRequest { nodes, drain } = request.clone();
+    let planning = Planning::read(nodes, drain, cluster, Timestamp::now()).await?;
+    let answers = planning.answers(cluster, &Cell::new(0)).await?;
+    Ok(in_short(&planning.report(&answers)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::client::cluster::tests::{cluster, failure};
+
+    fn of(node: &str) -> PlanRequest {
+        PlanRequest { nodes: vec![node.to_owned()], drain: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_last_of_several_requests_reads_the_cluster() {
+        let (cluster, requests) = cluster(|_, _| failure(403, "Forbidden", "x"));
+        let (to, mut from) = mpsc::channel(4);
+        let made = async {
+            let mut plans = StartPlans::default();
+            for node in ["a", "b", "c"] {
+                plans.make(cluster.clone(), of(node), to.clone());
+                sleep(QUIET / 2).await;
+            }
+            assert!(requests.lock().unwrap().is_empty(), "nothing is read while somebody types");
+            from.recv().await
+        };
+        let Some(Message::Planned { request, result }) = LocalSet::new().run_until(made).await else {
+            panic!("no plan")
+        };
+        assert_eq!(request, of("c"));
+        let lines: Vec<String> = result.unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(lines[0], "It is unknown whether the drain would be blocked.");
+        assert!(from.try_recv().is_err(), "the others were cancelled");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plan_that_is_cancelled_reads_nothing() {
+        let (cluster, requests) = cluster(|_, _| failure(403, "Forbidden", "x"));
+        let (to, mut from) = mpsc::channel(4);
+        let cancelled = async {
+            let mut plans = StartPlans::default();
+            plans.make(cluster.clone(), of("a"), to);
+            plans.cancel();
+            from.recv().await
+        };
+        assert!(LocalSet::new().run_until(cancelled).await.is_none());
+        assert!(requests.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,79 @@
+//! The start dialog in a terminal: its options, its plan, and how many nodes begin at a time.
+
+use nm_tests::cluster::Cluster;
+use nm_tests::reconciler::Reconciler;
+use nm_tests::terminal::Terminal;
+use nm_tests::terminal::keys::{CTRL_U, ENTER};
+use nm_tests::wait::wait_until;
+use nm_tests::workload::{Workload, node_of};
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
+    let cluster = Cluster::start(3).await;
+    let workload = Workload::new(&cluster, "options").await;
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
+    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &[]);
+    terminal.resize(40, 120);
+    terminal.until_live().await;
+    terminal.press("n");
+    terminal.press(&node);
+    let screen = terminal.until_shown("The drain would be blocked.").await;
+    assert!(screen.contains("blocked ") && screen.contains("/cart"), "{screen}");
+    terminal.press("\t\t");
+    terminal.until_shown("--delete-after DURATION").await;
+    terminal.press("--pod-selector app=nobody");
+    terminal.until_shown("Plan: Nothing would block the drain").await;
+    terminal.press(CTRL_U);
+    terminal.press("--tim\t10m --sus\t");
+    let command = format!("kubectl nm start {node} --timeout 10m --suspend");
+    terminal.until_shown(&command).await;
+    assert!(cluster.maintenances().get_opt(&node).await.unwrap().is_none(), "a plan changes nothing");
+    terminal.press(ENTER);
+    terminal.until_shown(&format!("planned: {node}")).await;
+    let spec = cluster.maintenances().get(&node).await.unwrap().spec;
+    assert!(spec.suspend);
+    assert_eq!(json!(spec.drain)["timeoutSeconds"], 600);
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_nodes_some_begin_and_the_others_wait_to_be_resumed() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let [first, second] = &nodes[..2] else { panic!("two nodes") };
+    let _reconciler = Reconciler::start(&cluster);
+    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &[]);
+    terminal.until_live().await;
+    terminal.press("n");
+    terminal.press(&format!("{first} {second}"));
+    terminal.until_shown("start 2 nodes").await;
+    // From the nodes past the reason and the options.
+    terminal.press("\t\t\t1");
+    terminal.until_shown("1 node begins now").await;
+    terminal.press("\t2");
+    terminal.until_shown("[Enter] start").await;
+    terminal.press(ENTER);
+    let (begins, waits) = (format!("{first} "), format!("{second} "));
+    let row = |screen: &vt100::Screen, node: &str, state: &str| {
+        screen.contents().lines().any(|line| line.contains(node) && line.contains(state))
+    };
+    terminal
+        .until("one drained, one planned", |screen| {
+            row(screen, &begins, "Drained") && row(screen, &waits, "Planned")
+        })
+        .await;
+    terminal.press(&format!("/{second}"));
+    terminal.press(ENTER);
+    terminal.until_shown("1 of 2 nodes").await;
+    terminal.press("p");
+    terminal.until_shown("resume 1 maintenance").await;
+    terminal.press(ENTER);
+    wait_until(&cluster.maintenances(), second, "resumed", |found| found.is_some_and(|it| !it.spec.suspend))
+        .await;
+    terminal.until("both drained", |screen| row(screen, &waits, "Drained")).await;
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+}
