@@ -25,6 +25,9 @@ pub struct SurgeFacts {
     /// Name of its Deployment, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment: Option<String>,
+    /// The revision of its `ReplicaSet` when its Deployment was restarted for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
 }
 
 /// Why a surge does not help.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::api::condition::whole_seconds;
 use crate::api::maintenance::{DrainSpec, SurgePolicy};
 use crate::api::status::{MAX_SURGING_PODS, NodeMaintenanceStatus, SurgingPod};
-use crate::api::surge::SurgeObstacle;
+use crate::api::surge::{SurgeFacts, SurgeObstacle};
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::RESTART_RETRY_INTERVAL;
@@ -39,7 +39,6 @@ pub struct Surges {
 /// What every surge of a node depends on.
 struct View<'a> {
     observed: &'a ClusterState,
-    status: Option<&'a NodeMaintenanceStatus>,
     paused: bool,
     now: Timestamp,
 }
@@ -58,27 +57,27 @@ impl Surges {
         if spec.surge == SurgePolicy::Never {
             return surges;
         }
-        let view = View { observed, status, paused, now };
+        let view = View { observed, paused, now };
         let order = EvictionOrder::new(plan, spec, observed);
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
-            let before = before(status, pod);
-            let is_candidate = before.is_some() || observed.budgets.never_allow_eviction(pod);
-            if pod::deadline(pod).is_some() || !is_candidate || !(before.is_some() || order.allows(pod)) {
+            let before = Before::of(status, pod);
+            let is_surging = before.surging.is_some();
+            let is_candidate = is_surging || observed.budgets.never_allow_eviction(pod);
+            if pod::deadline(pod).is_some() || !is_candidate || !(is_surging || order.allows(pod)) {
                 continue;
             }
             let Some(key) = surge::replica_set_of(pod) else {
-                surges.block(pod, SurgeBlock::no_deployment(pod));
+                surges.block(pod, SurgeBlock::no_deployment(pod), before, &view);
                 continue;
             };
             surges.wanted.insert(key.clone());
             match observed.workloads.get(&key) {
-                // A pod that was surging before a restart of the reconciler still is, as far as is known.
-                None => {
-                    let known = before.cloned().map(|before| (pod::uid(pod).to_owned(), before));
-                    surges.surging.extend(known);
+                // After a restart of the reconciler, the status is right until it is known what controls the pod.
+                None => surges.keep(pod, before, &view),
+                Some(WorkloadState::Forbidden(denied)) => {
+                    surges.block(pod, SurgeBlock::forbidden(denied), before, &view);
                 }
-                Some(WorkloadState::Forbidden(denied)) => surges.block(pod, SurgeBlock::forbidden(denied)),
                 Some(WorkloadState::Known(workload)) => {
                     surges.consider(pod, workload, before, &view);
                 }
@@ -104,23 +103,16 @@ impl Surges {
         self.blocked.get(pod::uid(pod))
     }
 
-    fn consider(
-        &mut self,
-        pod: &DrainPod,
-        workload: &Workload,
-        before: Option<&SurgingPod>,
-        view: &View<'_>,
-    ) {
-        let View { observed, status, paused, now } = *view;
+    fn consider(&mut self, pod: &DrainPod, workload: &Workload, before: Before<'_>, view: &View<'_>) {
+        let View { observed, paused, now } = *view;
         let Some(deployment) = &workload.deployment else {
-            return self.block(pod, SurgeBlock::no_deployment(pod));
+            return self.block(pod, SurgeBlock::no_deployment(pod), before, view);
         };
         let name = deployment.metadata.name.clone().unwrap_or_default();
-        let restarted = before.and_then(|before| before.revision);
+        let restarted = before.restarted();
         let found = surge::judge(pod, workload);
         let is_current = matches!(found, Surge::Required | Surge::Waiting);
-        let was_undone = restarted.is_some_and(|revision| Some(revision) != workload.revision)
-            || is_blocked_as_rolled_back(status, pod);
+        let was_undone = restarted.is_some_and(|revision| Some(revision) != workload.revision);
         if is_current && was_undone {
             let message = format!(
                 "the restart of Deployment {name} was undone. What manages the Deployment has to keep the annotation \
@@ -128,11 +120,11 @@ impl Surges {
             );
             let block =
                 SurgeBlock { deployment: Some(name), ..SurgeBlock::new(SurgeObstacle::RolledBack, message) };
-            return self.block(pod, block);
+            return self.block(pod, block, before, view);
         }
         let mut revision = restarted;
         match found {
-            Surge::Impossible(block) => return self.block(pod, block),
+            Surge::Impossible(block) => return self.block(pod, block, before, view),
             Surge::Rolling | Surge::Waiting => {}
             Surge::Required if paused || !observed.budgets.never_allow_eviction(pod) => return,
             Surge::Required => {
@@ -149,7 +141,8 @@ impl Surges {
                     let due = at.after(RESTART_RETRY_INTERVAL);
                     if due > observed.steady_now {
                         self.next = self.next.into_iter().chain([due]).min();
-                        return self.block(pod, SurgeBlock { deployment: Some(name), ..block });
+                        let block = SurgeBlock { deployment: Some(name), ..block };
+                        return self.block(pod, block, before, view);
                     }
                 }
                 revision = Some(restart.revision);
@@ -158,20 +151,34 @@ impl Surges {
                 }
             }
         }
-        let pod::PodNames { namespace, name: pod_name, uid } = pod::names(pod);
         let surging = SurgingPod {
-            namespace: namespace.to_owned(),
-            name: pod_name.to_owned(),
             deployment: name,
             revision,
             replacement: surge::replacement(pod, workload).filter(|_| !is_current),
-            since: before.map_or_else(|| whole_seconds(now), |before| before.since.clone()),
+            ..before.surging(pod, now)
         };
-        self.surging.insert(uid.to_owned(), surging);
+        self.surging.insert(pod::uid(pod).to_owned(), surging);
     }
 
-    fn block(&mut self, pod: &DrainPod, block: SurgeBlock) {
-        self.blocked.insert(pod::uid(pod).to_owned(), block);
+    /// What the status says about a restart that was requested.
+    fn keep(&mut self, pod: &DrainPod, before: Before<'_>, view: &View<'_>) {
+        if let Some(surging) = before.surging {
+            self.surging.insert(pod::uid(pod).to_owned(), surging.clone());
+        } else if let Some(facts) = before.blocked.filter(|facts| facts.revision.is_some()) {
+            self.block(pod, SurgeBlock::before(facts), before, view);
+        }
+    }
+
+    fn block(&mut self, pod: &DrainPod, block: SurgeBlock, before: Before<'_>, view: &View<'_>) {
+        let (uid, restarted) = (pod::uid(pod).to_owned(), before.restarted());
+        if view.paused && restarted.is_some() {
+            // The status of a paused maintenance has no blocked pods, and the restart must not be forgotten.
+            let deployment = block.deployment.unwrap_or_default();
+            let surging = SurgingPod { deployment, revision: restarted, ..before.surging(pod, view.now) };
+            self.surging.insert(uid, surging);
+        } else {
+            self.blocked.insert(uid, SurgeBlock { restarted, ..block });
+        }
     }
 
     /// The surging pods for the status.
@@ -196,20 +203,44 @@ impl Surges {
     }
 }
 
-/// The surge of a pod in the status.
-fn before<'a>(status: Option<&'a NodeMaintenanceStatus>, pod: &DrainPod) -> Option<&'a SurgingPod> {
-    let reference = pod::reference(pod);
-    status?.surging_pods.iter().flatten().find(|before| before.reference() == reference)
+/// What the status says about the surge of a pod. It outlives this process.
+#[derive(Clone, Copy)]
+struct Before<'a> {
+    surging: Option<&'a SurgingPod>,
+    blocked: Option<&'a SurgeFacts>,
 }
 
-/// Whether the status says that the restart for a pod was undone.
-fn is_blocked_as_rolled_back(status: Option<&NodeMaintenanceStatus>, pod: &DrainPod) -> bool {
-    let reference = pod::reference(pod);
-    let mut blocked = status.iter().flat_map(|status| &status.blocked_pods);
-    blocked.any(|blocked| {
-        let reason = blocked.facts.surge.as_ref().map(|surge| surge.reason);
-        reason == Some(SurgeObstacle::RolledBack) && blocked.reference() == reference
-    })
+impl<'a> Before<'a> {
+    fn of(status: Option<&'a NodeMaintenanceStatus>, pod: &DrainPod) -> Self {
+        let reference = pod::reference(pod);
+        let mut surging = status.into_iter().flat_map(|status| status.surging_pods.iter().flatten());
+        let mut blocked = status.into_iter().flat_map(|status| &status.blocked_pods);
+        Self {
+            surging: surging.find(|before| before.reference() == reference),
+            blocked: blocked
+                .find(|before| before.reference() == reference)
+                .and_then(|before| before.facts.surge.as_ref()),
+        }
+    }
+
+    /// The revision of the pod's `ReplicaSet` when its Deployment was restarted for it.
+    fn restarted(self) -> Option<i64> {
+        let surging = self.surging.and_then(|before| before.revision);
+        surging.or_else(|| self.blocked.and_then(|before| before.revision))
+    }
+
+    /// The pod as surging, since the time that the status says.
+    fn surging(self, pod: &DrainPod, now: Timestamp) -> SurgingPod {
+        let pod::PodNames { namespace, name, .. } = pod::names(pod);
+        SurgingPod {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            since: self.surging.map_or_else(|| whole_seconds(now), |before| before.since.clone()),
+            deployment: self.surging.map(|before| before.deployment.clone()).unwrap_or_default(),
+            revision: None,
+            replacement: None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -195,7 +195,61 @@ fn a_restart_that_was_undone_is_not_repeated() {
     let decision = decided(&after, &undone);
     assert!(decision.restarts.is_empty() && decision.status.is_none(), "{:?}", decision.status);
     // Somebody restarts it once more.
-    assert_eq!(shown(&decided(&after, &observed(Some(workload(6, 5))))).revision, None);
+    assert_eq!(shown(&decided(&after, &observed(Some(workload(6, 5))))).revision, Some(3));
+}
+
+/// The status after a decision, or the one before it.
+fn after(status: &Value, decision: Decision) -> Value {
+    decision.status.map_or_else(|| status.clone(), |status| serde_json::to_value(status).unwrap())
+}
+
+#[test]
+fn a_restarted_reconciler_knows_that_a_restart_was_undone() {
+    let undone = || observed(Some(workload(5, 5)));
+    let status = after(&json!({}), decided(&surging(Some(3)), &undone()));
+    // It does not know yet what controls the pod.
+    let status = after(&status, decided(&status, &observed(None)));
+    let decision = decided(&status, &undone());
+    assert!(decision.restarts.is_empty());
+    assert_eq!(obstacle_in(&after(&status, decision)), SurgeObstacle::RolledBack);
+}
+
+#[test]
+fn a_pause_does_not_forget_that_a_restart_was_undone() {
+    let undone = || observed(Some(workload(5, 5)));
+    let status = after(&json!({}), decided(&surging(Some(3)), &undone()));
+    let suspended = |status: &Value| {
+        let mut maintenance = maintenance(&surge(), status);
+        maintenance.spec.suspend = true;
+        decide(&maintenance, &undone(), now())
+    };
+    let status = after(&status, suspended(&status));
+    let status = after(&status, suspended(&status));
+    let decision = decided(&status, &undone());
+    assert!(decision.restarts.is_empty());
+    assert_eq!(obstacle_in(&after(&status, decision)), SurgeObstacle::RolledBack);
+}
+
+#[test]
+fn a_stalled_rollout_that_somebody_undoes_is_not_restarted() {
+    let mut stalled = workload(4, 3);
+    if let WorkloadState::Known(workload) = &mut stalled {
+        let mut deployment = workload.deployment.as_deref().unwrap().clone();
+        let condition =
+            json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"});
+        deployment.status.as_mut().unwrap().conditions = Some(vec![parse(condition)]);
+        workload.deployment = Some(Arc::new(deployment));
+    }
+    let status = after(&json!({}), decided(&surging(Some(3)), &observed(Some(stalled))));
+    assert_eq!(obstacle_in(&status), SurgeObstacle::Stalled);
+    let decision = decided(&status, &observed(Some(workload(5, 5))));
+    assert!(decision.restarts.is_empty());
+    assert_eq!(obstacle(&decision), SurgeObstacle::RolledBack);
+}
+
+fn obstacle_in(status: &Value) -> SurgeObstacle {
+    let reason = status["blockedPods"][0]["surge"]["reason"].clone();
+    serde_json::from_value(reason).unwrap()
 }
 
 #[test]

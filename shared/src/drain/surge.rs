@@ -4,7 +4,7 @@
 //! on another node, waits until it is available, and then ends the old one itself. What was done is visible in the API, so
 //! nothing has to be remembered: while the pod's `ReplicaSet` has an older revision than its Deployment, some restart is
 //! replacing the pod, whoever requested it. Only a restart that was undone looks as if there had been none; the revision
-//! in the status distinguishes the two.
+//! in the status distinguishes the two, as long as the pod has to leave.
 //!
 //! Source of the rules: kubernetes `pkg/controller/deployment` (`rolling.go`, `util/deployment_util.go`), v1.36.
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::api::names::RESTARTED_AT_ANNOTATION;
 use crate::api::status::PodReference;
-use crate::api::surge::{Replacement, SurgeObstacle};
+use crate::api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_outcome::AccessDenied;
 
@@ -81,12 +81,14 @@ pub struct SurgeBlock {
     pub deployment: Option<String>,
     /// The access that is missing.
     pub denied: Option<AccessDenied>,
+    /// The revision of the pod's `ReplicaSet` when the Deployment was restarted for it; none if it was not.
+    pub restarted: Option<i64>,
 }
 
 impl SurgeBlock {
     /// A block without a Deployment.
     pub fn new(reason: SurgeObstacle, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), deployment: None, denied: None }
+        Self { reason, message: message.into(), deployment: None, denied: None, restarted: None }
     }
 
     /// No Deployment controls the pod.
@@ -97,6 +99,14 @@ impl SurgeBlock {
         };
         let message = format!("{owner} controls it, and only a Deployment replaces a pod before it leaves");
         Self::new(SurgeObstacle::NoDeployment, message)
+    }
+
+    /// What the status says, until it is known again what controls the pod.
+    pub fn before(facts: &SurgeFacts) -> Self {
+        let deployment = facts.deployment.clone();
+        let message =
+            format!("Deployment {} is being read", deployment.as_deref().unwrap_or("of its ReplicaSet"));
+        Self { deployment, restarted: facts.revision, ..Self::new(facts.reason, message) }
     }
 
     /// The API server denies reading or restarting the Deployment.
