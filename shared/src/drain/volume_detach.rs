@@ -23,7 +23,7 @@ const MAX_NAMED_VOLUMES: usize = 3;
 pub struct VolumeDetach {
     /// The volumes that are attached, sorted by name.
     pub attached: Vec<AttachedVolume>,
-    /// Whether there may be others, because the attachments of the node are not known.
+    /// Whether there may be others, because the attachments of the node or their claims are not known.
     pub is_unknown: bool,
     /// When the wait ends; none without a limit.
     pub deadline: Option<Timestamp>,
@@ -54,7 +54,15 @@ impl VolumeDetach {
             let volume = attachment.volume.as_deref()?;
             volumes.claims.get(volume).cloned().flatten()
         };
-        let all = volumes.attachments.iter().map(|attachment| (attachment, claim_of(attachment)));
+        // Once all other volumes were detached, it is that of a pod that stays, as far as is known.
+        let was_detached = known.is_some_and(|condition| condition.status == "True") && !used.is_empty();
+        let is_unread = |attachment: &VolumeAttachment| {
+            let volume = attachment.volume.as_deref();
+            was_detached && volume.is_some_and(|volume| !volumes.claims.contains_key(volume))
+        };
+        let (unread, read): (Vec<_>, Vec<_>) =
+            volumes.attachments.iter().partition(|attachment| is_unread(attachment));
+        let all = read.into_iter().map(|attachment| (attachment, claim_of(attachment)));
         let waited_for = all.filter(|(_, claim)| !claim.as_ref().is_some_and(|claim| used.contains(claim)));
         let mut attached: Vec<AttachedVolume> = waited_for
             .map(|(attachment, claim)| AttachedVolume {
@@ -70,8 +78,9 @@ impl VolumeDetach {
         attached.sort_by(|one, other| {
             (&one.persistent_volume, &one.attachment).cmp(&(&other.persistent_volume, &other.attachment))
         });
-        // After a restart, or an interruption of the watch, the status is right until the attachments are known again.
-        let mut is_unknown = !volumes.is_complete;
+        // After a restart, or an interruption of the watch, the status is right until the attachments and their claims are
+        // known again.
+        let mut is_unknown = !volumes.is_complete || !unread.is_empty();
         if is_unknown && attached.is_empty() {
             is_unknown = known.is_none() || waits.is_some();
             let before = before.and_then(|before| before.attached_volumes.clone());
@@ -317,5 +326,26 @@ mod tests {
         let waits = detach(WAIT, [], &volumes, None, 0).unwrap();
         assert_eq!(waits.attached[0].error.as_deref(), Some("busy"));
         assert_eq!(waits.attached[0].label(), "pv");
+    }
+
+    #[test]
+    fn a_finished_drain_stays_finished_until_the_claims_of_staying_pods_are_read() {
+        let mut unread = volumes(&["a"]);
+        unread.claims.clear();
+        let staying = || [pod("p", "DaemonSet", "a")];
+        let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
+        let plan = DrainPlan::new(staying(), &DrainSpec::default(), &daemon_sets, at(9)).unwrap();
+        let mut finished = NodeMaintenanceStatus::default();
+        let update = ConditionUpdate {
+            type_: ConditionType::VolumesDetached,
+            is_true: true,
+            reason: ConditionReason::DetachingVolumes,
+            message: String::new(),
+        };
+        condition::record(&mut finished.conditions, update, None, at(0));
+        let detach = VolumeDetach::new(WAIT, &plan, &unread, Some(&finished), at(9)).unwrap();
+        assert!(detach.is_done(), "{detach:?}");
+        let new = VolumeDetach::new(WAIT, &plan, &unread, None, at(9)).unwrap();
+        assert!(!new.is_over(), "{new:?}");
     }
 }
