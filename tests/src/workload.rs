@@ -1,6 +1,6 @@
 //! Workloads: deployments, stateful sets, pods and disruption budgets in a namespace of the test's own.
 
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -76,6 +76,14 @@ impl Workload {
         let mut set = scalable(name, replicas, spec);
         set["spec"]["serviceName"] = json!(name);
         sets.create(&PostParams::default(), &parse(set)).await.unwrap();
+        self.until_running(name, replicas).await;
+    }
+
+    /// Creates a replica set without a deployment, and waits until all of its pods are Running.
+    pub async fn replica_set_of(&self, name: &str, replicas: usize, spec: &Value) {
+        let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &self.namespace);
+        let set = parse(scalable(name, replicas, spec));
+        sets.create(&PostParams::default(), &set).await.unwrap();
         self.until_running(name, replicas).await;
     }
 

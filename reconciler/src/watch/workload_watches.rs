@@ -216,6 +216,7 @@ struct ReplicaSetWatch {
 impl ReplicaSetWatch {
     async fn run(self) {
         let set = self.read_replica_set().await;
+        locked(&self.seen).denied = None;
         let Some(name) = deployment_of(&set).map(str::to_owned) else {
             self.publish(SeenReplicaSet { revision: None, deployment: None, pods: None });
             return std::future::pending().await;

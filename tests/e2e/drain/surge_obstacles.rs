@@ -54,6 +54,23 @@ async fn missing_access_to_deployments_is_reported_until_it_is_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn access_that_was_missing_does_not_hide_that_no_deployment_controls_the_pod() {
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "bare").await;
+    workload.replica_set_of("bare", 1, &pod_spec()).await;
+    workload.budget("bare", 1).await;
+    let pod = workload.until_running("bare", 1).await.remove(0);
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-bare", node_of(&pod), surge()).await;
+    until_obstacle(&cluster, "e2e-bare", SurgeObstacle::Forbidden).await;
+    cluster.grant("surge").await;
+    let pod = until_obstacle(&cluster, "e2e-bare", SurgeObstacle::NoDeployment).await;
+    assert!(pod.message.contains("ReplicaSet bare controls it"), "{}", pod.message);
+    workload.delete_budget("bare").await;
+    until_drained_without_errors(&cluster, "e2e-bare").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_paused_deployment_is_named_and_surges_once_it_is_resumed() {
     let cluster = Cluster::start(2).await;
     cluster.grant("surge").await;
