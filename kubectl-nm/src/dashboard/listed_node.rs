@@ -3,13 +3,11 @@
 //! A node of a real cluster is 10 to 20 KiB of JSON, mostly names of images. The rest is skipped while it is decoded, so
 //! that thousands of nodes take little memory also while they are listed.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
-use kube::core::ClusterResourceScope;
 use nm_shared::api::names::UNDO_ANNOTATION;
 use nm_shared::cluster::node::has_control_plane_label;
 use nm_shared::drain::cordon_owner::{Marks, cordon_owner};
@@ -49,7 +47,8 @@ const POOLS: [&str; 20] = [
 const CONTROL_PLANE_POOL: &str = "control-plane";
 
 /// A node as the API server sends it, reduced. The metadata has what a watch reads.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Resource)]
+#[resource(inherit = Node)]
 pub(crate) struct ListedNode {
     metadata: ObjectMeta,
     shown: NodeMetadata,
@@ -196,35 +195,6 @@ fn readiness(conditions: &[ConditionJson]) -> Readiness {
         Some("True") => Readiness::Ready,
         Some("False") => Readiness::NotReady,
         _ => Readiness::Unknown,
-    }
-}
-
-impl Resource for ListedNode {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Node::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        Node::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        Node::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Node::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

@@ -2,14 +2,12 @@
 //!
 //! Pods of whole namespaces are watched for the tree, so that everything else is skipped while they are decoded.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -95,8 +93,9 @@ impl ReplicaState {
 }
 
 /// A pod as the watch decodes it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Resource)]
 #[serde(from = "PodJson")]
+#[resource(inherit = Pod)]
 pub(crate) struct WatchedReplica {
     /// Names and versions only.
     metadata: ObjectMeta,
@@ -107,35 +106,6 @@ impl WatchedReplica {
     /// The replica; none if the pod has no controller, which would replace it.
     pub(crate) fn into_replica(self) -> Option<Replica> {
         self.replica
-    }
-}
-
-impl Resource for WatchedReplica {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Pod::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        Pod::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        Pod::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Pod::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

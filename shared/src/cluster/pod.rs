@@ -3,13 +3,10 @@
 //! A pod of a real cluster is 5 to 10 KiB of JSON and more than that in memory, of which a decision reads a tenth. So
 //! [`DrainPod`] is decoded from the same JSON, and everything else is skipped.
 
-use std::borrow::Cow;
-
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 
@@ -18,7 +15,8 @@ use crate::api::status::PodReference;
 use crate::cluster::metadata::{self, ProjectedMetadata};
 
 /// A pod as far as decisions read it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Resource)]
+#[resource(inherit = Pod)]
 pub struct DrainPod {
     /// The metadata that is read.
     pub metadata: ObjectMeta,
@@ -184,35 +182,6 @@ impl From<&Pod> for DrainPod {
             phase: PodPhase::of(pod),
             ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
         }
-    }
-}
-
-impl Resource for DrainPod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Pod::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        Pod::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        Pod::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Pod::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

@@ -3,7 +3,6 @@
 //! Kubernetes has one `VolumeAttachment` for each volume of a CSI driver and each node. It is deleted when no pod on the
 //! node uses the volume, and is gone when the driver has detached it.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -11,7 +10,6 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1 as storage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::ClusterResourceScope;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
@@ -19,7 +17,8 @@ use crate::api::status::ClaimReference;
 use crate::cluster::metadata::ProjectedMetadata;
 
 /// A `VolumeAttachment` as far as decisions read it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Resource)]
+#[resource(inherit = storage::VolumeAttachment)]
 pub struct VolumeAttachment {
     /// The metadata that is read.
     pub metadata: ObjectMeta,
@@ -78,35 +77,6 @@ impl<'de> Deserialize<'de> for VolumeAttachment {
             volume: spec.source.persistent_volume_name,
             detach_error: status.and_then(|status| status.detach_error?.message),
         })
-    }
-}
-
-impl Resource for VolumeAttachment {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        storage::VolumeAttachment::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        storage::VolumeAttachment::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        storage::VolumeAttachment::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        storage::VolumeAttachment::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 
