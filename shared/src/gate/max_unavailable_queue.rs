@@ -192,17 +192,22 @@ impl GateMember {
     /// What the gate depends on of `maintenance`. `at_work` says whether it was let through although its status may not
     /// say so yet: a later one does not take its place, even if it sorts before it.
     pub fn new(maintenance: &NodeMaintenance, at_work: bool) -> Self {
+        let is_wanted = maintenance.metadata.deletion_timestamp.is_none();
+        // The finalizers of others keep the object, and not the node.
+        let is_released = !is_wanted && !ownership::is_adopted(maintenance);
         Self {
             node: maintenance.spec.node_name.clone(),
             rank: ownership::age_rank(maintenance),
-            begun: if at_work || ownership::has_begun(maintenance) {
+            begun: if is_released {
+                Begun::No
+            } else if at_work || ownership::has_begun(maintenance) {
                 Begun::Yes
             } else if ownership::may_be_recovered(maintenance) {
                 Begun::ByRecord
             } else {
                 Begun::No
             },
-            is_wanted: maintenance.metadata.deletion_timestamp.is_none(),
+            is_wanted,
             may_be_queued: may_be_queued(maintenance),
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::names::UNDO_ANNOTATION;
+use crate::api::names::{FINALIZER, UNDO_ANNOTATION};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -202,6 +202,7 @@ fn a_status_shows_a_position_with_the_same_reason_and_perhaps_old_numbers() {
 fn a_stopping_maintenance_keeps_its_place_until_it_is_gone_unless_it_never_began() {
     let mut ending = maintenance("a+", 0);
     ending.metadata.deletion_timestamp = ending.metadata.creation_timestamp.clone();
+    ending.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
     let waiting = maintenance("b", 1);
     let nodes = [node("a", "True"), node("b", "True")];
     let one = MaxUnavailable::Nodes(1);
@@ -209,6 +210,17 @@ fn a_stopping_maintenance_keeps_its_place_until_it_is_gone_unless_it_never_began
     let mut withdrawn = maintenance("a", 0);
     withdrawn.metadata.deletion_timestamp = withdrawn.metadata.creation_timestamp.clone();
     assert_eq!(position(&waiting, [&withdrawn, &waiting], |_| false, &nodes, one), None);
+}
+
+#[test]
+fn a_maintenance_whose_node_is_back_in_service_has_no_place_although_the_finalizer_of_somebody_else_keeps_it()
+{
+    let mut kept = maintenance("a+", 0);
+    kept.metadata.deletion_timestamp = kept.metadata.creation_timestamp.clone();
+    kept.metadata.finalizers = Some(vec!["example.com/keep".to_owned()]);
+    let waiting = maintenance("b", 1);
+    let nodes = [node("a", "True"), node("b", "True")];
+    assert_eq!(position(&waiting, [&kept, &waiting], |_| false, &nodes, MaxUnavailable::Nodes(1)), None);
 }
 
 #[test]
