@@ -127,8 +127,10 @@ mod roll {
     mod control;
     mod halt;
     mod job;
+    mod last_node;
     mod reboot;
     mod resume;
+    mod retry;
     mod running_roll;
     mod window;
 }

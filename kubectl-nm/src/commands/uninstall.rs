@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use kube::ResourceExt;
 use nm_shared::api::names::WEBHOOK;
 use nm_shared::cluster::leader_lease;
 use nm_shared::{Grant, Grouped};
@@ -27,7 +28,8 @@ use crate::install::manifests::{self, Settings};
 use crate::install::namespace_content;
 use crate::interaction::confirm::confirm_always;
 use crate::interaction::progress;
-use crate::maintenance::node;
+use crate::maintenance::{kept_by_roll, node};
+use crate::roll::store::is_outdated;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
@@ -272,6 +274,15 @@ async fn stop_all(timeout: Duration, cluster: &Cluster, out: &mut Output) -> Res
                 .buffered(MAX_CONCURRENT_REQUESTS)
                 .try_collect::<()>()
                 .await?;
+            // Their nodes are back in service, and nothing is left of their rolls.
+            for kept in there.iter().filter(|object| kept_by_roll(object).is_some()) {
+                let version = &kept.metadata.resource_version;
+                let patch = json!({"metadata": {"resourceVersion": version, "finalizers": []}});
+                match cluster.patch(&kept.name_any(), &patch, false).await {
+                    Err(error) if !is_outdated(&error) => return Err(error),
+                    _ => {}
+                }
+            }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };

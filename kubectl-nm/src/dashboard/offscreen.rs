@@ -131,7 +131,7 @@ pub(crate) fn roll_screens(received: &Received, size: (u16, u16), now: Timestamp
 fn roll_screens_of(roll: &Roll, received: &Received, size: (u16, u16), now: Timestamp) -> [String; 2] {
     let record = roll.record.clone().unwrap_or_default();
     let nodes = received.nodes.iter().map(|node| (node.name_any(), NodeView::of(node, None, now)));
-    let observed = Observed::shown_at(now, &record, nodes.collect());
+    let observed = Observed::shown_at(now, roll, nodes.collect());
     let Decisions { progress, outlook, .. } = decide(roll, &record, &observed);
     let view =
         RollView { roll, record: &record, progress: &progress, outlook: &outlook, is_current: true, now };

@@ -12,7 +12,7 @@ use nm_shared::{Group, Grouped};
 use serde_json::Value;
 
 use crate::doctor::finding::{Fetched, Finding, fail, ok, read, warn};
-use crate::maintenance::node;
+use crate::maintenance::{kept_by_roll, node};
 
 /// Stopping a maintenance takes seconds. After this time something blocks it.
 const STOP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
@@ -128,7 +128,11 @@ pub(crate) fn maintenances(
             "start nm-reconciler, which returns the nodes to service. Do not remove the finalizer: the nodes would stay cordoned",
         );
     }
-    let is_late = |object: &&Grouped| since(object).is_some_and(|at| now.duration_since(at) > STOP_TIMEOUT);
+    let is_late = |object: &&Grouped| {
+        // A roll keeps it for as long as it soaks.
+        kept_by_roll(object).is_none()
+            && since(object).is_some_and(|at| now.duration_since(at) > STOP_TIMEOUT)
+    };
     let late: Vec<&Grouped> = maintenances.iter().filter(is_late).collect();
     if let Some(first) = late.first() {
         let resource = if first.group == Group::default() { "nm".into() } else { first.group.definition() };

@@ -15,9 +15,8 @@ pub(crate) enum RollError {
     #[error("the maintenances of roll \"{name}\" were not all created: {created} of {all}")]
     Incomplete { name: String, created: usize, all: usize },
 
-    /// `ago`: the age of the last heartbeat.
-    #[error("{who} runs roll \"{name}\", last seen {ago} ago")]
-    Running { name: String, who: String, ago: String },
+    #[error("{who} runs roll \"{name}\"")]
+    Running { name: String, who: String },
 
     #[error("{} in maintenance: {}", are(.0.len()), .0.join(", "))]
     InMaintenance(Vec<String>),
@@ -80,11 +79,11 @@ impl RollError {
                 "`kubectl nm roll resume {name}` continues it; --name chooses another name for a new one"
             ),
             Self::Incomplete { name, .. } => format!(
-                "run the roll again with --name {name} to create the others, or `kubectl nm roll abort {name}` to delete them"
+                "run the roll again with --name {name} to create the others, or `kubectl nm roll abort {name}` to delete them \
+                 all"
             ),
             Self::Running { name, .. } => format!(
-                "`kubectl nm roll pause {name}` pauses it; `kubectl nm roll resume {name} --take-over` takes it over; a \
-                 minute after its program was last seen, --take-over is not needed"
+                "`kubectl nm roll pause {name}` pauses it; `kubectl nm roll resume {name} --take-over` takes it over"
             ),
             Self::InMaintenance(nodes) => {
                 format!("leave them out, or run `kubectl nm stop {}` first", nodes.join(" "))

@@ -18,7 +18,8 @@ use crate::explain::remedy::{self, Case, Remedy};
 use crate::install::leadership::Leadership;
 use crate::maintenance::changes::surge_progress;
 use crate::maintenance::{
-    PICKUP_TIMEOUT, State, attached_volumes, condition, degraded, node, reason, roll_name, status,
+    PICKUP_TIMEOUT, State, attached_volumes, condition, degraded, kept_by_roll, node, reason, roll_name,
+    status,
 };
 use crate::terminal::command_context::shell_quoted;
 
@@ -135,6 +136,23 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
             kubectl,
             now,
         );
+    }
+    if let Some(roll) = kept_by_roll(maintenance) {
+        // A plugin takes kubectl's flags after its name.
+        let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
+        let roll = shell_quoted(roll);
+        return Cause {
+            what: vec![format!(
+                "The node is back in service, and roll {roll} checks that it and its workloads stay healthy."
+            )],
+            since,
+            advice: String::from("If nobody runs the roll, continue it, or abort it"),
+            commands: ["resume", "abort"]
+                .map(|verb| format!("{program} nm roll {verb} {roll}{flags}"))
+                .into(),
+            passes: true,
+            ..Cause::default()
+        };
     }
     let name = maintenance.name_any();
     let name = shell_quoted(&name);

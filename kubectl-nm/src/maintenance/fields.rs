@@ -26,6 +26,9 @@ pub(crate) fn uid(maintenance: &NodeMaintenance) -> String {
 /// Label of the maintenances of a roll; its value is the roll's name.
 pub(crate) const ROLL_LABEL: &str = "kubectl-nm.dev/roll";
 
+/// Finalizer by which a roll keeps a maintenance after its node has returned to service.
+pub(crate) const ROLL_FINALIZER: &str = "kubectl-nm.dev/roll";
+
 /// The name of the roll that a maintenance is part of.
 pub(crate) fn roll_name(maintenance: &NodeMaintenance) -> Option<&str> {
     maintenance.metadata.labels.as_ref()?.get(ROLL_LABEL).map(String::as_str)

@@ -5,7 +5,9 @@ use nm_shared::api::names::FINALIZER;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
 use crate::args::duration::age;
-use crate::maintenance::fields::{attached_volumes, condition, pods_to_go, status};
+use crate::maintenance::fields::{
+    ROLL_FINALIZER, attached_volumes, condition, pods_to_go, roll_name, status,
+};
 use crate::maintenance::state::{PodState, State};
 use crate::terminal::text::Line;
 
@@ -45,7 +47,16 @@ pub(crate) fn stop_progress(maintenance: &NodeMaintenance) -> String {
     if finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
         return String::from("the node is returning to service");
     }
+    if let Some(roll) = kept_by_roll(maintenance) {
+        return format!("back in service; roll {roll} checks that it and its workloads stay healthy");
+    }
     format!("back in service; finalizers: {}", finalizers.join(", "))
+}
+
+/// The roll that keeps a maintenance although its node is back in service.
+pub(crate) fn kept_by_roll(maintenance: &NodeMaintenance) -> Option<&str> {
+    let is_of_roll = |finalizers: &[String]| matches!(finalizers, [only] if only == ROLL_FINALIZER);
+    roll_name(maintenance).filter(|_| is_of_roll(maintenance.finalizers()))
 }
 
 /// How many pods that had to go are gone. Where the status counts none, they are derived from the pods at the beginning.
@@ -218,6 +229,11 @@ mod tests {
         assert_eq!(headline(&stopping).to_string(), "Stopping: the node is returning to service");
         stopping.metadata.finalizers = Some(vec!["a.example.com/x".into(), "b.example.com/y".into()]);
         let expected = "Stopping: back in service; finalizers: a.example.com/x, b.example.com/y";
+        assert_eq!(headline(&stopping).to_string(), expected);
+        stopping.metadata.finalizers = Some(vec![ROLL_FINALIZER.into()]);
+        stopping.metadata.labels =
+            Some([(String::from("kubectl-nm.dev/roll"), String::from("kernel"))].into());
+        let expected = "Stopping: back in service; roll kernel checks that it and its workloads stay healthy";
         assert_eq!(headline(&stopping).to_string(), expected);
     }
 }

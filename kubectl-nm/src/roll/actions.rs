@@ -10,8 +10,7 @@ use tokio::sync::mpsc;
 use crate::client::cluster::Cluster;
 use crate::roll::command::{NodeCommand, OutputLine};
 use crate::roll::job;
-use crate::roll::observed::ActionState;
-use crate::roll::record::{Roll, RollNode};
+use crate::roll::record::{ActionState, NodeRecord, Roll};
 use crate::roll::settings::NodeAction;
 
 /// The actions that run, by node.
@@ -30,11 +29,12 @@ impl RunningActions {
         &mut self,
         cluster: &'a Cluster,
         roll: &Roll,
-        node: &RollNode,
+        node: &str,
+        record: &NodeRecord,
         log: Option<PathBuf>,
         lines: mpsc::Sender<OutputLine>,
     ) -> LocalBoxFuture<'a, Option<ActionState>> {
-        let (name, timeout) = (node.node().to_owned(), roll.settings.action_timeout());
+        let (name, timeout) = (node.to_owned(), roll.settings.action_timeout());
         let (action, job): (LocalBoxFuture<'a, ActionState>, _) = match roll.settings.action.clone() {
             None => return async { Some(ActionState::Succeeded) }.boxed_local(),
             Some(NodeAction::Run(command)) => {
@@ -43,7 +43,7 @@ impl RunningActions {
                 (command.run(lines).boxed_local(), None)
             }
             Some(NodeAction::Job(template)) => {
-                let job = job::of_node(&template, &roll.name, node);
+                let job = job::of_node(&template, &roll.name, node, record);
                 let (followed, name) = (job.clone(), name.clone());
                 let follow = async move {
                     let state = job::finish(cluster, &followed, timeout).await;

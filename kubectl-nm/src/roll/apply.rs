@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use serde_json::json;
@@ -85,31 +84,28 @@ async fn carry_out(
     let node = change.node().and_then(|name| roll.node(name));
     match (change, node) {
         (Change::Record(_), _) | (_, None) => Ok(None),
-        (Change::Begin(name), Some(node)) => {
+        (Change::Begin(name, record), Some(node)) => {
             let Some(view) = nodes.get(name) else { return Ok(None) };
             let baseline = health::baseline(cluster, name, view).await?;
-            let now = Timestamp::now();
-            let step = Step::Draining;
-            let record = NodeRecord { step, since: now, began: Some(now), baseline, ..node.record.clone() };
+            let record = NodeRecord { baseline, ..record.clone() };
             write_node(cluster, node, &record, Some(false)).await.map(Some)
         }
-        (Change::Advance(_, step), Some(node)) => {
-            let record = NodeRecord { step: *step, since: Timestamp::now(), ..node.record.clone() };
-            write_node(cluster, node, &record, None).await.map(Some)
-        }
+        (Change::Write(_, record), Some(node)) => write_node(cluster, node, record, None).await.map(Some),
         (Change::Pause(_), Some(node)) => {
             cluster.suspend(&node.object.name_any(), &uid(&node.object), true, false).await.map(Some)
         }
-        (Change::Act(_), Some(node)) => {
+        (Change::Act(name, record), Some(node)) => {
+            let written = write_node(cluster, node, record, None).await?;
             if let Some(NodeAction::Job(template)) = &roll.settings.action {
-                job::create(cluster, &job::of_node(template, &roll.name, node)).await?;
+                job::create(cluster, &job::of_node(template, &roll.name, name, record)).await?;
             }
-            Ok(None)
+            Ok(Some(written))
         }
         (Change::Delete(_), Some(node)) => {
             cluster.delete(&node.object.name_any(), &uid(&node.object)).await?;
             Ok(None)
         }
+        (Change::Release(_), Some(node)) => store::release(cluster, node).await.map(Some),
     }
 }
 
@@ -122,6 +118,9 @@ async fn write_node(
     let mut patch = record::annotation_patch(&node.object, NODE, record);
     if let Some(suspend) = suspend {
         patch["spec"] = json!({"suspend": suspend});
+    }
+    if record.step == Step::Returning {
+        patch["metadata"]["finalizers"] = json!(node.finalizers(true));
     }
     cluster.patch(&node.object.name_any(), &patch, false).await
 }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::args::duration;
-use crate::roll::observed::ActionState;
+use crate::roll::record::ActionState;
 
 /// The exit code of ssh when its connection ends, also because the node reboots.
 const DISCONNECTED: i32 = 255;

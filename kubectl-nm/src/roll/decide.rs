@@ -5,15 +5,14 @@
 //! changes nothing.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::args::duration;
 use crate::maintenance::status;
 use crate::roll::gates::{Gates, Next};
-use crate::roll::observed::{ActionState, Health, Observed, shown};
-use crate::roll::record::{Halt, ReturnedNode, Roll, RollNode, RollRecord, Runner, Step};
+use crate::roll::observed::Observed;
+use crate::roll::record::{ActionState, Halt, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
 use crate::roll::settings::RollSettings;
 use crate::roll::window::WindowState;
 
@@ -27,16 +26,18 @@ pub(crate) const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(6
 pub(crate) enum Change {
     /// Write the record of the roll to the anchor.
     Record(RollRecord),
-    /// Write the baseline of a node, and resume its maintenance.
-    Begin(String),
-    /// Write that a node takes this step now.
-    Advance(String, Step),
+    /// Write this record of a node with its baseline, and resume its maintenance.
+    Begin(String, NodeRecord),
+    /// Write this record of a node. If it returns to service, add the finalizer that keeps its maintenance.
+    Write(String, NodeRecord),
     /// Pause the drain of a node, because the roll was paused when it began.
     Pause(String),
-    /// Start the command or the Job.
-    Act(String),
+    /// Write this record of a node, and start its command or its Job.
+    Act(String, NodeRecord),
     /// Delete the maintenance of a node.
     Delete(String),
+    /// Remove the finalizer that keeps the maintenance of a node.
+    Release(String),
 }
 
 impl Change {
@@ -44,11 +45,12 @@ impl Change {
     pub(super) fn node(&self) -> Option<&str> {
         match self {
             Self::Record(_) => None,
-            Self::Begin(node)
-            | Self::Advance(node, _)
+            Self::Begin(node, _)
+            | Self::Write(node, _)
             | Self::Pause(node)
-            | Self::Act(node)
-            | Self::Delete(node) => Some(node),
+            | Self::Act(node, _)
+            | Self::Delete(node)
+            | Self::Release(node) => Some(node),
         }
     }
 }
@@ -61,6 +63,8 @@ pub(crate) enum Outlook {
     Halted(Halt),
     /// Somebody else runs the roll now.
     TakenOver(Runner),
+    /// Somebody has aborted the roll, and nothing is left to finish; who.
+    Aborted(String),
     Done,
 }
 
@@ -96,16 +100,18 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
         };
     }
     let mut pass = Pass { roll, observed, next: record.clone(), changes: Vec::new(), progress: Vec::new() };
-    pass.advance_returned();
-    pass.advance_nodes(record);
+    pass.next.asked = false;
+    pass.next.released.retain(|released| roll.node(released).is_some());
+    pass.advance_nodes();
     pass.pause_drains();
-    let mut waits = pass.begin();
+    let mut waits = pass.begin().or_else(|| pass.halting(record));
+    let is_settled = pass.is_settled();
     if !observed.is_current {
         // Decisions from old data may be wrong. They are only shown.
         (pass.next, pass.changes) = (record.clone(), Vec::new());
         waits = Some(String::from("the cluster does not respond"));
     }
-    pass.finish(record, waits)
+    pass.finish(record, waits, is_settled)
 }
 
 struct Pass<'a> {
@@ -125,101 +131,53 @@ impl Pass<'_> {
         self.next.halt.is_some()
     }
 
-    fn halt(&mut self, node: &str, message: String) {
-        if self.next.halt.is_none() {
-            self.next.halt = Some(Halt { node: node.to_owned(), message, at: self.observed.now });
-        }
+    fn halt(&mut self, node: &str, message: String, timed_out: bool) {
+        let (node, at) = (node.to_owned(), self.observed.now);
+        self.next.halt.get_or_insert(Halt { node, message, at, timed_out });
     }
 
-    fn advance_returned(&mut self) {
-        let was_halted = self.is_halted();
-        for before in std::mem::take(&mut self.next.returned) {
-            let (after, detail) = if was_halted {
-                (Some(before.clone()), String::new())
-            } else {
-                self.advance_one_returned(before.clone())
-            };
-            self.next.returned.extend(after);
-            self.progress.push(NodeProgress {
-                node: before.node,
-                wave: before.wave,
-                position: before.position,
-                step: before.step,
-                since: before.since,
-                detail,
-                pods: (before.pods, before.pods),
-            });
-        }
-    }
-
-    /// The node afterwards, and the detail of its progress; none if it is done.
-    fn advance_one_returned(&mut self, mut returned: ReturnedNode) -> (Option<ReturnedNode>, String) {
-        let now = self.observed.now;
-        if returned.step == Step::Returning {
-            match self.roll.node(&returned.node) {
-                Some(node) if node.is_deleted() => {}
-                Some(_) => self.changes.push(Change::Delete(returned.node.clone())),
-                None => (returned.step, returned.since) = (Step::Recovering, now),
-            }
-            return (Some(returned), String::new());
-        }
-        if returned.step == Step::Recovering {
-            match self.observed.health.get(&(returned.node.clone(), Step::Recovering)) {
-                Some(Health::Healthy) => (returned.step, returned.since) = (Step::Soaking, now),
-                Some(Health::Waiting(why)) => {
-                    let timeout = self.settings().recovery_timeout_seconds;
-                    if self.observed.has_timed_out(returned.since, timeout) {
-                        let message = format!(
-                            "what the drain of node {} disturbed is not healthy after {}: {why}",
-                            returned.node,
-                            shown(timeout)
-                        );
-                        self.halt(&returned.node, message);
-                    }
-                    return (Some(returned), why.clone());
-                }
-                None => return (Some(returned), String::new()),
-            }
-        }
-        if self.observed.elapsed(returned.since) < Duration::from_secs(self.settings().soak_seconds) {
-            return (Some(returned), String::new());
-        }
-        let seconds = now.duration_since(returned.began).as_secs().max(0);
-        let done = &mut self.next.done;
-        done.nodes = done.nodes.saturating_add(1);
-        done.pods = done.pods.saturating_add(returned.pods);
-        done.seconds = done.seconds.saturating_add(seconds);
-        done.slowest_seconds = done.slowest_seconds.max(seconds);
-        (None, String::new())
-    }
-
-    fn advance_nodes(&mut self, before: &RollRecord) {
+    fn advance_nodes(&mut self) {
         let roll = self.roll;
         for node in &roll.nodes {
-            if before.returned.iter().any(|returned| returned.node == node.node()) {
+            let name = node.node().to_owned();
+            if self.next.released.contains(&name) {
+                if node.is_kept() {
+                    self.changes.push(Change::Release(name));
+                }
                 continue;
             }
-            let name = node.node().to_owned();
             let mut detail = String::new();
             match (Gates { settings: &roll.settings, observed: self.observed }).next_of(node) {
                 Next::Wait(why) => detail = why,
                 Next::Halt(message) => {
                     detail.clone_from(&message);
-                    self.halt(&name, message);
+                    self.halt(&name, message, false);
                 }
-                Next::Delete(why) => {
+                Next::DrainTimedOut(message) => {
+                    detail.clone_from(&message);
+                    self.halt(&name, message, true);
+                }
+                Next::Failed(record, message) => {
+                    detail.clone_from(&message);
+                    self.changes.push(Change::Write(name.clone(), record));
+                    self.halt(&name, message, false);
+                }
+                Next::Delete(why) if !self.is_halted() || node.record.step < Step::Returning => {
                     detail = why;
                     self.changes.push(Change::Delete(name.clone()));
                 }
                 // What is under way when the roll halts is left as it is, but the result of an action is not lost.
-                Next::Advance(to) if !self.is_halted() || node.record.step == Step::Acting => {
-                    self.changes.push(Change::Advance(name.clone(), to));
+                Next::Write(record) if !self.is_halted() || node.record.step == Step::Acting => {
+                    self.changes.push(Change::Write(name.clone(), record));
                 }
-                Next::Act if !self.is_halted() => self.changes.push(Change::Act(name.clone())),
-                Next::Return if !self.is_halted() => {
-                    self.next.returned.push(returned(node, self.observed.now));
+                Next::Act(record, why) => {
+                    detail = why;
+                    if !self.is_halted() {
+                        self.changes.push(Change::Act(name.clone(), record));
+                    }
                 }
-                Next::Advance(_) | Next::Act | Next::Return => {}
+                Next::Done if !self.is_halted() => self.release(node),
+                Next::Write(_) | Next::Delete(_) | Next::Done => {}
             }
             self.progress.push(NodeProgress {
                 node: name,
@@ -234,9 +192,34 @@ impl Pass<'_> {
         self.progress.sort_by_key(|progress| progress.position);
     }
 
+    /// The node is done. Its maintenance is released once that is recorded.
+    fn release(&mut self, node: &RollNode) {
+        let seconds = self.worked_millis().saturating_sub(node.record.began_millis).max(0) / 1000;
+        let done = &mut self.next.done;
+        done.nodes = done.nodes.saturating_add(1);
+        done.pods = done.pods.saturating_add(moved(node).0);
+        done.seconds = done.seconds.saturating_add(seconds);
+        done.slowest_seconds = done.slowest_seconds.max(seconds);
+        self.next.released.push(node.node().to_owned());
+        self.changes.push(Change::Release(node.node().to_owned()));
+    }
+
+    /// The working time of the roll until now, in milliseconds.
+    fn worked_millis(&self) -> i64 {
+        let now = self.observed.now;
+        let RollRecord { runner, worked_millis, halt, paused, .. } = &self.next;
+        let is_closed = matches!(self.settings().windows.at(now), WindowState::Closed { .. });
+        let Some(runner) = runner.as_ref().filter(|_| halt.is_none() && !paused && !is_closed) else {
+            return *worked_millis;
+        };
+        // A longer time was not spent on the roll: the computer slept, or its clock was set.
+        let since = now.duration_since(runner.at).clamp(SignedDuration::ZERO, HEARTBEAT_TIMEOUT);
+        worked_millis.saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
     /// Pauses the nodes that have begun at the moment at which the roll was paused.
     fn pause_drains(&mut self) {
-        let draining = self.roll.nodes.iter().filter(|node| node.drains() && !node.is_deleted());
+        let draining = self.roll.nodes.iter().filter(|node| node.drains() && !node.is_leaving());
         let late = draining.filter(|node| self.observed.to_pause.contains(node.node()));
         self.changes.extend(late.map(|node| Change::Pause(node.node().to_owned())));
     }
@@ -247,7 +230,7 @@ impl Pass<'_> {
             .roll
             .nodes
             .iter()
-            .filter(|node| node.record.step == Step::Planned && !node.is_deleted())
+            .filter(|node| node.record.step == Step::Planned && !node.is_leaving())
             .filter(|node| self.observed.nodes.contains_key(node.node()))
             .collect();
         let names: HashSet<&str> = planned.iter().map(|node| node.node()).collect();
@@ -267,9 +250,34 @@ impl Pass<'_> {
         let wave = under_way.iter().map(|progress| progress.wave).chain([first.record.wave]).min()?;
         let slots = self.settings().max_unavailable.saturating_sub(under_way.len());
         let next = planned.iter().filter(|node| node.record.wave == wave).take(slots);
-        let begun: Vec<Change> = next.map(|node| Change::Begin(node.node().to_owned())).collect();
+        let (now, began_millis) = (self.observed.now, self.worked_millis());
+        let begun: Vec<Change> = next
+            .map(|node| {
+                let (step, began, record) = (Step::Draining, Some(now), node.record.clone());
+                let record = NodeRecord { step, since: now, began, began_millis, ..record };
+                Change::Begin(node.node().to_owned(), record)
+            })
+            .collect();
         self.changes.extend(begun);
         None
+    }
+
+    /// What a roll that halts still waits for; none if it does not halt, or has halted.
+    fn halting(&self, before: &RollRecord) -> Option<String> {
+        let halt = before.halt.as_ref().filter(|_| !self.is_settled())?;
+        let acting = self.observed.actions.iter().filter(|(_, state)| **state == ActionState::Running);
+        let acting: Vec<&str> = acting.map(|(node, _)| node.as_str()).collect();
+        if acting.is_empty() {
+            return None;
+        }
+        let what = format!("waits for the end of the action of {}", acting.join(", "));
+        Some(format!("{}; the roll {what}, and then halts", halt.message))
+    }
+
+    /// Whether no action is under way, and nothing is left to write: the program may end.
+    fn is_settled(&self) -> bool {
+        let is_running = self.observed.actions.values().any(|action| *action == ActionState::Running);
+        !is_running && self.changes.is_empty()
     }
 
     /// Why no node may begin now; none if one may.
@@ -293,26 +301,34 @@ impl Pass<'_> {
         }
     }
 
-    fn finish(mut self, before: &RollRecord, waits: Option<String>) -> Decisions {
+    fn finish(mut self, before: &RollRecord, waits: Option<String>, is_settled: bool) -> Decisions {
         let now = self.observed.now;
-        let is_due =
-            before.runner.as_ref().is_none_or(|runner| now.duration_since(runner.at) >= HEARTBEAT_INTERVAL);
+        let is_due = before
+            .runner
+            .as_ref()
+            .is_none_or(|runner| now.duration_since(runner.at).abs() >= HEARTBEAT_INTERVAL);
         let anchor = self.roll.anchor(&self.next);
         // The object that had the record is gone, and nobody has copied it.
         let is_missing = anchor.is_some_and(|anchor| anchor.revision < Some(before.revision));
-        let is_running = self.observed.actions.values().any(|action| *action == ActionState::Running);
+        let aborted = self.observed.aborted.as_ref().or(before.aborted.as_ref());
+        // The finalizers of others may keep the maintenance of a node that is done.
+        let is_over =
+            |node: &RollNode| !node.is_kept() && before.released.iter().any(|one| one == node.node());
         let outlook = match (&before.halt, waits) {
-            (Some(halt), _) if !is_running => Outlook::Halted(halt.clone()),
-            (None, _) if self.roll.nodes.is_empty() && before.returned.is_empty() => Outlook::Done,
+            (Some(halt), _) if is_settled => Outlook::Halted(halt.clone()),
+            (None, _) if self.roll.nodes.iter().all(is_over) => {
+                aborted.map_or(Outlook::Done, |who| Outlook::Aborted(who.clone()))
+            }
             (_, Some(why)) => Outlook::Waiting(why),
             (_, None) => Outlook::Working,
         };
         if self.next != *before || is_due || is_missing {
+            self.next.worked_millis = self.worked_millis();
             if let Some(runner) = &mut self.next.runner {
                 runner.at = now;
             }
             self.next.revision = before.revision.saturating_add(1);
-            // First: what is deleted next must be in the record.
+            // First: what is released next must be in the record.
             self.changes.insert(0, Change::Record(self.next));
         }
         Decisions { changes: self.changes, progress: self.progress, outlook }
@@ -323,20 +339,6 @@ impl Pass<'_> {
 fn moved(node: &RollNode) -> (i64, i64) {
     let status = status(&node.object);
     (status.pod_counts.gone.into(), status.eviction_pods.into())
-}
-
-fn returned(node: &RollNode, since: Timestamp) -> ReturnedNode {
-    let record = &node.record;
-    ReturnedNode {
-        node: node.node().to_owned(),
-        wave: record.wave,
-        position: record.position,
-        step: Step::Returning,
-        since,
-        began: record.began.unwrap_or(record.since),
-        pods: moved(node).0,
-        disturbed: record.baseline.healthy.clone(),
-    }
 }
 
 #[cfg(test)]

@@ -2,21 +2,33 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
+use nm_shared::decide::drain_status;
+
 use crate::maintenance::{State, status};
-use crate::roll::observed::{ActionState, Health, NodeView, Observed, shown};
-use crate::roll::record::{RollNode, Step};
+use crate::roll::observed::{Health, NodeView, Observed, shown};
+use crate::roll::record::{ActionRecord, ActionState, NodeRecord, RollNode, Step};
 use crate::roll::settings::RollSettings;
+
+/// For how long a roll that is resumed waits for nm-reconciler to try a failed drain again.
+const FAILED_DRAIN_GRACE: SignedDuration = SignedDuration::from_secs(45);
 
 /// What a node does next.
 pub(super) enum Next {
     Wait(String),
-    Advance(Step),
-    Act,
-    /// All its gates are passed: it returns to service.
-    Return,
-    /// Its node does not exist: nothing is left to do for it.
+    /// It takes another step, with this record.
+    Write(NodeRecord),
+    /// Its command or its Job begins, with this record; why it begins again.
+    Act(NodeRecord, String),
+    /// Its maintenance is deleted; why, unless it returns to service as planned.
     Delete(String),
+    /// All its gates are passed.
+    Done,
     Halt(String),
+    /// Its drain timed out: the roll halts, and the drain does not continue without more time.
+    DrainTimedOut(String),
+    /// Its action has failed, which is recorded.
+    Failed(NodeRecord, String),
 }
 
 /// The gates of the nodes of a roll.
@@ -28,8 +40,11 @@ pub(super) struct Gates<'a> {
 impl Gates<'_> {
     pub(super) fn next_of(&self, node: &RollNode) -> Next {
         let name = node.node();
-        if node.is_deleted() {
+        if node.is_leaving() {
             return Next::Wait(String::from("its maintenance is being deleted"));
+        }
+        if let Some(why) = self.observed.failed.get(name) {
+            return Next::Halt(why.clone());
         }
         let view = self.observed.nodes.get(name);
         if view.is_none() && node.record.step < Step::Acting {
@@ -37,44 +52,74 @@ impl Gates<'_> {
         }
         match node.record.step {
             Step::Planned => Next::Wait(self.observed.refused.get(name).cloned().unwrap_or_default()),
-            Step::Draining => self.next_of_draining(node),
+            Step::Draining => self.next_of_draining(node, view),
             Step::Confirming => match self.observed.confirmed.get(name) {
-                Some(true) => self.after_confirmation(),
+                Some(true) => self.after_confirmation(node),
                 Some(false) => Next::Halt(format!("node {name} is drained, and was not confirmed")),
                 None => Next::Wait(String::from("waits for a confirmation")),
             },
             Step::Acting => self.next_of_acting(node, view),
             Step::Rejoining => self.next_of_rejoining(node, view),
-            Step::Checking | Step::Returning | Step::Recovering | Step::Soaking => {
-                let timeout = self.settings.recovery_timeout_seconds;
-                match self.check(node, view) {
-                    None => Next::Return,
-                    Some(why) if self.observed.has_timed_out(node.record.since, timeout) => {
-                        Next::Halt(format!("node {name} is not healthy after {}: {why}", shown(timeout)))
-                    }
-                    Some(why) => Next::Wait(why),
+            Step::Checking => match self.check(node, view) {
+                None => self.step(node, Step::Returning),
+                Some(why) => self.wait_for_health(node, why),
+            },
+            Step::Returning => self.next_of_returning(node),
+            Step::Recovering => match self.recovery(node, view) {
+                None => self.step(node, Step::Soaking),
+                Some(why) => self.wait_for_health(node, why),
+            },
+            // It has to be healthy for the whole time.
+            Step::Soaking if problem(node, view).is_some() && view.is_some() => {
+                self.step(node, Step::Recovering)
+            }
+            Step::Soaking => {
+                let soak = Duration::from_secs(self.settings.soak_seconds);
+                if self.observed.elapsed(node.record.since) < soak {
+                    Next::Wait(String::new())
+                } else {
+                    Next::Done
                 }
             }
         }
     }
 
-    fn next_of_draining(&self, node: &RollNode) -> Next {
+    /// The node takes this step now.
+    fn step(&self, node: &RollNode, step: Step) -> Next {
+        Next::Write(NodeRecord { step, since: self.observed.now, ..node.record.clone() })
+    }
+
+    fn next_of_draining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
         let (name, status) = (node.node(), status(&node.object));
         match State::of(&node.object) {
-            State::Drained if self.settings.confirm => Next::Advance(Step::Confirming),
-            State::Drained => self.after_confirmation(),
-            State::Failed => Next::Halt(format!("the drain of node {name} failed: {}", status.last_error)),
+            State::Drained => {
+                let mut drained = node.clone();
+                boot_id(view).unwrap_or_default().clone_into(&mut drained.record.boot_id);
+                if self.settings.confirm {
+                    self.step(&drained, Step::Confirming)
+                } else {
+                    self.after_confirmation(&drained)
+                }
+            }
+            State::Failed => {
+                let message = format!("the drain of node {name} failed: {}", status.last_error);
+                if self.is_past_deadline(node) {
+                    Next::DrainTimedOut(message)
+                } else if self.may_be_tried_again(node) {
+                    Next::Wait(format!("waits for nm-reconciler to try again: {}", status.last_error))
+                } else {
+                    Next::Halt(message)
+                }
+            }
             State::Blocked => {
                 let oldest = status.blocked_pods.iter().min_by_key(|pod| pod.since.0);
                 let Some(pod) = oldest else { return Next::Wait(String::new()) };
                 let which = format!("pod {}/{}: {}", pod.namespace, pod.name, pod.message);
                 match self.settings.halt_on_blocked_seconds {
-                    Some(limit) if self.observed.elapsed(pod.since.0) >= Duration::from_secs(limit) => {
-                        Next::Halt(format!(
-                            "the drain of node {name} is blocked for more than {} by {which}",
-                            shown(limit)
-                        ))
-                    }
+                    Some(limit) if self.observed.has_timed_out(pod.since.0, limit) => Next::Halt(format!(
+                        "the drain of node {name} is blocked for more than {} by {which}",
+                        shown(limit)
+                    )),
                     _ => Next::Wait(format!("blocked by {which}")),
                 }
             }
@@ -89,34 +134,94 @@ impl Gates<'_> {
         }
     }
 
+    /// Whether the time limit of a drain has passed: no other try begins.
+    fn is_past_deadline(&self, node: &RollNode) -> bool {
+        let now = self.observed.now;
+        let drain = node.object.spec.drain.clone().unwrap_or_default();
+        drain_status::deadline(&node.object, &drain, now).is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Whether a drain failed before this program continued the roll, and nm-reconciler may not have tried again yet.
+    fn may_be_tried_again(&self, node: &RollNode) -> bool {
+        let Observed { now, started, .. } = *self.observed;
+        node.record.since < started && now.duration_since(started) < FAILED_DRAIN_GRACE
+    }
+
     /// The step after the drain.
-    fn after_confirmation(&self) -> Next {
-        Next::Advance(if self.settings.action.is_some() { Step::Acting } else { Step::Rejoining })
+    fn after_confirmation(&self, node: &RollNode) -> Next {
+        self.step(node, if self.settings.action.is_some() { Step::Acting } else { Step::Rejoining })
     }
 
     fn next_of_acting(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
         let name = node.node();
-        match self.observed.actions.get(name) {
-            Some(ActionState::Running) => Next::Wait(String::new()),
-            Some(ActionState::Succeeded) => Next::Advance(Step::Rejoining),
-            Some(ActionState::Disconnected) if self.settings.expect_reboot => Next::Advance(Step::Rejoining),
-            Some(ActionState::Disconnected) => {
-                Next::Halt(format!("the command for node {name} failed: exit code 255"))
-            }
-            Some(ActionState::Failed(why)) => Next::Halt(format!("the action for node {name} failed: {why}")),
-            // Another program began the action and did not see its end: the reboot is its effect.
-            None if self.settings.expect_reboot && has_rebooted(node, view) => Next::Advance(Step::Rejoining),
-            None => Next::Act,
+        let Some(seen) = self.observed.actions.get(name) else { return self.begin_action(node, view) };
+        let attempt = node.record.action.as_ref().map_or(1, |action| action.attempt);
+        let ended = ActionRecord { attempt, state: seen.clone() };
+        let message = match seen {
+            ActionState::Running => return Next::Wait(String::new()),
+            ActionState::Succeeded => return self.rejoin(node, ended),
+            ActionState::Disconnected if self.settings.expect_reboot => return self.rejoin(node, ended),
+            ActionState::Disconnected => format!("the command for node {name} failed: exit code 255"),
+            ActionState::Failed(why) => format!("the action for node {name} failed: {why}"),
+        };
+        if node.record.action.as_ref() == Some(&ended) {
+            return Next::Halt(message);
         }
+        Next::Failed(NodeRecord { action: Some(ended), ..node.record.clone() }, message)
+    }
+
+    fn rejoin(&self, node: &RollNode, action: ActionRecord) -> Next {
+        let mut ended = node.clone();
+        ended.record.action = Some(action);
+        self.step(&ended, Step::Rejoining)
+    }
+
+    /// Begins an action, or continues where another program left it: what failed is tried again, and of what was interrupted
+    /// only a reboot is visible.
+    fn begin_action(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
+        let (attempt, why) = match &node.record.action {
+            None => (1, String::new()),
+            Some(ActionRecord { attempt, state: ActionState::Running }) => {
+                if self.settings.expect_reboot && has_rebooted(node, view) {
+                    return self.step(node, Step::Rejoining);
+                }
+                (*attempt, String::from("was interrupted, and begins again"))
+            }
+            Some(ActionRecord { state: ActionState::Succeeded, .. }) => {
+                return self.step(node, Step::Rejoining);
+            }
+            Some(ActionRecord { attempt, state: ActionState::Disconnected }) => {
+                (attempt.saturating_add(1), String::from("ended with exit code 255, and begins again"))
+            }
+            Some(ActionRecord { attempt, state: ActionState::Failed(why) }) => {
+                (attempt.saturating_add(1), format!("failed, and begins again: {why}"))
+            }
+        };
+        let record = NodeRecord {
+            step: Step::Acting,
+            since: self.observed.now,
+            action: Some(ActionRecord { attempt, state: ActionState::Running }),
+            boot_id: boot_id(view).unwrap_or(&node.record.boot_id).to_owned(),
+            ..node.record.clone()
+        };
+        Next::Act(record, why)
     }
 
     fn next_of_rejoining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
         let name = node.node();
+        let needs_reboot = self.settings.expect_reboot && !has_rebooted(node, view);
+        let state = node.record.action.as_ref().map(|action| &action.state);
+        let is_new_try = self.observed.retried.as_deref() == Some(name)
+            && !self.observed.actions.contains_key(name)
+            && view.is_some_and(|view| view.ready_since.is_some());
+        if needs_reboot && is_new_try && state == Some(&ActionState::Disconnected) {
+            return self.begin_action(node, view);
+        }
         let why = match view {
             None => "it does not exist",
-            Some(_) if self.settings.expect_reboot && !has_rebooted(node, view) => "it has not rebooted",
+            Some(_) if needs_reboot => "it has not rebooted",
             Some(view) if view.ready_since.is_none() => "it is not Ready",
-            Some(_) => return Next::Advance(Step::Checking),
+            Some(_) => return self.step(node, Step::Checking),
         };
         let timeout = self.settings.return_timeout_seconds;
         if self.observed.has_timed_out(node.record.since, timeout) {
@@ -128,25 +233,91 @@ impl Gates<'_> {
 
     /// Why a node is not healthy yet; none if it is.
     fn check(&self, node: &RollNode, view: Option<&NodeView>) -> Option<String> {
-        let Some(view) = view else { return Some(String::from("it does not exist")) };
-        let Some(ready) = view.ready_since else { return Some(String::from("it is not Ready")) };
-        let baseline = &node.record.baseline;
-        let new: Vec<&str> =
-            view.pressure.iter().filter(|one| !baseline.pressure.contains(one)).map(String::as_str).collect();
-        if !new.is_empty() {
-            return Some(format!("it reports {}", new.join(", ")));
+        if let Some(problem) = problem(node, view) {
+            return Some(problem);
         }
         match self.observed.health.get(&(node.node().to_owned(), Step::Checking)) {
             Some(Health::Waiting(why)) => return Some(why.clone()),
             Some(Health::Healthy) => {}
             None => return Some(String::new()),
         }
+        let ready = view.and_then(|view| view.ready_since)?;
         let wanted = self.settings.min_ready_seconds;
         let is_stable = self.observed.elapsed(ready.max(node.record.since)) >= Duration::from_secs(wanted);
         (!is_stable).then(|| format!("has to be Ready for {}", shown(wanted)))
     }
+
+    fn next_of_returning(&self, node: &RollNode) -> Next {
+        if !node.is_kept() {
+            // The finalizer is written together with the step.
+            return Next::Write(node.record.clone());
+        }
+        if !node.is_deleted() {
+            return Next::Delete(String::new());
+        }
+        if node.is_in_service() {
+            return self.step(node, Step::Recovering);
+        }
+        let error = &status(&node.object).last_error;
+        let error = if error.is_empty() { String::new() } else { format!(": {error}") };
+        let why = format!("waits for nm-reconciler to uncordon the node{error}");
+        let timeout = self.settings.return_timeout_seconds;
+        if self.observed.has_timed_out(node.record.since, timeout) {
+            let name = node.node();
+            return Next::Halt(format!(
+                "node {name} has not returned to service after {}: {why}",
+                shown(timeout)
+            ));
+        }
+        Next::Wait(why)
+    }
+
+    /// Why a node, or what its drain disturbed, has not recovered yet; none if it has. A node that does not exist any more
+    /// need not recover.
+    fn recovery(&self, node: &RollNode, view: Option<&NodeView>) -> Option<String> {
+        if let Some(problem) = view.and_then(|_| problem(node, view)) {
+            return Some(problem);
+        }
+        match self.observed.health.get(&(node.node().to_owned(), Step::Recovering)) {
+            Some(Health::Healthy) => None,
+            Some(Health::Waiting(why)) => Some(why.clone()),
+            None => Some(String::new()),
+        }
+    }
+
+    fn wait_for_health(&self, node: &RollNode, why: String) -> Next {
+        let timeout = self.settings.recovery_timeout_seconds;
+        // Without a reason, the first check is under way.
+        if why.is_empty() || !self.observed.has_timed_out(node.record.since, timeout) {
+            return Next::Wait(why);
+        }
+        let (name, after) = (node.node(), shown(timeout));
+        let is_of_node = node.record.step == Step::Checking
+            || problem(node, self.observed.nodes.get(name)).is_some_and(|problem| problem == why);
+        Next::Halt(if is_of_node {
+            format!("node {name} is not healthy after {after}: {why}")
+        } else {
+            format!("what the drain of node {name} disturbed is not healthy after {after}: {why}")
+        })
+    }
+}
+
+/// What its status shows about the health of a node: it is not Ready, or reports pressure that it did not report before.
+fn problem(node: &RollNode, view: Option<&NodeView>) -> Option<String> {
+    let Some(view) = view else { return Some(String::from("it does not exist")) };
+    if view.ready_since.is_none() {
+        return Some(String::from("it is not Ready"));
+    }
+    let before = &node.record.baseline.pressure;
+    let new: Vec<&str> =
+        view.pressure.iter().filter(|one| !before.contains(one)).map(String::as_str).collect();
+    (!new.is_empty()).then(|| format!("it reports {}", new.join(", ")))
+}
+
+fn boot_id(view: Option<&NodeView>) -> Option<&str> {
+    view.map(|view| view.boot_id.as_str()).filter(|boot_id| !boot_id.is_empty())
 }
 
 fn has_rebooted(node: &RollNode, view: Option<&NodeView>) -> bool {
-    view.is_some_and(|view| !view.boot_id.is_empty() && view.boot_id != node.record.baseline.boot_id)
+    boot_id(view).is_some_and(|boot_id| boot_id != node.record.boot_id)
 }

@@ -111,7 +111,6 @@ pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> 
     let is_healthy =
         |(one, problem): &(Disturbed, Option<String>)| problem.is_none() && !unready.contains(one);
     Ok(Baseline {
-        boot_id: view.boot_id.clone(),
         pressure: view.pressure.iter().cloned().collect(),
         healthy: checked.into_iter().filter(is_healthy).map(|(one, _)| one).collect(),
     })

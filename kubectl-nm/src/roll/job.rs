@@ -16,8 +16,7 @@ use crate::client::cluster::Cluster;
 use crate::client::objects;
 use crate::error::Error;
 use crate::error::roll_error::{JobProblem, RollError};
-use crate::roll::observed::ActionState;
-use crate::roll::record::{LABEL, RollNode};
+use crate::roll::record::{ActionState, LABEL, NodeRecord};
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -66,14 +65,18 @@ pub(crate) fn sparing_jobs(drain: Option<DrainSpec>) -> DrainSpec {
     drain
 }
 
-/// The Job of a node. Its name stays the same when the roll is resumed.
-pub(crate) fn of_node(template: &Value, roll: &str, node: &RollNode) -> Value {
-    let record = &node.record;
+/// The Job of a node. Its name stays the same when the roll is resumed, unless it has failed: then there is a new Job for the
+/// next attempt.
+pub(crate) fn of_node(template: &Value, roll: &str, node: &str, record: &NodeRecord) -> Value {
     let began = record.began.unwrap_or(record.since).as_second();
+    let attempt = match record.action.as_ref().map_or(1, |action| action.attempt) {
+        0 | 1 => String::new(),
+        again => format!("-{again}"),
+    };
     let mut job = template.clone();
     // Of the annotation, which others may write, only a Job is created or deleted.
     (job["apiVersion"], job["kind"]) = (json!("batch/v1"), json!("Job"));
-    job["metadata"]["name"] = json!(format!("{roll}-{}-{began}", record.position));
+    job["metadata"]["name"] = json!(format!("{roll}-{}-{began}{attempt}", record.position));
     if let Some(metadata) = job["metadata"].as_object_mut() {
         metadata.remove("generateName");
     }
@@ -84,7 +87,7 @@ pub(crate) fn of_node(template: &Value, roll: &str, node: &RollNode) -> Value {
     }
     spec["template"]["metadata"]["labels"][LABEL] = json!(roll);
     let pod = &mut spec["template"]["spec"];
-    pod["nodeName"] = json!(node.node());
+    pod["nodeName"] = json!(node);
     if pod["restartPolicy"].is_null() {
         pod["restartPolicy"] = json!("Never");
     }
@@ -94,12 +97,12 @@ pub(crate) fn of_node(template: &Value, roll: &str, node: &RollNode) -> Value {
             for field in ["command", "args"] {
                 for word in container[field].as_array_mut().into_iter().flatten() {
                     if let Some(text) = word.as_str() {
-                        *word = json!(text.replace("{}", node.node()));
+                        *word = json!(text.replace("{}", node));
                     }
                 }
             }
             let mut env = container["env"].as_array().cloned().unwrap_or_default();
-            env.push(json!({"name": "NM_NODE", "value": node.node()}));
+            env.push(json!({"name": "NM_NODE", "value": node}));
             container["env"] = json!(env);
         }
     }

@@ -10,7 +10,7 @@ use nm_shared::cluster::node;
 
 use crate::args::duration;
 use crate::client::watch_stream::WatchChange;
-use crate::roll::record::{Roll, RollRecord, Step};
+use crate::roll::record::{ActionRecord, ActionState, Roll, RollRecord, Step};
 
 /// A node as the gates read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,16 +31,6 @@ pub(crate) enum Health {
     Waiting(String),
 }
 
-/// The command or the Job for a node, as this program has seen it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ActionState {
-    Running,
-    Succeeded,
-    /// The command lost its connection, as `ssh NODE reboot` does: exit code 255.
-    Disconnected,
-    Failed(String),
-}
-
 /// What is observed apart from the maintenances.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
@@ -53,6 +43,7 @@ pub(crate) struct Observed {
     pub(crate) is_current: bool,
     pub(crate) nodes: BTreeMap<String, NodeView>,
     pub(crate) health: BTreeMap<(String, Step), Health>,
+    /// The commands and Jobs that this program has begun.
     pub(crate) actions: BTreeMap<String, ActionState>,
     /// The answers to the question whether the roll continues with a drained node.
     pub(crate) confirmed: BTreeMap<String, bool>,
@@ -60,6 +51,12 @@ pub(crate) struct Observed {
     pub(crate) refused: BTreeMap<String, String>,
     /// The nodes whose drains are to be paused, because somebody has paused the roll.
     pub(crate) to_pause: BTreeSet<String>,
+    /// Why a node cannot continue: the API server refuses what the roll does with it.
+    pub(crate) failed: BTreeMap<String, String>,
+    /// The node that had halted the roll before this program continued it. It gets another try.
+    pub(crate) retried: Option<String>,
+    /// Who aborted the roll. It is kept here because the record may be deleted before it is read.
+    pub(crate) aborted: Option<String>,
 }
 
 impl NodeView {
@@ -86,10 +83,20 @@ impl NodeView {
 }
 
 impl Observed {
-    /// What a program observes that only shows a roll, with the id of the program that runs it.
-    pub(crate) fn shown_at(now: Timestamp, record: &RollRecord, nodes: BTreeMap<String, NodeView>) -> Self {
-        let runner = record.runner.as_ref().map(|runner| runner.id.clone()).unwrap_or_default();
-        Self { now, started: now, runner, is_current: true, nodes, ..Self::default() }
+    /// What a program observes that only shows a roll.
+    pub(crate) fn shown_at(now: Timestamp, roll: &Roll, nodes: BTreeMap<String, NodeView>) -> Self {
+        let runner = roll.record.as_ref().and_then(|record| record.runner.as_ref());
+        let is_running = |action: &ActionRecord| runner.is_some() && action.state == ActionState::Running;
+        let acting = roll.nodes.iter().filter(|node| node.record.action.as_ref().is_some_and(is_running));
+        Self {
+            now,
+            started: now,
+            runner: runner.map(|runner| runner.id.clone()).unwrap_or_default(),
+            is_current: true,
+            nodes,
+            actions: acting.map(|node| (node.node().to_owned(), ActionState::Running)).collect(),
+            ..Self::default()
+        }
     }
 
     /// Applies what the watch of nodes reported at this time.

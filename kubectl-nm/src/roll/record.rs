@@ -1,9 +1,10 @@
 //! The state of a roll, which is kept in annotations of its maintenances and nowhere else.
 //!
-//! Each maintenance of the roll has the settings of the roll and the [`NodeRecord`] of its node. A node whose maintenance no
-//! longer exists has returned to service. The [`RollRecord`] is about the roll as a whole and about nodes that have returned
-//! to service. It is in one of the maintenances, the anchor: the last one in the order. Before the anchor is deleted, the
-//! record is written to another maintenance; the record with the highest `revision` counts.
+//! Each maintenance of the roll has the settings of the roll and the [`NodeRecord`] of its node. Before the roll deletes a
+//! maintenance, so that its node returns to service, it adds a finalizer to it. The finalizer keeps the object, with its
+//! records, until the node has recovered and soaked. The [`RollRecord`] is about the roll as a whole. It is in one of the
+//! maintenances, the anchor: the last one in the order that is not done. Before the anchor is done, the record is written to
+//! another maintenance; the record with the highest `revision` counts.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::node;
+use nm_shared::gate::ownership;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ use serde_json::{Value, json};
 use crate::error::roll_error::RollError;
 use crate::roll::settings::RollSettings;
 
-pub(crate) use crate::maintenance::{ROLL_LABEL as LABEL, roll_name};
+pub(crate) use crate::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
 
 pub(crate) const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
 pub(crate) const NODE: &str = "kubectl-nm.dev/roll-node";
@@ -66,8 +68,6 @@ impl Step {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Baseline {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) boot_id: String,
     /// Its conditions that reported pressure.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) pressure: Vec<String>,
@@ -106,8 +106,38 @@ pub(crate) struct NodeRecord {
     /// When its maintenance began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) began: Option<Timestamp>,
+    /// The [working time](RollRecord::worked_millis) of the roll, in milliseconds, when its maintenance began.
+    #[serde(default)]
+    pub(crate) began_millis: i64,
+    /// Its bootID when its drain had ended or, if there is an action, when that began. With `--expect-reboot` it has to change.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) boot_id: String,
+    /// None before the command or the Job has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) action: Option<ActionRecord>,
     #[serde(default)]
     pub(crate) baseline: Baseline,
+}
+
+/// The command or the Job of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ActionRecord {
+    /// From 1. It is begun again after it has failed.
+    pub(crate) attempt: u32,
+    /// [`ActionState::Running`] unless its end was seen: if no program runs it, how it ended is unknown.
+    pub(crate) state: ActionState,
+}
+
+/// How far a command or a Job has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ActionState {
+    Running,
+    Succeeded,
+    /// The command lost its connection, as `ssh NODE reboot` does: exit code 255.
+    Disconnected,
+    Failed(String),
 }
 
 /// The record of the roll as a whole, in an annotation of the anchor.
@@ -122,10 +152,21 @@ pub(crate) struct RollRecord {
     pub(crate) paused: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) halt: Option<Halt>,
-    /// The nodes that return to service or have returned, and whose gates are not passed yet.
+    /// Who aborted the roll. Nodes whose action had begun are finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) aborted: Option<String>,
+    /// Whether somebody waits for a heartbeat, to know whether the runner is alive.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) asked: bool,
+    /// The nodes that count as [`done`](Self::done), and whose maintenances are not gone yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) returned: Vec<ReturnedNode>,
+    pub(crate) released: Vec<String>,
     pub(crate) done: DoneNodes,
+    /// For how many milliseconds a program has run the roll, without the time while it was paused, halted or outside of its windows.
+    pub(crate) worked_millis: i64,
+    /// Of how many nodes nothing is known, because an earlier record was deleted with its maintenance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unknown: Option<usize>,
 }
 
 /// Who runs a roll.
@@ -145,22 +186,9 @@ pub(crate) struct Halt {
     pub(crate) node: String,
     pub(crate) message: String,
     pub(crate) at: Timestamp,
-}
-
-/// A node that returns to service, or has returned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ReturnedNode {
-    pub(crate) node: String,
-    pub(crate) wave: usize,
-    pub(crate) position: usize,
-    /// [`Step::Returning`] or later.
-    pub(crate) step: Step,
-    pub(crate) since: Timestamp,
-    pub(crate) began: Timestamp,
-    /// How many pods its drain moved.
-    pub(crate) pods: i64,
-    pub(crate) disturbed: Vec<Disturbed>,
+    /// Whether its drain timed out, and cannot continue without more time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) timed_out: bool,
 }
 
 /// The nodes that are done.
@@ -170,7 +198,7 @@ pub(crate) struct DoneNodes {
     pub(crate) nodes: usize,
     /// The pods that their drains moved.
     pub(crate) pods: i64,
-    /// The sum of their times from begin to end, in seconds.
+    /// The sum of the working times of the roll from their begin to their end, in seconds.
     pub(crate) seconds: i64,
     /// The time of the slowest, in seconds.
     pub(crate) slowest_seconds: i64,
@@ -197,6 +225,27 @@ impl RollNode {
 
     pub(crate) fn is_deleted(&self) -> bool {
         self.object.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether the roll keeps the object although it is deleted.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.object.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+    }
+
+    /// Whether somebody has deleted the maintenance: the node leaves the roll.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_deleted() && !self.is_kept()
+    }
+
+    /// Whether nm-reconciler has returned the node to service.
+    pub(crate) fn is_in_service(&self) -> bool {
+        self.is_deleted() && !ownership::is_adopted(&self.object)
+    }
+
+    /// The finalizers of the object with that of the roll, or without it.
+    pub(crate) fn finalizers(&self, is_kept: bool) -> Vec<String> {
+        let others = self.object.finalizers().iter().filter(|finalizer| *finalizer != FINALIZER);
+        others.cloned().chain(is_kept.then(|| FINALIZER.to_owned())).collect()
     }
 }
 
@@ -247,25 +296,35 @@ impl Roll {
         Ok(settings.map(|settings| Self { name: name.to_owned(), settings, nodes, record: newest }))
     }
 
-    /// The maintenance that has the record of the roll: the last one that is not about to be deleted.
+    /// The maintenance that has the record of the roll: the last one that is not done, or else the last one.
     pub(crate) fn anchor(&self, record: &RollRecord) -> Option<&RollNode> {
-        let stays = |node: &&RollNode| {
-            !node.is_deleted() && !record.returned.iter().any(|returned| returned.node == node.node())
-        };
+        let is_left = |node: &RollNode| !record.released.iter().any(|released| released == node.node());
         self.nodes
             .iter()
-            .filter(stays)
-            .max_by_key(|node| (node.record.position, Reverse(node.object.name_any())))
+            .filter(|node| !node.is_leaving())
+            .max_by_key(|node| (is_left(node), node.record.position, Reverse(node.object.name_any())))
     }
 
-    /// The record of a roll whose maintenances are all created; an empty one if it was interrupted right after that.
+    /// The record of a roll whose maintenances are all created. If it was interrupted right after that, an empty one. If
+    /// somebody has deleted the maintenance with the record, what the others show of it.
     pub(crate) fn complete_record(&self) -> Result<RollRecord, RollError> {
         let (created, all) = (self.nodes.len(), self.settings.nodes());
         match &self.record {
             Some(record) => Ok(record.clone()),
+            None if self.is_record_lost() => Ok(RollRecord {
+                worked_millis: self.nodes.iter().map(|node| node.record.began_millis).max().unwrap_or(0),
+                unknown: Some(all.saturating_sub(created)),
+                ..RollRecord::default()
+            }),
             None if created == all => Ok(RollRecord::default()),
             None => Err(RollError::Incomplete { name: self.name.clone(), created, all }),
         }
+    }
+
+    /// Whether the maintenance with the record of the roll was deleted. Before the first node begins, that cannot be
+    /// distinguished from a roll whose maintenances were not all created.
+    pub(crate) fn is_record_lost(&self) -> bool {
+        self.record.is_none() && self.nodes.iter().any(|node| node.record.began.is_some())
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<&RollNode> {

@@ -103,7 +103,7 @@ impl<'a> LineReporter<'a> {
 
     /// A node that is no longer part of the roll.
     fn left(&mut self, last: &NodeProgress, view: &RollView) -> Result<(), Error> {
-        let is_done = last.step >= Step::Returning;
+        let is_done = view.record.released.contains(&last.node);
         if self.format == LineFormat::Json {
             let step = if is_done { "Done" } else { "Removed" };
             let NodeProgress { node, wave, .. } = last;
@@ -182,6 +182,7 @@ impl RollReporter for LineReporter<'_> {
             match view.outlook {
                 Outlook::Done => self.summary(view, "done", "")?,
                 Outlook::Halted(halt) => self.summary(view, "halted", &halt.message)?,
+                Outlook::Aborted(who) => self.summary(view, "aborted", &format!("by {who}"))?,
                 _ => {}
             }
         }

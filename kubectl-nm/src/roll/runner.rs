@@ -20,6 +20,7 @@ use crate::client::watch_stream::{
     WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch, watch_maintenances,
 };
 use crate::error::Error;
+use crate::error::roll_error::RollError;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::uid;
 use crate::roll::actions::RunningActions;
@@ -28,8 +29,10 @@ use crate::roll::command::OutputLine;
 use crate::roll::decide::{Change, Decisions, Outlook, decide};
 use crate::roll::health;
 use crate::roll::job;
-use crate::roll::observed::{ActionState, Health, Observed};
-use crate::roll::record::{self, DoneNodes, Roll, RollRecord, Runner, Step};
+use crate::roll::observed::{Health, Observed};
+use crate::roll::record::{
+    self, ActionState, DoneNodes, NodeRecord, Roll, RollRecord, Runner, STATE, Step, roll_name,
+};
 use crate::roll::settings::RollSettings;
 use crate::roll::store::{self, is_outdated};
 use crate::roll::view::{RollInput, RollReporter, RollView};
@@ -46,6 +49,8 @@ pub(crate) enum RollEnd {
     Done(DoneNodes),
     Halted(record::Halt),
     TakenOver(Runner),
+    /// Somebody aborted the roll; who.
+    Aborted(String),
     /// The user left. The roll stays as it is.
     Left,
 }
@@ -95,11 +100,13 @@ pub(crate) struct RollRunner<'a> {
 }
 
 impl<'a> RollRunner<'a> {
-    /// A program that runs this roll: the runner of the record, which is stored.
+    /// A program that runs this roll: the runner of the record, which is stored. `retried` is the node that had halted the
+    /// roll before.
     pub(crate) fn new(
         cluster: &'a Cluster,
         roll: &Roll,
         record: RollRecord,
+        retried: Option<String>,
         log_folder: Option<PathBuf>,
     ) -> Self {
         let runner = record.runner.as_ref().map(|runner| runner.id.clone()).unwrap_or_default();
@@ -112,7 +119,7 @@ impl<'a> RollRunner<'a> {
             are_nodes_listed: false,
             live: (true, true),
             record,
-            observed: Observed { started: Timestamp::now(), runner, ..Observed::default() },
+            observed: Observed { started: Timestamp::now(), runner, retried, ..Observed::default() },
             is_applying: false,
             checking: BTreeSet::new(),
             asked: None,
@@ -156,14 +163,13 @@ impl<'a> RollRunner<'a> {
 
     /// Gives up the roll, so that somebody else can continue it at once.
     pub(crate) async fn release(&mut self) {
-        let Ok(Some(roll)) = self.roll() else { return };
-        let mut record = self.record.next();
-        let is_mine = record.runner.take().is_some_and(|runner| runner.id == self.observed.runner);
-        if let Some(anchor) = roll.anchor(&record).filter(|_| is_mine) {
-            let written = store::write_record(self.cluster, &anchor.object, &record);
-            // If this is not written, the heartbeat times out.
-            let _ = tokio::time::timeout(RELEASE_TIMEOUT, written).await;
-        }
+        let mine = &self.observed.runner;
+        let written = store::update(self.cluster, &self.name, |_, record| {
+            let is_mine = record.runner.as_ref().is_some_and(|runner| runner.id == *mine);
+            if is_mine { Ok(RollRecord { runner: None, ..record }) } else { Err(RollError::Contended.into()) }
+        });
+        // If this is not written, no heartbeat follows.
+        let _ = tokio::time::timeout(RELEASE_TIMEOUT, written).await;
     }
 
     fn handle(&mut self, event: Event, reporter: &mut dyn RollReporter) -> Result<(), Error> {
@@ -171,6 +177,7 @@ impl<'a> RollRunner<'a> {
             Event::Maintenances(WatchUpdate::Change(WatchChange::Applied(object)))
                 if self.is_older(&object) => {}
             Event::Maintenances(WatchUpdate::Change(change)) => {
+                self.note_abort(&change);
                 self.maintenances.apply(&change);
             }
             Event::Maintenances(update) => self.live.0 = matches!(update, WatchUpdate::Live),
@@ -191,7 +198,9 @@ impl<'a> RollRunner<'a> {
                         self.observed.health.insert((node, step), health);
                     }
                     Err(error) if error.is_transient() => {}
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        self.fail(&node, &format!("the health of node {node} cannot be checked: {error}"));
+                    }
                 }
             }
             Event::Finished(Finished::Paused(Ok(())) | Finished::Ended) | Event::Tick => {}
@@ -208,6 +217,24 @@ impl<'a> RollRunner<'a> {
         let version = |object: &NodeMaintenance| object.resource_version()?.parse::<u64>().ok();
         let known = self.maintenances.get(&uid(object)).and_then(|known| version(known));
         known.zip(version(object)).is_some_and(|(known, new)| new < known)
+    }
+
+    /// Remembers that somebody has aborted the roll: the object with that record is deleted soon.
+    fn note_abort(&mut self, change: &WatchChange<NodeMaintenance>) {
+        let WatchChange::Applied(object) = change else { return };
+        if roll_name(object) != Some(&self.name) {
+            return;
+        }
+        let record = object.annotations().get(STATE).and_then(|text| serde_json::from_str(text).ok());
+        let Some(RollRecord { revision, aborted: Some(who), .. }) = record else { return };
+        if revision > self.record.revision {
+            self.observed.aborted = Some(who);
+        }
+    }
+
+    /// The roll halts because of a node.
+    fn fail(&mut self, node: &str, why: &str) {
+        self.observed.failed.insert(node.to_owned(), why.to_owned());
     }
 
     fn take_input(&mut self, input: RollInput) {
@@ -256,6 +283,7 @@ impl<'a> RollRunner<'a> {
             Outlook::Done => return Ok(Some(RollEnd::Done(self.record.done.clone()))),
             Outlook::Halted(halt) => return Ok(Some(RollEnd::Halted(halt))),
             Outlook::TakenOver(other) => return Ok(Some(RollEnd::TakenOver(other))),
+            Outlook::Aborted(who) => return Ok(Some(RollEnd::Aborted(who))),
             Outlook::Working | Outlook::Waiting(_) => {}
         }
         self.end_actions(&roll);
@@ -282,12 +310,17 @@ impl<'a> RollRunner<'a> {
     /// Starts the checks whose results are not watched, each after the one before has ended.
     fn check_health(&mut self, roll: &Roll) {
         let cluster = self.cluster;
-        let checked = roll.nodes.iter().filter(|node| node.record.step == Step::Checking);
-        let mut wanted: Vec<(String, Step, Vec<_>)> = checked
-            .map(|node| (node.node().to_owned(), Step::Checking, node.record.baseline.healthy.clone()))
+        let is_checked = |step: Step| matches!(step, Step::Checking | Step::Recovering);
+        let wanted: Vec<(String, Step, Vec<_>)> = roll
+            .nodes
+            .iter()
+            .filter(|node| is_checked(node.record.step) && !node.is_leaving())
+            .map(|node| (node.node().to_owned(), node.record.step, node.record.baseline.healthy.clone()))
             .collect();
-        let returned = self.record.returned.iter().filter(|returned| returned.step == Step::Recovering);
-        wanted.extend(returned.map(|one| (one.node.clone(), Step::Recovering, one.disturbed.clone())));
+        // A node that is checked again later has to be healthy then.
+        self.observed
+            .health
+            .retain(|(node, step), _| wanted.iter().any(|(name, now, _)| name == node && now == step));
         for (node, step, disturbed) in wanted {
             if !self.checking.insert(node.clone()) {
                 continue;
@@ -318,17 +351,17 @@ impl<'a> RollRunner<'a> {
         }
         for (change, outcome) in outcomes {
             match (change, outcome) {
-                (Change::Act(name), Ok(())) => {
+                (Change::Act(name, record), Ok(())) => {
                     self.observed.actions.insert(name.clone(), ActionState::Running);
-                    self.act(&roll, &name);
+                    self.act(&roll, &name, &record);
                 }
-                (Change::Act(name), Err(error)) if !error.is_transient() => {
+                (Change::Act(name, _), Err(error)) if !error.is_transient() && !is_outdated(&error) => {
                     self.observed.actions.insert(name, ActionState::Failed(error.to_string()));
                 }
-                (Change::Begin(name), Ok(())) => {
+                (Change::Begin(name, _), Ok(())) => {
                     self.observed.refused.remove(&name);
                 }
-                (Change::Begin(name), Err(error)) if is_webhook_refusal(&error) => {
+                (Change::Begin(name, _), Err(error)) if is_webhook_refusal(&error) => {
                     self.observed.refused.insert(name, error.to_string());
                 }
                 (Change::Pause(name), Ok(())) => {
@@ -337,17 +370,19 @@ impl<'a> RollRunner<'a> {
                 (_, Ok(())) => {}
                 // The watch has, or will have, what changed: it is decided again.
                 (_, Err(error)) if error.is_transient() || is_outdated(&error) => {}
-                (_, Err(error)) => return Err(error),
+                (change, Err(error)) => {
+                    let Some(node) = change.node() else { return Err(error) };
+                    self.fail(node, &format!("the maintenance of node {node} cannot be changed: {error}"));
+                }
             }
         }
         Ok(())
     }
 
     /// Starts the command of a node, or follows its Job.
-    fn act(&mut self, roll: &Roll, name: &str) {
-        let Some(node) = roll.node(name) else { return };
+    fn act(&mut self, roll: &Roll, name: &str, record: &NodeRecord) {
         let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
-        let action = self.actions.start(self.cluster, roll, node, log, self.lines.0.clone());
+        let action = self.actions.start(self.cluster, roll, name, record, log, self.lines.0.clone());
         let name = name.to_owned();
         self.tasks.push(Box::pin(async move {
             action.await.map_or(Finished::Ended, |state| Finished::Action(name, state))
@@ -356,7 +391,7 @@ impl<'a> RollRunner<'a> {
 
     /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
     fn end_actions(&mut self, roll: &Roll) {
-        let stays = |name: &str| roll.node(name).is_some_and(|node| !node.is_deleted());
+        let stays = |name: &str| roll.node(name).is_some_and(|node| !node.is_leaving());
         for (name, job) in self.actions.end_unless(stays) {
             self.observed.actions.remove(&name);
             let text = String::from("ended: the maintenance of the node was deleted");

@@ -1,21 +1,29 @@
 //! Reads and changes a roll in the cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::try_join_all;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::core::Status;
-use nm_shared::NodeMaintenance;
+use nm_shared::decide::drain_status;
+use nm_shared::{DrainSpec, NodeMaintenance};
+use serde_json::json;
+use tokio::time::Instant;
 
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::roll_error::RollError;
 use crate::maintenance::uid;
 use crate::roll::job;
-use crate::roll::record::{self, Roll, RollNode, RollRecord, STATE, Step};
+use crate::roll::record::{self, Roll, RollNode, RollRecord, Runner, STATE, Step};
 use crate::roll::settings::NodeAction;
 
 const MAX_ATTEMPTS: usize = 10;
+
+/// How often a heartbeat is looked for.
+const HEARTBEAT_CHECK: Duration = Duration::from_millis(500);
 
 /// The roll of this name.
 pub(crate) async fn load(cluster: &Cluster, name: &str) -> Result<Roll, Error> {
@@ -55,7 +63,7 @@ pub(crate) async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result
 /// Pauses or resumes the drains of a roll that are under way.
 pub(crate) async fn suspend_drains(cluster: &Cluster, roll: &Roll, suspend: bool) -> Result<(), Error> {
     let draining = roll.nodes.iter().filter(|node| {
-        node.record.step == Step::Draining && node.object.spec.suspend != suspend && !node.is_deleted()
+        node.record.step == Step::Draining && node.object.spec.suspend != suspend && !node.is_leaving()
     });
     try_join_all(draining.map(async |node| {
         cluster.suspend(&node.object.name_any(), &uid(&node.object), suspend, false).await
@@ -78,33 +86,116 @@ pub(crate) fn is_outdated(error: &Error) -> bool {
     error.status().is_some_and(|status| Status::is_conflict(status) || Status::is_not_found(status))
 }
 
-/// Deletes the maintenances of some nodes of a roll, and the Jobs that run on them. First, the record moves to a
-/// maintenance that stays.
-pub(crate) async fn remove<'a>(
+/// Deletes the maintenances of some nodes of a roll, and the Jobs that run on them. First, the record moves to a maintenance
+/// that stays. Returns the nodes.
+pub(crate) async fn remove(
     cluster: &Cluster,
-    roll: &Roll,
-    record: &RollRecord,
-    nodes: impl IntoIterator<Item = &'a RollNode>,
-) -> Result<(), Error> {
-    let nodes: Vec<&RollNode> = nodes.into_iter().collect();
-    let mut rest = roll.clone();
-    rest.nodes.retain(|node| !nodes.iter().any(|removed| removed.node() == node.node()));
-    let anchor = roll.anchor(record).map(RollNode::node);
-    if let Some(next) = rest.anchor(record).filter(|next| Some(next.node()) != anchor) {
-        match write_record(cluster, &next.object, &record.next()).await {
-            // It was changed meanwhile: the runner writes the record again, or its history is lost, and nothing else.
-            Ok(_) => {}
+    name: &str,
+    is_removed: impl Fn(&RollNode) -> bool,
+) -> Result<Vec<RollNode>, Error> {
+    for _ in 0..MAX_ATTEMPTS {
+        let roll = load(cluster, name).await?;
+        let (removed, rest): (Vec<RollNode>, Vec<RollNode>) =
+            roll.nodes.iter().cloned().partition(&is_removed);
+        let rest = Roll { nodes: rest, ..roll.clone() };
+        let stored = roll.record.as_ref();
+        let next = stored.and_then(|record| Some((record, rest.anchor(record)?)));
+        if let Some((record, anchor)) =
+            next.filter(|(record, anchor)| anchor.revision < Some(record.revision))
+        {
+            match write_record(cluster, &anchor.object, &record.next()).await {
+                Ok(_) => {}
+                Err(error) if is_outdated(&error) => continue,
+                Err(error) => return Err(error),
+            }
+        }
+        try_join_all(removed.iter().map(async |node| end(cluster, &roll, node).await)).await?;
+        return Ok(removed);
+    }
+    Err(RollError::Contended.into())
+}
+
+/// Takes a node out of a roll: it returns to service, and its maintenance ends.
+async fn end(cluster: &Cluster, roll: &Roll, node: &RollNode) -> Result<(), Error> {
+    if let (Step::Acting, Some(NodeAction::Job(template))) = (node.record.step, &roll.settings.action) {
+        job::delete(cluster, &job::of_node(template, &roll.name, node.node(), &node.record)).await?;
+    }
+    if !node.is_deleted() {
+        cluster.delete(&node.object.name_any(), &uid(&node.object)).await?;
+    }
+    let mut node = node.clone();
+    for _ in 0..MAX_ATTEMPTS {
+        if !node.is_kept() {
+            return Ok(());
+        }
+        match release(cluster, &node).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_not_found() => return Ok(()),
             Err(error) if is_outdated(&error) => {}
             Err(error) => return Err(error),
         }
-    }
-    let existing = nodes.into_iter().filter(|node| !node.is_deleted());
-    try_join_all(existing.map(async |node| {
-        if let (Step::Acting, Some(NodeAction::Job(template))) = (node.record.step, &roll.settings.action) {
-            job::delete(cluster, &job::of_node(template, &roll.name, node)).await?;
+        let Some(newer) = cluster.maintenance(&node.object.name_any()).await? else { return Ok(()) };
+        if uid(&newer) != uid(&node.object) {
+            return Ok(());
         }
-        cluster.delete(&node.object.name_any(), &uid(&node.object)).await
+        node.object = Arc::new(newer);
+    }
+    Err(RollError::Contended.into())
+}
+
+/// Removes the finalizer that keeps the maintenance of a node.
+pub(crate) async fn release(cluster: &Cluster, node: &RollNode) -> Result<NodeMaintenance, Error> {
+    let version = &node.object.metadata.resource_version;
+    let patch = json!({"metadata": {"resourceVersion": version, "finalizers": node.finalizers(false)}});
+    cluster.patch(&node.object.name_any(), &patch, false).await
+}
+
+/// Gives each drain of a roll that is not done this time limit, counted from now. Zero means none.
+pub(crate) async fn extend_drains(cluster: &Cluster, roll: &Roll, limit: Duration) -> Result<(), Error> {
+    let now = Timestamp::now();
+    let drains = roll.nodes.iter().filter(|node| node.record.step <= Step::Draining && !node.is_leaving());
+    try_join_all(drains.map(async |node| {
+        let seconds = timeout_seconds(&node.object, limit, now);
+        let patch = json!({
+            "metadata": {"uid": uid(&node.object)},
+            "spec": {"drain": {"timeoutSeconds": seconds}},
+        });
+        cluster.patch(&node.object.name_any(), &patch, false).await
     }))
     .await?;
     Ok(())
+}
+
+/// The `timeoutSeconds` by which the drain of a maintenance times out when this time has passed from now.
+fn timeout_seconds(object: &NodeMaintenance, limit: Duration, now: Timestamp) -> i64 {
+    let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
+    if seconds == 0 {
+        return 0;
+    }
+    // The deadline of a drain of one second is a second after its beginning.
+    let drain = DrainSpec { timeout_seconds: 1, ..object.spec.drain.clone().unwrap_or_default() };
+    let after_a_second = drain_status::deadline(object, &drain, now).unwrap_or(now);
+    let elapsed = now.duration_since(after_a_second).saturating_add(SignedDuration::from_secs(1));
+    seconds.saturating_add(elapsed.as_secs().max(0))
+}
+
+/// The program that runs a roll: asks for a heartbeat, and waits for one at most this long. The time in it is not compared,
+/// because the clocks of two computers may differ.
+pub(crate) async fn find_runner(
+    cluster: &Cluster,
+    name: &str,
+    last: &Runner,
+    timeout: Duration,
+) -> Result<Option<Runner>, Error> {
+    update(cluster, name, |_, record| Ok(RollRecord { asked: true, ..record })).await?;
+    let end = Instant::now() + timeout;
+    while Instant::now() < end {
+        let roll = load(cluster, name).await?;
+        match roll.complete_record()?.runner {
+            None => return Ok(None),
+            Some(runner) if runner != *last => return Ok(Some(runner)),
+            Some(_) => tokio::time::sleep(HEARTBEAT_CHECK).await,
+        }
+    }
+    Ok(None)
 }

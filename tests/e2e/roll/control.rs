@@ -45,6 +45,23 @@ async fn a_paused_roll_evicts_nothing_and_begins_no_node_until_it_is_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_skipped_also_while_the_program_of_a_paused_roll_waits() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let (workload, mut roll, node) = blocked(&cluster, "skippable", &nodes[..2]).await;
+    let _ = plugin(&cluster, &["roll", "pause", "skippable"]).await.ok();
+    let other = nodes[..2].iter().find(|other| **other != node).unwrap();
+    workload.delete_budget(&guard(other)).await;
+    let resumed = plugin(&cluster, &["roll", "resume", "skippable", "--skip", &node]).await.ok();
+    assert!(resumed.stderr.contains(&format!("node/{node} is skipped")), "{resumed:?}");
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    assert_eq!((roll.outlook()["done"].as_u64(), roll.steps(&node).last()), (Some(1), Some(&"Removed")));
+    until_gone(&cluster, &node).await;
+    assert_eq!(cluster.node(&node).await.spec.unwrap().unschedulable, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_begins_at_the_moment_of_a_pause_is_paused_too() {
     let why = "only a sandbox delays requests";
     let Some(cluster) = Cluster::sandbox_or_skip(4, why).await else { return };
@@ -127,7 +144,8 @@ async fn an_aborted_roll_deletes_what_is_planned_and_returns_what_is_under_way()
     let aborted = plugin(&cluster, &["roll", "abort", "abortable", "--yes"]).await.ok();
     assert!(aborted.stdout.contains(&format!("node/{node} maintenance stopped\n")), "{aborted:?}");
     assert_eq!(aborted.stdout.matches("planned maintenance deleted").count(), 2, "{aborted:?}");
-    assert_eq!(roll.end().await, Some(0), "nothing is left to do: {:#?}", roll.lines);
+    assert_eq!(roll.end().await, Some(4), "it is not done: {:#?}", roll.lines);
+    assert_eq!(roll.outlook()["outlook"], "aborted");
     for node in &nodes[..3] {
         until_gone(&cluster, node).await;
         assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "{node}");

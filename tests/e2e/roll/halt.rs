@@ -76,11 +76,21 @@ async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
 async fn a_drain_that_times_out_halts() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
-    let _workload = guarded_pods(&cluster, "expiring", &nodes[..2]).await;
+    let workload = guarded_pods(&cluster, "expiring", &nodes[..2]).await;
     let _reconciler = Reconciler::start(&cluster);
     let message = halted(&cluster, "expires", &nodes[..2], &["--run", "true", "--timeout", "1s"]).await;
     assert!(message.starts_with("the drain of node ") && message.contains(" failed: "), "{message}");
-    let _ = plugin(&cluster, &["roll", "abort", "expires", "--yes"]).await.ok();
+
+    // Without more time, nothing has changed, and the roll says what has to.
+    let same = plugin(&cluster, &["roll", "resume", "expires", "--run", "true"]).await;
+    assert_eq!(same.code, Some(3), "{same:?}");
+    assert!(same.stderr.contains("`kubectl nm roll resume expires --timeout 1h`"), "{same:?}");
+    for node in &nodes[..2] {
+        workload.delete_budget(&guard(node)).await;
+    }
+    let mut resumed = RunningRoll::resume(&cluster, "expires", &["--run", "true", "--timeout", "5m"]);
+    assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
+    assert_eq!(resumed.outlook()["done"], 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

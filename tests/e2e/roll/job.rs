@@ -1,8 +1,9 @@
 //! Rolls with `--job`: a Job runs on each drained node.
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use kube_sandbox::controllers::kubelet::annotations::{LOG, RUN_FOR};
 use nm_tests::cluster::Cluster;
@@ -31,6 +32,15 @@ async fn until_created(workload: &Workload, roll: &str, node: &str) -> Pod {
     let is_on = |pods: &[Pod]| pods.iter().any(|pod| node_of(pod) == node);
     let pods = wait_until_all(&workload.pods(), selection, "the Job has a pod on the node", is_on).await;
     pods.into_iter().find(|pod| node_of(pod) == node).unwrap()
+}
+
+/// A pod of the Job that is not this one, once it is there.
+async fn until_other(workload: &Workload, roll: &str, first: &Pod) -> Pod {
+    let selection = watcher::Config::default().labels(&format!("kubectl-nm.dev/roll={roll}"));
+    let is_other = |pod: &Pod| pod.metadata.uid != first.metadata.uid;
+    let has_other = |pods: &[Pod]| pods.iter().any(is_other);
+    let pods = wait_until_all(&workload.pods(), selection, "another pod of a Job", has_other).await;
+    pods.into_iter().find(is_other).unwrap()
 }
 
 /// Ends the pod on a node of a test cluster that has no container runtime, in place of its kubelet.
@@ -102,5 +112,16 @@ async fn a_job_that_fails_halts_the_roll() {
     let message = roll.outlook()["message"].as_str().unwrap();
     let expected = format!("the action for node {node} failed: Job {}/bad-job-", workload.namespace());
     assert!(message.starts_with(&expected), "{message}");
+
+    // Somebody has solved the problem, and the Job is created again.
+    let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    let of_roll = ListParams::default().labels("kubectl-nm.dev/roll=bad-job");
+    assert_eq!(jobs.list(&of_roll).await.unwrap().items.len(), 1);
+    let mut resumed = RunningRoll::resume(&cluster, "bad-job", &flags);
+    let (node, again) = (node.to_owned(), until_other(&workload, "bad-job", &pod).await);
+    assert_eq!(node_of(&again), node);
+    assert_eq!(jobs.list(&of_roll).await.unwrap().items.len(), 2);
+    resumed.signal("INT");
+    assert_eq!(resumed.end().await, Some(130), "{:#?}", resumed.lines);
     let _ = plugin(&cluster, &["roll", "abort", "bad-job", "--return", "--yes"]).await.ok();
 }

@@ -76,9 +76,9 @@ async fn a_node_does_not_begin_if_the_window_closes_before_the_slowest_node_so_f
     let flags = ["--run", "true", "--window", &window];
     let mut roll = RunningRoll::begin(&cluster, "closing", &nodes[..2], &flags);
     let (first, second) = until_blocked(&mut roll, &nodes[..2]).await;
-    let three_hours_ago = Timestamp::now().checked_sub(3.hours()).unwrap();
     change_annotation(&cluster, first, "kubectl-nm.dev/roll-node", |record| {
-        record["began"] = json!(three_hours_ago);
+        // The roll has worked on it for three hours.
+        record["beganMillis"] = json!(-3 * 3_600_000);
     })
     .await;
     workload.delete_budget(&guard(first)).await;
@@ -87,6 +87,32 @@ async fn a_node_does_not_begin_if_the_window_closes_before_the_slowest_node_so_f
     assert!(closes.starts_with("the window closes at ") && closes.contains(&window[6..11]), "{message}");
     assert!(slowest.starts_with("3h"), "{message}");
     let _ = plugin(&cluster, &["roll", "abort", "closing", "--yes"]).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_interrupted_overnight_does_not_prevent_that_the_next_one_begins() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let workload = guarded_pods(&cluster, "overnight", &nodes[..2]).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let flags = ["--run", "true", "--window", &window([-1, 2])];
+    let mut roll = RunningRoll::begin(&cluster, "nightly", &nodes[..2], &flags);
+    let (first, _) = until_blocked(&mut roll, &nodes[..2]).await;
+    roll.signal("INT");
+    assert_eq!(roll.end().await, Some(130));
+    let yesterday = Timestamp::now().checked_sub(20.hours()).unwrap();
+    change_annotation(&cluster, first, "kubectl-nm.dev/roll-node", |record| {
+        (record["began"], record["since"]) = (json!(yesterday), json!(yesterday));
+    })
+    .await;
+    for node in &nodes[..2] {
+        workload.delete_budget(&guard(node)).await;
+    }
+    let mut resumed = RunningRoll::resume(&cluster, "nightly", &["--run", "true"]);
+    let ends = |line: &Value| ["waiting", "done"].contains(&line["outlook"].as_str().unwrap_or_default());
+    let outlook = resumed.until("an outlook", ends).await;
+    assert_eq!((&outlook["outlook"], &outlook["done"]), (&json!("done"), &json!(2)), "{outlook:#}");
+    assert_eq!(resumed.end().await, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

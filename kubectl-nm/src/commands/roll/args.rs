@@ -81,7 +81,8 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse)]
     pub(super) action_timeout: Duration,
 
-    /// Halt the roll if a node takes longer to be Ready after the command or the Job, with --expect-reboot to reboot
+    /// Halt the roll if a node takes longer to be Ready after the command or the Job, with --expect-reboot to reboot, or later
+    /// to return to service
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse)]
     pub(super) return_timeout: Duration,
 
@@ -174,7 +175,13 @@ pub(super) struct ResumeArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     pub(super) job: Option<PathBuf>,
 
-    /// Take the roll over from the program that runs it. That program ends
+    /// Give each drain that is not done this time from now, such as 30m; 0 means no limit. A drain that timed out
+    /// continues
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(super) timeout: Option<Duration>,
+
+    /// Take the roll over from the program that runs it. That program ends. Without this flag, `resume` waits for up to a
+    /// minute until it is certain that nobody runs the roll
     #[arg(long)]
     pub(super) take_over: bool,
 

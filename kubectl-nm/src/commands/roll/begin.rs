@@ -96,7 +96,7 @@ pub(super) async fn run(
     let with_runner = |_: &Roll, record| Ok(RollRecord { runner: Some(me.clone()), ..record });
     let (roll, record) = store::update(cluster, &name, with_runner).await?;
     out.talk(&Line::new(format!("Roll {name} begins.")));
-    run_roll(&roll, record, &args.output, cluster, out).await
+    run_roll(&roll, record, None, &args.output, cluster, out).await
 }
 
 async fn pool(
@@ -167,7 +167,9 @@ fn is_begun(
         let objects: Vec<_> = of_roll.iter().map(|object| std::sync::Arc::new((*object).clone())).collect();
         let roll = Roll::find(name, &objects)?;
         // Only what was interrupted while it was created can be completed.
-        if roll.is_some_and(|roll| roll.record.is_some() || roll.settings != *settings) {
+        let is_interrupted =
+            |roll: &Roll| roll.record.is_none() && !roll.is_record_lost() && roll.settings == *settings;
+        if roll.is_some_and(|roll| !is_interrupted(&roll)) {
             return Err(RollError::Exists(name.to_owned()).into());
         }
     }
@@ -299,6 +301,9 @@ fn objects(
             step: Step::Planned,
             since: now,
             began: None,
+            began_millis: 0,
+            boot_id: String::new(),
+            action: None,
             baseline: record::Baseline::default(),
         };
         object.labels_mut().insert(LABEL.to_owned(), name.to_owned());

@@ -1,16 +1,17 @@
 //! `kubectl nm roll resume`, `pause` and `abort`.
 
-use jiff::Timestamp;
-
 use super::args::{AbortArgs, ResumeArgs};
-use super::run::{check_no_runner, live_runner, run as run_roll, this_runner};
+use super::run::{run as run_roll, this_runner};
+use crate::args::duration;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::roll_error::RollError;
 use crate::interaction::confirm::confirm_always;
+use crate::interaction::progress;
+use crate::roll::decide::HEARTBEAT_TIMEOUT;
 use crate::roll::job;
-use crate::roll::record::{Roll, RollNode, RollRecord, Step};
+use crate::roll::record::{Roll, RollNode, RollRecord, Runner, Step};
 use crate::roll::settings::NodeAction;
 use crate::roll::store;
 use crate::terminal::output::Output;
@@ -25,45 +26,101 @@ pub(super) async fn resume(
     let name = args.roll.name.as_str();
     let roll = store::load(cluster, name).await?;
     let before = roll.complete_record()?;
-    let now = Timestamp::now();
-    let is_in_roll =
-        |node: &String| roll.node(node).is_some() || before.returned.iter().any(|one| one.node == *node);
-    if let Some(unknown) = args.skip.iter().find(|node| !is_in_roll(node)) {
+    let is_left = |name: &String| roll.node(name).is_some() && !before.released.contains(name);
+    if let Some(unknown) = args.skip.iter().find(|node| !is_left(node)) {
         return Err(RollError::NotInRoll { name: name.to_owned(), node: unknown.clone() }.into());
     }
-    // The program that runs a paused roll waits, and then continues.
-    if let Some(runner) = live_runner(&before, now).filter(|_| before.paused && !args.take_over) {
-        let who = runner.who.clone();
-        store::pause(cluster, name, false).await?;
+    let runner = if args.take_over { None } else { find_runner(name, &before, cluster, out).await? };
+    if let Some(Runner { id, who, .. }) = runner {
+        if !before.paused {
+            return Err(RollError::Running { name: name.to_owned(), who }.into());
+        }
+        // The program that runs a paused roll waits, and then continues.
+        let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
+        let (roll, _) = store::update(cluster, name, |_, record| {
+            let record = RollRecord { paused: false, ..record };
+            if is_unchanged(&record) { Ok(record) } else { Err(RollError::Contended.into()) }
+        })
+        .await?;
+        continue_drains(roll, &args, cluster, out).await?;
         out.data(&Line::new(format!("{who} continues roll {name}")))?;
         return Ok(Exit::Done);
-    }
-    if !args.take_over {
-        check_no_runner(&roll, &before, now)?;
     }
     if roll.settings.confirm && !out.can_ask() {
         return Err(RollError::NoTerminal.into());
     }
     confirm_action(&args, namespace, &roll, out)?;
+    if roll.is_record_lost() {
+        warn_of_lost_record(&roll, out);
+    }
     let confirmed = roll.settings;
 
     let me = this_runner();
     let (roll, record) = store::update(cluster, name, |roll, record| {
-        if roll.settings != confirmed {
+        // Since it was found that nobody runs the roll, somebody else may have continued it.
+        let is_unchanged = record.runner.is_none() || record.runner == before.runner;
+        if roll.settings != confirmed || !(is_unchanged || args.take_over) {
             return Err(RollError::Contended.into());
         }
-        if !args.take_over {
-            check_no_runner(roll, &record, Timestamp::now())?;
-        }
-        let mut record = RollRecord { paused: false, halt: None, runner: Some(me.clone()), ..record };
-        record.returned.retain(|returned| !args.skip.contains(&returned.node));
-        Ok(record)
+        let runner = Some(me.clone());
+        Ok(RollRecord { paused: false, halt: None, aborted: None, asked: false, runner, ..record })
     })
     .await?;
-    let skipped = roll.nodes.iter().filter(|node| args.skip.iter().any(|name| name == node.node()));
-    store::remove(cluster, &roll, &record, skipped).await?;
+    let roll = continue_drains(roll, &args, cluster, out).await?;
+    let retried = before.halt.map(|halt| halt.node);
+    run_roll(&roll, record, retried, &args.output, cluster, out).await
+}
+
+/// The program that runs the roll now; none if nobody does.
+async fn find_runner(
+    name: &str,
+    record: &RollRecord,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Option<Runner>, Error> {
+    let Some(last) = &record.runner else { return Ok(None) };
+    let timeout = HEARTBEAT_TIMEOUT.unsigned_abs();
+    let message = || {
+        format!(
+            "waiting for a heartbeat of {}, who ran roll {name} last: {} at most, and not with --take-over",
+            last.who,
+            duration::show(timeout)
+        )
+    };
+    progress::during(out, message, store::find_runner(cluster, name, last, timeout)).await
+}
+
+/// Takes the skipped nodes out of the roll, and lets the other drains continue. Returns the rest of the roll.
+async fn continue_drains(
+    mut roll: Roll,
+    args: &ResumeArgs,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Roll, Error> {
+    let is_skipped = |node: &RollNode| args.skip.iter().any(|name| name == node.node());
+    if !args.skip.is_empty() {
+        for node in store::remove(cluster, &roll.name, is_skipped).await? {
+            out.talk(&Line::new(format!("node/{} is skipped, and returns to service", node.node())));
+        }
+        roll.nodes.retain(|node| !is_skipped(node));
+    }
+    if let Some(limit) = args.timeout {
+        store::extend_drains(cluster, &roll, limit).await?;
+    }
     store::suspend_drains(cluster, &roll, false).await?;
-    run_roll(&roll, record, &args.output, cluster, out).await
+    Ok(roll)
+}
+
+fn warn_of_lost_record(roll: &Roll, out: &mut Output) {
+    let left = roll.nodes.len();
+    let gone = roll.settings.nodes().saturating_sub(left);
+    out.talk(&Line::new(format!(
+        "warning: the record of roll {} was deleted with the maintenance of a node. It is not known how many of the other \
+         nodes ({gone}) are done, how long they took and how many pods moved, who ran the roll, and whether it was paused or \
+         halted. The steps of the remaining nodes ({left}), and the results of their actions, are known from their own \
+         maintenances.",
+        roll.name,
+    )));
 }
 
 /// The action is in the objects, which others may write. So the user who resumes the roll confirms what is run on this
@@ -95,8 +152,8 @@ fn confirm_action(
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let (roll, record) = store::pause(cluster, name, true).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
-    let acting = roll.nodes.iter().filter(|node| node.record.step >= Step::Acting).count();
-    if acting > 0 && live_runner(&record, Timestamp::now()).is_some() {
+    let acting = roll.nodes.iter().filter(|node| node.record.step == Step::Acting).count();
+    if acting > 0 && record.runner.is_some() {
         out.talk(&Line::new(format!("The action of {} has begun, and continues.", counted(acting, "node"))));
     }
     Ok(Exit::Done)
@@ -105,29 +162,38 @@ pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Re
 pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
     let roll = store::load(cluster, name).await?;
-    let is_left = |node: &&RollNode| node.record.step >= Step::Acting && !args.return_all;
+    // Nodes after these steps return to service, or are back.
+    let is_left =
+        |node: &RollNode| (Step::Acting..Step::Returning).contains(&node.record.step) && !args.return_all;
     let ended = roll.nodes.iter().filter(|node| !is_left(node)).count();
     confirm_always(
         &format!("End roll {name}, and the maintenance of {}", counted(ended, "node")),
         args.yes,
         out,
     )?;
-    let (roll, record) = if roll.record.is_some() {
-        // So that nothing begins meanwhile.
-        store::update(cluster, name, |_, record| Ok(RollRecord { paused: true, ..record })).await?
-    } else {
-        (roll, RollRecord::default())
+    let record = match roll.complete_record() {
+        Ok(_) => {
+            // So that nothing begins meanwhile.
+            let aborted = Some(this_runner().who);
+            let abort =
+                |_: &Roll, record| Ok(RollRecord { paused: true, aborted: aborted.clone(), ..record });
+            store::update(cluster, name, abort).await?.1
+        }
+        Err(_) => RollRecord::default(),
     };
-    let (left, ended): (Vec<&RollNode>, Vec<&RollNode>) = roll.nodes.iter().partition(is_left);
-    store::remove(cluster, &roll, &record, ended.iter().copied()).await?;
-    for node in ended {
-        let words = if node.record.step == Step::Planned {
-            "planned maintenance deleted"
-        } else {
-            "maintenance stopped"
+    for node in store::remove(cluster, name, |node| !is_left(node)).await? {
+        let words = match node.record.step {
+            Step::Planned => "planned maintenance deleted",
+            _ if node.is_in_service() => "in service, and no longer checked",
+            _ => "maintenance stopped",
         };
         out.data(&Line::new(format!("node/{} ", node.node())).with(Style::Good, words))?;
     }
+    let left = match store::load(cluster, name).await {
+        Ok(roll) => roll.nodes.into_iter().filter(is_left).collect(),
+        Err(Error::Roll(RollError::Unknown(_))) => Vec::new(),
+        Err(error) => return Err(error),
+    };
     for node in &left {
         out.talk(&Line::new(format!(
             "node/{} is {}: its maintenance stays",
@@ -136,9 +202,12 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         )));
     }
     if !left.is_empty() {
-        let finishes = match live_runner(&record, Timestamp::now()) {
-            Some(runner) => format!("{} finishes these nodes", runner.who),
-            None => format!("`kubectl nm roll resume {name}` finishes these nodes"),
+        let resume = format!("`kubectl nm roll resume {name}` finishes these nodes");
+        let finishes = match &record.runner {
+            Some(runner) => {
+                format!("the program of {} finishes these nodes; if it has ended, {resume}", runner.who)
+            }
+            None => resume,
         };
         out.hint(&format!("{finishes}; `kubectl nm roll abort {name} --return` returns them to service now"));
     }
@@ -177,6 +246,7 @@ mod tests {
             skip: Vec::new(),
             run: run.map(str::to_owned),
             job: job.map(|_| file.path().to_owned()),
+            timeout: None,
             take_over: false,
             output: OutputArgs { output: Some(RollFormat::Lines), appearance: AppearanceFlags::default() },
         };

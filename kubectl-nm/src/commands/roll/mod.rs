@@ -42,16 +42,17 @@ Steps of a node:
   Rejoining    waits until the node is Ready, and has rebooted (--expect-reboot, --return-timeout)
   Checking     waits until it is Ready for --min-ready, without new pressure, and its DaemonSet
                pods are Ready (--recovery-timeout)
-  Returning    the node returns to service
+  Returning    the node returns to service (--return-timeout)
   Recovering   waits until workloads and budgets are as healthy as before (--recovery-timeout)
-  Soaking      the roll waits (--soak)
+  Soaking      the roll waits, and the node has to stay Ready (--soak)
 
-If a step fails or times out, the roll halts: no further node begins, and what is under way is left as it is. The state of \
-a roll is in its NodeMaintenance objects. After Ctrl-C, or if this program dies, `kubectl nm roll resume NAME` continues it \
-from any machine; a command that was under way is run again. The output of commands is kept below \
+If a step fails or times out, the roll halts: no further node begins, commands and Jobs that run are waited for, and what \
+is under way is left as it is. `kubectl nm roll resume NAME` tries the step again: a command that failed is run again, and a \
+new Job replaces one that failed. The state of a roll is in its NodeMaintenance objects. After Ctrl-C, or if this program \
+dies, `resume` continues it from any machine; a command that was under way is run again. The output of commands is kept below \
 ~/.local/state/kubectl-nm/roll/NAME, or $XDG_STATE_HOME.
 
-Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted, 4 taken over by somebody else, 130 interrupted.";
+Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted, 4 taken over or aborted by somebody else, 130 interrupted.";
 
 /// The flag means more to `start`.
 const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, the default, means none. When it expires, \

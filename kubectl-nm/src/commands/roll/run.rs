@@ -5,14 +5,11 @@ use std::env;
 use jiff::Timestamp;
 
 use super::args::OutputArgs;
-use crate::args::duration;
 use crate::client::cluster::Cluster;
 use crate::dashboard::RollDashboard;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::error::roll_error::RollError;
 use crate::roll::command::log_folder;
-use crate::roll::decide::HEARTBEAT_TIMEOUT;
 use crate::roll::record::{Roll, RollRecord, Runner};
 use crate::roll::report::LineReporter;
 use crate::roll::runner::{RollEnd, RollRunner};
@@ -40,26 +37,11 @@ fn host() -> String {
     env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-/// Fails if somebody else runs the roll.
-pub(super) fn check_no_runner(roll: &Roll, record: &RollRecord, now: Timestamp) -> Result<(), RollError> {
-    match live_runner(record, now) {
-        None => Ok(()),
-        Some(Runner { who, at, .. }) => {
-            let ago = duration::age(now.duration_since(*at).as_secs());
-            Err(RollError::Running { name: roll.name.clone(), who: who.clone(), ago })
-        }
-    }
-}
-
-/// The runner whose last heartbeat is not too old.
-pub(super) fn live_runner(record: &RollRecord, now: Timestamp) -> Option<&Runner> {
-    record.runner.as_ref().filter(|runner| now.duration_since(runner.at) < HEARTBEAT_TIMEOUT)
-}
-
-/// Runs a roll whose record has this program as its runner.
+/// Runs a roll whose record has this program as its runner. `retried` is the node that had halted it before.
 pub(super) async fn run(
     roll: &Roll,
     record: RollRecord,
+    retried: Option<String>,
     output: &OutputArgs,
     cluster: &Cluster,
     out: &mut Output,
@@ -69,7 +51,8 @@ pub(super) async fn run(
     if let Some(log) = &log {
         out.talk(&Line::new(format!("The output of the commands is kept in {}.", log.display())));
     }
-    let mut runner = RollRunner::new(cluster, roll, record, log);
+    let unknown = record.unknown;
+    let mut runner = RollRunner::new(cluster, roll, record, retried, log);
     let ended = match output.lines(out) {
         Some(format) => until_ended(&mut runner, &mut LineReporter::new(out, format)).await,
         None => match RollDashboard::open(name, output.appearance.on(out)) {
@@ -105,15 +88,29 @@ pub(super) async fn run(
                 counted(all, "node"),
                 counted(usize::try_from(done.pods).unwrap_or_default(), "pod")
             )));
+            if let Some(unknown) = unknown.filter(|unknown| *unknown > 0) {
+                out.talk(&Line::new(format!(
+                    "It is not known whether the other nodes ({unknown}) are done."
+                )));
+            }
             Exit::Done
         }
         Ok(RollEnd::Halted(halt)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
+            if halt.timed_out {
+                out.hint(&format!(
+                    "`kubectl nm roll resume {name} --timeout 1h` gives its drain another hour"
+                ));
+            }
             out.hint(&format!(
                 "{continues}, and with --skip {} continues without this node; `kubectl nm roll abort {name}` ends it",
                 halt.node
             ));
             Exit::Failed
+        }
+        Ok(RollEnd::Aborted(who)) => {
+            out.talk(&Line::new(format!("{who} aborted roll {name}.")));
+            Exit::Lost
         }
         Ok(RollEnd::TakenOver(other)) => {
             out.talk(&Line::new(format!("{} runs roll {name} now.", other.who)));

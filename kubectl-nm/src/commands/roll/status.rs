@@ -10,14 +10,13 @@ use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
 use super::args::StatusArgs;
-use super::run::live_runner;
 use crate::args::duration;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::roll_error::RollError;
 use crate::format::{DataFormat, OutputFormat, list};
-use crate::roll::decide::{NodeProgress, decide};
+use crate::roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
 use crate::roll::health::if_permitted;
 use crate::roll::observed::{NodeView, Observed};
 use crate::roll::record::{Roll, RollRecord, roll_names};
@@ -79,25 +78,39 @@ pub(crate) fn print(
 
 impl RollStatus {
     fn new(roll: Roll, nodes: Option<&[Node]>, now: Timestamp) -> Self {
-        let record = roll.record.clone().unwrap_or_default();
+        let record = roll.complete_record().unwrap_or_default();
         let views =
             nodes.unwrap_or_default().iter().map(|node| (node.name_any(), NodeView::of(node, None, now)));
-        let mut observed = Observed::shown_at(now, &record, views.collect());
+        let mut observed = Observed::shown_at(now, &roll, views.collect());
         if nodes.is_none() {
             // They exist, as far as is known.
             let unknown = roll.nodes.iter().map(|node| (node.node().to_owned(), NodeView::default()));
             observed.nodes = unknown.collect();
         }
         let progress = decide(&roll, &record, &observed).progress;
-        let state = match (&record.halt, live_runner(&record, now)) {
+        let state = match (&record.halt, &record.aborted, &record.runner) {
+            _ if roll.is_record_lost() => {
+                String::from("its record was deleted with the maintenance of a node")
+            }
             _ if roll.record.is_none() => String::from("not all maintenances are created"),
-            (Some(halt), _) => format!("halted: {}", halt.message),
-            (None, _) if record.paused => String::from("paused"),
-            (None, Some(runner)) => format!("{} runs it", runner.who),
-            (None, None) => String::from("nobody runs it"),
+            (Some(halt), ..) => format!("halted: {}", halt.message),
+            (None, Some(who), _) => format!("aborted by {who}, with nodes to finish"),
+            (None, None, _) if record.paused => String::from("paused"),
+            (None, None, Some(runner)) => match seconds_ago(runner.at, now) {
+                // The time is that of another computer, whose clock may differ.
+                None => format!("{} runs it", runner.who),
+                Some(seconds) => format!("{} ran it, last seen {} ago", runner.who, duration::age(seconds)),
+            },
+            (None, None, None) => String::from("nobody runs it"),
         };
         Self { roll, record, progress, state }
     }
+}
+
+/// For how many seconds a heartbeat is overdue; none if it is not.
+fn seconds_ago(at: Timestamp, now: Timestamp) -> Option<i64> {
+    let ago = now.duration_since(at);
+    (ago >= HEARTBEAT_TIMEOUT).then(|| ago.as_secs())
 }
 
 fn row(status: &RollStatus) -> Vec<(Style, String)> {
@@ -134,7 +147,8 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
     for line in table::lines(&["WAVE", "NODE", "STEP", "FOR", "DETAIL"], &rows) {
         out.data(&line)?;
     }
-    if live_runner(record, now).is_none() && roll.record.is_some() {
+    let is_seen = record.runner.as_ref().is_some_and(|runner| seconds_ago(runner.at, now).is_none());
+    if !is_seen && (roll.record.is_some() || roll.is_record_lost()) {
         out.hint(&format!("`kubectl nm roll resume {}` continues it", roll.name));
     }
     Ok(())

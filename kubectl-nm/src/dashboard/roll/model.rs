@@ -64,12 +64,7 @@ impl RowState {
 }
 
 impl RollRow {
-    fn of(
-        progress: &NodeProgress,
-        node: Option<&RollNode>,
-        began: Option<Timestamp>,
-        record: &RollRecord,
-    ) -> Self {
+    fn of(progress: &NodeProgress, node: Option<&RollNode>, record: &RollRecord) -> Self {
         let is_blocked = progress.step == Step::Draining
             && node.is_some_and(|node| State::of(&node.object) == State::Blocked);
         let state = match &record.halt {
@@ -78,14 +73,14 @@ impl RollRow {
             _ if progress.step == Step::Planned => RowState::Planned,
             _ => RowState::UnderWay,
         };
-        let began = began.or_else(|| node.and_then(|node| node.record.began));
+        let began = node.and_then(|node| node.record.began);
         Self { progress: progress.clone(), state, began }
     }
 
     /// The row of a node that is no longer part of the roll.
-    fn left(mut self, now: Timestamp) -> Self {
+    fn left(mut self, record: &RollRecord, now: Timestamp) -> Self {
         if !self.state.has_left() {
-            self.state = if self.progress.step >= Step::Returning {
+            self.state = if record.released.contains(&self.progress.node) {
                 RowState::Done(self.began.map(|began| now.duration_since(began)))
             } else {
                 RowState::Removed
@@ -167,14 +162,11 @@ impl RollModel {
         }
         let nodes: HashMap<&str, &RollNode> =
             view.roll.nodes.iter().map(|node| (node.node(), node)).collect();
-        let began: HashMap<&str, Timestamp> =
-            record.returned.iter().map(|node| (node.node.as_str(), node.began)).collect();
         let key = |row: &RollRow| (row.progress.position, row.progress.node.clone());
         let mut rows: BTreeMap<_, _> =
-            self.rows.drain(..).map(|row| (key(&row), row.left(view.now))).collect();
+            self.rows.drain(..).map(|row| (key(&row), row.left(record, view.now))).collect();
         for progress in view.progress {
-            let name = progress.node.as_str();
-            let row = RollRow::of(progress, nodes.get(name).copied(), began.get(name).copied(), record);
+            let row = RollRow::of(progress, nodes.get(progress.node.as_str()).copied(), record);
             rows.insert(key(&row), row);
         }
         self.rows = rows.into_values().collect();

@@ -116,6 +116,7 @@ fn state_word(model: &RollModel, glyphs: &Glyphs) -> (String, Tone) {
         _ if record.halt.is_some() => ("HALTED", Tone::Alarm),
         _ if model.asked.is_some() => ("CONFIRM", Tone::Alarm),
         Outlook::Done => ("done", Tone::Good),
+        Outlook::Aborted(_) => ("ABORTED", Tone::Alarm),
         _ if record.paused => ("paused", Tone::Busy),
         Outlook::Waiting(_) => ("waiting", Tone::Busy),
         _ => return (format!("working {}", glyphs.live), Tone::Good),
@@ -150,6 +151,7 @@ fn outlook(model: &RollModel, width: u16) -> Lines {
         _ if model.is_stale() => (String::from("The cluster does not respond."), Tone::Bad),
         (_, Some(halt)) => (format!("halted: {}", halt.message), Tone::Bad),
         (Outlook::Done, _) => (String::from("All nodes are done."), Tone::Good),
+        (Outlook::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
         _ if record.paused => {
             (String::from("No further node begins, and drains are paused. [p] continues."), Tone::Busy)
         }

@@ -69,6 +69,7 @@ impl Scene {
         let mut scene = Self::working();
         scene.progress.remove(0);
         scene.record.done = DoneNodes { nodes: 1, pods: 12, seconds: 190, slowest_seconds: 190 };
+        scene.record.released = vec!["worker-1".into()];
         scene
     }
 
@@ -76,7 +77,7 @@ impl Scene {
         let mut scene = Self::later();
         let message = "the action for node worker-2 failed: the command ended with exit code 1".to_owned();
         scene.progress[0].detail.clone_from(&message);
-        scene.record.halt = Some(Halt { node: "worker-2".into(), message, at: now() });
+        scene.record.halt = Some(Halt { node: "worker-2".into(), message, at: now(), timed_out: false });
         scene.outlook = Outlook::Working;
         scene
     }
@@ -104,6 +105,9 @@ impl Scene {
                 step: progress.step,
                 since: progress.since,
                 began: (progress.step != Step::Planned).then(|| ago(210)),
+                began_millis: 0,
+                boot_id: String::new(),
+                action: None,
                 baseline: Baseline::default(),
             };
             let is_blocked = progress.detail.starts_with("blocked");

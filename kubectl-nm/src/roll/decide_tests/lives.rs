@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::world::{World, at};
 use crate::roll::decide::Outlook;
-use crate::roll::observed::ActionState;
+use crate::roll::record::ActionState;
 
 /// What happens to a roll besides what it does.
 #[derive(Clone, Debug)]

@@ -1,12 +1,16 @@
 //! Decisions in single situations.
 
+mod duration;
 mod lives;
+mod resume;
 mod world;
 
 use serde_json::json;
 
 use self::world::{World, at, settings};
 use super::*;
+use crate::roll::observed::Health;
+use crate::roll::settings::RollSettings;
 use crate::roll::window::Windows;
 
 #[test]
@@ -55,7 +59,8 @@ fn a_failed_action_halts_the_roll_and_other_actions_end_first() {
     world.decide(usize::MAX);
     world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
     assert_eq!(world.decide(usize::MAX), Outlook::Working);
-    assert_eq!(world.decide(usize::MAX), Outlook::Working, "the command of n1 still runs");
+    let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("the command of n1 still runs") };
+    assert!(why.ends_with("the roll waits for the end of the action of n1, and then halts"), "{why}");
     world.observed.actions.insert("n1".into(), ActionState::Succeeded);
     let Outlook::Halted(halt) = world.run() else { panic!() };
     assert_eq!(halt.message, "the action for node n0 failed: exit code 3");
@@ -98,6 +103,8 @@ fn without_an_expected_reboot_a_lost_connection_is_a_failure() {
 fn a_command_whose_reboot_was_seen_is_not_run_again() {
     let mut world = World::with(RollSettings { expect_reboot: true, ..settings(&[1], 1) });
     world.run_to("n0", Step::Acting);
+    world.decide(usize::MAX);
+    world.acted.clear();
     world.restart();
     world.observed.nodes.get_mut("n0").unwrap().boot_id = "boot-1".into();
     world.run();

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nm_shared::NodeMaintenance;
+use nm_shared::api::names;
 use serde_json::json;
 
 use super::super::*;
-use crate::roll::observed::NodeView;
-use crate::roll::record::{Baseline, LABEL, NODE, NodeRecord, SETTINGS, STATE, annotation};
+use crate::roll::observed::{Health, NodeView};
+use crate::roll::record::{Baseline, FINALIZER, LABEL, NODE, NodeRecord, SETTINGS, STATE, annotation};
 
 const ME: &str = "me";
 
@@ -32,12 +33,15 @@ fn object(node: &str, wave: usize, position: usize, settings: &RollSettings) -> 
         step: Step::Planned,
         since: at(0),
         began: None,
-        baseline: Baseline { boot_id: "boot-0".into(), ..Baseline::default() },
+        began_millis: 0,
+        boot_id: String::new(),
+        action: None,
+        baseline: Baseline::default(),
     };
     serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": node, "uid": format!("uid-{node}"), "labels": {LABEL: "r"},
-            "annotations": {SETTINGS: annotation(settings), NODE: annotation(&record)}},
+            "finalizers": [names::FINALIZER], "annotations": {SETTINGS: annotation(settings), NODE: annotation(&record)}},
         "spec": {"nodeName": node, "suspend": true},
         "status": {"phase": "Pending", "conditions": [{"type": "Suspended", "status": "True", "reason": "Planned",
             "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]},
@@ -148,17 +152,25 @@ impl World {
 
     /// Another program continues, which knows only what is stored.
     pub(super) fn restart(&mut self) {
-        self.record = self.roll().record.unwrap_or_else(|| self.record.clone());
-        self.observed.actions.clear();
-        self.observed.health.clear();
-        self.observed.started = at(self.now);
-        self.record.halt = None;
+        let roll = self.roll();
+        if !roll.nodes.is_empty() {
+            // Before the first node begins, a record that was deleted is not recognised.
+            self.record = roll.complete_record().unwrap_or_default();
+        }
+        self.observed = Observed {
+            runner: ME.into(),
+            started: at(self.now),
+            is_current: true,
+            nodes: std::mem::take(&mut self.observed.nodes),
+            retried: self.record.halt.take().map(|halt| halt.node),
+            ..Observed::default()
+        };
+        self.record.runner = Some(Runner { id: ME.into(), who: "me@here".into(), at: at(self.now) });
     }
 
     pub(super) fn step_of(&self, node: &str) -> Option<Step> {
-        let roll = self.roll();
-        let returned = self.record.returned.iter().find(|returned| returned.node == node);
-        returned.map(|returned| returned.step).or_else(|| roll.node(node).map(|node| node.record.step))
+        let is_released = self.record.released.iter().any(|released| released == node);
+        self.roll().node(node).filter(|_| !is_released).map(|node| node.record.step)
     }
 
     /// Decides once, and carries out all changes or, if it is interrupted, the first few.
@@ -167,10 +179,13 @@ impl World {
         self.observed.adopt_newer(&mut self.record, &roll);
         self.observed.now = at(self.now);
         let decisions = decide(&roll, &self.record, &self.observed);
-        for change in decisions.changes.iter().take(carried_out) {
+        let outlook = decisions.outlook.clone();
+        // The program ends, and carries nothing out any more.
+        let is_over = !matches!(outlook, Outlook::Working | Outlook::Waiting(_));
+        for change in decisions.changes.iter().take(if is_over { 0 } else { carried_out }) {
             self.carry_out(&roll, change.clone());
         }
-        let outlook = decisions.outlook.clone();
+        self.forget_health();
         let under_way = decisions.progress.iter().filter(|progress| progress.step != Step::Planned).count();
         self.most_under_way = self.most_under_way.max(under_way);
         self.last = Some(decisions);
@@ -178,7 +193,6 @@ impl World {
     }
 
     pub(super) fn carry_out(&mut self, roll: &Roll, change: Change) {
-        let now = at(self.now);
         match change {
             Change::Record(record) => {
                 if let Some(anchor) = roll.anchor(&record).map(|anchor| anchor.node().to_owned()) {
@@ -186,31 +200,67 @@ impl World {
                 }
                 self.record = record;
             }
-            Change::Begin(node) => {
+            Change::Begin(node, record) => {
                 self.begun.push(node.clone());
-                self.write(&node, |record| {
-                    (record.step, record.since, record.began) = (Step::Draining, now, Some(now));
-                });
+                self.write(&node, |written| *written = record.clone());
                 let object = self.objects.get_mut(&node).unwrap();
                 object.spec.suspend = false;
                 object.status =
                     serde_json::from_value(json!({"phase": "Running", "evictionPods": 3})).unwrap();
             }
-            Change::Advance(node, step) => {
-                self.write(&node, |record| (record.step, record.since) = (step, now));
+            Change::Write(node, record) => {
+                self.write(&node, |written| *written = record.clone());
+                if record.step == Step::Returning {
+                    self.finalize(&node, true);
+                }
             }
             Change::Pause(node) => {
                 self.objects.get_mut(&node).unwrap().spec.suspend = true;
                 self.observed.to_pause.remove(&node);
             }
-            Change::Act(node) => {
+            Change::Act(node, record) => {
+                self.write(&node, |written| *written = record.clone());
                 self.acted.push(node.clone());
                 self.observed.actions.insert(node, ActionState::Running);
             }
             Change::Delete(node) => {
-                self.objects.remove(&node);
+                let object = self.objects.get_mut(&node).unwrap();
+                object.metadata.deletion_timestamp =
+                    Some(serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap());
             }
+            Change::Release(node) => self.finalize(&node, false),
         }
+        self.collect();
+    }
+
+    /// Adds the finalizer of the roll to an object, or removes it.
+    fn finalize(&mut self, node: &str, is_kept: bool) {
+        let finalizers = self.roll().node(node).unwrap().finalizers(is_kept);
+        self.objects.get_mut(node).unwrap().metadata.finalizers = Some(finalizers);
+    }
+
+    /// Deleted objects without finalizers are gone.
+    fn collect(&mut self) {
+        self.objects.retain(|_, object| {
+            let metadata = &object.metadata;
+            metadata.deletion_timestamp.is_none() || metadata.finalizers.iter().flatten().next().is_some()
+        });
+    }
+
+    /// nm-reconciler returns the nodes to service whose maintenances are deleted.
+    fn return_nodes(&mut self) {
+        for object in self.objects.values_mut().filter(|object| object.metadata.deletion_timestamp.is_some())
+        {
+            object.metadata.finalizers.get_or_insert_default().retain(|finalizer| finalizer == FINALIZER);
+        }
+        self.collect();
+    }
+
+    /// What was healthy is checked again in a later step.
+    fn forget_health(&mut self) {
+        let roll = self.roll();
+        let step_of = |name: &str| roll.node(name).map(|node| node.record.step);
+        self.observed.health.retain(|(node, step), _| step_of(node) == Some(*step));
     }
 
     pub(super) fn write(&mut self, node: &str, change: impl Fn(&mut NodeRecord)) {
@@ -235,18 +285,14 @@ impl World {
         for node in self.objects.keys().cloned().collect::<Vec<_>>() {
             match self.step_of(&node) {
                 Some(Step::Draining) if !self.objects[&node].spec.suspend => self.drained(&node),
-                Some(Step::Acting) if self.observed.actions.contains_key(&node) => {
+                Some(Step::Acting) if self.observed.actions.get(&node) == Some(&ActionState::Running) => {
                     self.observed.actions.insert(node, ActionState::Succeeded);
                 }
-                Some(Step::Checking) => self.healthy(&node, Step::Checking),
+                Some(step @ (Step::Checking | Step::Recovering)) => self.healthy(&node, step),
                 _ => {}
             }
         }
-        for returned in self.record.returned.clone() {
-            if returned.step == Step::Recovering {
-                self.healthy(&returned.node, Step::Recovering);
-            }
-        }
+        self.return_nodes();
     }
 
     /// Decides and lets time pass until the roll ends.
