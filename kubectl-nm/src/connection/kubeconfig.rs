@@ -47,6 +47,10 @@ impl KubeconfigFiles {
         let mut merged = Kubeconfig::default();
         for path in &self.paths {
             if path.exists() {
+                if ends_within_a_character(path) {
+                    let why = "it is UTF-16 that ends within a character".to_owned();
+                    return Err(ConnectionError::Unreadable { path: path.clone(), why });
+                }
                 let read = Kubeconfig::read_from(path).map_err(|error| unreadable(path, &error))?;
                 merged = merged.merge(read)?;
             } else if self.required {
@@ -55,6 +59,12 @@ impl KubeconfigFiles {
         }
         Ok(merged)
     }
+}
+
+/// Whether the file is UTF-16, by its byte order mark, and has an odd number of bytes: kube 5.0 panics then.
+fn ends_within_a_character(path: &Path) -> bool {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    matches!(bytes[..], [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..]) && bytes.len() % 2 == 1
 }
 
 /// Why a file cannot be read, without the parser's excerpt of it, which may contain credentials.
