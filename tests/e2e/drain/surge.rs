@@ -44,7 +44,7 @@ async fn web(
     (probe, workload.until_running("web", replicas).await)
 }
 
-async fn patch_web(workload: &Workload, patch: Value) {
+pub(super) async fn patch_web(workload: &Workload, patch: Value) {
     workload.deployments().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
@@ -67,7 +67,7 @@ fn restarted_at(deployment: &Deployment) -> Option<String> {
 }
 
 /// The number of templates that the deployments of the namespace have had.
-async fn templates(cluster: &Cluster, workload: &Workload) -> usize {
+pub(super) async fn templates(cluster: &Cluster, workload: &Workload) -> usize {
     let sets: Api<ReplicaSet> = Api::namespaced(cluster.client.clone(), workload.namespace());
     sets.list(&ListParams::default()).await.unwrap().items.len()
 }
@@ -86,7 +86,7 @@ async fn until_surging(
     (status, pod)
 }
 
-fn surge() -> Value {
+pub(super) fn surge() -> Value {
     json!({"surge": "WhenBlocked"})
 }
 
