@@ -2,6 +2,7 @@
 
 mod benchmark;
 mod cluster;
+mod drain_options;
 mod keys;
 mod nodes;
 mod painted;
