@@ -13,7 +13,7 @@ use kube_sandbox::workload::{App, Kind};
 use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE, PLANNED_TAINT, UNDO_ANNOTATION};
 use serde_json::json;
 
-use crate::surge_lives::surged;
+use crate::surge_lives::{surge_undone, surged};
 use crate::volume_lives::{volumes_detached, volumes_not_detached};
 use crate::world::{Done, MAINTENANCES, PATH, Setup, World};
 
@@ -48,6 +48,7 @@ pub(crate) fn all() -> Vec<Life> {
         life!(respawned),
         life!(timed_out),
         life!(surged),
+        life!(surge_undone),
         life!(kinds_of_pods_refused),
         life!(stopped_midway),
         life!(selected_in_order),

@@ -122,10 +122,8 @@ fn surging(of: &NodeMaintenance) -> BTreeMap<PodReference, &SurgingPod> {
 pub(crate) fn surge_progress(pod: &SurgingPod) -> String {
     let deployment = &pod.deployment;
     let Some(Replacement { name, node, ready }) = &pod.replacement else {
-        return match pod.revision {
-            Some(_) => format!("Deployment {deployment}: restarted"),
-            None => format!("Deployment {deployment}: another rollout is under way"),
-        };
+        let state = if pod.restarted { "restarted" } else { "another rollout is under way" };
+        return format!("Deployment {deployment}: {state}");
     };
     let place = node.as_ref().map_or(String::from("not scheduled yet"), |node| format!("on {node}"));
     match ready {

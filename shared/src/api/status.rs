@@ -27,6 +27,9 @@ pub const MAX_COMPLETING_PODS: usize = 50;
 /// How many surging pods a status lists at most. The others wait until these are gone.
 pub const MAX_SURGING_PODS: usize = 50;
 
+/// How many restarted `ReplicaSet`s a status lists at most. The pods of others are not replaced first until one is gone.
+pub const MAX_RESTARTED_REPLICA_SETS: usize = 50;
+
 /// The observed state of a maintenance.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -89,6 +92,10 @@ pub struct NodeMaintenanceStatus {
     /// there are none.
     #[schemars(length(max = 50))]
     pub surging_pods: Option<Vec<SurgingPod>>,
+    /// The `ReplicaSet`s of pods on the node whose Deployments were restarted for this maintenance, so that none is restarted
+    /// twice; at most 50. Absent if there are none.
+    #[schemars(length(max = 50))]
+    pub restarted_replica_sets: Option<Vec<RestartedReplicaSet>>,
 
     /// For how many seconds the maintenance was paused since its node was cordoned, without the current pause, which the
     /// condition `Suspended` shows. During a pause, the `timeoutSeconds` of the drain and of `waitForCompletion` do not run.
@@ -360,9 +367,9 @@ pub struct SurgingPod {
     pub name: String,
     /// Name of the Deployment.
     pub deployment: String,
-    /// The revision of the Deployment that its restart for this pod replaces. Absent while another rollout is under way.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub revision: Option<i64>,
+    /// Whether its Deployment was restarted for it. Absent while another rollout is under way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restarted: bool,
     /// The pod that replaces it, once there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replacement: Option<Replacement>,
@@ -375,6 +382,18 @@ impl SurgingPod {
     pub fn reference(&self) -> PodReference {
         PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
     }
+}
+
+/// A `ReplicaSet` whose Deployment was restarted.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartedReplicaSet {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Its revision when the restart was requested. If the restart is undone, it gets a new one.
+    pub revision: i64,
 }
 
 /// Why a pod is blocked.

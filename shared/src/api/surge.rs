@@ -25,9 +25,6 @@ pub struct SurgeFacts {
     /// Name of its Deployment, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment: Option<String>,
-    /// The revision of its `ReplicaSet` when its Deployment was restarted for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub revision: Option<i64>,
 }
 
 /// Why a surge does not help.
@@ -51,6 +48,8 @@ pub enum SurgeObstacle {
     Stalled,
     /// Someone undid the restart of its Deployment.
     RolledBack,
+    /// It was created after its node was cordoned, and so may its replacement be.
+    ComesBack,
     /// The reconciler lacks the access to read or restart Deployments.
     Forbidden,
     /// The API server refuses the restart of its Deployment.

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::condition::whole_seconds;
 use crate::api::status::{
     BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
-    MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, SurgingPod,
+    MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, RestartedReplicaSet, SurgingPod,
 };
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
@@ -28,6 +28,7 @@ pub struct DrainSurvey<'a> {
     migrating: Vec<MigratingPod>,
     completion_ends: Option<Timestamp>,
     surging: Option<Vec<SurgingPod>>,
+    restarted: Option<Vec<RestartedReplicaSet>>,
     prunes_details: bool,
 }
 
@@ -63,7 +64,8 @@ impl<'a> DrainSurvey<'a> {
         let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
         let migrating = migrating.map(|(planned, _)| migrating_pod(planned, observed)).collect();
         let (completion_ends, prunes_details) = (plan.completion_ends, observed.prunes_details);
-        Self { pods, migrating, surging: surges.for_status(), completion_ends, prunes_details }
+        let (surging, restarted) = (surges.for_status(), surges.restarted_for_status());
+        Self { pods, migrating, completion_ends, surging, restarted, prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -104,6 +106,7 @@ impl<'a> DrainSurvey<'a> {
         let completing = self.completing_pods(status.completing_pods.as_deref().unwrap_or_default(), now);
         status.completing_pods = Some(completing).filter(|pods| !pods.is_empty());
         status.surging_pods.clone_from(&self.surging);
+        status.restarted_replica_sets.clone_from(&self.restarted);
         status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
         status.pending_pods_refs = pending;
         status.last_error = self.error();

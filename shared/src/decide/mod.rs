@@ -311,7 +311,10 @@ impl Decider<'_> {
             }
         };
         let paused = maintenance.spec.suspend;
-        let surges = Surges::new(&plan, &spec, observed, maintenance.status.as_ref(), paused, now);
+        let deadline = drain_status::deadline(maintenance, &spec, now);
+        // What is not restarted must not be shown as restarted.
+        let may_restart = !paused && postponed.is_none() && deadline.is_none_or(|at| at > now);
+        let surges = Surges::new(&plan, &spec, observed, maintenance.status.as_ref(), may_restart, now);
         self.decision.workloads = Some(surges.wanted.clone());
         let queue = if paused {
             EvictionQueue::default()
@@ -319,7 +322,6 @@ impl Decider<'_> {
             EvictionQueue::new(&plan, &spec, observed, &surges, observed.steady_now)
         };
         let survey = DrainSurvey::new(&plan, observed, &queue, &surges, paused, now);
-        let deadline = drain_status::deadline(maintenance, &spec, now);
         let before = maintenance.status.as_ref();
         let detach = spec
             .wait_for_volume_detach

@@ -1,15 +1,18 @@
 //! Which pods of a node are replaced before they leave, and which Deployments to restart for that.
 //!
-//! A pod is considered if the budget that guards it never allows its eviction, or if the status says that it is surging. Its
-//! `ReplicaSet` and Deployment are read only then. While it surges, no eviction is requested: its Deployment ends it.
+//! A pod is considered if the budget that guards it never allows its eviction, or if the status says that it is surging, why
+//! it is not, or that its Deployment was restarted: a budget also counts the pods that are to replace it. Its `ReplicaSet`
+//! and Deployment are read only then. While it surges, no eviction is requested: its Deployment ends it.
 
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
-use crate::api::condition::whole_seconds;
+use crate::api::condition::{self, ConditionType, whole_seconds};
 use crate::api::maintenance::{DrainSpec, SurgePolicy};
-use crate::api::status::{MAX_SURGING_PODS, NodeMaintenanceStatus, SurgingPod};
+use crate::api::status::{
+    MAX_RESTARTED_REPLICA_SETS, MAX_SURGING_PODS, NodeMaintenanceStatus, RestartedReplicaSet, SurgingPod,
+};
 use crate::api::surge::{SurgeFacts, SurgeObstacle};
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
@@ -30,7 +33,9 @@ pub struct Surges {
     blocked: HashMap<String, SurgeBlock>,
     /// The `ReplicaSet`s whose state is needed.
     pub wanted: HashSet<WorkloadKey>,
-    /// The restarts to request, once the status has their pods.
+    /// The `ReplicaSet`s whose Deployments were restarted, as far as they have pods on the node.
+    restarted: HashMap<WorkloadKey, i64>,
+    /// The restarts to request, once the status has them.
     pub restarts: Vec<Restart>,
     /// When a refused restart is due.
     pub next: Option<SteadyTime>,
@@ -39,49 +44,58 @@ pub struct Surges {
 /// What every surge of a node depends on.
 struct View<'a> {
     observed: &'a ClusterState,
-    paused: bool,
+    may_restart: bool,
+    /// Since when the node has taken no pods.
+    cordoned: Option<Timestamp>,
     now: Timestamp,
 }
 
 impl Surges {
-    /// Decides about every pod of the plan. While the maintenance is `paused`, no restart is requested.
+    /// Decides about every pod of the plan. Unless it `may_restart`, no restart is requested.
     pub fn new(
         plan: &DrainPlan,
         spec: &DrainSpec,
         observed: &ClusterState,
         status: Option<&NodeMaintenanceStatus>,
-        paused: bool,
+        may_restart: bool,
         now: Timestamp,
     ) -> Self {
-        let mut surges = Self::default();
+        let recorded = recorded(status);
+        let sets = plan.pods.iter().filter_map(|planned| surge::replica_set_of(&planned.pod));
+        let restarted = sets.filter_map(|set| recorded.get_key_value(&set));
+        let restarted = restarted.map(|(set, revision)| (set.clone(), *revision)).collect();
+        let mut surges = Self { restarted, ..Self::default() };
         if spec.surge == SurgePolicy::Never {
             return surges;
         }
-        let view = View { observed, paused, now };
+        let conditions = status.map(|status| &*status.conditions).unwrap_or_default();
+        let cordoned =
+            condition::find(conditions, ConditionType::Cordoned).filter(|found| found.status == "True");
+        let cordoned = cordoned.map(|found| found.last_transition_time.0);
+        let view = View { observed, may_restart, cordoned, now };
         let order = EvictionOrder::new(plan, spec, observed);
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
             let before = Before::of(status, pod);
+            let set = surge::replica_set_of(pod);
+            let is_restarted = set.as_ref().is_some_and(|set| surges.restarted.contains_key(set));
             let is_surging = before.surging.is_some();
-            let is_candidate = is_surging || observed.budgets.never_allow_eviction(pod);
+            let is_known = is_surging || before.blocked.is_some() || is_restarted;
+            let is_candidate = is_known || observed.budgets.never_allow_eviction(pod);
             if pod::deadline(pod).is_some() || !is_candidate || !(is_surging || order.allows(pod)) {
                 continue;
             }
-            let Some(key) = surge::replica_set_of(pod) else {
-                surges.block(pod, SurgeBlock::no_deployment(pod), before, &view);
+            let Some(set) = set else {
+                surges.block(pod, SurgeBlock::no_deployment(pod));
                 continue;
             };
-            surges.wanted.insert(key.clone());
-            match observed.workloads.get(&key) {
+            match observed.workloads.get(&set) {
                 // After a restart of the reconciler, the status is right until it is known what controls the pod.
-                None => surges.keep(pod, before, &view),
-                Some(WorkloadState::Forbidden(denied)) => {
-                    surges.block(pod, SurgeBlock::forbidden(denied), before, &view);
-                }
-                Some(WorkloadState::Known(workload)) => {
-                    surges.consider(pod, workload, before, &view);
-                }
+                None => surges.keep(pod, before),
+                Some(WorkloadState::Forbidden(denied)) => surges.block(pod, SurgeBlock::forbidden(denied)),
+                Some(WorkloadState::Known(workload)) => surges.consider(pod, &set, workload, before, &view),
             }
+            surges.wanted.insert(set);
         }
         surges
     }
@@ -103,32 +117,49 @@ impl Surges {
         self.blocked.get(pod::uid(pod))
     }
 
-    fn consider(&mut self, pod: &DrainPod, workload: &Workload, before: Before<'_>, view: &View<'_>) {
-        let View { observed, paused, now } = *view;
+    fn consider(
+        &mut self,
+        pod: &DrainPod,
+        set: &WorkloadKey,
+        workload: &Workload,
+        before: Before<'_>,
+        view: &View<'_>,
+    ) {
+        let View { observed, may_restart, cordoned, now } = *view;
         let Some(deployment) = &workload.deployment else {
-            return self.block(pod, SurgeBlock::no_deployment(pod), before, view);
+            return self.block(pod, SurgeBlock::no_deployment(pod));
         };
         let name = deployment.metadata.name.clone().unwrap_or_default();
-        let restarted = before.restarted();
+        let restarted = self.restarted.get(set).copied();
         let found = surge::judge(pod, workload);
         let is_current = matches!(found, Surge::Required | Surge::Waiting);
         let was_undone = restarted.is_some_and(|revision| Some(revision) != workload.revision);
-        if is_current && was_undone {
+        // Until then, the Deployment is still ending the pods of the restart.
+        if found == Surge::Required && was_undone {
             let message = format!(
-                "the restart of Deployment {name} was undone. What manages the Deployment has to keep the annotation \
+                "the restart of Deployment {name}, or a rollout that came before it, was undone. What manages the Deployment has to keep the annotation \
                  kubectl.kubernetes.io/restartedAt of its pod template: then run `kubectl rollout restart deployment/{name}`"
             );
             let block =
                 SurgeBlock { deployment: Some(name), ..SurgeBlock::new(SurgeObstacle::RolledBack, message) };
-            return self.block(pod, block, before, view);
+            return self.block(pod, block);
         }
-        let mut revision = restarted;
+        let is_required = found == Surge::Required;
         match found {
-            Surge::Impossible(block) => return self.block(pod, block, before, view),
+            Surge::Impossible(block) => return self.block(pod, block),
             Surge::Rolling | Surge::Waiting => {}
-            Surge::Required if paused || !observed.budgets.never_allow_eviction(pod) => return,
+            Surge::Required if !may_restart || !observed.budgets.never_allow_eviction(pod) => return,
+            Surge::Required if cordoned.zip(pod::created(pod)).is_some_and(|(at, created)| created > at) => {
+                let message = format!(
+                    "it was created after its node was cordoned, so a pod that replaces it may be on the node as well: the \
+                     template of Deployment {name} tolerates the taints, or names the node"
+                );
+                let block = SurgeBlock::new(SurgeObstacle::ComesBack, message);
+                return self.block(pod, SurgeBlock { deployment: Some(name), ..block });
+            }
+            Surge::Required if restarted.is_none() && self.is_full() => return,
             Surge::Required => {
-                let Some(restart) = Restart::of(deployment, now) else { return };
+                let Some(restart) = Restart::of(deployment, set, now) else { return };
                 if let Some((at, refusal)) = observed.restart_refusals.get(&restart.deployment) {
                     let block = match refusal {
                         RestartRefusal::Forbidden(denied) => SurgeBlock::forbidden(denied),
@@ -142,10 +173,9 @@ impl Surges {
                     if due > observed.steady_now {
                         self.next = self.next.into_iter().chain([due]).min();
                         let block = SurgeBlock { deployment: Some(name), ..block };
-                        return self.block(pod, block, before, view);
+                        return self.block(pod, block);
                     }
                 }
-                revision = Some(restart.revision);
                 if self.restarts.iter().all(|other| other.deployment != restart.deployment) {
                     self.restarts.push(restart);
                 }
@@ -153,32 +183,29 @@ impl Surges {
         }
         let surging = SurgingPod {
             deployment: name,
-            revision,
+            restarted: is_required || (restarted.is_some() && !is_current),
             replacement: surge::replacement(pod, workload).filter(|_| !is_current),
             ..before.surging(pod, now)
         };
         self.surging.insert(pod::uid(pod).to_owned(), surging);
     }
 
+    /// Whether no more restarts can be recorded.
+    fn is_full(&self) -> bool {
+        self.restarted.len() + self.restarts.len() >= MAX_RESTARTED_REPLICA_SETS
+    }
+
     /// What the status says about a restart that was requested.
-    fn keep(&mut self, pod: &DrainPod, before: Before<'_>, view: &View<'_>) {
+    fn keep(&mut self, pod: &DrainPod, before: Before<'_>) {
         if let Some(surging) = before.surging {
             self.surging.insert(pod::uid(pod).to_owned(), surging.clone());
-        } else if let Some(facts) = before.blocked.filter(|facts| facts.revision.is_some()) {
-            self.block(pod, SurgeBlock::before(facts), before, view);
+        } else if let Some(facts) = before.blocked {
+            self.block(pod, SurgeBlock::before(facts));
         }
     }
 
-    fn block(&mut self, pod: &DrainPod, block: SurgeBlock, before: Before<'_>, view: &View<'_>) {
-        let (uid, restarted) = (pod::uid(pod).to_owned(), before.restarted());
-        if view.paused && restarted.is_some() {
-            // The status of a paused maintenance has no blocked pods, and the restart must not be forgotten.
-            let deployment = block.deployment.unwrap_or_default();
-            let surging = SurgingPod { deployment, revision: restarted, ..before.surging(pod, view.now) };
-            self.surging.insert(uid, surging);
-        } else {
-            self.blocked.insert(uid, SurgeBlock { restarted, ..block });
-        }
+    fn block(&mut self, pod: &DrainPod, block: SurgeBlock) {
+        self.blocked.insert(pod::uid(pod).to_owned(), block);
     }
 
     /// The surging pods for the status.
@@ -189,18 +216,37 @@ impl Surges {
         Some(pods).filter(|pods| !pods.is_empty())
     }
 
+    /// The restarted `ReplicaSet`s for the status, and those that are to be restarted. Those that were restarted stay.
+    pub fn restarted_for_status(&self) -> Option<Vec<RestartedReplicaSet>> {
+        let of = |(set, revision): (&WorkloadKey, &i64)| {
+            let WorkloadKey { namespace, name } = set.clone();
+            RestartedReplicaSet { namespace, name, revision: *revision }
+        };
+        let mut sets: Vec<RestartedReplicaSet> = self.restarted.iter().map(of).collect();
+        let new = self.restarts.iter().map(|restart| restart.replica_set.clone());
+        let new: Vec<RestartedReplicaSet> = new.filter(|new| !sets.contains(new)).collect();
+        sets.extend(new);
+        sets.truncate(MAX_RESTARTED_REPLICA_SETS);
+        sets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        Some(sets).filter(|sets| !sets.is_empty())
+    }
+
     /// The restarts that the status shows already. It outlives this process, so that none is requested twice for a pod.
     pub fn recorded(self, status: Option<&NodeMaintenanceStatus>) -> Vec<Restart> {
-        let shown = || status.iter().flat_map(|status| status.surging_pods.iter().flatten());
-        let is_recorded = |restart: &Restart| {
-            shown().any(|pod| {
-                pod.namespace == restart.deployment.namespace
-                    && pod.deployment == restart.deployment.name
-                    && pod.revision == Some(restart.revision)
-            })
-        };
+        let shown = || status.iter().flat_map(|status| status.restarted_replica_sets.iter().flatten());
+        let is_recorded = |restart: &Restart| shown().any(|set| *set == restart.replica_set);
         self.restarts.into_iter().filter(is_recorded).collect()
     }
+}
+
+/// The revisions of the `ReplicaSet`s when their Deployments were restarted.
+fn recorded(status: Option<&NodeMaintenanceStatus>) -> HashMap<WorkloadKey, i64> {
+    let sets = status.into_iter().flat_map(|status| status.restarted_replica_sets.iter().flatten());
+    let of = |set: &RestartedReplicaSet| {
+        let key = WorkloadKey { namespace: set.namespace.clone(), name: set.name.clone() };
+        (key, set.revision)
+    };
+    sets.map(of).collect()
 }
 
 /// What the status says about the surge of a pod. It outlives this process.
@@ -223,12 +269,6 @@ impl<'a> Before<'a> {
         }
     }
 
-    /// The revision of the pod's `ReplicaSet` when its Deployment was restarted for it.
-    fn restarted(self) -> Option<i64> {
-        let surging = self.surging.and_then(|before| before.revision);
-        surging.or_else(|| self.blocked.and_then(|before| before.revision))
-    }
-
     /// The pod as surging, since the time that the status says.
     fn surging(self, pod: &DrainPod, now: Timestamp) -> SurgingPod {
         let pod::PodNames { namespace, name, .. } = pod::names(pod);
@@ -237,7 +277,7 @@ impl<'a> Before<'a> {
             name: name.to_owned(),
             since: self.surging.map_or_else(|| whole_seconds(now), |before| before.since.clone()),
             deployment: self.surging.map(|before| before.deployment.clone()).unwrap_or_default(),
-            revision: None,
+            restarted: false,
             replacement: None,
         }
     }

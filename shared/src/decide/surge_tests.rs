@@ -13,8 +13,9 @@ use crate::api::status::BlockReason;
 use crate::decide::cluster_state::StartBatch;
 use crate::decide::decide;
 use crate::decide::decision::Decision;
+use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
-use crate::drain::eviction_outcome::AccessDenied;
+use crate::drain::eviction_outcome::{AccessDenied, EvictionOutcome};
 
 fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
@@ -34,12 +35,12 @@ fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// A budget that so many of the expected pods have to be healthy for, and are.
-fn budget(desired: i32, expected: i32) -> Budgets {
+/// A budget that expects so many pods, of which so many are healthy and so many have to be.
+fn budget(desired: i32, healthy: i32, expected: i32) -> Budgets {
     let budget: PodDisruptionBudget = parse(json!({
         "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"}, "spec": {"selector": {}},
-        "status": {"currentHealthy": expected, "desiredHealthy": desired, "expectedPods": expected,
-            "disruptionsAllowed": expected - desired},
+        "status": {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected,
+            "disruptionsAllowed": healthy - desired},
     }));
     Budgets::from_objects([&budget])
 }
@@ -67,7 +68,7 @@ fn observed(workload: Option<WorkloadState>) -> ClusterState {
         node: Some(Arc::new(parse(node))),
         pods: Some(vec![pod("old", "web-1")]),
         batch: StartBatch { age: StartBatch::MAX_DELAY, ..StartBatch::default() },
-        budgets: budget(1, 1),
+        budgets: budget(1, 1, 1),
         workloads: workload.map(|workload| (key("web-1"), workload)).into_iter().collect(),
         steady_now: SteadyTime::after_start(Duration::from_secs(3_600)),
         ..ClusterState::default()
@@ -88,14 +89,13 @@ fn surge() -> Value {
     json!({"surge": "WhenBlocked"})
 }
 
-/// A status that shows `old` as surging, with the revision that its restart replaces.
+/// A status that shows `old` as surging, and the revision of its `ReplicaSet` if its Deployment was restarted for it.
 fn surging(revision: Option<i64>) -> Value {
-    let mut pod =
-        json!({"namespace": "shop", "name": "old", "deployment": "web", "since": "2026-01-01T00:30:00Z"});
-    if let Some(revision) = revision {
-        pod["revision"] = json!(revision);
-    }
-    json!({"phase": "Running", "totalpods": 1, "evictionPods": 1, "surgingPods": [pod]})
+    let set = |revision: i64| json!([{"namespace": "shop", "name": "web-1", "revision": revision}]);
+    let pod = json!({"namespace": "shop", "name": "old", "deployment": "web", "since": "2026-01-01T00:30:00Z",
+        "restarted": revision.is_some()});
+    json!({"phase": "Running", "totalpods": 1, "evictionPods": 1, "surgingPods": [pod],
+        "restartedReplicaSets": revision.map(set)})
 }
 
 /// The decision about a maintenance that surges.
@@ -123,10 +123,10 @@ fn nothing_is_read_by_default_or_for_a_pod_that_its_budget_releases() {
         let observed = ClusterState { budgets, ..observed(None) };
         decide(&maintenance(drain, &json!({})), &observed, now()).workloads.unwrap().len()
     };
-    assert_eq!(wanted(&json!({}), budget(1, 1)), 0);
+    assert_eq!(wanted(&json!({}), budget(1, 1, 1)), 0);
     assert_eq!(wanted(&surge(), Budgets::default()), 0);
-    assert_eq!(wanted(&surge(), budget(1, 2)), 0);
-    assert_eq!(wanted(&surge(), budget(1, 1)), 1);
+    assert_eq!(wanted(&surge(), budget(1, 2, 2)), 0);
+    assert_eq!(wanted(&surge(), budget(1, 1, 1)), 1);
 }
 
 #[test]
@@ -140,8 +140,10 @@ fn a_pod_is_blocked_as_usual_until_it_is_known_what_controls_it() {
 fn a_deployment_is_restarted_with_the_status_that_shows_its_pods_and_its_pods_are_not_evicted() {
     let decision = decided(&json!({}), &observed(Some(workload(3, 3))));
     let pod = shown(&decision);
-    assert_eq!((pod.deployment.as_str(), pod.revision, pod.replacement), ("web", Some(3), None));
+    assert_eq!((pod.deployment.as_str(), pod.restarted, pod.replacement), ("web", true, None));
     assert_eq!(decision.restarts.len(), 1);
+    let recorded = decision.status.as_ref().unwrap().restarted_replica_sets.as_deref().unwrap();
+    assert_eq!(recorded, [decision.restarts[0].replica_set.clone()]);
     assert!(decision.evictions.is_empty() && decision.evictable.unwrap().is_empty());
     assert_eq!(decision.status.unwrap().last_error, "");
 }
@@ -160,7 +162,8 @@ fn a_restart_is_repeated_only_while_nothing_shows_that_it_happened() {
 #[test]
 fn pods_of_one_deployment_share_a_restart() {
     let pods = vec![pod("old", "web-1"), pod("older", "web-1")];
-    let observed = ClusterState { pods: Some(pods), budgets: budget(2, 2), ..observed(Some(workload(3, 3))) };
+    let observed =
+        ClusterState { pods: Some(pods), budgets: budget(2, 2, 2), ..observed(Some(workload(3, 3))) };
     let decision = decided(&json!({}), &observed);
     assert_eq!(decision.restarts.len(), 1);
     assert_eq!(decision.status.unwrap().surging_pods.unwrap().len(), 2);
@@ -169,18 +172,18 @@ fn pods_of_one_deployment_share_a_restart() {
 #[test]
 fn a_pod_that_is_being_replaced_is_shown_with_its_replacement_and_not_evicted() {
     // The budget allows a disruption by now.
-    let observed = ClusterState { budgets: budget(1, 2), ..observed(Some(workload(4, 3))) };
+    let observed = ClusterState { budgets: budget(1, 2, 2), ..observed(Some(workload(4, 3))) };
     let decision = decided(&surging(Some(3)), &observed);
     let pod = shown(&decision);
     let replacement = pod.replacement.expect("a replacement");
     assert_eq!((replacement.name.as_str(), replacement.ready), ("new", true));
-    assert_eq!((pod.revision, pod.since.0.to_string().as_str()), (Some(3), "2026-01-01T00:30:00Z"));
+    assert_eq!((pod.restarted, pod.since.0.to_string().as_str()), (true, "2026-01-01T00:30:00Z"));
     assert!(decision.evictions.is_empty());
 }
 
 #[test]
 fn after_a_restart_of_the_reconciler_a_surging_pod_is_left_alone_until_its_deployment_is_known() {
-    let observed = ClusterState { budgets: budget(1, 2), ..observed(None) };
+    let observed = ClusterState { budgets: budget(1, 2, 2), ..observed(None) };
     let decision = decided(&surging(Some(3)), &observed);
     assert!(decision.evictions.is_empty());
     assert_eq!(decision.workloads.unwrap().len(), 1);
@@ -195,7 +198,7 @@ fn a_restart_that_was_undone_is_not_repeated() {
     let decision = decided(&after, &undone);
     assert!(decision.restarts.is_empty() && decision.status.is_none(), "{:?}", decision.status);
     // Somebody restarts it once more.
-    assert_eq!(shown(&decided(&after, &observed(Some(workload(6, 5))))).revision, Some(3));
+    assert!(shown(&decided(&after, &observed(Some(workload(6, 5))))).restarted);
 }
 
 /// The status after a decision, or the one before it.
@@ -231,20 +234,108 @@ fn a_pause_does_not_forget_that_a_restart_was_undone() {
 }
 
 #[test]
+fn an_eviction_whose_answer_is_lost_does_not_forget_that_a_restart_was_undone() {
+    let undone = || observed(Some(workload(5, 5)));
+    let answer =
+        Some((SteadyTime::after_start(Duration::from_secs(3_599)), EvictionOutcome::Unknown("lost".into())));
+    let lost =
+        [(pod::uid(&pod("old", "web-1")).to_owned(), Attempt { last: answer, ..Attempt::default() })].into();
+    let lost = ClusterState { attempts: lost, ..undone() };
+    let status = after(&json!({}), decided(&surging(Some(3)), &lost));
+    let decision = decided(&status, &undone());
+    assert!(decision.restarts.is_empty());
+    assert_eq!(obstacle_in(&after(&status, decision)), SurgeObstacle::RolledBack);
+}
+
+#[test]
+fn a_pod_is_not_evicted_while_the_rollout_that_replaces_it_is_being_undone() {
+    let WorkloadState::Known(mut workload) = workload(5, 5) else { unreachable!() };
+    let mut deployment = workload.deployment.as_deref().unwrap().clone();
+    deployment.status.as_mut().unwrap().replicas = Some(2);
+    workload.deployment = Some(Arc::new(deployment));
+    // The new pod is still healthy.
+    let budgets = budget(1, 2, 2);
+    let observed = ClusterState { budgets, ..observed(Some(WorkloadState::Known(workload))) };
+    let decision = decided(&surging(Some(3)), &observed);
+    assert!(decision.evictions.is_empty() && decision.evictable.as_ref().unwrap().is_empty());
+    assert!(!shown(&decision).restarted, "another rollout is under way");
+}
+
+#[test]
+fn a_pod_that_was_created_after_the_cordon_is_not_replaced_first() {
+    let cordoned = |at: &str| {
+        let condition = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+            "lastTransitionTime": at});
+        json!({"phase": "Running", "totalpods": 1, "evictionPods": 1, "conditions": [condition]})
+    };
+    let mut late = (*pod("old", "web-1")).clone();
+    late.metadata.creation_timestamp = Some(parse(json!("2026-01-01T00:30:00Z")));
+    let observed = ClusterState { pods: Some(vec![Arc::new(late)]), ..observed(Some(workload(3, 3))) };
+    let decision = decided(&cordoned("2026-01-01T00:29:59Z"), &observed);
+    assert!(decision.restarts.is_empty());
+    assert_eq!(obstacle(&decision), SurgeObstacle::ComesBack);
+    assert_eq!(decided(&cordoned("2026-01-01T00:30:00Z"), &observed).restarts.len(), 1);
+}
+
+#[test]
+fn after_its_timeout_a_maintenance_shows_no_restart_that_it_does_not_request() {
+    let drain = json!({"surge": "WhenBlocked", "timeoutSeconds": 60});
+    let condition = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-01T00:30:00Z"});
+    let status = json!({"phase": "Running", "totalpods": 1, "evictionPods": 1, "conditions": [condition]});
+    let decision = decide(&maintenance(&drain, &status), &observed(Some(workload(3, 3))), now());
+    let status = decision.status.unwrap();
+    assert!(decision.restarts.is_empty());
+    assert_eq!((status.surging_pods, status.restarted_replica_sets), (None, None));
+}
+
+#[test]
+fn a_restart_is_remembered_while_the_drain_has_another_policy() {
+    let undone = observed(Some(workload(5, 5)));
+    let status = after(&json!({}), decided(&surging(Some(3)), &undone));
+    let status = after(&status, decide(&maintenance(&json!({}), &status), &undone, now()));
+    let decision = decided(&status, &undone);
+    assert!(decision.restarts.is_empty());
+    assert_eq!(obstacle_in(&after(&status, decision)), SurgeObstacle::RolledBack);
+}
+
+#[test]
+fn no_more_deployments_are_restarted_than_can_be_recorded() {
+    let others = || (0..MAX_RESTARTED_REPLICA_SETS).map(|index| format!("other-{index}"));
+    let mut status = surging(None);
+    let record = |name: String| json!({"namespace": "shop", "name": name, "revision": 1});
+    status["surgingPods"] = Value::Null;
+    status["restartedReplicaSets"] = others().map(record).collect();
+    let pods = others().map(|name| pod(&name, &name)).chain([pod("old", "web-1")]).collect();
+    let observed = ClusterState { pods: Some(pods), ..observed(Some(workload(3, 3))) };
+    let decision = decided(&status, &observed);
+    assert!(decision.restarts.is_empty());
+    let status = decision.status.unwrap();
+    assert_eq!(status.surging_pods, None);
+    assert_eq!(status.restarted_replica_sets.unwrap().len(), MAX_RESTARTED_REPLICA_SETS);
+}
+
+#[test]
 fn a_stalled_rollout_that_somebody_undoes_is_not_restarted() {
-    let mut stalled = workload(4, 3);
-    if let WorkloadState::Known(workload) = &mut stalled {
-        let mut deployment = workload.deployment.as_deref().unwrap().clone();
-        let condition =
-            json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"});
-        deployment.status.as_mut().unwrap().conditions = Some(vec![parse(condition)]);
-        workload.deployment = Some(Arc::new(deployment));
-    }
-    let status = after(&json!({}), decided(&surging(Some(3)), &observed(Some(stalled))));
+    let status = after(&json!({}), decided(&surging(Some(3)), &observed(Some(stalled()))));
+    assert_eq!(obstacle_in(&status), SurgeObstacle::Stalled);
+    // The budget counts the new pod too, and would allow an eviction if it were healthy.
+    let counted = ClusterState { budgets: budget(1, 1, 2), ..observed(Some(stalled())) };
+    let status = after(&status, decided(&status, &counted));
     assert_eq!(obstacle_in(&status), SurgeObstacle::Stalled);
     let decision = decided(&status, &observed(Some(workload(5, 5))));
     assert!(decision.restarts.is_empty());
     assert_eq!(obstacle(&decision), SurgeObstacle::RolledBack);
+}
+
+/// The workload whose rollout exceeded its deadline.
+fn stalled() -> WorkloadState {
+    let WorkloadState::Known(mut workload) = workload(4, 3) else { unreachable!() };
+    let mut deployment = workload.deployment.as_deref().unwrap().clone();
+    let condition = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"});
+    deployment.status.as_mut().unwrap().conditions = Some(vec![parse(condition)]);
+    workload.deployment = Some(Arc::new(deployment));
+    WorkloadState::Known(workload)
 }
 
 fn obstacle_in(status: &Value) -> SurgeObstacle {

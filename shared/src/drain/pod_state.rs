@@ -248,11 +248,7 @@ fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, context: &Po
     let Some(block) = context.surge_block else {
         return Blocker::new(BlockReason::DisruptionBudget, &*refusal.message).with(facts);
     };
-    let surge = Some(SurgeFacts {
-        reason: block.reason,
-        deployment: block.deployment.clone(),
-        revision: block.restarted,
-    });
+    let surge = Some(SurgeFacts { reason: block.reason, deployment: block.deployment.clone() });
     let forbidden = block.denied.as_ref().and_then(|denied| denied.access.clone());
     let message = format!("{}; it is not replaced first: {}", refusal.message, block.message);
     Blocker::new(BlockReason::DisruptionBudget, message).with(BlockFacts { forbidden, surge, ..facts })

@@ -3,8 +3,8 @@
 //! The replacement is made by a restart, as by `kubectl rollout restart`: the Deployment starts a pod of the new template
 //! on another node, waits until it is available, and then ends the old one itself. What was done is visible in the API, so
 //! nothing has to be remembered: while the pod's `ReplicaSet` has an older revision than its Deployment, some restart is
-//! replacing the pod, whoever requested it. Only a restart that was undone looks as if there had been none; the revision
-//! in the status distinguishes the two, as long as the pod has to leave.
+//! replacing the pod, whoever requested it. Only a restart that was undone looks as if there had been none: the undo gives
+//! the `ReplicaSet` a new revision, so the one in the status distinguishes the two, as long as the pod has to leave.
 //!
 //! Source of the rules: kubernetes `pkg/controller/deployment` (`rolling.go`, `util/deployment_util.go`), v1.36.
 
@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
 use crate::api::names::RESTARTED_AT_ANNOTATION;
-use crate::api::status::PodReference;
+use crate::api::status::{PodReference, RestartedReplicaSet};
 use crate::api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_outcome::AccessDenied;
@@ -81,14 +81,12 @@ pub struct SurgeBlock {
     pub deployment: Option<String>,
     /// The access that is missing.
     pub denied: Option<AccessDenied>,
-    /// The revision of the pod's `ReplicaSet` when the Deployment was restarted for it; none if it was not.
-    pub restarted: Option<i64>,
 }
 
 impl SurgeBlock {
     /// A block without a Deployment.
     pub fn new(reason: SurgeObstacle, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), deployment: None, denied: None, restarted: None }
+        Self { reason, message: message.into(), deployment: None, denied: None }
     }
 
     /// No Deployment controls the pod.
@@ -106,7 +104,7 @@ impl SurgeBlock {
         let deployment = facts.deployment.clone();
         let message =
             format!("Deployment {} is being read", deployment.as_deref().unwrap_or("of its ReplicaSet"));
-        Self { deployment, restarted: facts.revision, ..Self::new(facts.reason, message) }
+        Self { deployment, ..Self::new(facts.reason, message) }
     }
 
     /// The API server denies reading or restarting the Deployment.
@@ -255,15 +253,16 @@ pub fn replacement(pod: &DrainPod, workload: &Workload) -> Option<Replacement> {
 pub struct Restart {
     /// The Deployment.
     pub deployment: WorkloadKey,
-    /// The revision that is replaced.
-    pub revision: i64,
+    /// The `ReplicaSet` whose pods it replaces.
+    pub replica_set: RestartedReplicaSet,
     /// A merge patch with a resourceVersion: of several restarts that were decided at once, one succeeds.
     pub patch: Value,
 }
 
 impl Restart {
-    /// The restart of a Deployment as it was observed; none if it is incomplete.
-    pub fn of(deployment: &Deployment, now: Timestamp) -> Option<Self> {
+    /// The restart of a Deployment as it was observed, which replaces the pods of its current `ReplicaSet`; none if it is
+    /// incomplete.
+    pub fn of(deployment: &Deployment, replica_set: &WorkloadKey, now: Timestamp) -> Option<Self> {
         let metadata = &deployment.metadata;
         // More precise than kubectl, so that it differs from a restart in the same second.
         let annotations = json!({RESTARTED_AT_ANNOTATION: now.to_string()});
@@ -272,7 +271,9 @@ impl Restart {
             "spec": {"template": {"metadata": {"annotations": annotations}}},
         });
         let key = WorkloadKey { namespace: metadata.namespace.clone()?, name: metadata.name.clone()? };
-        Some(Self { deployment: key, revision: revision(metadata)?, patch })
+        let WorkloadKey { namespace, name } = replica_set.clone();
+        let replica_set = RestartedReplicaSet { namespace, name, revision: revision(metadata)? };
+        Some(Self { deployment: key, replica_set, patch })
     }
 }
 

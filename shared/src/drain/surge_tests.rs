@@ -140,8 +140,10 @@ fn the_replacement_is_a_pod_of_another_set_that_is_waited_for() {
 #[test]
 fn a_restart_changes_one_annotation_of_the_deployment_as_it_was_observed() {
     let now = "2026-01-01T00:00:00.123456Z".parse().unwrap();
-    let restart = Restart::of(&deployment(&json!({})), now).unwrap();
-    assert_eq!((restart.deployment.to_string().as_str(), restart.revision), ("shop/web", 3));
+    let set = WorkloadKey { namespace: "shop".into(), name: "web-1".into() };
+    let restart = Restart::of(&deployment(&json!({})), &set, now).unwrap();
+    assert_eq!(restart.deployment.to_string(), "shop/web");
+    assert_eq!((restart.replica_set.name.as_str(), restart.replica_set.revision), ("web-1", 3));
     let annotations = json!({"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00.123456Z"});
     let expected = json!({
         "metadata": {"resourceVersion": "9", "uid": "d"},

@@ -174,9 +174,10 @@ impl App {
     }
 
     fn workload(&self) -> Value {
-        let template = json!({
-            "metadata": {"labels": self.labels, "annotations": self.annotations}, "spec": self.pod_spec,
-        });
+        let mut template = json!({"metadata": {"labels": self.labels}, "spec": self.pod_spec});
+        if self.annotations != json!({}) {
+            template["metadata"]["annotations"] = self.annotations.clone();
+        }
         let selector = json!({"matchLabels": {"app": self.name}});
         match self.kind {
             Kind::Deployment | Kind::StatefulSet => {

@@ -77,7 +77,7 @@ async fn a_template_that_returns_makes_its_set_current_again() {
     restart(&test, "now");
     test.until("the pods are replaced", |state| is_rolled_out(state) && pods(state).len() == 2).await;
     test.edit(&DEPLOYMENTS, &key(), Part::Main, |deployment| {
-        deployment["spec"]["template"]["metadata"]["annotations"] = json!({});
+        deployment["spec"]["template"]["metadata"].as_object_mut().unwrap().remove("annotations");
     });
     test.until("the old template is back", |state| {
         is_rolled_out(state)
