@@ -7,6 +7,7 @@
 
 mod bad_input;
 mod dashboard {
+    mod acting;
     mod all_nodes;
     mod environment;
     mod replacements;

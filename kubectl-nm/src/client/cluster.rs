@@ -78,6 +78,11 @@ impl Cluster {
         &self.0.kubectl
     }
 
+    /// The connection flags for kubectl as a program that is started, with credentials.
+    pub(crate) fn kubectl_arguments(&self) -> &[String] {
+        &self.0.kubectl_arguments
+    }
+
     fn api(&self) -> Api<NodeMaintenance> {
         Api::all(self.client())
     }

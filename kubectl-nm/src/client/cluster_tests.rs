@@ -67,6 +67,7 @@ fn serve(
         context: "c".into(),
         flags: String::new(),
         kubectl: "kubectl".into(),
+        kubectl_arguments: Vec::new(),
         request_timeout: None,
     });
     (cluster, requests, most)

@@ -137,18 +137,49 @@ pub(crate) async fn is_allowed(
     account: Option<&str>,
     permission: &Permission,
 ) -> Result<bool, Error> {
+    review(cluster, account, permission, "").await
+}
+
+/// Whether the user has a permission in a namespace.
+pub(crate) async fn is_allowed_in(
+    cluster: &Cluster,
+    namespace: &str,
+    permission: &Permission,
+) -> Result<bool, Error> {
+    review(cluster, None, permission, namespace).await
+}
+
+async fn review(
+    cluster: &Cluster,
+    account: Option<&str>,
+    permission: &Permission,
+    namespace: &str,
+) -> Result<bool, Error> {
     let Permission { verb, group, resource } = permission;
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let attributes = json!({"verb": verb, "group": group, "resource": resource, "subresource": subresource});
+    let attributes = json!({"namespace": namespace, "verb": verb, "group": group, "resource": resource,
+        "subresource": subresource});
     let (kind, spec) = match account {
         None => ("SelfSubjectAccessReview", json!({"resourceAttributes": attributes})),
         Some(user) => ("SubjectAccessReview", json!({"user": user, "resourceAttributes": attributes})),
     };
-    let kind = resource_of(&json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind}));
-    let review = DynamicObject::new("", &kind).data(json!({"spec": spec}));
+    let answer = ask(cluster, ("authorization.k8s.io/v1", kind), json!({"spec": spec})).await?;
+    Ok(answer["status"]["allowed"] == true)
+}
+
+/// The name of the user, as the API server knows it.
+pub(crate) async fn user_name(cluster: &Cluster) -> Result<String, Error> {
+    let answer = ask(cluster, ("authentication.k8s.io/v1", "SelfSubjectReview"), json!({})).await?;
+    Ok(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Creates an object that the API server answers and does not store.
+async fn ask(cluster: &Cluster, kind: ApiVersionKind, data: Value) -> Result<Value, Error> {
+    let kind = resource(kind.0, kind.1);
+    let review = DynamicObject::new("", &kind).data(data);
     let (api, asked) = (api(cluster, None, &kind), format!("create {}", name_of(&kind)));
     let answer = cluster.request(&asked, async || api.create(&PostParams::default(), &review).await).await?;
-    Ok(answer.data["status"]["allowed"] == true)
+    Ok(answer.data)
 }
 
 pub(crate) async fn server_version(cluster: &Cluster) -> Result<String, Error> {

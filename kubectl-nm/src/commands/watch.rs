@@ -83,7 +83,7 @@ struct DashboardFlags {
     #[arg(long, help_heading = "Dashboard", conflicts_with = "nodes")]
     all: bool,
 
-    /// Do not start or stop maintenances from the dashboard
+    /// Leave out the keys of the dashboard that change the cluster
     #[arg(long, help_heading = "Dashboard")]
     readonly: bool,
 

@@ -120,14 +120,33 @@ impl ConnectionFlags {
     /// The given flags that select the cluster and the user, quoted for a shell and each with a leading blank, for commands
     /// to paste. Credentials are left out, because messages may be copied anywhere.
     pub(crate) fn to_paste(&self) -> String {
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let given = self.given().into_iter();
+        given.fold(String::new(), |line, (name, value)| format!("{line} --{name}={}", shell_quoted(&value)))
+    }
+
+    /// The given flags for kubectl as a program that is started: those to paste, and the credentials.
+    pub(crate) fn for_kubectl(&self) -> Vec<String> {
+        let extra = self.as_user_extra.iter().map(|(key, value)| ("as-user-extra", format!("{key}={value}")));
+        let credentials = [
+            ("token", self.token.clone()),
+            ("username", self.username.clone()),
+            ("password", self.password.clone()),
+            ("client-certificate", shown_path(self.client_certificate.as_ref())),
+            ("client-key", shown_path(self.client_key.as_ref())),
+        ];
+        let credentials = credentials.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let all = self.given().into_iter().chain(extra).chain(credentials);
+        all.map(|(name, value)| format!("--{name}={value}")).collect()
+    }
+
+    fn given(&self) -> Vec<(&'static str, String)> {
         let single = [
-            ("kubeconfig", path(&self.kubeconfig)),
+            ("kubeconfig", shown_path(self.kubeconfig.as_ref())),
             ("context", self.context.clone()),
             ("cluster", self.cluster.clone()),
             ("user", self.user.clone()),
             ("server", self.server.clone()),
-            ("certificate-authority", path(&self.certificate_authority)),
+            ("certificate-authority", shown_path(self.certificate_authority.as_ref())),
             ("tls-server-name", self.tls_server_name.clone()),
             ("insecure-skip-tls-verify", self.insecure_skip_tls_verify.map(|skip| skip.to_string())),
             ("as", self.as_user.clone()),
@@ -135,9 +154,7 @@ impl ConnectionFlags {
         ];
         let groups = self.as_group.iter().map(|group| ("as-group", group.clone()));
         let given = single.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        given
-            .chain(groups)
-            .fold(String::new(), |line, (name, value)| format!("{line} --{name}={}", shell_quoted(&value)))
+        given.chain(groups).collect()
     }
 
     pub(crate) fn limits_requests(&self) -> bool {
@@ -148,6 +165,10 @@ impl ConnectionFlags {
     pub(crate) fn request_timeout(&self) -> Option<Duration> {
         self.request_timeout.filter(|timeout| !timeout.is_zero())
     }
+}
+
+fn shown_path(path: Option<&PathBuf>) -> Option<String> {
+    path.map(|path| path.display().to_string())
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {
@@ -174,6 +195,16 @@ mod tests {
         assert_eq!(
             shlex::split(&flags.to_paste()).unwrap(),
             ["--context=prod eu's", "--server=https://c:6443", "--as-group=a", "--as-group=b"]
+        );
+        assert_eq!(
+            flags.for_kubectl(),
+            [
+                "--context=prod eu's",
+                "--server=https://c:6443",
+                "--as-group=a",
+                "--as-group=b",
+                "--token=secret"
+            ]
         );
     }
 }

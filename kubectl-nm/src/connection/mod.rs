@@ -39,6 +39,8 @@ pub(crate) struct Connection {
     /// The connection flags for commands to paste, each with a leading blank.
     pub(crate) flags: String,
     pub(crate) kubectl: String,
+    /// The connection flags for kubectl as a program that is started, with credentials.
+    pub(crate) kubectl_arguments: Vec<String>,
     pub(crate) request_timeout: Option<Duration>,
 }
 
@@ -62,8 +64,10 @@ pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connection, Conne
         .with_layer(&MapFutureLayer::new(move |response| guard.clone().check(response)))
         .build();
     let context = context.unwrap_or_else(|| server.clone());
-    let (flags, request_timeout) = (flags.to_paste(), flags.request_timeout());
-    Ok(Connection { client, server, context, kubectl: format!("kubectl{flags}"), flags, request_timeout })
+    let (kubectl_arguments, request_timeout) = (flags.for_kubectl(), flags.request_timeout());
+    let flags = flags.to_paste();
+    let kubectl = format!("kubectl{flags}");
+    Ok(Connection { client, server, context, flags, kubectl, kubectl_arguments, request_timeout })
 }
 
 /// Whether a credential program would be started for this connection.

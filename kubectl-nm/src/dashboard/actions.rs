@@ -1,10 +1,11 @@
-//! The commands of the dashboard: they start, stop, pause and resume maintenances, and end with a message about the result.
+//! The commands of the dashboard: they start, stop, pause, resume and change maintenances, and end with a message about the result.
 
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
+use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 
 use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
@@ -53,13 +54,31 @@ pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: 
 
 pub(crate) async fn suspend(
     cluster: Cluster,
-    target: Arc<NodeMaintenance>,
+    targets: Vec<Arc<NodeMaintenance>>,
     suspend: bool,
     to: Sender<Message>,
 ) {
     let word = if suspend { "paused" } else { "resumed" };
-    let changed = maintenance::suspend::suspend(&cluster, &target, suspend).await;
-    report(to, word, vec![(target.name_any(), changed.map(|()| word))]).await;
+    let results: Vec<(String, Result<&str, Error>)> = stream::iter(&targets)
+        .map(async |target| {
+            let changed = maintenance::suspend::suspend(&cluster, target, suspend).await;
+            (target.name_any(), changed.map(|()| word))
+        })
+        .buffered(MAX_CONCURRENT_REQUESTS)
+        .collect()
+        .await;
+    report(to, word, results).await;
+}
+
+/// Changes the drain, unless the definition of the cluster would drop what is changed.
+pub(crate) async fn change(
+    cluster: Cluster,
+    target: Arc<NodeMaintenance>,
+    patch: Value,
+    to: Sender<Message>,
+) {
+    let changed = maintenance::change::change(&cluster, &target, &patch).await;
+    report(to, "changed", vec![(target.name_any(), changed.map(|()| "changed"))]).await;
 }
 
 async fn report(to: Sender<Message>, wanted: &str, results: Vec<(String, Result<&str, Error>)>) {

@@ -6,6 +6,7 @@
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::dashboard::model::Model;
+use crate::dashboard::wrapping::wrap;
 
 /// Below so many columns or rows, dialogs that change the cluster do not open.
 const SMALL_BELOW: (u16, u16) = (40, 8);
@@ -70,6 +71,41 @@ impl ScreenLayout {
     /// How many lines the side pane shows, without its title.
     pub(crate) fn side_rows(&self) -> usize {
         usize::from(self.side.height.saturating_sub(1))
+    }
+}
+
+/// The areas of the page that shows what kubectl prints.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutputLayout {
+    pub(crate) command: Rect,
+    pub(crate) body: Rect,
+    pub(crate) footer: Rect,
+}
+
+impl OutputLayout {
+    pub(crate) fn whole(model: &Model) -> Self {
+        let (width, height) = model.size;
+        Self::of(model, Rect { x: 0, y: 0, width, height })
+    }
+
+    pub(crate) fn of(model: &Model, area: Rect) -> Self {
+        let space = usize::from(area.width.saturating_sub(2));
+        let command = model.output.as_ref().map_or(0, |page| wrap(&page.command, space).len());
+        // The command in full, unless nothing else would fit.
+        let command = u16::try_from(command).unwrap_or(u16::MAX).min(area.height / 3).max(1);
+        let [command, body, footer] =
+            Layout::vertical([Constraint::Length(command), Constraint::Fill(1), Constraint::Length(1)])
+                .areas(area);
+        Self { command, body, footer }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        usize::from(self.body.height)
+    }
+
+    /// How many columns a line has, beside a blank at both ends.
+    pub(crate) fn columns(&self) -> usize {
+        usize::from(self.body.width.saturating_sub(2))
     }
 }
 

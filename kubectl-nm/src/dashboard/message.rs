@@ -6,8 +6,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
+use nm_shared::drain::eviction_outcome::AccessDenied;
+use serde_json::Value;
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::model::output::OutputChange;
+use crate::dashboard::model::pod_question::{PodAction, PodFacts, PodTarget, denial};
 use crate::dashboard::model::start_preview::PlanRequest;
 use crate::dashboard::node_metadata::NodeMetadata;
 use crate::dashboard::node_pod::NodePod;
@@ -56,6 +60,17 @@ pub(crate) enum Message {
         request: PlanRequest,
         result: Result<Vec<Line>, String>,
     },
+    /// What is known of the pod that a dialog is about.
+    PodFacts {
+        action: PodAction,
+        target: PodTarget,
+        result: Result<PodFacts, String>,
+    },
+    /// From the run of kubectl with this number.
+    Output {
+        id: u64,
+        change: OutputChange,
+    },
     Done(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
@@ -103,15 +118,27 @@ pub(crate) enum PodCountError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     /// Some requests failed; the error is that of the first.
-    #[error("{name}{}: {source}{}", if *others > 0 { format!(" and {others} more") } else { String::new() },
-        succeeded.as_ref().map(|words| format!("; {words}")).unwrap_or_default())]
+    #[error("{name}{}: {}{}", if *others > 0 { format!(" and {others} more") } else { String::new() },
+        reason(source), succeeded.as_ref().map(|words| format!("; {words}")).unwrap_or_default())]
     Refused { name: String, others: usize, source: Box<Error>, succeeded: Option<String> },
+    /// The API server's answer to an eviction, in words.
+    #[error("{pod}: {answer}")]
+    NotEvicted { pod: String, answer: String },
+    #[error("{command}: {why}")]
+    Kubectl { command: String, why: String },
     /// The dashboard ended before the answer. `flags` are the connection flags, each with a space before it.
     #[error(
-        "the API server did not answer a request to change maintenances, which may have succeeded; \
+        "the API server did not answer a request of the dashboard, which may have succeeded; \
          run `kubectl nm status{flags}` to check"
     )]
     NoAnswer { flags: String },
+}
+
+/// The error, or the permission that the user lacks.
+fn reason(error: &Error) -> String {
+    let status = error.status().filter(|_| error.is_forbidden());
+    let access = status.and_then(|status| AccessDenied::from(status.message.as_str()).access);
+    access.map_or_else(|| error.to_string(), |access| denial(&access))
 }
 
 #[cfg(test)]
@@ -143,10 +170,41 @@ pub(crate) enum Effect {
     Start(Vec<NodeMaintenance>),
     /// Delete the maintenances with these names, each only if it still has this uid.
     Stop(Vec<(String, String)>),
-    /// Pause the maintenance, or resume it.
+    /// Pause the maintenances, or resume them.
     Pause {
-        target: Arc<NodeMaintenance>,
+        targets: Vec<Arc<NodeMaintenance>>,
         pause: bool,
+    },
+    /// Apply this merge patch to the maintenance.
+    Change {
+        target: Arc<NodeMaintenance>,
+        patch: Value,
+    },
+    /// Find out what there is to know of a pod before this is done.
+    LookUp {
+        action: PodAction,
+        target: PodTarget,
+    },
+    /// Request the eviction of the pod with this uid.
+    Evict {
+        target: PodTarget,
+        uid: String,
+    },
+    /// Delete the pod, if it still has this uid.
+    DeletePod {
+        target: PodTarget,
+        uid: String,
+    },
+    /// Run kubectl with these arguments and show what it prints; this ends an earlier run.
+    Read {
+        id: u64,
+        arguments: Vec<String>,
+    },
+    /// Nobody reads what kubectl prints any more.
+    StopReading,
+    /// Lend the terminal to kubectl with these arguments, which opens an editor.
+    Edit {
+        arguments: Vec<String>,
     },
     /// Copy this to the clipboard of the user's terminal (OSC 52).
     Copy(String),
@@ -156,4 +214,20 @@ pub(crate) enum Effect {
     End(Exit),
     /// Release the screen and end.
     Quit,
+}
+
+impl Effect {
+    /// Whether it changes something in the cluster.
+    pub(crate) fn changes(&self) -> bool {
+        matches!(
+            self,
+            Self::Start(_)
+                | Self::Stop(_)
+                | Self::Pause { .. }
+                | Self::Change { .. }
+                | Self::Evict { .. }
+                | Self::DeletePod { .. }
+                | Self::Edit { .. }
+        )
+    }
 }

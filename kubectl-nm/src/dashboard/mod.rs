@@ -12,8 +12,12 @@
 //! `update` and `view` do no I/O and read no clock: the time comes as a message. Watches and actions run in tasks of
 //! their own, so that a slow server never delays a key.
 
+mod action_table;
 mod actions;
 mod appearance;
+mod editor;
+mod key_name;
+mod kubectl;
 mod layout;
 mod listed_node;
 mod message;
@@ -23,6 +27,7 @@ mod node_pod;
 mod offscreen;
 mod pending_commands;
 mod pod_count;
+mod pod_requests;
 mod redraw;
 mod replacement_scope;
 mod replica;
@@ -37,6 +42,7 @@ mod update;
 mod view;
 mod watches;
 mod workload;
+mod wrapping;
 
 pub(crate) use appearance::AppearanceFlags;
 pub(crate) use model::Options;

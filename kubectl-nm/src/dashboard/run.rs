@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use futures::StreamExt;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -13,10 +13,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::client::cluster::Cluster;
 use crate::dashboard::actions;
+use crate::dashboard::editor::{Editor, Inputs};
+use crate::dashboard::kubectl::{self, KubectlOutput};
 use crate::dashboard::message::{CommandError, Effect, Message, WatchKind};
+use crate::dashboard::model::pod_question::shown_command;
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::pending_commands::await_results;
 use crate::dashboard::pod_count;
+use crate::dashboard::pod_requests;
 use crate::dashboard::redraw::Redraw;
 use crate::dashboard::signals::{self, Signal};
 use crate::dashboard::start_plans::StartPlans;
@@ -90,25 +94,41 @@ async fn until_ended(
     if let Some(node) = model.opened() {
         watches.open(node, node);
     }
-    let (commands, counts) = (JoinSet::new(), JoinSet::new());
-    let plans = StartPlans::default();
-    let mut dashboard = Dashboard { model, watches, commands, counts, plans, cluster, to };
+    let mut dashboard = Dashboard {
+        model,
+        watches,
+        commands: JoinSet::new(),
+        counts: JoinSet::new(),
+        lookups: JoinSet::new(),
+        plans: StartPlans::default(),
+        kubectl: KubectlOutput::default(),
+        editor: Editor::default(),
+        inputs: Inputs::open(),
+        cluster,
+        to,
+    };
 
-    let mut inputs = EventStream::new();
     let mut ticks = interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // A timeout too long for the clock never ends.
     let deadline = timeout.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
     let mut redraw = Redraw::default();
     let reason = loop {
-        if redraw.is_due() {
+        let is_lent = dashboard.editor.is_running();
+        if redraw.is_due() && !is_lent {
             screen.draw(|frame| view::draw(&dashboard.model, frame)).map_err(Error::Screen)?;
             redraw.done();
         }
         let message = tokio::select! {
             biased;
             Some(signal) = signals.next() => match signal {
-                Signal::End => break EndReason::Interrupted,
+                // These are for the program that has the terminal.
+                Signal::Interrupt | Signal::Continue if is_lent => continue,
+                Signal::End | Signal::Interrupt => break EndReason::Interrupted,
+                Signal::Stop if is_lent => {
+                    Screen::stop_job().map_err(Error::Screen)?;
+                    continue;
+                }
                 Signal::Stop => {
                     screen.suspend().map_err(Error::Screen)?;
                     redraw.now();
@@ -120,7 +140,7 @@ async fn until_ended(
                     continue;
                 }
             },
-            input = inputs.next() => match input {
+            input = dashboard.inputs.next() => match input {
                 Some(Ok(event)) if is_ctrl_c(&event) => break EndReason::Interrupted,
                 Some(Ok(event)) => {
                     panic_on_request(&event);
@@ -130,7 +150,11 @@ async fn until_ended(
                 // The terminal is gone.
                 Some(Err(_)) | None => break EndReason::Interrupted,
             },
-            () = redraw.wait() => continue,
+            outcome = dashboard.editor.ended() => {
+                dashboard.take_back(&mut screen, &mut redraw).map_err(Error::Screen)?;
+                Message::Done(outcome)
+            }
+            () = redraw.wait(), if !is_lent => continue,
             after = expiry(deadline) => break EndReason::TimedOut(after),
             _ = ticks.tick() => Message::Tick(Timestamp::now()),
             Some(text) = program_outputs.recv() => Message::ProgramOutput(text),
@@ -148,7 +172,7 @@ async fn until_ended(
     let Dashboard { model, watches, commands, .. } = dashboard;
     // Their messages would fill the queue that the results of commands go through.
     drop(watches);
-    let end = async { while signals.next().await.is_some_and(|signal| signal != Signal::End) {} };
+    let end = async { while signals.next().await.is_some_and(|signal| !signal.ends()) {} };
     let results = await_results(commands, &mut messages, end, cluster.flags(), out).await;
     let stale_since = model.health.stale_since(WatchKind::Maintenances);
     let summaries = summaries(&model);
@@ -172,7 +196,13 @@ struct Dashboard<'a> {
     commands: JoinSet<()>,
     /// The count of pods that is under way, if one is. Unlike commands, it ends with the dashboard.
     counts: JoinSet<()>,
+    /// What is being found out about the pod of a dialog.
+    lookups: JoinSet<()>,
     plans: StartPlans,
+    /// The run of kubectl whose output is on the screen.
+    kubectl: KubectlOutput,
+    editor: Editor,
+    inputs: Inputs,
     cluster: &'a Cluster,
     to: mpsc::Sender<Message>,
 }
@@ -202,7 +232,7 @@ impl Dashboard<'_> {
                 screen.wipe()?;
             }
             // A second safeguard: `update` does not return these in read-only mode.
-            Effect::Start(_) | Effect::Stop(_) | Effect::Pause { .. } if self.model.options.readonly => {}
+            effect if self.model.options.readonly && effect.changes() => {}
             Effect::Plan(request) => self.plans.make(self.cluster.clone(), request, self.to.clone()),
             Effect::CancelPlan => self.plans.cancel(),
             Effect::Start(wanted) => {
@@ -212,9 +242,36 @@ impl Dashboard<'_> {
             Effect::Stop(unwanted) => {
                 self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
             }
-            Effect::Pause { target, pause } => {
+            Effect::Pause { targets, pause } => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
-                self.commands.spawn_local(actions::suspend(cluster, target, pause, to));
+                self.commands.spawn_local(actions::suspend(cluster, targets, pause, to));
+            }
+            Effect::Change { target, patch } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.commands.spawn_local(actions::change(cluster, target, patch, to));
+            }
+            Effect::LookUp { action, target } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.lookups = JoinSet::new();
+                self.lookups.spawn_local(pod_requests::look_up(cluster, action, target, to));
+            }
+            Effect::Evict { target, uid } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.commands.spawn_local(pod_requests::evict(cluster, target, uid, to));
+            }
+            Effect::DeletePod { target, uid } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.commands.spawn_local(pod_requests::delete(cluster, target, uid, to));
+            }
+            Effect::Read { id, arguments } => {
+                self.kubectl.read(self.cluster.kubectl_arguments(), &arguments, id, self.to.clone());
+            }
+            Effect::StopReading => self.kubectl.stop(),
+            Effect::Edit { arguments } => {
+                let shown = shown_command(self.cluster.kubectl(), &arguments);
+                self.inputs.close();
+                Screen::lend(&shown)?;
+                self.editor.start(kubectl::command(self.cluster.kubectl_arguments(), &arguments), shown);
             }
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {
@@ -227,6 +284,16 @@ impl Dashboard<'_> {
             Effect::Quit => return Ok(Some(EndReason::Quit)),
         }
         Ok(None)
+    }
+
+    /// Takes the terminal back from the editor. Its size may have changed meanwhile.
+    fn take_back(&mut self, screen: &mut Screen, redraw: &mut Redraw) -> io::Result<()> {
+        screen.take_back()?;
+        self.inputs = Inputs::open();
+        let (width, height) = screen.size()?;
+        update(&mut self.model, Message::Input(Event::Resize(width, height)));
+        redraw.now();
+        Ok(())
     }
 }
 

@@ -9,8 +9,17 @@ use futures::stream::{self, BoxStream};
 pub(crate) enum Signal {
     /// End the program: from the user, the system, or a terminal that was closed.
     End,
+    /// Ctrl-C, from a terminal that is not in raw mode.
+    Interrupt,
     Stop,
     Continue,
+}
+
+impl Signal {
+    /// Whether the program ends after it.
+    pub(crate) fn ends(self) -> bool {
+        matches!(self, Self::End | Self::Interrupt)
+    }
 }
 
 /// The signals from now on. They no longer end or stop the process by themselves.
@@ -27,7 +36,7 @@ pub(crate) fn listen() -> io::Result<BoxStream<'static, Signal>> {
         Ok(stream::unfold(received, next).boxed())
     };
     let signals = [
-        on(Number::INT, Signal::End)?,
+        on(Number::INT, Signal::Interrupt)?,
         on(Number::TERM, Signal::End)?,
         on(Number::HUP, Signal::End)?,
         on(Number::TSTP, Signal::Stop)?,
@@ -39,6 +48,6 @@ pub(crate) fn listen() -> io::Result<BoxStream<'static, Signal>> {
 /// Ctrl-C, the only signal here.
 #[cfg(not(unix))]
 pub(crate) fn listen() -> io::Result<BoxStream<'static, Signal>> {
-    let next = async |()| tokio::signal::ctrl_c().await.ok().map(|()| (Signal::End, ()));
+    let next = async |()| tokio::signal::ctrl_c().await.ok().map(|()| (Signal::Interrupt, ()));
     Ok(stream::unfold((), next).boxed())
 }

@@ -4,7 +4,7 @@
 //! the panic message is printed. Signals are handled in `run`, which drops the screen. Output of other programs is kept
 //! off by [`streams`].
 
-use std::io::{self, BufWriter, Stdout};
+use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -22,6 +22,7 @@ use tokio::sync::mpsc::Sender;
 
 #[cfg(unix)]
 use crate::dashboard::streams;
+use crate::terminal::text::harmless;
 
 /// The buffer of a frame, larger than any frame, so that each is written at once.
 const FRAME_BYTES: usize = 256 * 1024;
@@ -100,6 +101,26 @@ impl Screen {
         }
         release();
         self.enter()
+    }
+
+    /// Releases the screen for another program, whose command is shown.
+    pub(crate) fn lend(command: &str) -> io::Result<()> {
+        release();
+        writeln!(io::stdout(), "$ {}", harmless(command))
+    }
+
+    /// Takes the screen again after another program had it.
+    pub(crate) fn take_back(&mut self) -> io::Result<()> {
+        self.enter()
+    }
+
+    /// Stops the job as Ctrl-Z does, while another program has the screen. Returns when the job continues.
+    pub(crate) fn stop_job() -> io::Result<()> {
+        #[cfg(unix)]
+        if has_job_control() {
+            stop()?;
+        }
+        Ok(())
     }
 
     fn enter(&mut self) -> io::Result<()> {

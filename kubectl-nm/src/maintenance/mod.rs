@@ -4,6 +4,7 @@
 //! neither conditions nor pod counts: everything here works with both.
 
 pub(crate) mod cache;
+pub(crate) mod change;
 pub(crate) mod changes;
 pub(crate) mod fields;
 pub(crate) mod headline;

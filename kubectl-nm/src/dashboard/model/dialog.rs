@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use nm_shared::NodeMaintenance;
 
+use crate::dashboard::model::change_dialog::ChangeDialog;
 use crate::dashboard::model::field::Field;
+use crate::dashboard::model::pod_question::PodDialog;
 use crate::dashboard::model::start_preview::StartPreview;
+use crate::maintenance::node;
+use crate::terminal::command_context::shell_quoted;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Dialog {
@@ -13,8 +17,9 @@ pub(crate) enum Dialog {
     Help(usize),
     Start(Box<StartDialog>),
     Stop(StopDialog),
-    /// The maintenance that was selected when the dialog opened, to be paused or resumed.
-    Pause(Arc<NodeMaintenance>),
+    Pause(PauseDialog),
+    Change(Box<ChangeDialog>),
+    Pod(Box<PodDialog>),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -82,6 +87,23 @@ pub(crate) struct StopDialog {
     /// The maintenances that were selected when the dialog opened.
     pub(crate) targets: Vec<Arc<NodeMaintenance>>,
     pub(crate) count: Field,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PauseDialog {
+    /// The maintenances that were selected when the dialog opened, and that this changes.
+    pub(crate) targets: Vec<Arc<NodeMaintenance>>,
+    /// Whether they are paused, and not resumed.
+    pub(crate) pause: bool,
+    pub(crate) count: Field,
+}
+
+/// The command of the plugin for these maintenances. `kubectl` is kubectl with the connection flags.
+pub(crate) fn plugin_command(kubectl: &str, verb: &str, targets: &[Arc<NodeMaintenance>]) -> String {
+    // A plugin takes kubectl's flags after its name.
+    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
+    let nodes: Vec<_> = targets.iter().map(|target| shell_quoted(node(target))).collect();
+    format!("{program} nm {verb} {}{flags}", nodes.join(" "))
 }
 
 /// Whether what was typed confirms so many: one needs only Enter, several need their number.

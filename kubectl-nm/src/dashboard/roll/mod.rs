@@ -74,7 +74,7 @@ impl RollDashboard {
                 biased;
                 Some(signal) = self.signals.next() => {
                     match signal {
-                        Signal::End => return Ok(RollInput::Leave),
+                        Signal::End | Signal::Interrupt => return Ok(RollInput::Leave),
                         Signal::Stop => self.screen.suspend()?,
                         Signal::Continue => self.screen.retake()?,
                     }

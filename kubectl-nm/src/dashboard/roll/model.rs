@@ -229,7 +229,7 @@ impl RollModel {
                 _ => None,
             };
         }
-        let motion = Motion::of_key(key.code);
+        let motion = Motion::of_key(key);
         if let Some(top) = self.help.take() {
             self.help =
                 motion.map(|motion| motion.target(top, usize::from(self.size.1)).min(usize::from(u8::MAX)));

@@ -98,7 +98,8 @@ fn a_maintenance_is_paused_after_a_question_and_a_paused_one_is_resumed() {
     assert_eq!(press(&mut model, KeyCode::Esc), []);
     type_in(&mut model, "p");
     let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Pause { target, pause: true }] = effects.as_slice() else { panic!("{effects:?}") };
+    let [Effect::Pause { targets, pause: true }] = effects.as_slice() else { panic!("{effects:?}") };
+    let [target] = targets.as_slice() else { panic!("{targets:?}") };
     assert_eq!(target.spec.node_name, "worker-12");
 
     let mut paused = NodeMaintenance::clone(target);
@@ -115,6 +116,37 @@ fn a_maintenance_is_paused_after_a_question_and_a_paused_one_is_resumed() {
     assert!(text(&model).contains("resume 1 maintenance"), "{}", text(&model));
     let effects = press(&mut model, KeyCode::Enter);
     assert!(matches!(effects.as_slice(), [Effect::Pause { pause: false, .. }]), "{effects:?}");
+}
+
+#[test]
+fn marked_maintenances_are_paused_together_after_typing_their_number() {
+    let mut model = fleet(options());
+    type_in(&mut model, "  p");
+    assert!(text(&model).contains("kubectl nm pause worker-07 worker-12"), "{}", text(&model));
+    assert_eq!(press(&mut model, KeyCode::Enter), []);
+    type_in(&mut model, "2");
+    let effects = press(&mut model, KeyCode::Enter);
+    let [Effect::Pause { targets, pause: true }] = effects.as_slice() else { panic!("{effects:?}") };
+    let nodes: Vec<&str> = targets.iter().map(|target| target.spec.node_name.as_str()).collect();
+    assert_eq!(nodes, ["worker-07", "worker-12"]);
+    assert!(model.fleet.marked.is_empty());
+
+    let mut model = fleet(options());
+    let mut suspended = NodeMaintenance::clone(&targets[0]);
+    suspended.spec.suspend = true;
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(suspended))));
+    for row in ["worker-07", "worker-12"] {
+        type_in(&mut model, &format!("/{row}"));
+        press(&mut model, KeyCode::Enter);
+        type_in(&mut model, " ");
+        press(&mut model, KeyCode::Esc);
+    }
+    type_in(&mut model, "p");
+    let shown = text(&model);
+    assert!(
+        shown.contains("pause 1 maintenance") && shown.contains("nm pause worker-12"),
+        "only what is not: {shown}"
+    );
 }
 
 #[test]
@@ -235,13 +267,13 @@ fn dialogs_warn_about_stale_information_about_nodes() {
 
 #[test]
 fn read_only_disables_starting_and_stopping() {
-    for mut model in
-        [fleet as fn(Options) -> Model, node].map(|scene| scene(Options { readonly: true, ..options() }))
+    for mut model in [fleet as fn(Options) -> Model, node]
+        .map(|scene| scene(Options { readonly: true, size: (120, 70), ..options() }))
     {
-        for key in ["n", "x"] {
+        for (key, action) in [("n", "start"), ("x", "stop")] {
             assert_eq!(type_in(&mut model, key), []);
             assert!(model.dialog.is_none());
-            assert_eq!(model.notice.as_ref().unwrap().text, "read-only: starting and stopping is disabled");
+            assert_eq!(model.notice.as_ref().unwrap().text, format!("read-only: {action} is disabled"));
         }
         assert!(!text(&model).contains("[x]"));
         type_in(&mut model, "?");

@@ -8,18 +8,15 @@ use nm_shared::NodeMaintenance;
 
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
-use crate::dashboard::model::dialog::{Dialog, StartDialog, StopDialog, is_confirmed};
+use crate::dashboard::model::dialog::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::{Model, Page};
 use crate::dashboard::update::motion::Motion;
-use crate::dashboard::update::start_dialog;
+use crate::dashboard::update::{change_dialog, pod_actions, start_dialog};
 use crate::maintenance::{node, uid};
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
 pub(super) fn open_start(model: &mut Model) -> Option<Effect> {
-    if is_refused(model) {
-        return None;
-    }
     let mut idle = match model.opened() {
         Some(node) => vec![node.to_owned()],
         None => model.chosen_nodes(),
@@ -31,9 +28,21 @@ pub(super) fn open_start(model: &mut Model) -> Option<Effect> {
 
 /// Opens the stop dialog for the open node's maintenance, the marked ones, or the selected one.
 pub(super) fn open_stop(model: &mut Model) {
-    if is_refused(model) {
-        return;
-    }
+    let Some(targets) = chosen(model, "stop") else { return };
+    model.dialog = Some(Dialog::Stop(StopDialog { targets, count: Field::default() }));
+}
+
+/// Opens the dialog that pauses the open node's maintenance, the marked ones, or the selected one. If all of them are
+/// suspended, it resumes them.
+pub(super) fn open_pause(model: &mut Model) {
+    let Some(mut targets) = chosen(model, "pause") else { return };
+    let pause = targets.iter().any(|target| !target.spec.suspend);
+    targets.retain(|target| target.spec.suspend != pause);
+    model.dialog = Some(Dialog::Pause(PauseDialog { targets, pause, count: Field::default() }));
+}
+
+/// The maintenances that a key acts on, in the order of their nodes. If there is none, that is reported.
+fn chosen(model: &mut Model, verb: &str) -> Option<Vec<Arc<NodeMaintenance>>> {
     let fleet = &model.fleet;
     let mut objects: Vec<_> = if model.open.is_some() || model.marked().is_empty() {
         model.maintenance().into_iter().cloned().collect()
@@ -43,44 +52,34 @@ pub(super) fn open_stop(model: &mut Model) {
         model.marked().iter().filter_map(|key| fleet.maintenance(key)).cloned().collect()
     };
     if objects.is_empty() {
-        return model.show_error(String::from("no maintenance to stop here"));
+        model.show_error(format!("no maintenance to {verb} here"));
+        return None;
     }
     objects.retain(|object| object.metadata.deletion_timestamp.is_none());
     if objects.is_empty() {
-        return model.show_error(String::from("the maintenance is already stopping"));
+        model.show_error(String::from("the maintenance is already stopping"));
+        return None;
     }
     objects.sort_by(|a, b| node(a).cmp(node(b)));
-    model.dialog = Some(Dialog::Stop(StopDialog { targets: objects, count: Field::default() }));
-}
-
-/// Opens the dialog that pauses the maintenance of the open or selected node, or resumes it.
-pub(super) fn open_pause(model: &mut Model) {
-    if is_refused(model) {
-        return;
-    }
-    match model.maintenance().cloned() {
-        None => model.show_error(String::from("no maintenance to pause here")),
-        Some(object) if object.metadata.deletion_timestamp.is_some() => {
-            model.show_error(String::from("the maintenance is already stopping"));
-        }
-        Some(object) => model.dialog = Some(Dialog::Pause(object)),
-    }
+    Some(objects)
 }
 
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     match model.dialog.take() {
         Some(Dialog::Help(top)) => {
-            help(model, top, key.code);
+            help(model, top, key);
             None
         }
         // What is not visible is not confirmed.
-        Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_) | Dialog::Pause(_))) if is_small(model) => {
+        Some(dialog) if is_small(model) => {
             model.dialog = Some(dialog).filter(|_| key.code != KeyCode::Esc);
             model.dialog.is_none().then_some(Effect::CancelPlan)
         }
         Some(Dialog::Start(dialog)) => start_dialog::press(model, *dialog, key),
         Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
-        Some(Dialog::Pause(target)) => pause(model, target, key.code),
+        Some(Dialog::Pause(dialog)) => pause(model, dialog, key),
+        Some(Dialog::Change(dialog)) => change_dialog::press(model, *dialog, key),
+        Some(Dialog::Pod(dialog)) => pod_actions::press(model, *dialog, key),
         None => None,
     }
 }
@@ -95,13 +94,22 @@ pub(super) fn paste(model: &mut Model, text: &str) -> Option<Effect> {
             dialog.count.add(text);
             model.dialog = Some(Dialog::Stop(dialog));
         }
+        Some(Dialog::Pause(mut dialog)) => {
+            dialog.count.add(text);
+            model.dialog = Some(Dialog::Pause(dialog));
+        }
+        Some(Dialog::Change(mut dialog)) => {
+            dialog.field().add(text);
+            model.dialog = Some(Dialog::Change(dialog));
+        }
         other => model.dialog = other,
     }
     None
 }
 
-fn help(model: &mut Model, top: usize, code: KeyCode) {
-    let top = match Motion::of_key(code) {
+fn help(model: &mut Model, top: usize, key: KeyEvent) {
+    let code = key.code;
+    let top = match Motion::of_key(key) {
         Some(motion) => motion.target(top, usize::from(model.size.1)),
         None if matches!(code, KeyCode::Esc | KeyCode::Enter | KeyCode::Char('?' | 'q')) => return,
         None => top,
@@ -127,28 +135,20 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
     None
 }
 
-fn pause(model: &mut Model, target: Arc<NodeMaintenance>, code: KeyCode) -> Option<Effect> {
-    match code {
-        KeyCode::Esc => None,
-        KeyCode::Enter => {
-            let pause = !target.spec.suspend;
-            let verb = if pause { "pausing" } else { "resuming" };
-            model.note_request(format!("{verb} {} ...", node(&target)));
-            Some(Effect::Pause { target, pause })
+fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Effect> {
+    match key.code {
+        KeyCode::Esc => return None,
+        KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
+            model.marked_mut().clear();
+            let verb = if dialog.pause { "pausing" } else { "resuming" };
+            model.note_request(match dialog.targets.as_slice() {
+                [target] => format!("{verb} {} ...", node(target)),
+                targets => format!("{verb} {} maintenances ...", targets.len()),
+            });
+            return Some(Effect::Pause { targets: dialog.targets, pause: dialog.pause });
         }
-        _ => {
-            model.dialog = Some(Dialog::Pause(target));
-            None
-        }
+        _ => dialog.count.press(key),
     }
-}
-
-/// Whether starting and stopping is not possible, which is reported.
-fn is_refused(model: &mut Model) -> bool {
-    if model.options.readonly {
-        model.show_error(String::from("read-only: starting and stopping is disabled"));
-    } else if is_small(model) {
-        model.show_error(String::from("window too small for that"));
-    }
-    model.options.readonly || is_small(model)
+    model.dialog = Some(Dialog::Pause(dialog));
+    None
 }

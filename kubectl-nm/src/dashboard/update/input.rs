@@ -5,8 +5,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::filter::Filter;
-use crate::dashboard::update::dialogs;
-use crate::dashboard::update::keys;
+use crate::dashboard::update::{dialogs, keys, output};
 
 pub(super) fn update(model: &mut Model, event: Event) -> Option<Effect> {
     match event {
@@ -26,6 +25,9 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             KeyCode::Char('z') => return Some(Effect::Suspend),
             _ => {}
         }
+    }
+    if model.output.is_some() {
+        return output::press(model, key);
     }
     if model.dialog.is_some() {
         return dialogs::press(model, key);

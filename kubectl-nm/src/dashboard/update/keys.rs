@@ -1,74 +1,117 @@
 //! The keys of the views.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::KeyEvent;
 use kube::ResourceExt;
 
+use crate::dashboard::action_table::{Action, ActionEntry, View, action_of};
+use crate::dashboard::key_name::key_name;
+use crate::dashboard::layout::is_small;
 use crate::dashboard::message::{Effect, WatchKind};
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
 use crate::dashboard::model::listing::{Arrangement, Row};
 use crate::dashboard::model::{Model, OpenNode, Page, SideContent, SidePane};
-use crate::dashboard::update::dialogs;
 use crate::dashboard::update::motion::{Motion, travel};
+use crate::dashboard::update::{change_dialog, dialogs, pod_actions};
 
 /// Handles a key while no dialog is open and no filter is being typed.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
-    if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+    let action = action_of(&key_name(key)?)?;
+    perform(model, action)
+}
+
+/// Carries out an action, if the dashboard may and the view has it.
+pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
+    let entry = action.entry();
+    if entry.changes && is_refused(model, entry) {
         return None;
     }
-    if let Some(motion) = Motion::of_key(key.code) {
+    if !entry.views.contains(&model.view()) {
+        if model.open.is_none() {
+            model.notify(format!("press Enter to open a node: {}", entry.help));
+        }
+        return None;
+    }
+    if let Some(motion) = Motion::of(action) {
         travel(model, motion);
         return None;
     }
-    match key.code {
-        KeyCode::Char('q') => return Some(Effect::Quit),
-        KeyCode::Enter => return enter(model),
-        KeyCode::Esc => return leave(model),
-        KeyCode::Char('r') => {
+    if let Some(question) = pod_actions::question_of(action) {
+        return pod_actions::open_question(model, question);
+    }
+    match action {
+        Action::Quit => return Some(Effect::Quit),
+        Action::Suspend => return Some(Effect::Suspend),
+        Action::Open => return enter(model),
+        Action::Back => return leave(model),
+        Action::Reconnect => {
             model.notify(String::from("reconnecting"));
             model.health.renew(model.now);
             model.nodes.pods.renew();
             return Some(Effect::Reconnect);
         }
-        KeyCode::Char('c') => {
+        Action::Copy => {
             let text = model.copy_text()?;
             model.notify(format!("copied: {text}"));
             return Some(Effect::Copy(text));
         }
-        KeyCode::Char('/') => {
+        Action::Filter => {
             let filter = model.arrangement().filter.clone();
             model.typing = Some((Field::new(filter.text()), filter));
         }
-        KeyCode::Char('s') => {
+        Action::Sort => {
             let sorts = model.rows().sorts();
             model.rearrange(|view| view.sort = view.sort.next(sorts));
         }
         // A tree upside down would have its pods above their workload.
-        KeyCode::Char('S') if model.open.as_ref().is_some_and(|open| open.tree.is_shown) => {}
-        KeyCode::Char('S') => model.rearrange(|view| view.reversed = !view.reversed),
-        KeyCode::Char('f') => model.rearrange(|view| view.blocked_only = !view.blocked_only),
-        KeyCode::Char(' ') => mark(model),
-        KeyCode::Char('e') if model.open.is_none() => {
-            model.notify(String::from("press Enter to open a node and see its events"));
+        Action::Reverse if model.view() == View::Tree => {}
+        Action::Reverse => model.rearrange(|view| view.reversed = !view.reversed),
+        Action::Attention => model.rearrange(|view| view.blocked_only = !view.blocked_only),
+        Action::Mark => mark(model),
+        Action::Replacements => {
+            if let Some(open) = &mut model.open {
+                open.tree.toggle();
+            }
         }
-        KeyCode::Char('w') => match &mut model.open {
-            Some(open) => open.tree.toggle(),
-            None => model.notify(String::from("press Enter to open a node and see where its pods went")),
-        },
-        KeyCode::Char('e') => toggle_side(model, SideContent::Events),
-        KeyCode::Char('y') => toggle_side(model, SideContent::Document),
-        KeyCode::Tab | KeyCode::BackTab => match &mut model.side {
+        Action::Events => toggle_side(model, SideContent::Events),
+        Action::Yaml => toggle_side(model, SideContent::Document),
+        Action::Switch => match &mut model.side {
             Some(side) => side.has_focus = !side.has_focus,
             None => return turn_page(model),
         },
-        KeyCode::Char('n') => return dialogs::open_start(model),
-        KeyCode::Char('x') => dialogs::open_stop(model),
-        KeyCode::Char('p') => dialogs::open_pause(model),
-        KeyCode::Char('?') => model.dialog = Some(Dialog::Help(0)),
-        _ => {}
+        Action::Logs => return pod_actions::open_logs(model, false),
+        Action::PreviousLogs => return pod_actions::open_logs(model, true),
+        Action::Describe => return pod_actions::open_description(model),
+        Action::Start => return dialogs::open_start(model),
+        Action::Stop => dialogs::open_stop(model),
+        Action::Pause => dialogs::open_pause(model),
+        Action::Change => change_dialog::open(model),
+        Action::Help => model.dialog = Some(Dialog::Help(0)),
+        // Motions, and questions about a pod, were handled above.
+        Action::Down
+        | Action::Up
+        | Action::PageDown
+        | Action::PageUp
+        | Action::Top
+        | Action::Bottom
+        | Action::Evict
+        | Action::Delete
+        | Action::EditBudget => {}
     }
     None
+}
+
+/// Whether nothing may be changed now, which is reported.
+fn is_refused(model: &mut Model, entry: &ActionEntry) -> bool {
+    if model.options.readonly {
+        model.show_error(format!("read-only: {} is disabled", entry.name));
+    } else if is_small(model) && entry.action != Action::Mark {
+        model.show_error(String::from("window too small for that"));
+    } else {
+        return false;
+    }
+    true
 }
 
 fn enter(model: &mut Model) -> Option<Effect> {

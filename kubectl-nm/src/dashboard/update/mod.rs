@@ -2,15 +2,18 @@
 //!
 //! Everything here is pure: what acts on the world is an [`Effect`].
 
+mod change_dialog;
 mod cluster;
 mod dialogs;
 mod input;
 mod keys;
 pub(super) mod motion;
+mod output;
+mod pod_actions;
 mod replacements;
 mod start_dialog;
 
-use crate::dashboard::layout::ScreenLayout;
+use crate::dashboard::layout::{OutputLayout, ScreenLayout};
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::dialog::Dialog;
@@ -53,6 +56,10 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
                 dialog.preview.take(request, result);
             }
         }
+        Message::PodFacts { action, target, result } => {
+            pod_actions::answer(model, action, &target, result);
+        }
+        Message::Output { id, change } => output::apply(model, id, change),
         Message::PodCounts { counts, error } => model.nodes.pods.end(counts, error, model.now),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),
         Message::Replacements { node, scope, change } => replacements::apply(model, &node, &scope, change),
@@ -66,6 +73,10 @@ fn settle(model: &mut Model) {
     if model.side.is_some_and(|side| side.shows == SideContent::Document) {
         let maintenance = model.maintenance().cloned();
         model.document.refresh(maintenance.as_deref());
+    }
+    let page = OutputLayout::whole(model);
+    if let Some(output) = &mut model.output {
+        output.fit((page.columns(), page.rows()));
     }
     let screen = ScreenLayout::whole(model);
     let rows = model.rows_mut();

@@ -1,7 +1,9 @@
 //! Moving through rows and lines.
 
-use crossterm::event::KeyCode;
+use crossterm::event::KeyEvent;
 
+use crate::dashboard::action_table::{Action, action_of};
+use crate::dashboard::key_name::key_name;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
 
@@ -14,16 +16,20 @@ pub(crate) enum Motion {
 }
 
 impl Motion {
-    pub(crate) fn of_key(code: KeyCode) -> Option<Self> {
-        Some(match code {
-            KeyCode::Down | KeyCode::Char('j') => Self::By(1),
-            KeyCode::Up | KeyCode::Char('k') => Self::By(-1),
-            KeyCode::PageDown => Self::Pages(1),
-            KeyCode::PageUp => Self::Pages(-1),
-            KeyCode::Home | KeyCode::Char('g') => Self::Top,
-            KeyCode::End | KeyCode::Char('G') => Self::Bottom,
+    pub(crate) fn of(action: Action) -> Option<Self> {
+        Some(match action {
+            Action::Down => Self::By(1),
+            Action::Up => Self::By(-1),
+            Action::PageDown => Self::Pages(1),
+            Action::PageUp => Self::Pages(-1),
+            Action::Top => Self::Top,
+            Action::Bottom => Self::Bottom,
             _ => return None,
         })
+    }
+
+    pub(crate) fn of_key(key: KeyEvent) -> Option<Self> {
+        Self::of(action_of(&key_name(key)?)?)
     }
 
     /// The line to which it leads, which may be past the end. A page has so many lines.

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::Model;
-use crate::dashboard::view::canvas::wrapped;
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
+use crate::dashboard::wrapping::wrap;
 
 const LISTED: usize = 10;
 
@@ -46,7 +46,7 @@ impl DialogLine {
         if !matches!(self.priority, LinePriority::Consequence | LinePriority::Problem) {
             return vec![self];
         }
-        wrapped(&self.text, width).into_iter().map(|text| Self { text, ..self }).collect()
+        wrap(&self.text, usize::from(width)).into_iter().map(|text| Self { text, ..self }).collect()
     }
 }
 

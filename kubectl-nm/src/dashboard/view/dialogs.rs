@@ -3,15 +3,18 @@
 use nm_shared::NodeMaintenance;
 use ratatui::layout::Rect;
 
+use crate::dashboard::action_table::{ACTIONS, Group};
 use crate::dashboard::layout::is_small;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{Dialog, StopDialog, is_confirmed};
+use crate::dashboard::model::dialog::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
+use crate::dashboard::view::action_dialogs::{change_lines, change_title, pod_lines, pod_title};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed};
 use crate::dashboard::view::start_dialog::start_lines;
 use crate::dashboard::view::theme::Tone;
+use crate::dashboard::wrapping::wrap;
 use crate::maintenance::{State, node, uid};
 use crate::terminal::text::counted;
 
@@ -43,9 +46,16 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
             let title = format!("stop {}", counted(dialog.targets.len(), "maintenance"));
             draw_lines(canvas, area, &title, &stop_lines(model, dialog, typed));
         }
-        Dialog::Pause(target) => {
-            let verb = if target.spec.suspend { "resume" } else { "pause" };
-            draw_lines(canvas, area, &format!("{verb} 1 maintenance"), &pause_lines(model, target, verb));
+        Dialog::Pause(dialog) => {
+            let verb = if dialog.pause { "pause" } else { "resume" };
+            let title = format!("{verb} {}", counted(dialog.targets.len(), "maintenance"));
+            draw_lines(canvas, area, &title, &pause_lines(model, dialog, typed));
+        }
+        Dialog::Change(dialog) => {
+            draw_lines(canvas, area, &change_title(dialog), &change_lines(model, dialog, typed));
+        }
+        Dialog::Pod(dialog) => {
+            draw_lines(canvas, area, &pod_title(dialog), &pod_lines(model, dialog, typed));
         }
     }
 }
@@ -65,22 +75,48 @@ fn state_of(model: &Model, target: &NodeMaintenance) -> String {
     row.map_or_else(|| String::from("already gone"), |row| format!("{} {}%", row.state_word(), row.percent))
 }
 
-fn pause_lines(model: &Model, target: &NodeMaintenance, verb: &str) -> Vec<DialogLine> {
+fn pause_lines(
+    model: &Model,
+    dialog: &PauseDialog,
+    typed: impl Fn(&str, &Field) -> String,
+) -> Vec<DialogLine> {
     let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
-    let what = match (target.spec.suspend, State::of(target)) {
-        (true, State::Planned) => "The maintenance begins, and its pods are evicted:",
-        (true, _) => "The drain continues:",
-        (false, State::Requested | State::Queued) => "The maintenance does not begin until it is resumed:",
-        (false, _) => "No more pods are evicted until it is resumed. The node stays cordoned:",
+    let count = dialog.targets.len();
+    let verb = if dialog.pause { "pause" } else { "resume" };
+    let only = match dialog.targets.as_slice() {
+        [target] => Some(State::of(target)),
+        _ => None,
     };
-    let named = format!("  {}  {}", node(target), state_of(model, target));
-    vec![
-        sentence(what),
-        DialogLine::blank(),
-        DialogLine::new(named, Tone::Plain, LinePriority::Listed),
-        DialogLine::blank(),
-        DialogLine::new(format!("[Enter] {verb}  [Esc] cancel"), Tone::Quiet, LinePriority::Required),
-    ]
+    let what = match (dialog.pause, only) {
+        (false, Some(State::Planned)) => "The maintenance begins, and its pods are evicted:",
+        (false, Some(_)) => "The drain continues:",
+        (false, None) => "The drains continue, and planned maintenances begin:",
+        (true, Some(State::Requested | State::Queued)) => {
+            "The maintenance does not begin until it is resumed:"
+        }
+        (true, Some(_)) => "No more pods are evicted until it is resumed. The node stays cordoned:",
+        (true, None) => "No more pods are evicted until they are resumed. Cordoned nodes stay cordoned:",
+    };
+    let mut lines = vec![sentence(what), DialogLine::blank()];
+    lines.extend(listed(
+        dialog.targets.iter().map(|target| format!("  {}  {}", node(target), state_of(model, target))),
+    ));
+    lines.push(DialogLine::blank());
+    lines.push(command_line(&plugin_command(&model.options.kubectl, verb, &dialog.targets)));
+    lines.push(DialogLine::blank());
+    if count > 1 {
+        let count = typed(&format!("Type {count} to {verb} {count} maintenances:"), &dialog.count);
+        lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
+    }
+    let ready = is_confirmed(&dialog.count, count);
+    let enter = if ready { format!("[Enter] {verb}  ") } else { String::new() };
+    lines.push(DialogLine::new(format!("{enter}[Esc] cancel"), Tone::Quiet, LinePriority::Required));
+    lines
+}
+
+/// The command that does the same.
+fn command_line(command: &str) -> DialogLine {
+    DialogLine::new(command, Tone::Quiet, LinePriority::Listed)
 }
 
 fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
@@ -99,6 +135,7 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
     })));
     lines.push(sentence("Pods that were evicted are not moved back."));
     lines.extend(age_of_nodes(model));
+    lines.push(command_line(&plugin_command(&model.options.kubectl, "stop", &dialog.targets)));
     lines.push(DialogLine::blank());
     if count > 1 {
         let count = typed(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
@@ -111,10 +148,26 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
 }
 
 fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
-    let readonly = model.options.readonly;
-    let is_shown = |(key, _): &&(&str, &str)| !(readonly && WRITING_KEYS.contains(key));
-    draw_keys(HELP.iter().filter(is_shown), top, canvas, area);
+    let lines = help_lines(model.options.readonly);
+    let lines: Vec<(&str, &str)> = lines.iter().map(|(key, what)| (key.as_str(), *what)).collect();
+    draw_keys(lines.iter(), top, canvas, area);
 }
+
+/// The lines of the help: a key and what it does; without a key, a heading or a sentence.
+fn help_lines(readonly: bool) -> Vec<(String, &'static str)> {
+    let mut lines = Vec::new();
+    for group in Group::ALL {
+        lines.push((String::new(), group.heading()));
+        let entries = ACTIONS.iter().filter(|entry| entry.group == group && !(readonly && entry.changes));
+        lines.extend(entries.map(|entry| (entry.keys.join(", "), entry.help)));
+        lines.push((String::new(), ""));
+    }
+    lines.extend(NOTES.iter().map(|note| (String::new(), *note)));
+    lines
+}
+
+/// The column in which the help says what a key does.
+const HELP_TEXT: u16 = 15;
 
 /// Draws keys and what they do, from line `top` on. Without a key, a line is a heading or a sentence.
 pub(crate) fn draw_keys<'a>(
@@ -123,61 +176,42 @@ pub(crate) fn draw_keys<'a>(
     canvas: &mut Canvas<'_>,
     area: Rect,
 ) {
-    let lines: Vec<&(&str, &str)> = keys.collect();
+    // The frame takes two columns at both sides.
+    let space = area.width.saturating_sub(4);
+    let wrapped = |(key, what): &'a (&'a str, &'a str)| -> Vec<(Option<&str>, String)> {
+        if key.is_empty() {
+            return vec![(None, (*what).to_owned())];
+        }
+        let parts = wrap(what, usize::from(space.saturating_sub(HELP_TEXT)));
+        let key_of = |at: usize| if at == 0 { key } else { "" };
+        parts.into_iter().enumerate().map(|(at, part)| (Some(key_of(at)), part)).collect()
+    };
+    let lines: Vec<(Option<&str>, String)> = keys.flat_map(wrapped).collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer = Rect { y: area.y + (area.height - height) / 2, height, ..area };
     let inner = canvas.frame(outer, "help  [j k] scroll  [Esc] close");
     let top = top.min(lines.len().saturating_sub(usize::from(inner.height)));
     for (line, (key, what)) in inner.rows().zip(&lines[top..]) {
-        if key.is_empty() {
+        if let Some(key) = key {
+            canvas.write(line, line.x + 2, key, Tone::Strong);
+            canvas.write(line, line.x + HELP_TEXT, what, Tone::Plain);
+        } else {
             let is_heading = what.len() < 12;
             canvas.write(line, line.x, what, if is_heading { Tone::Strong } else { Tone::Plain });
-        } else {
-            canvas.write(line, line.x + 2, key, Tone::Strong);
-            canvas.write(line, line.x + 15, what, Tone::Plain);
         }
     }
 }
 
-/// A key and what it does. Without a key, a heading or a sentence.
-pub(crate) const HELP: &[(&str, &str)] = &[
-    ("", "Navigation"),
-    ("arrows, j k", "up and down"),
-    ("PgUp PgDn", "a page up and down"),
-    ("g G", "first and last"),
-    ("Enter", "open the selected node"),
-    ("Esc", "close the pane or the node, clear the filter"),
-    ("", ""),
-    ("", "View"),
-    ("/", "filter: ns:x state:blocked node:worker-1* text"),
-    ("s S", "sort by risk, name, progress, pool or age; reverse"),
-    ("f", "show only blocked rows; of all nodes, unavailable ones"),
-    ("w", "where the pods of the open node went"),
-    ("e", "events about the open node"),
-    ("y", "the maintenance as YAML"),
-    ("Tab", "all nodes, or those in maintenance; with a pane, its focus"),
-    ("c", "copy the suggested command, or the row"),
-    ("r", "reconnect and redraw"),
-    ("", ""),
-    ("", "Actions"),
-    ("n", "put nodes into maintenance; there, Ctrl-P makes the plan"),
-    ("Space", "mark a node"),
-    ("x", "stop the marked maintenances, or the selected one"),
-    ("p", "pause the maintenance, or resume it"),
-    ("q, Ctrl-C", "quit; maintenances continue"),
-    ("Ctrl-Z", "suspend"),
-    ("", ""),
-    ("", "All words of a filter have to match. ns: and node: take a prefix of a"),
-    ("", "name or a pattern with * and ?. state: takes a prefix of a state:"),
-    ("", "  requested planned queued draining blocked paused drained failed"),
-    ("", "  stopping (nodes)"),
-    ("", "  waiting evicting blocked terminating migrating surging staying"),
-    ("", "  gone (pods)"),
-    ("", "  unscheduled starting notready ready (replacements)"),
-    ("", ""),
-    ("", "! blocked or failed   ~ in progress   > migrating, surging   . waiting"),
-    ("", "? not picked up by nm-reconciler   < stopping   = staying   : paused"),
+/// What the help says below the keys.
+const NOTES: &[&str] = &[
+    "All words of a filter have to match. ns: and node: take a prefix of a",
+    "name or a pattern with * and ?. state: takes a prefix of a state:",
+    "  requested planned queued draining blocked paused drained failed",
+    "  stopping (nodes)",
+    "  waiting evicting blocked terminating migrating surging staying",
+    "  gone (pods)",
+    "  unscheduled starting notready ready (replacements)",
+    "",
+    "! blocked or failed   ~ in progress   > migrating, surging   . waiting",
+    "? not picked up by nm-reconciler   < stopping   = staying   : paused",
 ];
-
-/// The keys that change maintenances, which read-only disables.
-const WRITING_KEYS: [&str; 4] = ["n", "Space", "x", "p"];

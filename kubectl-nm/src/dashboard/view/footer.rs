@@ -2,6 +2,7 @@
 
 use ratatui::layout::Rect;
 
+use crate::dashboard::action_table::{ACTIONS, Action, ActionEntry, View};
 use crate::dashboard::model::Model;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
@@ -38,15 +39,21 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         );
         return;
     }
-    if let Some(notice) = &model.notice {
-        canvas.write(area, area.x + 1, &notice.text, if notice.is_bad { Tone::Bad } else { Tone::Good });
-        return;
+    if model.notice.is_some() {
+        return draw_notice(model, canvas, area);
     }
     if let Some(words) = model.pending_requests.last() {
         canvas.write(area, area.x + 1, words, Tone::Busy);
         return;
     }
     draw_key_line(&keys(model), canvas, area);
+}
+
+pub(super) fn draw_notice(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    if let Some(notice) = &model.notice {
+        let tone = if notice.is_bad { Tone::Bad } else { Tone::Good };
+        canvas.write(area, area.x + 1, &notice.text, tone);
+    }
 }
 
 /// Draws keys and what they do, those that fit. A space comes between the two where all of them fit with it.
@@ -66,30 +73,32 @@ pub(crate) fn draw_key_line(keys: &[(&str, &str)], canvas: &mut Canvas<'_>, area
 
 /// The keys, those that matter most first.
 fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
-    let mut keys = vec![("q", "quit"), ("?", "help")];
-    if model.open.is_some() {
-        keys.push(("Esc", "back"));
-    } else {
-        keys.push(("Enter", "open"));
-    }
-    if !model.options.readonly {
-        keys.push(("n", "start"));
-        keys.push(("x", "stop"));
-        keys.push(("p", "pause"));
-    }
-    keys.push(("/", "filter"));
-    if model.open.is_none() {
-        keys.push(("Tab", if model.shows_nodes() { "maintenances" } else { "all nodes" }));
-    }
-    if model.open.is_some() {
-        keys.extend([("w", "where"), ("e", "events"), ("c", "copy"), ("y", "YAML")]);
-    } else {
-        let only = if model.shows_nodes() { "unavailable" } else { "blocked" };
-        keys.extend([("s", "sort"), ("f", only), ("y", "YAML")]);
-        // Marks only serve starting and stopping.
-        if !model.options.readonly {
-            keys.push(("Space", "mark"));
-        }
-    }
-    keys
+    let view = model.view();
+    let offered = |entry: &&ActionEntry| {
+        let is_permitted = !(model.options.readonly && entry.changes);
+        entry.views.contains(&view) && is_permitted && !(entry.action == Action::Back && model.open.is_none())
+    };
+    let mut shown: Vec<_> = ACTIONS
+        .iter()
+        .filter(offered)
+        .filter_map(|entry| {
+            let (place, word) = entry.footer?;
+            let word = match (entry.action, view) {
+                (Action::Switch, View::Nodes) => "maintenances",
+                (Action::Attention, View::Nodes) => "unavailable",
+                _ => word,
+            };
+            // What is done most comes first: with pods in their view, and with maintenances in a list.
+            let place = match (entry.action, view) {
+                (Action::Describe | Action::EditBudget, View::Fleet | View::Nodes) => place + 12,
+                (Action::Start, View::Pods | View::Tree) => place + 18,
+                _ => place,
+            };
+            Some((place, *entry.keys.first()?, word))
+        })
+        .collect();
+    shown.sort_by_key(|(place, ..)| *place);
+    // A node has no other page.
+    shown.retain(|(_, key, _)| model.open.is_none() || *key != "Tab");
+    shown.into_iter().map(|(_, key, word)| (key, word)).collect()
 }

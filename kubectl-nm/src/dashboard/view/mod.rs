@@ -1,5 +1,6 @@
 //! `view`: draws the model. Nothing here changes it, and only visible rows are visited.
 
+mod action_dialogs;
 pub(super) mod canvas;
 mod dialog_lines;
 pub(super) mod dialogs;
@@ -8,6 +9,7 @@ pub(super) mod footer;
 pub(super) mod header;
 mod node;
 mod nodes;
+mod output;
 mod side;
 mod start_dialog;
 mod summary;
@@ -27,6 +29,9 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     let area = frame.area();
     let screen = ScreenLayout::of(model, area);
     let mut canvas = Canvas::new(frame.buffer_mut(), model.options.appearance);
+    if let Some(page) = &model.output {
+        return output::draw(model, page, &mut canvas, area);
+    }
     header::draw(model, &mut canvas, screen.header);
     if let Some((notice, is_bad)) = model.banner() {
         let tone = if is_bad { Tone::Bad } else { Tone::Plain };

@@ -1,0 +1,128 @@
+//! Lends the terminal to kubectl, which opens an editor.
+//!
+//! Meanwhile nothing is drawn and no key is read. What kubectl writes to standard error is shown on the terminal, and its
+//! last line is reported in the dashboard afterwards, because the dashboard covers the terminal again.
+
+use std::future::pending;
+use std::io::{self, Write};
+use std::process::Stdio;
+
+use crossterm::event::{Event, EventStream};
+use futures::StreamExt;
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+use tokio::task::JoinSet;
+
+use crate::dashboard::kubectl::not_started;
+use crate::dashboard::message::CommandError;
+
+/// The input of the terminal, unless another program has it.
+pub(super) struct Inputs(Option<EventStream>);
+
+impl Inputs {
+    pub(super) fn open() -> Self {
+        Self(Some(EventStream::new()))
+    }
+
+    pub(super) fn close(&mut self) {
+        self.0 = None;
+    }
+
+    /// The next event; none if the terminal is gone. Without the input, it waits for ever.
+    pub(super) async fn next(&mut self) -> Option<io::Result<Event>> {
+        match &mut self.0 {
+            Some(inputs) => inputs.next().await,
+            None => pending().await,
+        }
+    }
+}
+
+/// The editor that has the terminal, if one has.
+#[derive(Default)]
+pub(super) struct Editor(JoinSet<Result<String, CommandError>>);
+
+impl Editor {
+    /// Starts it. `shown` is the command as it was shown.
+    pub(super) fn start(&mut self, command: Command, shown: String) {
+        self.0.spawn_local(edit(command, shown));
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Waits until it ends. Returns what happened; never, if none is running.
+    pub(super) async fn ended(&mut self) -> Result<String, CommandError> {
+        loop {
+            match self.0.join_next().await {
+                Some(Ok(result)) => return result,
+                // A task that panicked ends the program.
+                Some(Err(_)) => {}
+                None => pending().await,
+            }
+        }
+    }
+}
+
+async fn edit(mut command: Command, shown: String) -> Result<String, CommandError> {
+    let failed = |command: &str, why: String| CommandError::Kubectl { command: command.to_owned(), why };
+    let mut child = match command.stderr(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => return Err(failed(&shown, not_started(&error))),
+    };
+    let said = match child.stderr.take() {
+        Some(stderr) => copy(stderr).await,
+        None => String::new(),
+    };
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned();
+    match child.wait().await {
+        Ok(status) if status.success() && last.is_empty() => Ok(format!("ended: {shown}")),
+        Ok(status) if status.success() => Ok(last),
+        Ok(status) if last.is_empty() => Err(failed(&shown, status.to_string())),
+        Ok(_) => Err(failed(&shown, last)),
+        Err(error) => Err(failed(&shown, error.to_string())),
+    }
+}
+
+/// Copies what a program writes to our standard error, and returns it.
+async fn copy(mut from: impl tokio::io::AsyncRead + Unpin) -> String {
+    const KEPT: usize = 4096;
+    let (mut said, mut buffer) = (Vec::new(), [0; 1024]);
+    while let Ok(count) = from.read(&mut buffer).await
+        && count > 0
+    {
+        // Nothing is lost if the terminal is gone: then the dashboard ends too.
+        let _ = io::stderr().write_all(&buffer[..count]);
+        said.extend_from_slice(&buffer[..count]);
+        said.drain(..said.len().saturating_sub(KEPT));
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_line_of_an_editor_is_reported() {
+        let run = async |script: &str| {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", script]);
+            let ended = async {
+                let mut editor = Editor::default();
+                editor.start(command, String::from("kubectl edit pdb a"));
+                assert!(editor.is_running());
+                let ended = editor.ended().await;
+                assert!(!editor.is_running());
+                ended.map_err(|error| error.to_string())
+            };
+            LocalSet::new().run_until(ended).await
+        };
+        assert_eq!(run("true").await, Ok("ended: kubectl edit pdb a".into()));
+        assert_eq!(run("echo Edit cancelled >&2").await, Ok("Edit cancelled".into()));
+        assert_eq!(run("echo no >&2; exit 1").await, Err("kubectl edit pdb a: no".into()));
+        assert_eq!(run("exit 1").await, Err("kubectl edit pdb a: exit status: 1".into()));
+    }
+}

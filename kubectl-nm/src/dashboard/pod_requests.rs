@@ -1,0 +1,243 @@
+//! The requests about a single pod: what is known of it, its eviction, and its deletion.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use nm_shared::cluster::disruption_budget::Budget;
+use nm_shared::cluster::pod::DrainPod;
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess};
+use serde_json::json;
+use tokio::sync::mpsc::Sender;
+
+use crate::client::cluster::{Cluster, Deletion};
+use crate::client::objects::{Permission, is_allowed_in, user_name};
+use crate::dashboard::message::{CommandError, Message};
+use crate::dashboard::model::pod_question::{PodAction, PodFacts, PodTarget, denial};
+use crate::dashboard::node_pod::NodePod;
+use crate::error::Error;
+use crate::explain::remedy::in_short;
+
+/// Finds out what an action on a pod costs, and whether the user has the permission for it.
+pub(crate) async fn look_up(cluster: Cluster, action: PodAction, target: PodTarget, to: Sender<Message>) {
+    let result = facts(&cluster, action, &target).await.map_err(|error| words(&error));
+    // The receiver is gone if the dashboard has ended.
+    let _ = to.send(Message::PodFacts { action, target, result }).await;
+}
+
+async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Result<PodFacts, Error> {
+    let PodTarget { namespace, name, .. } = target;
+    let pods: Api<DrainPod> = Api::namespaced(cluster.client(), namespace);
+    let pod = async { cluster.request("get pods", async || pods.get(name).await).await };
+    let (pod, budgets, denied) =
+        tokio::join!(pod, budgets(cluster, namespace), denied(cluster, action, namespace));
+    let pod = pod?;
+    let guards = |budget: &PodDisruptionBudget| Budget::from(budget).guards(&pod);
+    let budgets = budgets
+        .map(|budgets| budgets.iter().filter(|budget| guards(budget)).map(numbers).collect())
+        .map_err(|error| words(&error));
+    let has_empty_dir = pod.has_empty_dir;
+    let id = NodePod::from(pod).id;
+    Ok(PodFacts { uid: id.key.clone(), owner: id.owner.clone(), has_empty_dir, budgets, denied })
+}
+
+async fn budgets(cluster: &Cluster, namespace: &str) -> Result<Vec<PodDisruptionBudget>, Error> {
+    let api: Api<PodDisruptionBudget> = Api::namespaced(cluster.client(), namespace);
+    cluster.list(&api, "poddisruptionbudgets.policy", &ListParams::default()).await
+}
+
+fn numbers(budget: &PodDisruptionBudget) -> BudgetFacts {
+    let status = budget.status.as_ref();
+    BudgetFacts {
+        name: budget.name_any(),
+        desired_healthy: status.map(|status| status.desired_healthy),
+        current_healthy: status.map(|status| status.current_healthy),
+        disruptions_allowed: status.map(|status| status.disruptions_allowed),
+    }
+}
+
+/// The permission that the user lacks. Where that cannot be found out, the request itself will show it.
+async fn denied(cluster: &Cluster, action: PodAction, namespace: &str) -> Option<ForbiddenAccess> {
+    let (verb, group, resource) = action.permission();
+    let permission = Permission { verb, group: group.to_owned(), resource: resource.to_owned() };
+    if is_allowed_in(cluster, namespace, &permission).await.unwrap_or(true) {
+        return None;
+    }
+    let user = user_name(cluster).await.ok().filter(|user| !user.is_empty());
+    Some(ForbiddenAccess {
+        user: user.unwrap_or_else(|| String::from("you")),
+        verb: verb.to_owned(),
+        resource: permission.qualified_resource(),
+    })
+}
+
+/// Requests the eviction once, and reports the answer in words.
+pub(crate) async fn evict(cluster: Cluster, target: PodTarget, uid: String, to: Sender<Message>) {
+    let PodTarget { namespace, name, grace, .. } = &target;
+    let mut options = json!({"preconditions": {"uid": uid}});
+    if let Some(seconds) = grace {
+        options["gracePeriodSeconds"] = json!(seconds);
+    }
+    let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "deleteOptions": options,
+        "metadata": {"namespace": namespace, "name": name}});
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
+    let pod = target.path();
+    let outcome = match cluster.post_for_status("create pods/eviction", &path, &body).await {
+        Ok(status) => answer(&EvictionOutcome::from(&status), namespace),
+        Err(error) => Err(error.to_string()),
+    };
+    let outcome = outcome
+        .map(|words| format!("{pod}: {words}"))
+        .map_err(|answer| CommandError::NotEvicted { pod, answer });
+    let _ = to.send(Message::Done(outcome)).await;
+}
+
+/// The answer to an eviction in words; an error if the pod does not leave.
+fn answer(outcome: &EvictionOutcome, namespace: &str) -> Result<String, String> {
+    Err(match outcome {
+        EvictionOutcome::Accepted => return Ok(String::from("eviction accepted")),
+        EvictionOutcome::Gone => return Ok(String::from("is gone already")),
+        EvictionOutcome::Migrating(_) => return Ok(String::from("KubeVirt migrates its virtual machine")),
+        EvictionOutcome::RefusedByBudget(refusal) => {
+            let facts = BlockFacts { budget: refusal.budget.clone(), ..BlockFacts::default() };
+            let why = in_short(namespace, BlockReason::DisruptionBudget, &facts, &refusal.message);
+            format!("eviction refused: {why}")
+        }
+        EvictionOutcome::MultipleBudgets(message) | EvictionOutcome::NotMigratable(message) => {
+            format!("eviction refused: {message}")
+        }
+        EvictionOutcome::RefusedByWebhook { webhook, message } => {
+            format!("eviction refused by the webhook {webhook}: {message}")
+        }
+        EvictionOutcome::NamespaceTerminating => {
+            String::from("eviction refused: the namespace is being deleted, which ends the pod")
+        }
+        EvictionOutcome::Forbidden(denied) => {
+            denied.access.as_ref().map_or_else(|| denied.message.clone(), denial)
+        }
+        EvictionOutcome::Throttled { message, .. } => format!("the API server is busy: {message}"),
+        EvictionOutcome::Unknown(message) => format!("it is unknown whether it was evicted: {message}"),
+    })
+}
+
+/// Deletes the pod, whatever its budgets allow.
+pub(crate) async fn delete(cluster: Cluster, target: PodTarget, uid: String, to: Sender<Message>) {
+    let api: Api<Pod> = Api::namespaced(cluster.client(), &target.namespace);
+    let outcome = match cluster.delete_exactly(&api, "pods", &target.name, Some(uid)).await {
+        Ok(Deletion::UnderWay) => Ok(format!("deleting: {}", target.path())),
+        Ok(Deletion::Gone) => Ok(format!("deleted: {}", target.path())),
+        Ok(Deletion::Replaced) => Ok(format!("gone already: {}; another pod has its name", target.path())),
+        Err(error) => Err(CommandError::Refused {
+            name: target.path(),
+            others: 0,
+            source: Box::new(error),
+            succeeded: None,
+        }),
+    };
+    let _ = to.send(Message::Done(outcome)).await;
+}
+
+/// The permission that the user lacks, or the error.
+fn words(error: &Error) -> String {
+    let status = error.status().filter(|_| error.is_forbidden());
+    let outcome = status.map(EvictionOutcome::from);
+    match outcome {
+        Some(EvictionOutcome::Forbidden(denied)) => {
+            denied.access.as_ref().map_or_else(|| error.to_string(), denial)
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::client::cluster::tests::{cluster, failure};
+
+    fn target() -> PodTarget {
+        PodTarget { namespace: "shop".into(), name: "cart-0".into(), uid: Some("u".into()), grace: None }
+    }
+
+    async fn said(send: impl AsyncFnOnce(Sender<Message>)) -> Result<String, String> {
+        let (to, mut from) = mpsc::channel(1);
+        send(to).await;
+        match from.recv().await {
+            Some(Message::Done(outcome)) => outcome.map_err(|error| error.to_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn forbidden(verb: &str, resource: &str) -> (u16, Value) {
+        let message =
+            format!("pods is forbidden: User \"ann\" cannot {verb} resource \"{resource}\" in API group");
+        failure(403, "Forbidden", &message)
+    }
+
+    #[tokio::test]
+    async fn the_answer_to_an_eviction_is_in_words() {
+        let refused = "The disruption budget cart needs 3 healthy pods and has 3 currently";
+        let mut of_budget = failure(429, "TooManyRequests", "Cannot evict pod");
+        of_budget.1["details"] = json!({"causes": [{"reason": "DisruptionBudget", "message": refused}]});
+        for (response, expected) in [
+            ((201, json!({"kind": "Status", "status": "Success"})), Ok("shop/cart-0: eviction accepted")),
+            (failure(404, "NotFound", "cart-0"), Ok("shop/cart-0: is gone already")),
+            (of_budget, Err("shop/cart-0: eviction refused: PDB shop/cart needs 3, has 3")),
+            (forbidden("create", "pods/eviction"), Err("shop/cart-0: ann may not create pods/eviction")),
+        ] {
+            let (cluster, requests) = cluster(move |_, _| response.clone());
+            let said = said(async |to| evict(cluster.clone(), target(), "u".into(), to).await).await;
+            assert_eq!(said.as_deref().map_err(String::as_str), expected);
+            assert_eq!(requests.lock().unwrap()[..], ["POST /api/v1/namespaces/shop/pods/cart-0/eviction"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deletion_reports_what_happened() {
+        for (response, expected) in [
+            ((200, json!({"kind": "Status", "status": "Success"})), Ok("deleted: shop/cart-0")),
+            (failure(404, "NotFound", "cart-0"), Ok("deleted: shop/cart-0")),
+            (failure(409, "Conflict", "cart-0"), Ok("gone already: shop/cart-0; another pod has its name")),
+            (forbidden("delete", "pods"), Err("shop/cart-0: ann may not delete pods")),
+        ] {
+            let (cluster, _) = cluster(move |_, _| response.clone());
+            let said = said(async |to| delete(cluster.clone(), target(), "u".into(), to).await).await;
+            assert_eq!(said.as_deref().map_err(String::as_str), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_deletion_costs_is_looked_up() {
+        let budget = |name: &str, app: &str| {
+            json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {"selector": {"matchLabels": {"app": app}}},
+                "status": {"desiredHealthy": 3, "currentHealthy": 3, "disruptionsAllowed": 0, "expectedPods": 3}})
+        };
+        let (cluster, _) = cluster(move |method, path| match (method, path.rsplit('/').next().unwrap()) {
+            ("GET", "cart-0") => {
+                let volumes = json!([{"name": "a", "emptyDir": {}}]);
+                (
+                    200,
+                    json!({"metadata": {"name": "cart-0", "namespace": "shop", "uid": "u", "labels": {"app": "cart"}},
+                    "spec": {"containers": [], "volumes": volumes}}),
+                )
+            }
+            ("GET", "poddisruptionbudgets") => {
+                (200, json!({"metadata": {}, "items": [budget("cart", "cart"), budget("web", "web")]}))
+            }
+            ("POST", "selfsubjectaccessreviews") => {
+                (201, json!({"metadata": {}, "status": {"allowed": false}}))
+            }
+            ("POST", "selfsubjectreviews") => {
+                (201, json!({"metadata": {}, "status": {"userInfo": {"username": "ann"}}}))
+            }
+            other => panic!("{other:?}"),
+        });
+        let facts = facts(&cluster, PodAction::Delete, &target()).await.unwrap();
+        let names: Vec<String> = facts.budgets.unwrap().into_iter().map(|budget| budget.name).collect();
+        assert_eq!((names, facts.has_empty_dir, facts.owner.as_str()), (vec!["cart".to_owned()], true, ""));
+        assert_eq!(denial(&facts.denied.unwrap()), "ann may not delete pods");
+    }
+}

@@ -1,0 +1,155 @@
+//! The lines of the dialogs about a pod, and of the one that changes a drain.
+
+use nm_shared::BudgetFacts;
+
+use crate::dashboard::model::Model;
+use crate::dashboard::model::change_dialog::{ChangeDialog, ChangeField};
+use crate::dashboard::model::field::Field;
+use crate::dashboard::model::pod_question::{DELETE_WORD, Lookup, PodAction, PodDialog, PodFacts, denial};
+use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority};
+use crate::dashboard::view::theme::Tone;
+use crate::maintenance::node;
+use crate::terminal::text::counted;
+
+fn sentence(text: impl Into<String>, tone: Tone) -> DialogLine {
+    DialogLine::new(text, tone, LinePriority::Consequence)
+}
+
+fn problem(text: impl Into<String>) -> DialogLine {
+    DialogLine::new(text, Tone::Bad, LinePriority::Problem)
+}
+
+fn keys(verb: &str, is_ready: bool, more: &str) -> DialogLine {
+    let enter = if is_ready { format!("[Enter] {verb}  ") } else { String::new() };
+    DialogLine::new(format!("{enter}{more}[Esc] cancel"), Tone::Quiet, LinePriority::Required)
+}
+
+pub(super) fn pod_title(dialog: &PodDialog) -> String {
+    let verb = match dialog.action {
+        PodAction::Evict => "evict",
+        PodAction::Delete => "delete",
+        PodAction::EditBudget => "edit the budget of",
+    };
+    format!("{verb} {}", dialog.target.path())
+}
+
+pub(super) fn pod_lines(
+    model: &Model,
+    dialog: &PodDialog,
+    typed: impl Fn(&str, &Field) -> String,
+) -> Vec<DialogLine> {
+    let mut lines = Vec::new();
+    match &dialog.lookup {
+        Lookup::Pending => lines.push(sentence("Reading the pod and its budgets ...", Tone::Busy)),
+        Lookup::Failed(why) => lines.push(problem(format!("Nothing is known of the pod: {why}"))),
+        Lookup::Known(facts) => lines.extend(known(dialog, facts)),
+    }
+    if dialog.action == PodAction::Evict {
+        let words =
+            "Requests its eviction once, as you. Its budgets and webhooks decide, as for nm-reconciler.";
+        lines.push(sentence(words, Tone::Plain));
+    }
+    if dialog.is_possible() {
+        lines.push(DialogLine::blank());
+        lines.push(sentence(dialog.command(&model.options.kubectl), Tone::Strong));
+    }
+    lines.push(DialogLine::blank());
+    let is_typed = dialog.action == PodAction::Delete && dialog.is_possible();
+    if is_typed {
+        let field = typed(&format!("Type {DELETE_WORD} to delete it:"), &dialog.typed);
+        lines.push(DialogLine::new(field, Tone::Strong, LinePriority::Required));
+    }
+    let verb = match dialog.action {
+        PodAction::Evict => "evict",
+        PodAction::Delete => "delete",
+        PodAction::EditBudget => "edit",
+    };
+    lines.push(keys(verb, dialog.is_confirmed(), ""));
+    lines
+}
+
+fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
+    let mut lines = Vec::new();
+    if let Some(access) = &facts.denied {
+        lines.push(problem(format!("Not permitted: {}", denial(access))));
+    }
+    if dialog.target.uid.as_ref().is_some_and(|uid| *uid != facts.uid) {
+        lines.push(problem("The pod is gone: another one has its name by now."));
+    }
+    match &facts.budgets {
+        Err(why) => lines.push(problem(format!("Its budgets are not known: {why}"))),
+        Ok(budgets) if budgets.is_empty() => {
+            lines.push(sentence("No disruption budget guards it.", Tone::Plain));
+        }
+        Ok(budgets) => lines.extend(budgets.iter().map(|budget| of_budget(dialog, budget))),
+    }
+    if dialog.action == PodAction::EditBudget {
+        return lines;
+    }
+    let loss = |text: &str| DialogLine::new(text, Tone::Bad, LinePriority::Problem);
+    if facts.has_empty_dir {
+        lines.push(loss("The data in its emptyDir volumes is lost."));
+    }
+    lines.push(if facts.owner.is_empty() {
+        loss("No controller recreates it: it never comes back.")
+    } else {
+        sentence(format!("{} recreates it.", facts.owner), Tone::Plain)
+    });
+    lines
+}
+
+/// `PDB shop/cart allows 0 disruptions now (needs 3, has 3): the deletion bypasses it.`
+fn of_budget(dialog: &PodDialog, budget: &BudgetFacts) -> DialogLine {
+    let BudgetFacts { name, desired_healthy, current_healthy, disruptions_allowed } = budget;
+    let allowed = disruptions_allowed.unwrap_or(0);
+    let disruptions = counted(usize::try_from(allowed).unwrap_or(0), "disruption");
+    let numbers = match (desired_healthy, current_healthy) {
+        (Some(needs), Some(has)) => format!(" (needs {needs}, has {has})"),
+        _ => String::new(),
+    };
+    let bypasses = dialog.action == PodAction::Delete && allowed <= 0;
+    let consequence = if bypasses { ": the deletion bypasses it" } else { "" };
+    let text =
+        format!("PDB {}/{name} allows {disruptions} now{numbers}{consequence}.", dialog.target.namespace);
+    if bypasses { problem(text) } else { sentence(text, Tone::Plain) }
+}
+
+pub(super) fn change_lines(
+    model: &Model,
+    dialog: &ChangeDialog,
+    typed: impl Fn(&str, &Field) -> String,
+) -> Vec<DialogLine> {
+    let field = |name: &str, field: &Field, of: ChangeField| {
+        let is_typed = dialog.focus == of;
+        let text = if is_typed { typed(name, field) } else { format!("{name} {}", field.text()) };
+        DialogLine::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, LinePriority::Required)
+    };
+    let mut lines = vec![
+        field("Timeout:     ", &dialog.timeout, ChangeField::Timeout),
+        field("Pod selector:", &dialog.selector, ChangeField::Selector),
+        DialogLine::blank(),
+    ];
+    let what = match dialog.focus {
+        ChangeField::Timeout => {
+            "The time limit of the whole drain, such as 30m, counted from its beginning; 0 means none."
+        }
+        ChangeField::Selector => {
+            "Only pods whose labels match are evicted, such as app=web,!canary; blank means all. The others stay."
+        }
+    };
+    lines.push(sentence(what, Tone::Quiet));
+    if let Err(why) = dialog.wanted() {
+        lines.push(problem(why));
+    } else {
+        let command = dialog.command(&model.options.kubectl);
+        let nothing = || sentence("Nothing is changed yet.", Tone::Quiet);
+        lines.push(command.map_or_else(nothing, |command| sentence(command, Tone::Strong)));
+    }
+    lines.push(DialogLine::blank());
+    lines.push(keys("change", dialog.patch().is_some(), "[Tab] next field  "));
+    lines
+}
+
+pub(super) fn change_title(dialog: &ChangeDialog) -> String {
+    format!("change the drain of {}", node(&dialog.target))
+}

@@ -1,0 +1,54 @@
+//! The page that shows what kubectl prints: the command, its output, and how it ended.
+
+use ratatui::layout::Rect;
+
+use crate::dashboard::layout::OutputLayout;
+use crate::dashboard::model::Model;
+use crate::dashboard::model::output::OutputPage;
+use crate::dashboard::view::canvas::{Canvas, line};
+use crate::dashboard::view::footer::{draw_key_line, draw_notice};
+use crate::dashboard::view::theme::Tone;
+use crate::dashboard::wrapping::wrap;
+
+const KEYS: [(&str, &str); 6] = [
+    ("Esc", "back"),
+    ("j k", "scroll"),
+    ("g G", "first, last"),
+    ("W", "wrap"),
+    ("c", "copy command"),
+    ("r", "again"),
+];
+
+pub(super) fn draw(model: &Model, page: &OutputPage, canvas: &mut Canvas<'_>, area: Rect) {
+    let areas = OutputLayout::of(model, area);
+    let command = wrap(&page.command, usize::from(areas.command.width.saturating_sub(2)));
+    let command: Vec<_> = command.into_iter().map(|text| (text, Tone::Strong)).collect();
+    canvas.write_lines(areas.command, 1, &command);
+    let shown = page.shown();
+    let lines = shown.iter().skip(page.top).take(areas.rows());
+    let lines: Vec<_> =
+        lines.map(|line| (line.text.clone(), if line.is_error { Tone::Bad } else { Tone::Plain })).collect();
+    canvas.write_lines(areas.body, 1, &lines);
+    if shown.is_empty() {
+        let words = if page.ended.is_some() { "it printed nothing" } else { "waiting for its output" };
+        canvas.write(line(areas.body, 1), areas.body.x + 1, words, Tone::Quiet);
+    }
+    if model.notice.is_some() {
+        return draw_notice(model, canvas, areas.footer);
+    }
+    let (state, tone) = state(page, canvas);
+    let last = (page.top + areas.rows()).min(shown.len());
+    let position =
+        if shown.is_empty() { state } else { format!("{}-{last} of {}  {state}", page.top + 1, shown.len()) };
+    let width = areas.footer.width.saturating_sub(1);
+    let start = canvas.write_right(Rect { width, ..areas.footer }, &position, tone);
+    draw_key_line(&KEYS, canvas, Rect { width: start.saturating_sub(areas.footer.x + 1), ..areas.footer });
+}
+
+fn state(page: &OutputPage, canvas: &Canvas<'_>) -> (String, Tone) {
+    match &page.ended {
+        None => (format!("running {}", canvas.glyphs.live), Tone::Good),
+        Some(Ok(())) => (String::from("ended"), Tone::Quiet),
+        Some(Err(why)) => (page.denial().unwrap_or_else(|| why.clone()), Tone::Bad),
+    }
+}
