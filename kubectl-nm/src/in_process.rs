@@ -3,12 +3,15 @@
 //!
 //! These are the functions that the commands use. Nothing here prints, sends a request or starts a program.
 
+use std::cell::Cell;
+use std::io::Cursor;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use futures::FutureExt;
 use jiff::Timestamp;
 
 use crate::args::duration;
@@ -18,6 +21,7 @@ use crate::commands::{explain, roll, status};
 use crate::connection::{self, ConnectionError, ConnectionFlags};
 use crate::dashboard;
 pub use crate::dashboard::Received;
+use crate::dashboard::RecordingFile;
 use crate::error::Error;
 use crate::format::{DataFormat, OutputFormat};
 use crate::install::leadership::Leadership;
@@ -114,11 +118,11 @@ fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<()
             Ok(())
         }
         Report::Watch => {
-            let mut reporter = WaitReporter::new(out, ReportMode::Log(Timestamp::now), tracker(), "");
+            let mut reporter = WaitReporter::new(out, ReportMode::Log(&Timestamp::now), tracker(), "");
             events(received).into_iter().try_for_each(|event| reporter.react(event).map(drop))
         }
         Report::WatchJson => {
-            let mut reporter = NdjsonReporter::new(out, Timestamp::now, tracker());
+            let mut reporter = NdjsonReporter::new(out, &Timestamp::now, tracker());
             events(received).into_iter().try_for_each(|event| reporter.react(event).map(drop))
         }
         Report::Rolls => rolls(None, OutputFormat::Table, out),
@@ -150,6 +154,42 @@ pub fn draw(received: &Received, keys: &str, size: (u16, u16), now: Timestamp) -
     let mut shown = dashboard::screens(received, keys, size, now);
     shown.extend(dashboard::roll_screens(received, size, now));
     shown
+}
+
+/// What a replay shows and prints.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// The screens after some keys.
+    pub shown: Vec<String>,
+    /// What is printed without a terminal.
+    pub printed: String,
+    /// The error and the hint with which the replay ends.
+    pub error: Option<String>,
+}
+
+/// Replays a recording on a screen of this many columns and rows, and without a terminal.
+pub fn replay(recording: &[u8], size: (u16, u16)) -> Replayed {
+    let (shown, failure) = match dashboard::replay_screens(recording.to_vec(), size) {
+        Ok((shown, failure)) => (shown, failure),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let (mut out, captured) = captured::output();
+    let clock = Cell::new(Timestamp::UNIX_EPOCH);
+    let now = || clock.get();
+    let mut reporter = WaitReporter::new(&mut out, ReportMode::Log(&now), tracker(), "");
+    let source = Box::new(Cursor::new(recording.to_vec()));
+    if let Ok(mut file) = RecordingFile::read(source, String::from("recording")) {
+        let printing = dashboard::print_recording(&mut file, None, &clock, |event| reporter.react(event));
+        // It waits for nothing. A line that is not valid is the error of the screens too.
+        let _ = printing.now_or_never();
+    }
+    let printed = captured.data() + &captured.talk();
+    let error = failure.map(|error| {
+        let (mut out, captured) = captured::output();
+        Error::Recording(error).print(&mut out);
+        captured.talk()
+    });
+    Replayed { shown, printed, error }
 }
 
 /// The address of the server that a kubeconfig selects. Credential programs are refused instead of started.

@@ -106,12 +106,15 @@ async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
         Command::Status(args) => commands::status::run(args, &cluster().await?, out).await,
         Command::Plan(args) => commands::plan::run(args, &cluster().await?, out).await,
         Command::Explain(args) => commands::explain::run(args, &cluster().await?, out).await,
-        Command::Watch(args) => match cluster().await {
-            Ok(cluster) => commands::watch::run(args, &cluster, out).await,
-            Err(error) => {
-                commands::watch::fail(&args, out);
-                Err(error)
-            }
+        Command::Watch(args) => match args.into_replay() {
+            Ok(replay) => Box::pin(commands::replay::run(replay, out)).await,
+            Err(args) => match cluster().await {
+                Ok(cluster) => commands::watch::run(args, &cluster, out).await,
+                Err(error) => {
+                    commands::watch::fail(&args, out);
+                    Err(error)
+                }
+            },
         },
         Command::Install(args) if !args.needs_cluster() => {
             commands::install::run_client_dry_run(&args, namespace, out)

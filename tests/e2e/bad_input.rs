@@ -98,6 +98,18 @@ impl Random {
         }
     }
 
+    /// Changes, repeats, moves or removes a line.
+    fn change_lines(&mut self, lines: &mut Vec<Value>) {
+        let (at, other) = (self.below(lines.len()), self.below(lines.len()));
+        match self.below(8) {
+            _ if lines.is_empty() => {}
+            0 => drop(lines.remove(at)),
+            1 => lines.insert(other, lines[at].clone()),
+            2 => lines.swap(at, other),
+            _ => self.change(&mut lines[at]),
+        }
+    }
+
     /// A changed copy of an input: as JSON where it is JSON, and byte by byte otherwise.
     fn changed(&mut self, input: &[u8]) -> Vec<u8> {
         let mut bytes = input.to_vec();
@@ -105,6 +117,12 @@ impl Random {
         if let (Ok(mut value), true) = (serde_json::from_slice::<Value>(input), self.below(10) > 0) {
             (0..places).for_each(|_| self.change(&mut value));
             return serde_json::to_vec(&value).unwrap();
+        }
+        if let Some(mut lines) = json_lines(input)
+            && self.below(4) > 0
+        {
+            (0..places).for_each(|_| self.change_lines(&mut lines));
+            return lines.iter().map(Value::to_string).collect::<Vec<_>>().join("\n").into_bytes();
         }
         for _ in 0..places {
             let at = self.below(bytes.len());
@@ -116,6 +134,13 @@ impl Random {
         }
         bytes
     }
+}
+
+/// The lines of an input of several, each of which is JSON.
+fn json_lines(input: &[u8]) -> Option<Vec<Value>> {
+    let lines: Option<Vec<Value>> =
+        std::str::from_utf8(input).ok()?.lines().map(|line| serde_json::from_str(line).ok()).collect();
+    lines.filter(|lines| lines.len() > 1)
 }
 
 /// Runs a target on its kept inputs and on changed copies of them, and reports how many there were.
@@ -190,6 +215,11 @@ fn a_filter_of_any_content_selects_fewer_rows_with_each_word() {
 #[test]
 fn objects_of_any_content_are_drawn_without_control_characters_on_a_screen_of_any_size() {
     run("screen", targets::plugin::screen);
+}
+
+#[test]
+fn recordings_of_any_content_are_replayed_or_refused() {
+    run("recording", targets::plugin::recording);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod dashboard {
     mod acting;
     mod all_nodes;
     mod environment;
+    mod recording;
     mod replacements;
     mod roll;
     mod session;

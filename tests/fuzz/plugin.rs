@@ -127,6 +127,23 @@ pub fn screen(data: &[u8]) -> bool {
     true
 }
 
+/// A recording of any content is replayed without anything that a terminal obeys, or refused with an error.
+pub fn recording(data: &[u8]) -> bool {
+    for size in [(120, 30), (45, 12)] {
+        let replayed = in_process::replay(data, size);
+        replayed.shown.iter().for_each(|shown| is_harmless(shown));
+        is_harmless(&replayed.printed);
+        if let Some(error) = &replayed.error {
+            assert!(error.starts_with("error: ") && error.contains("\nhint: "), "{error:?}");
+            is_harmless(error);
+        }
+        if replayed.error.is_some() {
+            return false;
+        }
+    }
+    true
+}
+
 /// Objects of any content are printed without anything that a terminal obeys but colours. Documents keep their meaning.
 pub fn report(data: &[u8]) -> bool {
     let Ok(received) = serde_json::from_slice::<Received>(data) else { return false };

@@ -19,6 +19,14 @@ pub mod keys {
     pub const ENTER: &str = "\r";
     /// Escape.
     pub const ESCAPE: &str = "\x1b";
+    /// The left arrow.
+    pub const LEFT: &str = "\x1b[D";
+    /// The right arrow.
+    pub const RIGHT: &str = "\x1b[C";
+    /// Home.
+    pub const HOME: &str = "\x1b[H";
+    /// End.
+    pub const END: &str = "\x1b[F";
     /// Ctrl-C.
     pub const CTRL_C: &str = "\x03";
     /// Ctrl-U, which clears a line.

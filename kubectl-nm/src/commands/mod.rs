@@ -7,6 +7,7 @@ pub(crate) mod gather;
 pub(crate) mod install;
 pub(crate) mod pause;
 pub(crate) mod plan;
+pub(crate) mod replay;
 pub(crate) mod roll;
 pub(crate) mod start;
 pub(crate) mod status;

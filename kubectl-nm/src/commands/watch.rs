@@ -1,10 +1,12 @@
 //! `kubectl nm watch`: the dashboard on a terminal; elsewhere one line per change, for logs and scripts.
 
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use futures::future::pending;
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
@@ -13,14 +15,20 @@ use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::{WatchChange, watch_maintenances};
-use crate::dashboard::{self, AppearanceFlags, DashboardExit, EndReason, Options};
+use crate::dashboard::{
+    self, AppearanceFlags, DashboardExit, EndReason, Header, NewRecording, Options, RECORDING_VERSION,
+    Recorder, RecordingMode, Unattended,
+};
 use crate::error::exit::Exit;
+use crate::error::recording_error::RecordingError;
 use crate::error::{Error, no_such_nodes};
+use crate::install::installation::OWN_VERSION;
 use crate::interaction::progress;
 use crate::maintenance::node;
+use crate::terminal::command_context::shell_quoted;
 use crate::terminal::output::Output;
 use crate::terminal::signals::interrupted;
-use crate::terminal::text::Line;
+use crate::terminal::text::{Line, counted};
 use crate::watch::event_loop::{self, LoopEvent};
 use crate::watch::exit_summary::dashboard_summary;
 use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
@@ -40,6 +48,10 @@ Examples:
 
   # Print lines for a log, also on a terminal
   kubectl nm watch --output lines
+
+  # Record what the dashboard shows, and show it again, ten times as fast
+  kubectl nm watch --record night.ndjson
+  kubectl nm watch --replay night.ndjson --speed 10
 
   # Print why pods are blocked, as it happens
   kubectl nm watch -o json | jq -r 'select(.type==\"pod\" and .state==\"blocked\") | .message'
@@ -75,6 +87,26 @@ pub(crate) struct WatchArgs {
 
     #[command(flatten)]
     dashboard: DashboardFlags,
+
+    #[command(flatten)]
+    recording: RecordingFlags,
+}
+
+#[derive(Args, Debug, Default)]
+struct RecordingFlags {
+    /// Record what the dashboard shows to this file, which must not exist yet; also without a terminal
+    #[arg(long, value_name = "FILE", help_heading = "Recordings")]
+    record: Option<PathBuf>,
+
+    /// Show a recording again, without a cluster; without a terminal, print its lines
+    #[arg(long, value_name = "FILE", help_heading = "Recordings")]
+    #[arg(conflicts_with_all = ["record", "until", "exit_on_complete", "timeout"])]
+    replay: Option<PathBuf>,
+
+    /// How many times as fast to replay; the default is 1 on a terminal, otherwise as fast as possible
+    #[arg(long, value_name = "FACTOR", help_heading = "Recordings", requires = "replay")]
+    #[arg(value_parser = dashboard::parse_speed)]
+    speed: Option<f64>,
 }
 
 #[derive(Args, Debug, Default)]
@@ -92,14 +124,33 @@ struct DashboardFlags {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum WatchFormat {
+pub(crate) enum WatchFormat {
     /// One line of text per change
     Lines,
     /// One JSON object per change
     Json,
 }
 
+/// What `--replay` needs of the arguments.
+pub(crate) struct ReplayArgs {
+    pub(crate) file: PathBuf,
+    pub(crate) speed: Option<f64>,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) all_nodes: bool,
+    pub(crate) output: Option<WatchFormat>,
+    pub(crate) appearance: AppearanceFlags,
+}
+
 impl WatchArgs {
+    /// The arguments of a replay, which needs no cluster.
+    pub(crate) fn into_replay(self) -> Result<ReplayArgs, Self> {
+        let Some(file) = self.recording.replay else { return Err(self) };
+        let nodes = names::distinct(&self.nodes);
+        let DashboardFlags { all, appearance, .. } = self.dashboard;
+        let speed = self.recording.speed;
+        Ok(ReplayArgs { file, speed, nodes, all_nodes: all, output: self.output, appearance })
+    }
+
     pub(crate) fn has_goal(&self) -> bool {
         self.exit_condition() != ExitCondition::Never
     }
@@ -118,13 +169,26 @@ impl WatchArgs {
 }
 
 impl DashboardFlags {
-    fn options(&self, tracker: &GoalTracker, cluster: &Cluster, out: &Output) -> Options {
+    /// The first line of a recording that begins now.
+    fn header(&self, tracker: &GoalTracker, cluster: &Cluster) -> Header {
+        Header {
+            recording: RECORDING_VERSION,
+            program: OWN_VERSION.to_owned(),
+            started: Timestamp::now(),
+            context: cluster.context().to_owned(),
+            nodes: tracker.nodes().to_vec(),
+            all_nodes: self.all,
+        }
+    }
+
+    fn options(&self, tracker: &GoalTracker, is_recording: bool, cluster: &Cluster, out: &Output) -> Options {
         Options {
             nodes: tracker.nodes().to_vec(),
             all_nodes: self.all,
             context: cluster.context().to_owned(),
             kubectl: cluster.kubectl().to_owned(),
             readonly: self.readonly,
+            recording: if is_recording { RecordingMode::Recording } else { RecordingMode::Off },
             appearance: self.appearance.on(out),
             size: (0, 0),
             now: Timestamp::now(),
@@ -134,14 +198,15 @@ impl DashboardFlags {
 
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    watch(args.tracker(), timeout, args.output, &args.dashboard, cluster, out).await
+    let record = args.recording.record.as_deref();
+    watch(args.tracker(), timeout, args.output, &args.dashboard, record, cluster, out).await
 }
 
 /// Prints the last line of `--output json` for a watch that cannot even connect: the program that reads it expects one.
 pub(crate) fn fail(args: &WatchArgs, out: &mut Output) {
     if args.output == Some(WatchFormat::Json) {
         // If stdout is closed, nobody expects the line.
-        let _ = NdjsonReporter::new(out, Timestamp::now, args.tracker()).fail();
+        let _ = NdjsonReporter::new(out, &Timestamp::now, args.tracker()).fail();
     }
 }
 
@@ -152,7 +217,7 @@ pub(super) async fn watch_with_defaults(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    watch(tracker, timeout, None, &DashboardFlags::default(), cluster, out).await
+    watch(tracker, timeout, None, &DashboardFlags::default(), None, cluster, out).await
 }
 
 pub(super) async fn wait(
@@ -162,15 +227,22 @@ pub(super) async fn wait(
     out: &mut Output,
 ) -> Result<Exit, Error> {
     let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
-    follow(timeout, cluster, |event| reporter.react(event)).await
+    follow(timeout, cluster, None, |event| reporter.react(event)).await
 }
 
 async fn follow(
     timeout: Option<Duration>,
     cluster: &Cluster,
+    recording: Option<&mut Unattended>,
     react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
 ) -> Result<Exit, Error> {
-    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), react).await
+    let warning = async {
+        match recording {
+            Some(recording) => recording.until_failed().await,
+            None => pending().await,
+        }
+    };
+    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), warning, react).await
 }
 
 async fn watch(
@@ -178,6 +250,7 @@ async fn watch(
     timeout: Option<Duration>,
     output: Option<WatchFormat>,
     dashboard: &DashboardFlags,
+    record: Option<&Path>,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
@@ -191,29 +264,58 @@ async fn watch(
             }
             existing
         });
-    match output {
-        Some(WatchFormat::Json) => {
-            let mut reporter = NdjsonReporter::new(out, Timestamp::now, tracker);
-            let result = match existing {
-                Ok(_) => follow(timeout, cluster, |event| reporter.react(event)).await,
-                Err(error) => Err(error),
-            };
-            if result.is_err() {
-                // If stdout is closed, nobody expects the line.
-                let _ = reporter.fail();
-            }
-            result
+    // An unreachable cluster leaves no file behind.
+    let recording = match record.filter(|_| existing.is_ok()) {
+        Some(path) => Some(Recorder::create(path, &dashboard.header(&tracker, cluster))?),
+        None => None,
+    };
+    if output.is_none() && out.is_on_terminal() {
+        let options = dashboard.options(&tracker, recording.is_some(), cluster, out);
+        let shown = show_dashboard(options, existing?, tracker, timeout, recording, cluster, out).await;
+        let (exit, recorded) = shown?;
+        return Ok(conclude_recording(record, recorded, exit, out));
+    }
+    let mut recording = recording.map(|recording| Unattended::begin(recording, cluster, tracker.nodes()));
+    let followed = if output == Some(WatchFormat::Json) {
+        let mut reporter = NdjsonReporter::new(out, &Timestamp::now, tracker);
+        let followed = match existing {
+            Ok(_) => follow(timeout, cluster, recording.as_mut(), |event| reporter.react(event)).await,
+            Err(error) => Err(error),
+        };
+        if followed.is_err() {
+            // If stdout is closed, nobody expects the line.
+            let _ = reporter.fail();
         }
-        None if out.is_on_terminal() => {
-            let options = dashboard.options(&tracker, cluster, out);
-            show_dashboard(options, existing?, tracker, timeout, cluster, out).await
+        followed
+    } else {
+        existing?;
+        let mut reporter = WaitReporter::new(out, ReportMode::Log(&Timestamp::now), tracker, cluster.flags());
+        follow(timeout, cluster, recording.as_mut(), |event| reporter.react(event)).await
+    };
+    let recorded = recording.map(Unattended::finish);
+    followed.map(|exit| conclude_recording(record, recorded, exit, out))
+}
+
+/// Reports what was recorded, or why the recording is not complete.
+fn conclude_recording(
+    path: Option<&Path>,
+    recorded: Option<Result<u64, RecordingError>>,
+    exit: Exit,
+    out: &mut Output,
+) -> Exit {
+    match (path, recorded) {
+        (Some(path), Some(Ok(count))) => {
+            let path = path.display().to_string();
+            let messages = counted(usize::try_from(count).unwrap_or(usize::MAX), "message");
+            let again = format!("`kubectl nm watch --replay {}` shows it again", shell_quoted(&path));
+            out.talk(&Line::new(format!("recorded {messages} in {path}; {again}")));
+            exit
         }
-        Some(WatchFormat::Lines) | None => {
-            existing?;
-            let mut reporter =
-                WaitReporter::new(out, ReportMode::Log(Timestamp::now), tracker, cluster.flags());
-            follow(timeout, cluster, |event| reporter.react(event)).await
+        (_, Some(Err(error))) => {
+            Error::Recording(error).print(out);
+            if exit == Exit::Done { Exit::Error } else { exit }
         }
+        _ => exit,
     }
 }
 
@@ -242,21 +344,23 @@ async fn show_dashboard(
     existing: Vec<NodeMaintenance>,
     mut tracker: GoalTracker,
     timeout: Option<Duration>,
+    recording: Option<NewRecording>,
     cluster: &Cluster,
     out: &mut Output,
-) -> Result<Exit, Error> {
+) -> Result<(Exit, Option<Result<u64, RecordingError>>), Error> {
     // If the exit condition is met already, no dashboard opens.
     let list = WatchChange::Listed(existing.into_iter().map(Arc::new).collect());
     let TrackerUpdate { settled, exit, .. } = tracker.apply(&list)?;
-    let DashboardExit { reason, stale_since, results, tracker, summaries } = match exit {
+    let DashboardExit { reason, stale_since, results, tracker, summaries, recorded } = match exit {
         Some(exit) => DashboardExit {
             reason: EndReason::Settled(settled, exit),
             stale_since: None,
             results: Vec::new(),
             tracker,
             summaries: Vec::new(),
+            recorded: recording.map(|_| Ok(0)),
         },
-        None => dashboard::run(options, cluster, tracker, timeout, out).await?,
+        None => dashboard::run(options, cluster, tracker, timeout, recording, out).await?,
     };
     let has_failed = results.iter().any(Result::is_err);
     for result in results {
@@ -274,7 +378,8 @@ async fn show_dashboard(
         }
     }
     let exit = conclude(reason, tracker, cluster, out)?;
-    Ok(if has_failed && exit == Exit::Done { Exit::Error } else { exit })
+    let exit = if has_failed && exit == Exit::Done { Exit::Error } else { exit };
+    Ok((exit, recorded))
 }
 
 fn conclude(

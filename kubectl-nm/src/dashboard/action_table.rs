@@ -240,6 +240,11 @@ impl Action {
         // Every action is in the table, which a test checks.
         ACTIONS.iter().find(|entry| entry.action == self).unwrap_or(&ACTIONS[0])
     }
+
+    /// Whether it asks the cluster, which a replay does not have.
+    pub(crate) fn needs_cluster(self) -> bool {
+        matches!(self, Self::Logs | Self::PreviousLogs | Self::Describe | Self::Reconnect)
+    }
 }
 
 /// The action of a key, by the name of the key.

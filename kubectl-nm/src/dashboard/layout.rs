@@ -28,6 +28,8 @@ pub(crate) struct ScreenLayout {
     pub(crate) volumes: Rect,
     pub(crate) blockers: Rect,
     pub(crate) why: Rect,
+    /// Where a replay is.
+    pub(crate) replay: Rect,
     pub(crate) footer: Rect,
 }
 
@@ -41,19 +43,21 @@ impl ScreenLayout {
         let tall = area.height;
         let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
         let volumes = u16::try_from(model.attached_volumes().len()).unwrap_or(u16::MAX);
-        let [header, summary, outcome, banner, rest, volumes, blockers, why, footer] = Layout::vertical([
-            Constraint::Length(1),
-            Constraint::Length(if model.open.is_some() { 2 } else { 1 }),
-            lines(u16::try_from(model.outcome().len()).unwrap_or(u16::MAX), tall >= 16),
-            lines(1, tall >= 10 && model.banner().is_some()),
-            Constraint::Fill(1),
-            // The headings and the volumes, in a third of the screen at most.
-            lines(volumes.saturating_add(1).min(tall / 3), tall >= 10 && volumes > 0),
-            lines(1, tall >= 14 && !model.blockers().is_empty()),
-            lines(2, tall >= 12 && model.remedy().is_some()),
-            Constraint::Length(1),
-        ])
-        .areas(area);
+        let [header, summary, outcome, banner, rest, volumes, blockers, why, replay, footer] =
+            Layout::vertical([
+                Constraint::Length(1),
+                Constraint::Length(if model.open.is_some() { 2 } else { 1 }),
+                lines(u16::try_from(model.outcome().len()).unwrap_or(u16::MAX), tall >= 16),
+                lines(1, tall >= 10 && model.banner().is_some()),
+                Constraint::Fill(1),
+                // The headings and the volumes, in a third of the screen at most.
+                lines(volumes.saturating_add(1).min(tall / 3), tall >= 10 && volumes > 0),
+                lines(1, tall >= 14 && !model.blockers().is_empty()),
+                lines(2, tall >= 12 && model.remedy().is_some()),
+                lines(1, model.replay.is_some()),
+                Constraint::Length(1),
+            ])
+            .areas(area);
         let parts = if area.width >= BESIDE_FROM {
             Layout::horizontal([Constraint::Fill(11), Constraint::Fill(9)]).spacing(1)
         } else {
@@ -61,7 +65,7 @@ impl ScreenLayout {
         };
         let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
         let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
-        Self { header, summary, outcome, banner, heads, body, side, volumes, blockers, why, footer }
+        Self { header, summary, outcome, banner, heads, body, side, volumes, blockers, why, replay, footer }
     }
 
     pub(crate) fn rows(&self) -> usize {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 use nm_shared::drain::eviction_outcome::AccessDenied;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::client::watch_stream::WatchChange;
@@ -74,6 +75,10 @@ pub(crate) enum Message {
     Done(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
+    /// The watches on a node have ended, so that its data grows old. Only in recordings.
+    NodeClosed(String),
+    /// The recording ended early, for this reason.
+    RecordingFailed(String),
 }
 
 #[derive(Debug)]
@@ -83,7 +88,8 @@ pub(crate) enum ReplacementChange {
     State(WatchState),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum WatchKind {
     Maintenances,
     Nodes,
@@ -104,6 +110,8 @@ pub(crate) enum WatchState {
     },
     /// The user has no permission; the text is the server's. It is not retried until the user asks for it.
     Forbidden(String),
+    /// A replay has nothing of it: nobody watched it when the recording was made.
+    Unrecorded,
 }
 
 /// Why pods were not counted.

@@ -9,6 +9,8 @@
 //!                                └─► view(Model) ─► screen, when something changed
 //! ```
 //!
+//! In `recording`, messages of the cluster are recorded; in [`replay`], they come from a recording instead.
+//!
 //! `update` and `view` do no I/O and read no clock: the time comes as a message. Watches and actions run in tasks of
 //! their own, so that a slow server never delays a key.
 
@@ -28,8 +30,10 @@ mod offscreen;
 mod pending_commands;
 mod pod_count;
 mod pod_requests;
+mod recording;
 mod redraw;
 mod replacement_scope;
+mod replay;
 mod replica;
 mod roll;
 mod run;
@@ -45,12 +49,21 @@ mod workload;
 mod wrapping;
 
 pub(crate) use appearance::AppearanceFlags;
-pub(crate) use model::Options;
 pub(crate) use model::filter::is_selected;
+pub(crate) use model::{Options, RecordingMode};
 pub use offscreen::Received;
 pub(crate) use offscreen::{roll_screens, screens};
+pub(crate) use recording::format::{Header, VERSION as RECORDING_VERSION};
+pub(crate) use recording::recorder::{NewRecording, Recorder};
+pub(crate) use recording::recording_file::RecordingFile;
+pub(crate) use recording::unattended::Unattended;
+pub(crate) use replay::offscreen::replay_screens;
+pub(crate) use replay::pace::{Pace, parse_speed};
+pub(crate) use replay::player::Player;
+pub(crate) use replay::printing::print as print_recording;
+pub(crate) use replay::run::run as replay;
 pub(crate) use roll::RollDashboard;
-pub(crate) use run::{DashboardExit, EndReason, run};
+pub(crate) use run::{DashboardExit, EndReason, run, summaries};
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,10 @@
 
 use jiff::Timestamp;
 use nm_shared::drain::cordon_owner::CordonOwner;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeMetadata {
     pub(crate) name: String,
     /// While the node has the cordon of a maintenance: whether it was schedulable before.
@@ -14,7 +16,8 @@ pub(crate) struct NodeMetadata {
 }
 
 /// What the view of all nodes shows.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeDetails {
     pub(crate) readiness: Readiness,
     /// Who keeps it from taking new pods.
@@ -28,7 +31,7 @@ pub(crate) struct NodeDetails {
 }
 
 /// The condition Ready. The order is that of attention.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Readiness {
     NotReady,
     /// The control plane has not heard of the node for a while, or the node has never reported the condition.

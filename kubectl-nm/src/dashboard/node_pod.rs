@@ -7,8 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use nm_shared::DrainSpec;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct PodId {
     /// Its uid; its namespace and name, where only a status names it.
     pub(crate) key: String,

@@ -18,7 +18,7 @@ use crate::client::watch_stream::WatchChange;
 use crate::dashboard::appearance::Appearance;
 use crate::dashboard::listed_node::ListedNode;
 use crate::dashboard::message::{Effect, Message, WatchKind, WatchState};
-use crate::dashboard::model::{Model, Options};
+use crate::dashboard::model::{Model, Options, RecordingMode};
 use crate::dashboard::node_metadata::NodeMetadata;
 use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::roll::model::RollModel;
@@ -56,6 +56,7 @@ pub(crate) fn screens(received: &Received, keys: &str, size: (u16, u16), now: Ti
         context: String::from("test"),
         kubectl: String::from("kubectl"),
         readonly: false,
+        recording: RecordingMode::Off,
         appearance: Appearance::default(),
         size,
         now,
@@ -149,7 +150,7 @@ fn roll_screens_of(roll: &Roll, received: &Received, size: (u16, u16), now: Time
 }
 
 /// The characters on a screen.
-fn text(screen: &Buffer) -> String {
+pub(super) fn text(screen: &Buffer) -> String {
     let Rect { width, height, .. } = screen.area;
     let line = |y| -> String { (0..width).map(|x| screen[(x, y)].symbol()).collect() };
     (0..height).map(line).collect::<Vec<_>>().join("\n")

@@ -8,13 +8,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
 use crate::dashboard::node_pod::{PodId, owner_word};
 
 /// A pod that has a controller.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Replica {
     pub(crate) id: Arc<PodId>,
     pub(crate) created: Timestamp,
@@ -23,7 +24,8 @@ pub(crate) struct Replica {
     pub(crate) state: ReplicaState,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum ReplicaState {
     Ready,
     Waiting(WaitsFor),
@@ -34,7 +36,8 @@ pub(crate) enum ReplicaState {
 }
 
 /// What a pod waits for until it is Ready.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum WaitsFor {
     /// A node. The reason and the message are those of its condition `PodScheduled`, if it has one.
     Node { reason: String, message: String },

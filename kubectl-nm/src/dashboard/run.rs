@@ -21,6 +21,8 @@ use crate::dashboard::model::{Model, Options};
 use crate::dashboard::pending_commands::await_results;
 use crate::dashboard::pod_count;
 use crate::dashboard::pod_requests;
+use crate::dashboard::recording::followed::followed;
+use crate::dashboard::recording::recorder::{NewRecording, Recorder};
 use crate::dashboard::redraw::Redraw;
 use crate::dashboard::signals::{self, Signal};
 use crate::dashboard::start_plans::StartPlans;
@@ -30,6 +32,7 @@ use crate::dashboard::view;
 use crate::dashboard::watches::Watches;
 use crate::error::Error;
 use crate::error::exit::Exit;
+use crate::error::recording_error::RecordingError;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 use crate::watch::event_loop::expiry;
@@ -64,6 +67,8 @@ pub(crate) struct DashboardExit {
     pub(crate) tracker: GoalTracker,
     /// What the drains that ended meanwhile have done and cost.
     pub(crate) summaries: Vec<Line>,
+    /// How many messages were recorded, if that was asked for.
+    pub(crate) recorded: Option<Result<u64, RecordingError>>,
 }
 
 /// Runs the dashboard until it ends. Takes the screen and releases it.
@@ -72,9 +77,10 @@ pub(crate) async fn run(
     cluster: &Cluster,
     tracker: GoalTracker,
     timeout: Option<Duration>,
+    recording: Option<NewRecording>,
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
-    LocalSet::new().run_until(Box::pin(until_ended(options, cluster, tracker, timeout, out))).await
+    LocalSet::new().run_until(Box::pin(until_ended(options, cluster, tracker, timeout, recording, out))).await
 }
 
 async fn until_ended(
@@ -82,6 +88,7 @@ async fn until_ended(
     cluster: &Cluster,
     tracker: GoalTracker,
     timeout: Option<Duration>,
+    recording: Option<NewRecording>,
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
     let (to, mut messages) = mpsc::channel(MESSAGE_QUEUE);
@@ -90,6 +97,7 @@ async fn until_ended(
     let mut screen = Screen::take(program_output).map_err(Error::Screen)?;
     let options = Options { size: screen.size().map_err(Error::Screen)?, ..options };
     let model = Model::new(options, tracker);
+    let recorder = recording.map(|recording| recording.begin(Box::new(report_to(to.clone()))));
     let mut watches = Watches::start(cluster.client(), cluster.server(), model.nodes.is_watched, to.clone());
     if let Some(node) = model.opened() {
         watches.open(node, node);
@@ -106,6 +114,7 @@ async fn until_ended(
         inputs: Inputs::open(),
         cluster,
         to,
+        recorder,
     };
 
     let mut ticks = interval(TICK_INTERVAL);
@@ -161,7 +170,13 @@ async fn until_ended(
             Some(message) = messages.recv() => message,
         };
         redraw.soon();
-        if let Some(effect) = update(&mut dashboard.model, message)
+        dashboard.record(&message);
+        let is_about_maintenances = matches!(message, Message::Maintenances(_));
+        let effect = update(&mut dashboard.model, message);
+        if is_about_maintenances {
+            dashboard.follow();
+        }
+        if let Some(effect) = effect
             && let Some(reason) =
                 dashboard.carry_out(effect, &mut screen, &mut redraw).map_err(Error::Screen)?
         {
@@ -169,18 +184,28 @@ async fn until_ended(
         }
     };
     drop(screen);
-    let Dashboard { model, watches, commands, .. } = dashboard;
+    let Dashboard { model, watches, commands, recorder, .. } = dashboard;
     // Their messages would fill the queue that the results of commands go through.
     drop(watches);
     let end = async { while signals.next().await.is_some_and(|signal| !signal.ends()) {} };
     let results = await_results(commands, &mut messages, end, cluster.flags(), out).await;
     let stale_since = model.health.stale_since(WatchKind::Maintenances);
     let summaries = summaries(&model);
-    Ok(DashboardExit { reason, stale_since, results, tracker: model.fleet.tracker, summaries })
+    // The writer of the recording may be about to report an error to nobody.
+    drop(messages);
+    let written = recorder.map(Recorder::finish);
+    Ok(DashboardExit {
+        reason,
+        stale_since,
+        results,
+        tracker: model.fleet.tracker,
+        summaries,
+        recorded: written,
+    })
 }
 
 /// The summaries of the drains that ended, the latest ones if there are many.
-fn summaries(model: &Model) -> Vec<Line> {
+pub(crate) fn summaries(model: &Model) -> Vec<Line> {
     let ended = model.records.ended(|uid| model.fleet.maintenance(uid).map(AsRef::as_ref));
     let latest = &ended[ended.len().saturating_sub(MAX_SUMMARIES)..];
     let of_node = |(node, lines): &(String, Vec<String>)| {
@@ -205,9 +230,28 @@ struct Dashboard<'a> {
     inputs: Inputs,
     cluster: &'a Cluster,
     to: mpsc::Sender<Message>,
+    recorder: Option<Recorder>,
 }
 
 impl Dashboard<'_> {
+    /// Records what comes from the cluster.
+    fn record(&mut self, message: &Message) {
+        let Some(recorder) = &mut self.recorder else { return };
+        if let Some(error) = recorder.record(Timestamp::now(), message) {
+            update(&mut self.model, Message::RecordingFailed(error.to_string()));
+        }
+    }
+
+    /// Watches what belongs in a recording although nobody looks at it.
+    fn follow(&mut self) {
+        if self.recorder.is_some() {
+            let objects = self.model.fleet.tracker.cache().all().map(AsRef::as_ref);
+            for node in self.watches.follow(followed(objects, &self.model.options.nodes)) {
+                self.record(&Message::NodeClosed(node));
+            }
+        }
+    }
+
     fn carry_out(
         &mut self,
         effect: Effect,
@@ -219,7 +263,11 @@ impl Dashboard<'_> {
                 let subject = self.model.open.as_ref().map_or(&node, |open| &open.subject);
                 self.watches.open(&node, subject);
             }
-            Effect::Close => self.watches.close(),
+            Effect::Close => {
+                if let Some(node) = self.watches.close() {
+                    self.record(&Message::NodeClosed(node));
+                }
+            }
             Effect::WatchReplacements(scopes) => self.watches.watch_replacements(&scopes),
             Effect::WatchWholeNodes => self.watches.watch_whole_nodes(),
             Effect::CountPods(nodes) => {
@@ -297,8 +345,14 @@ impl Dashboard<'_> {
     }
 }
 
+/// Reports to the dashboard that the recording ended early.
+fn report_to(to: mpsc::Sender<Message>) -> impl FnOnce(String) + Send {
+    // Without a receiver the dashboard has ended.
+    move |why| drop(to.blocking_send(Message::RecordingFailed(why)))
+}
+
 /// In raw mode Ctrl-C is a key with the same meaning as the signal.
-fn is_ctrl_c(event: &Event) -> bool {
+pub(super) fn is_ctrl_c(event: &Event) -> bool {
     matches!(event, Event::Key(KeyEvent { code: KeyCode::Char('c'), modifiers, .. })
         if modifiers.contains(KeyModifiers::CONTROL))
 }

@@ -3,10 +3,10 @@
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::ReplicationController;
 use kube::core::{ApiResource, Object};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A kind of workload that counts its ready pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum WorkloadKind {
     Deployment,
     StatefulSet,
@@ -69,14 +69,14 @@ pub(crate) struct StatusJson {
     ready_replicas: Option<i32>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Workload {
     pub(crate) name: String,
     pub(crate) readiness: Readiness,
 }
 
 /// How many pods are ready, and how many there should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Readiness {
     pub(crate) ready: i32,
     pub(crate) wanted: i32,

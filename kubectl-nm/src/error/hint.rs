@@ -16,6 +16,7 @@ impl Error {
             Self::Connection(error) => error.hint(),
             Self::Setup(error) => error.hint(),
             Self::Roll(error) => return error.hint(),
+            Self::Recording(error) => error.hint(),
             Self::Server { asked, status } => return of_server(asked, status),
             Self::NotInstalled { .. } => {
                 String::from("`kubectl nm install` installs it; --context chooses another cluster")

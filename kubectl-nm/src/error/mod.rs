@@ -6,6 +6,7 @@
 pub(crate) mod exit;
 pub(crate) mod from_client;
 pub(crate) mod hint;
+pub(crate) mod recording_error;
 pub(crate) mod roll_error;
 pub(crate) mod setup_error;
 
@@ -17,6 +18,7 @@ use kube::core::Status;
 use crate::args::duration;
 use crate::connection::ConnectionError;
 use crate::error::exit::Exit;
+use crate::error::recording_error::RecordingError;
 use crate::error::roll_error::RollError;
 use crate::error::setup_error::SetupError;
 use crate::terminal::output::{Output, StdoutError};
@@ -39,6 +41,8 @@ pub(crate) enum Error {
     Setup(#[from] SetupError),
     #[error(transparent)]
     Roll(#[from] RollError),
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
 
     #[error("{}", server_message(.status))]
     Server {

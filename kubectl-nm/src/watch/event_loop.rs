@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
+use futures::future::FusedFuture;
+use futures::{FutureExt, Stream, StreamExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use nm_shared::NodeMaintenance;
@@ -24,16 +25,20 @@ pub(crate) enum LoopEvent {
     Heartbeat,
     TimedOut(Duration),
     Interrupted,
+    /// Something beside the watch failed, which goes on.
+    Warning(String),
 }
 
-/// Passes every event to `react` until that breaks with an exit code.
+/// Passes every event to `react` until that breaks with an exit code. `warning` returns if something beside the watch fails.
 pub(crate) async fn run(
     watch: impl Stream<Item = Result<WatchUpdate<NodeMaintenance>, Error>>,
     timeout: Option<Duration>,
     interrupted: impl Future<Output = ()>,
+    warning: impl Future<Output = String>,
     mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
 ) -> Result<Exit, Error> {
     let (mut watch, mut interrupted) = (pin!(watch), pin!(interrupted));
+    let mut warning = pin!(warning.fuse());
     let start = Instant::now();
     // A timeout that overflows the clock never expires.
     let deadline = timeout.and_then(|after| Some((start.checked_add(after)?, after)));
@@ -48,6 +53,7 @@ pub(crate) async fn run(
                 // The stream ends only after an error, which has been returned.
                 None => return Ok(Exit::Error),
             },
+            text = &mut warning, if !warning.is_terminated() => LoopEvent::Warning(text),
             after = expiry(deadline) => LoopEvent::TimedOut(after),
             _ = heartbeats.tick() => LoopEvent::Heartbeat,
         };
@@ -82,7 +88,7 @@ mod tests {
             LoopEvent::TimedOut(_) => ControlFlow::Break(Exit::TimedOut),
             LoopEvent::Interrupted => ControlFlow::Break(Exit::Interrupted),
             LoopEvent::Watch(WatchUpdate::Live) => ControlFlow::Break(Exit::Done),
-            LoopEvent::Watch(_) | LoopEvent::Heartbeat => ControlFlow::Continue(()),
+            LoopEvent::Watch(_) | LoopEvent::Heartbeat | LoopEvent::Warning(_) => ControlFlow::Continue(()),
         }
     }
 
@@ -91,7 +97,7 @@ mod tests {
         let mut heartbeats = 0;
         let start = Instant::now();
         let silence = stream::pending::<Result<WatchUpdate<NodeMaintenance>, Error>>();
-        let exit = run(silence, Some(Duration::from_secs(60)), pending(), |event| {
+        let exit = run(silence, Some(Duration::from_secs(60)), pending(), pending(), |event| {
             heartbeats += i32::from(matches!(event, LoopEvent::Heartbeat));
             Ok(exit_at(&event))
         });
@@ -104,10 +110,10 @@ mod tests {
         let good =
             || stream::iter([Ok(WatchUpdate::Change(WatchChange::Listed(vec![]))), Ok(WatchUpdate::Live)]);
         let react = |event: LoopEvent| Ok(exit_at(&event));
-        assert_eq!(run(good(), Some(Duration::ZERO), pending(), react).await.unwrap(), Exit::Done);
-        assert_eq!(run(good(), None, ready(()), react).await.unwrap(), Exit::Interrupted);
-        assert_eq!(run(good(), Some(Duration::MAX), pending(), react).await.unwrap(), Exit::Done);
+        assert_eq!(run(good(), Some(Duration::ZERO), pending(), pending(), react).await.unwrap(), Exit::Done);
+        assert_eq!(run(good(), None, ready(()), pending(), react).await.unwrap(), Exit::Interrupted);
+        assert_eq!(run(good(), Some(Duration::MAX), pending(), pending(), react).await.unwrap(), Exit::Done);
         let bad = stream::iter([Err(Error::NotInMaintenance(vec![]))]);
-        assert!(run(bad, None, pending(), react).await.is_err());
+        assert!(run(bad, None, pending(), pending(), react).await.is_err());
     }
 }

@@ -61,7 +61,7 @@ pub(crate) enum TargetOutcome {
 }
 
 /// The maintenances that are watched, and how far they are from the goal.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct GoalTracker {
     /// The watched nodes; all if there are none.
     nodes: Vec<String>,

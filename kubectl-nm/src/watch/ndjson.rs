@@ -17,6 +17,7 @@ use crate::error::exit::Exit;
 use crate::maintenance::changes::{MaintenanceChange, PodChange, pod_changes};
 use crate::maintenance::{State, attached_volumes, node, status, uid};
 use crate::terminal::output::Output;
+use crate::terminal::text::Line;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome};
 
@@ -151,14 +152,14 @@ struct NodeResult {
 /// Prints NDJSON about what a [`GoalTracker`] watches, until the watch is over.
 pub(crate) struct NdjsonReporter<'a> {
     out: &'a mut Output,
-    now: fn() -> Timestamp,
+    now: &'a dyn Fn() -> Timestamp,
     tracker: GoalTracker,
     live: bool,
     results: Vec<NodeResult>,
 }
 
 impl<'a> NdjsonReporter<'a> {
-    pub(crate) fn new(out: &'a mut Output, now: fn() -> Timestamp, tracker: GoalTracker) -> Self {
+    pub(crate) fn new(out: &'a mut Output, now: &'a dyn Fn() -> Timestamp, tracker: GoalTracker) -> Self {
         Self { out, now, tracker, live: true, results: Vec::new() }
     }
 
@@ -174,6 +175,7 @@ impl<'a> NdjsonReporter<'a> {
                 self.print_snapshot()?;
             }
             LoopEvent::Heartbeat => self.print_snapshot()?,
+            LoopEvent::Warning(text) => self.out.talk(&Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(_) => return self.finish(Exit::TimedOut),
             LoopEvent::Interrupted => return self.finish(Exit::Interrupted),
@@ -184,6 +186,11 @@ impl<'a> NdjsonReporter<'a> {
     /// Prints that the watch ended with an error. The error itself goes to stderr, as for every command.
     pub(crate) fn fail(&mut self) -> Result<(), Error> {
         self.finish(Exit::Error).map(drop)
+    }
+
+    /// Prints that what was watched is over, such as a recording at its end.
+    pub(crate) fn end(&mut self) -> Result<(), Error> {
+        self.print_done(Exit::Done, "ended")
     }
 
     fn report_update(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
@@ -235,12 +242,16 @@ impl<'a> NdjsonReporter<'a> {
             Exit::Interrupted => "interrupted",
             Exit::Error | Exit::Usage => "error",
         };
+        self.print_done(exit, result)?;
+        Ok(ControlFlow::Break(exit))
+    }
+
+    fn print_done(&mut self, exit: Exit, result: &'static str) -> Result<(), Error> {
         let mut nodes = std::mem::take(&mut self.results);
         nodes.extend(
             self.tracker.open().map(|target| NodeResult { node: target.node.clone(), result: "open" }),
         );
-        self.print(RecordBody::Done { exit_code: exit.number(), result, nodes })?;
-        Ok(ControlFlow::Break(exit))
+        self.print(RecordBody::Done { exit_code: exit.number(), result, nodes })
     }
 
     fn print(&mut self, body: RecordBody<'_>) -> Result<(), Error> {

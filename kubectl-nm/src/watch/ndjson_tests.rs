@@ -35,7 +35,7 @@ fn play(
 ) -> (Result<Option<Exit>, Error>, Vec<Value>) {
     let (mut out, captured) = output();
     let nodes = nodes.iter().map(ToString::to_string).collect();
-    let mut reporter = NdjsonReporter::new(&mut out, noon, GoalTracker::new(nodes, condition));
+    let mut reporter = NdjsonReporter::new(&mut out, &noon, GoalTracker::new(nodes, condition));
     let exit = events.into_iter().try_fold(None, |exit, event| match reporter.react(event)? {
         ControlFlow::Break(exit) => Ok(Some(exit)),
         ControlFlow::Continue(()) => Ok(exit),

@@ -21,10 +21,10 @@ use crate::watch::event_loop::LoopEvent;
 use crate::watch::exit_summary::{resume_hints, tally};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ReportMode {
+#[derive(Clone, Copy)]
+pub(crate) enum ReportMode<'a> {
     /// As a log on stdout: lines with the time of this clock.
-    Log(fn() -> Timestamp),
+    Log(&'a dyn Fn() -> Timestamp),
     /// As progress on stderr; only reached goals go to stdout.
     Progress,
 }
@@ -32,7 +32,7 @@ pub(crate) enum ReportMode {
 /// Prints lines about what a [`GoalTracker`] watches, until the watch is over.
 pub(crate) struct WaitReporter<'a> {
     out: &'a mut Output,
-    mode: ReportMode,
+    mode: ReportMode<'a>,
     tracker: GoalTracker,
     /// The connection flags for the commands in hints, each with a space before it.
     flags: &'a str,
@@ -43,7 +43,12 @@ pub(crate) struct WaitReporter<'a> {
 }
 
 impl<'a> WaitReporter<'a> {
-    pub(crate) fn new(out: &'a mut Output, mode: ReportMode, tracker: GoalTracker, flags: &'a str) -> Self {
+    pub(crate) fn new(
+        out: &'a mut Output,
+        mode: ReportMode<'a>,
+        tracker: GoalTracker,
+        flags: &'a str,
+    ) -> Self {
         Self { out, mode, tracker, flags, lost: None, is_active: false }
     }
 
@@ -60,6 +65,7 @@ impl<'a> WaitReporter<'a> {
                 self.talk(Line::default().with(Style::Good, "reconnected"));
             }
             LoopEvent::Heartbeat => self.report_heartbeat()?,
+            LoopEvent::Warning(text) => self.talk(Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(after) => {
                 self.report_end(&format!("timed out after {}", duration::show(after)));

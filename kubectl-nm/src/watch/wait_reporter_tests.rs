@@ -65,7 +65,7 @@ fn watch(
     let exit = play(
         WaitReporter::new(
             &mut out,
-            ReportMode::Log(noon),
+            ReportMode::Log(&noon),
             GoalTracker::new(nodes, goal.map_or(ExitCondition::Never, ExitCondition::Goal)),
             "",
         ),

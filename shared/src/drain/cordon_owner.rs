@@ -5,6 +5,7 @@
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
 
 use crate::api::group::Group;
 use crate::drain::node_patch;
@@ -32,7 +33,8 @@ const KUBERNETES: [&str; 3] =
 const PEOPLE: [&str; 5] = ["kubectl", "oc", "k9s", "Mozilla", "node-fetch"];
 
 /// Who keeps a node from taking new pods.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum CordonOwner {
     /// A maintenance, ours or the medik8s operator's.
     Maintenance,

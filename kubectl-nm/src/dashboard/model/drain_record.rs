@@ -20,7 +20,7 @@ const NAMED: usize = 3;
 /// A workload, as its namespace and a name such as `sts/cart`.
 pub(crate) type WorkloadName = (String, String);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct DrainRecords {
     /// By the uid of the maintenance.
     records: BTreeMap<String, DrainRecord>,
@@ -28,7 +28,7 @@ pub(crate) struct DrainRecords {
     ended: Vec<(String, String, Vec<String>)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct DrainRecord {
     /// The pods that were the last to go, and how long after the cordon, the slowest first.
     slowest: Vec<(PodReference, SignedDuration)>,

@@ -20,7 +20,7 @@ pub(crate) struct NodeEvent {
     pub(crate) count: i32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct NodeEvents {
     by_uid: HashMap<String, NodeEvent>,
     latest: Vec<NodeEvent>,

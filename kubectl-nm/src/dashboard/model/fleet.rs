@@ -24,7 +24,7 @@ pub(crate) struct Blocker {
     pub(crate) pods: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Fleet {
     /// The nodes that are shown; none means all.
     scope: Vec<String>,

@@ -83,7 +83,7 @@ pub(crate) trait Rows {
     fn pin(&mut self);
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Listing<R> {
     /// Slots keep their index while a row exists; free slots are reused.
     rows: Vec<Option<R>>,
@@ -226,6 +226,14 @@ impl<R: Row> Listing<R> {
             self.places.insert(row.key().to_owned(), self.rows.len());
             self.rows.push(Some(row));
         }
+        self.arrange();
+    }
+
+    /// Takes over the arrangement, the selection and the scrolling of a listing of the same rows at another time.
+    pub(crate) fn look_like(&mut self, seen: &Self) {
+        self.arrangement = seen.arrangement.clone();
+        self.selected.clone_from(&seen.selected);
+        (self.moved, self.at, self.top) = (seen.moved, seen.at, seen.top);
         self.arrange();
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod listing;
 mod matching;
 pub(crate) mod node_list;
 pub(crate) mod node_row;
+mod open_node;
 pub(crate) mod output;
 mod page;
 pub(crate) mod pod_counts;
@@ -23,6 +24,7 @@ pub(crate) mod pod_question;
 pub(crate) mod pod_row;
 pub(crate) mod pod_target;
 pub(crate) mod pods;
+pub(crate) mod replay;
 pub(crate) mod start_options;
 pub(crate) mod start_plan;
 pub(crate) mod start_preview;
@@ -39,25 +41,49 @@ use nm_shared::{AttachedVolume, NodeMaintenance};
 use self::dialog::{Dialog, StartDialog};
 use self::document::Document;
 use self::drain_record::DrainRecords;
-use self::events::NodeEvents;
 use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
 use self::listing::{Arrangement, Row, Rows};
 use self::node_list::NodeList;
+pub(crate) use self::open_node::OpenNode;
 use self::output::OutputPage;
-use self::pod_row::PodRow;
-use self::pods::PodList;
+use self::replay::{BackgroundNodes, ReplayStatus};
 use self::start_plan::StartPlan;
 use self::tree::Tree;
-use self::tree_row::TreeRow;
 use self::watch_health::WatchHealth;
+use crate::dashboard::action_table::ActionEntry;
 use crate::dashboard::appearance::Appearance;
 use crate::dashboard::message::{WatchKind, WatchState};
 use crate::maintenance::{State, attached_volumes};
 use crate::terminal::text::counted;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
+
+/// What recordings have to do with what is received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordingMode {
+    Off,
+    /// It is recorded.
+    Recording,
+    /// It comes from a recording.
+    Replay,
+}
+
+impl Options {
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recording == RecordingMode::Recording
+    }
+
+    pub(crate) fn is_replay(&self) -> bool {
+        self.recording == RecordingMode::Replay
+    }
+
+    /// Whether an action is not disabled as a whole.
+    pub(crate) fn offers(&self, entry: &ActionEntry) -> bool {
+        !(self.readonly && entry.changes || self.is_replay() && entry.action.needs_cluster())
+    }
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -71,22 +97,12 @@ pub(crate) struct Options {
     /// invocation (`kubectl --context prod`), quoted for a shell.
     pub(crate) kubectl: String,
     pub(crate) readonly: bool,
+    pub(crate) recording: RecordingMode,
     pub(crate) appearance: Appearance,
     /// Columns and rows of the terminal at the start; later sizes arrive as messages.
     pub(crate) size: (u16, u16),
     /// The time at the start; later times arrive as messages.
     pub(crate) now: Timestamp,
-}
-
-#[derive(Debug)]
-pub(crate) struct OpenNode {
-    pub(crate) name: String,
-    pub(crate) pods: PodList,
-    /// Where the pods went.
-    pub(crate) tree: Tree,
-    pub(crate) events: NodeEvents,
-    /// The name of its maintenance, to which events refer. Usually it is that of the node.
-    pub(crate) subject: String,
 }
 
 /// What is shown while no node is open.
@@ -124,7 +140,7 @@ pub(crate) struct Notice {
     pub(crate) at: Timestamp,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Model {
     pub(crate) options: Options,
     pub(crate) now: Timestamp,
@@ -137,6 +153,7 @@ pub(crate) struct Model {
     /// The targets of the goal that reached it, or never will.
     pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
     pub(crate) open: Option<OpenNode>,
+    pub(crate) background: BackgroundNodes,
     pub(crate) health: WatchHealth,
     pub(crate) dialog: Option<Dialog>,
     /// What a command of kubectl prints, on the whole screen.
@@ -151,6 +168,8 @@ pub(crate) struct Model {
     pub(crate) notice: Option<Notice>,
     /// Requests to start and stop that the API server has not answered, oldest first, as the last line shows them.
     pub(crate) pending_requests: Vec<String>,
+    /// Where a replay is.
+    pub(crate) replay: Option<ReplayStatus>,
 }
 
 impl Model {
@@ -160,17 +179,26 @@ impl Model {
             [name] => Some(OpenNode::new(name)),
             _ => None,
         };
+        let open = open.map(|mut open| {
+            if options.is_recording() {
+                open.tree.watch();
+            }
+            open
+        });
         let page = if options.all_nodes { Page::Nodes } else { Page::Fleet };
+        // A recording has whole nodes, so that a replay can show them.
+        let is_watched = options.all_nodes || options.is_recording() || options.is_replay();
         Self {
             now: options.now,
             size: options.size,
             fleet: Fleet::new(scope, tracker),
             records: DrainRecords::default(),
-            nodes: NodeList { is_watched: options.all_nodes, ..NodeList::default() },
+            nodes: NodeList { is_watched, ..NodeList::default() },
             page,
             options,
             settled: Vec::new(),
             open,
+            background: BackgroundNodes::default(),
             health: WatchHealth::default(),
             dialog: None,
             output: None,
@@ -180,6 +208,7 @@ impl Model {
             document: Document::default(),
             notice: None,
             pending_requests: Vec::new(),
+            replay: None,
         }
     }
 
@@ -222,7 +251,9 @@ impl Model {
         match self.freshness() {
             WatchState::Live => false,
             WatchState::Lost { .. } => true,
-            WatchState::Connecting | WatchState::Forbidden(_) => self.rows().total() > 0 || shows_maintenance,
+            WatchState::Connecting | WatchState::Forbidden(_) | WatchState::Unrecorded => {
+                self.rows().total() > 0 || shows_maintenance
+            }
         }
     }
 
@@ -249,6 +280,7 @@ impl Model {
     /// A notice about the whole view, and whether it reports a problem.
     pub(crate) fn banner(&self) -> Option<(String, bool)> {
         match self.freshness() {
+            WatchState::Lost { error, .. } if self.options.is_replay() => return Some((error.clone(), true)),
             WatchState::Lost { error, .. } => {
                 return Some((format!("Disconnected, retrying: {error}"), true));
             }
@@ -256,13 +288,18 @@ impl Model {
                 let words = "You no longer have permission to list maintenances, [r] tries again";
                 return Some((format!("{words}: {why}"), true));
             }
-            WatchState::Live | WatchState::Connecting | WatchState::Forbidden(_) => {}
+            WatchState::Live | WatchState::Connecting | WatchState::Forbidden(_) | WatchState::Unrecorded => {
+            }
         }
         if self.shows_nodes() && self.nodes.pods.is_forbidden() {
             let words = "No permission to list pods: their number is not known. [r] tries again";
             return Some((words.to_owned(), true));
         }
         let open = self.open.as_ref()?;
+        if *self.health.of(WatchKind::Pods) == WatchState::Unrecorded {
+            let words = "The recording has no pods of this node so far: showing the pods of the status";
+            return Some((words.to_owned(), true));
+        }
         if open.pods.hidden {
             let words = "No permission to list pods: showing the pods of the status. [r] tries again";
             return Some((words.to_owned(), true));
@@ -352,27 +389,5 @@ impl Model {
 
     pub(crate) fn show_error(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: true, at: self.now });
-    }
-}
-
-impl OpenNode {
-    pub(crate) fn new(name: &str) -> Self {
-        let name = name.to_owned();
-        Self {
-            subject: name.clone(),
-            name,
-            pods: PodList::default(),
-            tree: Tree::default(),
-            events: NodeEvents::default(),
-        }
-    }
-
-    /// The selected pod of the node; none if a row of the tree is selected that is something else.
-    pub(crate) fn selected_pod(&self) -> Option<&PodRow> {
-        if self.tree.is_shown { self.selected_in_tree()?.pod() } else { self.pods.rows.selected() }
-    }
-
-    pub(super) fn selected_in_tree(&self) -> Option<&TreeRow> {
-        self.tree.rows.selected().filter(|_| self.tree.is_shown)
     }
 }

@@ -14,7 +14,7 @@ use crate::dashboard::node_metadata::NodeMetadata;
 use crate::maintenance::State;
 
 /// Empty until the view is shown for the first time.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct NodeList {
     /// Whether whole nodes are watched, because the view was shown.
     pub(crate) is_watched: bool,

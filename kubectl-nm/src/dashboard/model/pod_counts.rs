@@ -15,7 +15,7 @@ const FRESH: SignedDuration = SignedDuration::from_secs(30);
 /// How long to wait after a failure.
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PodCounts {
     counted: HashMap<String, (usize, Timestamp)>,
     is_counting: bool,

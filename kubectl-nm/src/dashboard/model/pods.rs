@@ -21,7 +21,7 @@ use crate::maintenance::{PodState, status};
 /// From so many changes on, a full sort is cheaper than moving rows one by one.
 const FULL_SORT_FROM: usize = 256;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PodList {
     watched: HashMap<String, WatchedPod>,
     /// Their uids by namespace and name, because statuses name pods so.
@@ -34,7 +34,7 @@ pub(crate) struct PodList {
     pub(crate) hidden: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct WatchedPod {
     pod: Arc<NodePod>,
     verdict: Verdict,
@@ -92,7 +92,12 @@ impl PodList {
         now: Timestamp,
     ) {
         self.complete = true;
-        self.hidden = false;
+        if std::mem::take(&mut self.hidden) {
+            // The rows that a status named have other keys than those of pods.
+            let is_gone = |row: &&PodRow| row.progress.state == Some(PodState::Gone);
+            let gone: Vec<PodRow> = self.rows.all().filter(is_gone).cloned().collect();
+            self.rows.replace(gone);
+        }
         self.spec = spec(maintenance);
         let watched = pods.iter().map(|pod| (pod.id.key.clone(), WatchedPod::new(pod, &self.spec, now)));
         self.watched = watched.collect();

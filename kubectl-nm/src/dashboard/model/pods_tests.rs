@@ -209,6 +209,9 @@ fn without_permission_to_list_pods_the_pods_of_the_status_are_shown() {
     assert_eq!(shown(&pods), ["Blocked b m", "Waiting a still on the node"]);
     pods.apply_status(Some(&pending(&["b"])), now());
     assert_eq!(shown(&pods), ["Blocked b m", "Gone a"]);
+    // With the permission, no pod is there twice.
+    pods.list(&[plain("b")], Some(&pending(&["b"])), now());
+    assert_eq!(shown(&pods), ["Blocked b m", "Gone a"]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ const MAX_NAMESPACES: usize = 50;
 /// From so many pods on, the tree is rebuilt once a second instead of with each change.
 const REBUILT_EACH_SECOND_FROM: usize = 1000;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Tree {
     pub(crate) is_shown: bool,
     pub(crate) rows: Listing<TreeRow>,
@@ -45,7 +45,7 @@ pub(crate) struct Tree {
 }
 
 /// Which rows are not as the data is.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 enum Outdated {
     #[default]
     Nothing,
@@ -86,6 +86,18 @@ impl Tree {
         self.is_shown = !self.is_shown;
         self.is_watched = true;
         self.outdated = Outdated::Everything;
+    }
+
+    /// Begins to watch, although it is not shown.
+    pub(crate) fn watch(&mut self) {
+        if !std::mem::replace(&mut self.is_watched, true) {
+            self.outdated = Outdated::Everything;
+        }
+    }
+
+    /// Whether anything was reported about a watch on this.
+    pub(crate) fn knows(&self, scope: &ReplacementScope) -> bool {
+        self.states.contains_key(scope)
     }
 
     /// Notes that all pods of the node, or its maintenance, have changed.
@@ -266,6 +278,7 @@ impl Tree {
             }
             (None | Some(WatchState::Connecting), _) => format!("loading the pods of {namespace}"),
             (Some(WatchState::Forbidden(_)), _) => format!("no permission to list pods in {namespace}"),
+            (Some(WatchState::Unrecorded), _) => format!("the pods of {namespace} were not recorded"),
             (Some(_), Some(Readiness { ready, wanted })) if ready >= wanted => {
                 format!("none: {ready} of {wanted} are ready")
             }

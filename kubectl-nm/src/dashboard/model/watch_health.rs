@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::dashboard::message::{WatchKind, WatchState};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct WatchHealth {
     watches: BTreeMap<WatchKind, WatchState>,
     /// Since when data may be out of date, for each watch whose data is not known to be current.
@@ -21,7 +21,7 @@ impl WatchHealth {
                 self.old.remove(&kind);
             }
             WatchState::Lost { since, .. } => *since = self.mark_old(kind, *since),
-            WatchState::Connecting | WatchState::Forbidden(_) => {
+            WatchState::Connecting | WatchState::Forbidden(_) | WatchState::Unrecorded => {
                 self.mark_old(kind, now);
             }
         }

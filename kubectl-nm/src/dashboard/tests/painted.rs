@@ -12,28 +12,28 @@ use crate::dashboard::model::Model;
 use crate::dashboard::view::draw;
 
 /// What is drawn for a model.
-pub(super) fn buffer(model: &Model) -> Buffer {
+pub(crate) fn buffer(model: &Model) -> Buffer {
     drawn(model.size, |frame| draw(model, frame))
 }
 
 /// What is drawn on a screen of this size.
-pub(super) fn drawn((width, height): (u16, u16), draw: impl FnOnce(&mut Frame)) -> Buffer {
+pub(crate) fn drawn((width, height): (u16, u16), draw: impl FnOnce(&mut Frame)) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(draw).unwrap();
     terminal.backend().buffer().clone()
 }
 
 /// The text on the screen.
-pub(super) fn text(model: &Model) -> String {
+pub(crate) fn text(model: &Model) -> String {
     lines(&buffer(model)).join("\n")
 }
 
 /// The text and the styles.
-pub(super) fn painted(model: &Model) -> String {
+pub(crate) fn painted(model: &Model) -> String {
     painted_buffer(&buffer(model))
 }
 
-pub(super) fn painted_buffer(buffer: &Buffer) -> String {
+pub(crate) fn painted_buffer(buffer: &Buffer) -> String {
     let mut letters: BTreeMap<String, char> = BTreeMap::new();
     let mut looks = Vec::new();
     for y in 0..buffer.area.height {
@@ -67,7 +67,7 @@ pub(super) fn painted_buffer(buffer: &Buffer) -> String {
 }
 
 /// The lines of a screen, without trailing blanks.
-pub(super) fn lines(buffer: &Buffer) -> Vec<String> {
+pub(crate) fn lines(buffer: &Buffer) -> Vec<String> {
     let line = |y| -> String { (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect() };
     (0..buffer.area.height).map(|y| line(y).trim_end().to_owned()).collect()
 }

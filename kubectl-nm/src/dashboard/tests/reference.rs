@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::dashboard::action_table::ACTIONS;
+use crate::dashboard::view::dialogs::REPLAY_HELP;
 
 const BEGIN: &str = "<!-- generated: keys -->\n";
 const END: &str = "<!-- end of generated: keys -->\n";
@@ -35,4 +36,7 @@ fn the_reference_has_every_key() {
     }
     let found = std::fs::read_to_string(&file).unwrap();
     assert!(found == expected, "run NM_UPDATE=1 cargo test -p kubectl-nm reference");
+    let of_replay = REPLAY_HELP.iter().map(|(key, _)| *key).filter(|key| !key.is_empty());
+    let missing: Vec<&str> = of_replay.filter(|key| !found.contains(&format!("\n| `{key}` |"))).collect();
+    assert!(missing.is_empty(), "the reference has no row for {missing:?}");
 }

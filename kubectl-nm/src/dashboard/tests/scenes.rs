@@ -15,7 +15,7 @@ use crate::dashboard::appearance::Appearance;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::{Message, WatchKind, WatchState};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::Options;
+use crate::dashboard::model::{Options, RecordingMode};
 use crate::dashboard::node_metadata::{NodeDetails, NodeMetadata, Readiness};
 use crate::dashboard::node_pod::NodePod;
 use crate::dashboard::update::update;
@@ -26,7 +26,7 @@ use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
 const CART: &str = "The disruption budget cart needs 3 healthy pods and has 3 currently";
 
 /// The time in every scene.
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     "2026-01-02T03:10:00Z".parse().unwrap()
 }
 
@@ -36,13 +36,14 @@ pub(super) fn ago(seconds: i64) -> String {
 }
 
 /// The settings of every scene.
-pub(super) fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         nodes: Vec::new(),
         all_nodes: false,
         context: String::from("prod-eu"),
         kubectl: String::from("kubectl"),
         readonly: false,
+        recording: RecordingMode::Off,
         appearance: Appearance::default(),
         size: (120, 30),
         now: now(),
@@ -50,7 +51,7 @@ pub(super) fn options() -> Options {
 }
 
 /// A maintenance that started so many seconds ago.
-pub(super) fn maintenance(node: &str, started: i64, status: Value) -> NodeMaintenance {
+pub(crate) fn maintenance(node: &str, started: i64, status: Value) -> NodeMaintenance {
     let mut object = requested(node);
     object.metadata.creation_timestamp = serde_json::from_value(json!(ago(started))).unwrap();
     object.spec.reason = Some(String::from("kernel 6.12"));
@@ -70,7 +71,7 @@ fn blocked(namespace: &str, name: &str, reason: &str, message: &str) -> Value {
 }
 
 /// The maintenance of the node that the scenes open.
-pub(super) fn worker_07() -> NodeMaintenance {
+pub(crate) fn worker_07() -> NodeMaintenance {
     let mut held = blocked("web", "import-9x", "Finalizers", "ended, but finalizers keep it");
     held["finalizers"] = json!(["example.com/backup"]);
     maintenance(
@@ -92,7 +93,7 @@ pub(super) fn worker_07() -> NodeMaintenance {
 }
 
 /// A fleet with a maintenance in every state.
-pub(super) fn maintenances() -> Vec<NodeMaintenance> {
+pub(crate) fn maintenances() -> Vec<NodeMaintenance> {
     let running = |gone: i32, pods: i32, counts: Value| {
         let mut counts = counts;
         counts["gone"] = json!(gone);
@@ -146,7 +147,7 @@ pub(super) fn nodes() -> Vec<Arc<NodeMetadata>> {
 }
 
 /// The same with what a watch on whole nodes delivers.
-pub(super) fn whole_nodes() -> Vec<Arc<NodeMetadata>> {
+pub(crate) fn whole_nodes() -> Vec<Arc<NodeMetadata>> {
     let whole = |node: Arc<NodeMetadata>| {
         let cordon = match node.name.as_str() {
             "worker-13" => Some(CordonOwner::Person),
@@ -174,7 +175,7 @@ pub(super) fn whole_nodes() -> Vec<Arc<NodeMetadata>> {
 }
 
 /// A pod of the open node.
-pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<NodePod> {
+pub(crate) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<NodePod> {
     let mut metadata = json!({"namespace": namespace, "name": name, "uid": name});
     if let Some((kind, owner)) = owner.split_once('/') {
         metadata["ownerReferences"] =
@@ -188,7 +189,7 @@ pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc
 }
 
 /// The pods of the open node.
-pub(super) fn pods() -> Vec<Arc<NodePod>> {
+pub(crate) fn pods() -> Vec<Arc<NodePod>> {
     let ending = |seconds: i64| {
         let deadline = now() + SignedDuration::from_secs(seconds);
         json!({"deletionTimestamp": deadline.to_string(), "deletionGracePeriodSeconds": 60})
@@ -210,7 +211,7 @@ pub(super) fn pods() -> Vec<Arc<NodePod>> {
 }
 
 /// The events about the open node.
-pub(super) fn events() -> Vec<Arc<Event>> {
+pub(crate) fn events() -> Vec<Arc<Event>> {
     let event = |name: &str, seconds: i64, type_: &str, reason: &str, note: &str| {
         let value = json!({"metadata": {"name": name}, "type": type_, "reason": reason, "note": note,
             "eventTime": format!("{}.000000Z", ago(seconds).trim_end_matches('Z'))});
@@ -255,7 +256,7 @@ pub(super) fn all_nodes(options: Options) -> Model {
 }
 
 /// A model with the view of worker-07.
-pub(super) fn node(options: Options) -> Model {
+pub(crate) fn node(options: Options) -> Model {
     let mut model = fleet(options);
     let effects = press(&mut model, KeyCode::Enter);
     assert_eq!(effects, [Effect::Open(String::from("worker-07"))]);
@@ -282,7 +283,7 @@ pub(super) fn moving(options: Options) -> Model {
 }
 
 /// Sends a message to the model.
-pub(super) fn send(model: &mut Model, message: Message) -> Vec<Effect> {
+pub(crate) fn send(model: &mut Model, message: Message) -> Vec<Effect> {
     update(model, message).into_iter().collect()
 }
 
@@ -294,7 +295,7 @@ pub(super) fn set_watch(model: &mut Model, kind: WatchKind, state: WatchState) {
 }
 
 /// Presses a key.
-pub(super) fn press(model: &mut Model, code: KeyCode) -> Vec<Effect> {
+pub(crate) fn press(model: &mut Model, code: KeyCode) -> Vec<Effect> {
     let modifiers = KeyModifiers::NONE;
     send(model, Message::Input(Input::Key(KeyEvent::new(code, modifiers))))
 }
@@ -302,4 +303,23 @@ pub(super) fn press(model: &mut Model, code: KeyCode) -> Vec<Effect> {
 /// Types a text.
 pub(super) fn type_in(model: &mut Model, text: &str) -> Vec<Effect> {
     text.chars().flat_map(|c| press(model, KeyCode::Char(c))).collect()
+}
+
+/// The messages of [`node`], as a recording has them.
+pub(crate) fn node_messages() -> Vec<Message> {
+    let node = || String::from("worker-07");
+    let live = |kind, node| Message::Watch { kind, node, state: WatchState::Live };
+    let objects = maintenances().into_iter().map(Arc::new).collect();
+    let last = pods().into_iter().find(|pod| pod.id.name == "front-6c4f9-aa1").unwrap();
+    vec![
+        live(WatchKind::Maintenances, None),
+        live(WatchKind::Nodes, None),
+        live(WatchKind::Pods, Some(node())),
+        live(WatchKind::Events, Some(node())),
+        Message::Nodes(WatchChange::Listed(whole_nodes())),
+        Message::Maintenances(WatchChange::Listed(objects)),
+        Message::Pods { node: node(), change: WatchChange::Listed(pods()) },
+        Message::Events { node: node(), change: WatchChange::Listed(events()) },
+        Message::Pods { node: node(), change: WatchChange::Deleted(last) },
+    ]
 }

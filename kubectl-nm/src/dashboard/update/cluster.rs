@@ -44,10 +44,11 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
         WatchChange::Listed(_) => true,
         WatchChange::Applied(object) | WatchChange::Deleted(object) => object.spec.node_name == open.name,
     };
-    let Some(open) = model.open.as_mut().filter(concerns_open) else { return };
-    let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
-    open.pods.apply_status(maintenance, model.now);
-    open.tree.outdate();
+    for open in model.open.iter_mut().chain(model.background.iter_mut()).filter(concerns_open) {
+        let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
+        open.pods.apply_status(maintenance, model.now);
+        open.tree.outdate();
+    }
 }
 
 pub(super) fn nodes(model: &mut Model, change: &WatchChange<NodeMetadata>) {
@@ -68,7 +69,8 @@ pub(super) fn count_pods(model: &mut Model) -> Option<Effect> {
 }
 
 pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>) {
-    let Some(open) = model.open.as_mut().filter(|open| open.name == node) else { return };
+    let known = (&mut model.open, &mut model.background);
+    let Some(open) = Model::node_of_message(known, model.options.is_replay(), node) else { return };
     model.health.last_change = Some(model.now);
     let maintenance = model.fleet.maintenance_of(node).map(AsRef::as_ref);
     match change {
@@ -88,26 +90,40 @@ pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>)
 }
 
 pub(super) fn events(model: &mut Model, node: &str, change: &WatchChange<Event>) {
-    if let Some(open) = model.open.as_mut().filter(|open| open.name == node) {
+    let known = (&mut model.open, &mut model.background);
+    if let Some(open) = Model::node_of_message(known, model.options.is_replay(), node) {
         open.events.apply(change);
     }
 }
 
 /// Sets the state of a watch, which may be on a node.
 pub(super) fn watch_state(model: &mut Model, kind: WatchKind, node: Option<&str>, state: WatchState) {
-    if node.is_some() && node != model.opened() {
-        return;
+    let is_closed = node.is_some() && node != model.opened();
+    if let Some(node) = node {
+        let known = (&mut model.open, &mut model.background);
+        let Some(open) = Model::node_of_message(known, model.options.is_replay(), node) else { return };
+        if let (WatchKind::Pods, WatchState::Forbidden(_)) = (kind, &state) {
+            let maintenance = model.fleet.maintenance_of(&open.name).map(Arc::as_ref);
+            open.pods.hide(maintenance, model.now);
+            open.tree.outdate();
+        }
+        open.health.insert(kind, state.clone());
     }
-    if let (WatchKind::Pods, WatchState::Forbidden(_), Some(open)) = (kind, &state, &mut model.open) {
-        let maintenance = model.fleet.maintenance_of(&open.name).map(Arc::as_ref);
-        open.pods.hide(maintenance, model.now);
-        open.tree.outdate();
+    if !is_closed {
+        model.health.set(kind, state, model.now);
     }
-    model.health.set(kind, state, model.now);
+}
+
+/// Notes that the watches on a node ended when this was recorded.
+pub(super) fn node_closed(model: &mut Model, node: &str) {
+    for kind in [WatchKind::Pods, WatchKind::Events] {
+        let error = String::from("This node was not recorded any more");
+        watch_state(model, kind, Some(node), WatchState::Lost { since: model.now, error });
+    }
 }
 
 pub(super) fn tick(model: &mut Model) {
-    if let Some(open) = &mut model.open {
+    for open in model.open.iter_mut().chain(model.background.iter_mut()) {
         let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
         if open.pods.tick(maintenance, model.now) {
             open.tree.outdate();

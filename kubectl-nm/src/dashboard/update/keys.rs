@@ -11,7 +11,7 @@ use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
 use crate::dashboard::model::listing::{Arrangement, Row};
-use crate::dashboard::model::{Model, OpenNode, Page, SideContent, SidePane};
+use crate::dashboard::model::{Model, Page, SideContent, SidePane};
 use crate::dashboard::update::motion::{Motion, travel};
 use crate::dashboard::update::{change_dialog, dialogs, pod_actions};
 
@@ -25,6 +25,10 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
 pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
     let entry = action.entry();
     if entry.changes && is_refused(model, entry) {
+        return None;
+    }
+    if !model.options.offers(entry) {
+        model.show_error(format!("a replay has no cluster: {} is disabled", entry.name));
         return None;
     }
     if !entry.views.contains(&model.view()) {
@@ -116,11 +120,13 @@ fn is_refused(model: &mut Model, entry: &ActionEntry) -> bool {
 
 fn enter(model: &mut Model) -> Option<Effect> {
     let node = model.selected_node()?.to_owned();
-    let mut open = OpenNode::new(&node);
-    if let Some(maintenance) = model.fleet.maintenance_of(&node) {
-        open.subject = maintenance.name_any();
+    let subject = model.fleet.maintenance_of(&node).map(|maintenance| maintenance.name_any());
+    let is_recording = model.options.is_recording();
+    let open = model.open_node(&node);
+    open.subject = subject.unwrap_or_else(|| node.clone());
+    if is_recording {
+        open.tree.watch();
     }
-    model.open = Some(open);
     model.side = None;
     Some(Effect::Open(node))
 }
@@ -135,8 +141,7 @@ fn leave(model: &mut Model) -> Option<Effect> {
         model.rearrange(|view| (view.filter, view.blocked_only) = (Filter::default(), false));
     } else if let Some(open) = model.open.as_mut().filter(|open| open.tree.is_shown) {
         open.tree.toggle();
-    } else if model.open.take().is_some() {
-        model.health.close();
+    } else if model.close_node() {
         return Some(Effect::Close);
     } else {
         model.marked_mut().clear();

@@ -8,6 +8,7 @@ mod dialogs;
 mod input;
 mod keys;
 pub(super) mod motion;
+mod open_node;
 mod output;
 mod pod_actions;
 mod replacements;
@@ -17,7 +18,7 @@ use crate::dashboard::layout::{OutputLayout, ScreenLayout};
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::model::{Model, SideContent};
+use crate::dashboard::model::{Model, RecordingMode, SideContent};
 
 /// How long a notice stays. An error stays until the next key.
 const NOTICE_SECONDS: i64 = 8;
@@ -28,6 +29,21 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     let effect = apply(model, message).or_else(|| replacements::rebuild(model, is_tick));
     settle(model);
     effect.or_else(|| cluster::count_pods(model))
+}
+
+/// The same for a message of a replay, which may be one of thousands before the next frame: what depends on the screen is left
+/// to [`show`].
+pub(crate) fn absorb(model: &mut Model, message: Message) {
+    let is_tick = matches!(message, Message::Tick(_));
+    apply(model, message);
+    replacements::rebuild_all(model, is_tick);
+}
+
+/// Updates what depends on the screen, before the next frame of a replay.
+pub(crate) fn show(model: &mut Model) -> Option<Effect> {
+    let effect = replacements::rebuild(model, true);
+    settle(model);
+    effect
 }
 
 fn apply(model: &mut Model, message: Message) -> Option<Effect> {
@@ -49,6 +65,11 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
             }
         }
         Message::ProgramOutput(words) => model.show_error(words),
+        Message::NodeClosed(node) => cluster::node_closed(model, &node),
+        Message::RecordingFailed(why) => {
+            model.options.recording = RecordingMode::Off;
+            model.show_error(format!("{why}; the dashboard goes on without recording"));
+        }
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
         Message::Nodes(change) => cluster::nodes(model, &change),
         Message::Planned { request, result } => {

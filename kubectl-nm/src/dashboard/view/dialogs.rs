@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::action_table::{ACTIONS, Group};
 use crate::dashboard::layout::is_small;
-use crate::dashboard::model::Model;
+use crate::dashboard::model::{Model, Options};
 use crate::dashboard::model::dialog::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
@@ -148,17 +148,18 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
 }
 
 fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
-    let lines = help_lines(model.options.readonly);
+    let lines = help_lines(&model.options);
     let lines: Vec<(&str, &str)> = lines.iter().map(|(key, what)| (key.as_str(), *what)).collect();
     draw_keys(lines.iter(), top, canvas, area);
 }
 
 /// The lines of the help: a key and what it does; without a key, a heading or a sentence.
-fn help_lines(readonly: bool) -> Vec<(String, &'static str)> {
-    let mut lines = Vec::new();
+fn help_lines(options: &Options) -> Vec<(String, &'static str)> {
+    let of_replay: &[(&str, &str)] = if options.is_replay() { REPLAY_HELP } else { &[] };
+    let mut lines: Vec<_> = of_replay.iter().map(|(key, what)| ((*key).to_owned(), *what)).collect();
     for group in Group::ALL {
         lines.push((String::new(), group.heading()));
-        let entries = ACTIONS.iter().filter(|entry| entry.group == group && !(readonly && entry.changes));
+        let entries = ACTIONS.iter().filter(|entry| entry.group == group && options.offers(entry));
         lines.extend(entries.map(|entry| (entry.keys.join(", "), entry.help)));
         lines.push((String::new(), ""));
     }
@@ -214,4 +215,15 @@ const NOTES: &[&str] = &[
     "",
     "! blocked or failed   ~ in progress   > migrating, surging   . waiting",
     "? not picked up by nm-reconciler   < stopping   = staying   : paused",
+];
+
+/// The keys of a replay, beside the others.
+pub(crate) const REPLAY_HELP: &[(&str, &str)] = &[
+    ("", "Replay"),
+    ("Space", "pause, or play; at the end, begin again"),
+    ("Left Right", "10 s back and forward; with Shift, a minute"),
+    ("Home End", "the beginning and the end"),
+    ("0 ... 9", "so many tenths of the recording"),
+    ("+ -", "faster and slower"),
+    ("", ""),
 ];

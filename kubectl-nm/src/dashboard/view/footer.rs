@@ -75,8 +75,8 @@ pub(crate) fn draw_key_line(keys: &[(&str, &str)], canvas: &mut Canvas<'_>, area
 fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
     let view = model.view();
     let offered = |entry: &&ActionEntry| {
-        let is_permitted = !(model.options.readonly && entry.changes);
-        entry.views.contains(&view) && is_permitted && !(entry.action == Action::Back && model.open.is_none())
+        let is_offered = model.options.offers(entry);
+        entry.views.contains(&view) && is_offered && !(entry.action == Action::Back && model.open.is_none())
     };
     let mut shown: Vec<_> = ACTIONS
         .iter()
@@ -100,5 +100,12 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
     shown.sort_by_key(|(place, ..)| *place);
     // A node has no other page.
     shown.retain(|(_, key, _)| model.open.is_none() || *key != "Tab");
-    shown.into_iter().map(|(_, key, word)| (key, word)).collect()
+    let mut keys: Vec<_> = shown.into_iter().map(|(_, key, word)| (key, word)).collect();
+    if let Some(replay) = &model.replay {
+        let goes_on = replay.is_paused || replay.has_ended();
+        let arrows = if model.options.appearance.ascii { "<- ->" } else { "← →" };
+        let of_replay = [("Space", if goes_on { "play" } else { "pause" }), (arrows, "10 s"), ("+ -", "speed")];
+        keys.splice(2..2, of_replay);
+    }
+    keys
 }

@@ -45,9 +45,15 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     canvas.write_right(area, &details(model, width), Tone::Quiet);
 }
 
-/// Details, as far as there is space: read-only before the sort order before the time of the last change.
+/// Details, as far as there is space: whether changes are recorded or not possible before the sort order before the time of the last change.
 fn details(model: &Model, width: usize) -> String {
-    let readonly = model.options.readonly.then(|| String::from("read-only"));
+    let mode = if model.options.is_recording() {
+        Some("recording")
+    } else {
+        // A replay says that it is one.
+        (model.options.readonly && !model.options.is_replay()).then_some("read-only")
+    };
+    let readonly = mode.map(String::from);
     let Arrangement { sort, reversed, .. } = model.arrangement();
     let sort = format!("sort:{}{}", if *reversed { "-" } else { "" }, sort.word());
     let changed = model
@@ -84,8 +90,12 @@ fn filtered(model: &Model, canvas: &mut Canvas<'_>, area: Rect, x: u16, what: &s
 
 /// How fresh the view is, in a word.
 fn freshness_word(model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
-    age_word(model.freshness(), model.now)
-        .unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
+    let current = if model.options.is_replay() {
+        (String::from("replay"), Tone::Strong)
+    } else {
+        (format!("live {}", canvas.glyphs.live), Tone::Good)
+    };
+    age_word(model.freshness(), model.now).unwrap_or(current)
 }
 
 /// How old data is that may be out of date: `data 12s old`.
@@ -98,6 +108,7 @@ pub(super) fn age_word(freshness: &WatchState, now: Timestamp) -> Option<(String
     match freshness {
         WatchState::Live => None,
         WatchState::Connecting => Some((String::from("connecting"), Tone::Busy)),
+        WatchState::Unrecorded => Some((String::from("not recorded"), Tone::Busy)),
         WatchState::Forbidden(_) => Some((String::from("FORBIDDEN"), Tone::Alarm)),
         WatchState::Lost { since, .. } => Some((data_age(*since, now), Tone::Alarm)),
     }

@@ -10,6 +10,7 @@ pub(super) mod header;
 mod node;
 mod nodes;
 mod output;
+mod replay_line;
 mod side;
 mod start_dialog;
 mod summary;
@@ -59,6 +60,7 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     footer::draw_blockers(model, &mut canvas, screen.blockers);
     footer::draw_why(model, &mut canvas, screen.why);
     canvas.fade(false);
+    replay_line::draw(model, &mut canvas, screen.replay);
     footer::draw(model, &mut canvas, screen.footer);
     if let Some(dialog) = &model.dialog {
         dialogs::draw(model, dialog, &mut canvas, area);

@@ -102,6 +102,7 @@ fn nothing(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, area: Rect) 
         WatchState::Forbidden(why) => {
             (String::from("The status lists no pod that still has to go."), why.as_str())
         }
+        WatchState::Unrecorded => (String::from("The status lists no pod that still has to go."), ""),
         WatchState::Lost { error, .. } if !open.pods.complete => {
             (String::from("The pods could not be loaded:"), error.as_str())
         }

@@ -59,6 +59,7 @@ fn events(model: &Model, open: &OpenNode, top: usize, rows: usize) -> Vec<(Strin
             ];
         }
         WatchState::Connecting => "loading events",
+        WatchState::Unrecorded => "the events were not recorded",
         WatchState::Lost { error, .. } => error,
         WatchState::Live => "no recent events",
     };

@@ -8,7 +8,7 @@
 mod changed_nodes;
 mod replacements;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
@@ -45,6 +45,9 @@ pub(crate) struct Watches {
     /// Whether nodes are watched as a whole, and not only their metadata.
     whole_nodes: bool,
     node: Option<NodeWatches>,
+    /// Nodes that are watched although they are not open, for a recording.
+    followed: BTreeMap<String, NodeWatches>,
+    wanted: BTreeSet<String>,
 }
 
 /// The open node, the name of its maintenance, and the watches on its pods and on events about both.
@@ -60,8 +63,9 @@ struct NodeWatches {
 impl Watches {
     pub(crate) fn start(client: Client, server: &str, whole_nodes: bool, to: Sender<Message>) -> Self {
         let (maintenances, nodes) = (JoinSet::new(), JoinSet::new());
+        let (server, followed, wanted) = (server.to_owned(), BTreeMap::new(), BTreeSet::new());
         let mut watches =
-            Self { client, server: server.to_owned(), to, maintenances, nodes, whole_nodes, node: None };
+            Self { client, server, to, maintenances, nodes, whole_nodes, node: None, followed, wanted };
         watches.watch_maintenances();
         watches.watch_nodes();
         watches
@@ -76,17 +80,50 @@ impl Watches {
 
     /// Watches the pods of this node, and the events about it and the maintenance named `subject`.
     pub(crate) fn open(&mut self, node: &str, subject: &str) {
-        let (pods, replacements) = match self.node.take() {
-            Some(open) if open.node == node => (open.pods, open.replacements),
-            _ => (JoinSet::from_iter([self.pods(node)]), self.replacements(node)),
+        // Whoever opens a node needs the lists with which its watches begin.
+        self.followed.remove(node);
+        let before = self.node.take().filter(|open| open.node == node);
+        self.node = Some(self.watch_node(node, subject, before));
+        self.follow_wanted();
+    }
+
+    /// Closes the open node. Returns it, unless it is watched for a recording.
+    pub(crate) fn close(&mut self) -> Option<String> {
+        let closed = self.node.take()?.node;
+        self.follow_wanted();
+        (!self.wanted.contains(&closed)).then_some(closed)
+    }
+
+    /// Watches the pods of these nodes and the events about them, and those of no others except for the open node.
+    /// Returns the nodes that are not watched any more.
+    pub(crate) fn follow(&mut self, nodes: BTreeSet<String>) -> Vec<String> {
+        self.wanted = nodes;
+        self.follow_wanted();
+        let is_over = |node: &&String| !self.wanted.contains(*node);
+        let over: Vec<String> = self.followed.keys().filter(is_over).cloned().collect();
+        self.followed.retain(|node, _| self.wanted.contains(node));
+        over
+    }
+
+    fn follow_wanted(&mut self) {
+        let open = self.node.as_ref().map(|open| open.node.clone());
+        let is_new = |node: &&String| !self.followed.contains_key(*node) && open.as_ref() != Some(*node);
+        let new: Vec<String> = self.wanted.iter().filter(is_new).cloned().collect();
+        for node in new {
+            let watches = self.watch_node(&node, &node, None);
+            self.followed.insert(node, watches);
+        }
+    }
+
+    /// Watches a node. Its pods stay watched if they are already.
+    fn watch_node(&self, node: &str, subject: &str, before: Option<NodeWatches>) -> NodeWatches {
+        let (pods, replacements) = match before {
+            Some(open) => (open.pods, open.replacements),
+            None => (JoinSet::from_iter([self.pods(node)]), self.replacements(node)),
         };
         let events = JoinSet::from_iter([self.events(node, subject)]);
         let (node, subject) = (node.to_owned(), subject.to_owned());
-        self.node = Some(NodeWatches { node, subject, pods, replacements, _events: events });
-    }
-
-    pub(crate) fn close(&mut self) {
-        self.node = None;
+        NodeWatches { node, subject, pods, replacements, _events: events }
     }
 
     pub(crate) fn reconnect(&mut self) {
@@ -99,6 +136,8 @@ impl Watches {
             self.node = Some(open);
             self.open(&node, &subject);
         }
+        self.followed.clear();
+        self.follow_wanted();
     }
 
     /// Watches this for the tree of replacements of the open node, beside what is watched for it already.

@@ -4,6 +4,7 @@
 //! budget blocks the drain. Both programs are the real ones, each in a process of its own.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,19 +29,19 @@ const NODE_COUNT: usize = 4;
 ///
 /// # Errors
 /// When a program fails.
-pub(super) async fn run() -> io::Result<()> {
+pub(super) async fn run(record: Option<&Path>) -> io::Result<()> {
     output::message("Starting a cluster of four nodes with a shop, a web site and an agent on every node.");
     let apps = [
         App::new(Kind::Deployment, "shop", "cart").replicas(2).budget(json!({"minAvailable": 2})),
         App::new(Kind::Deployment, "web", "front").replicas(12),
     ];
     let sandbox = stage::start(NODE_COUNT, &["shop", "web"], &apps).await?;
-    let outcome = play(&sandbox).await;
+    let outcome = play(&sandbox, record).await;
     sandbox.stop().await;
     outcome
 }
 
-async fn play(sandbox: &Sandbox) -> io::Result<()> {
+async fn play(sandbox: &Sandbox, record: Option<&Path>) -> io::Result<()> {
     let cluster = sandbox.cluster();
     let kubeconfig = KubeconfigFile::write(None, &sandbox.kubeconfig())?;
     let node = until(cluster, node_of_the_cart).await;
@@ -50,7 +51,10 @@ async fn play(sandbox: &Sandbox) -> io::Result<()> {
     let _reconciler = programs::reconciler(kubeconfig.path())?;
     let colleague = tokio::spawn(scale_cart_once_blocked(cluster.clone(), node.clone()));
     plugin(kubeconfig.path(), &["start", &node, "--reason", "a new kernel"]).await?;
-    plugin(kubeconfig.path(), &["watch", &node, "--until", "drained"]).await?;
+    let record = record.map(|path| path.display().to_string());
+    let mut watch = vec!["watch", &node, "--until", "drained"];
+    watch.extend(record.iter().flat_map(|path| ["--record", path]));
+    plugin(kubeconfig.path(), &watch).await?;
     colleague.await??;
     output::data(&format!("Drained: {}", cluster.store.read(|state| describe(state, &node))))?;
 

@@ -5,6 +5,7 @@ mod roll;
 mod stage;
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -20,6 +21,10 @@ pub(crate) struct Demo {
     /// Reboot a pool of six nodes instead, in two minutes at most
     #[arg(long)]
     roll: bool,
+
+    /// Record the dashboard to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "roll")]
+    record: Option<PathBuf>,
 }
 
 /// Runs the demo.
@@ -30,7 +35,7 @@ pub(crate) async fn run(demo: Demo) -> io::Result<()> {
     if demo.roll {
         in_time(ROLL_TIMEOUT, roll::run()).await
     } else {
-        in_time(MAINTENANCE_TIMEOUT, maintenance::run()).await
+        in_time(MAINTENANCE_TIMEOUT, maintenance::run(demo.record.as_deref())).await
     }
 }
 

@@ -1,0 +1,71 @@
+//! Records without a dashboard: beside the lines that `kubectl nm watch` prints.
+
+use futures::future::pending;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use crate::client::cluster::Cluster;
+use crate::dashboard::message::Message;
+use crate::dashboard::recording::followed::followed;
+use crate::dashboard::recording::recorder::{NewRecording, Recorder};
+use crate::dashboard::watches::Watches;
+use crate::error::recording_error::RecordingError;
+use crate::maintenance::cache::MaintenanceCache;
+
+/// How many messages may be queued; watches wait when there are more.
+const MESSAGE_QUEUE: usize = 256;
+
+/// A recording in progress. It ends when it is dropped.
+pub(crate) struct Unattended {
+    recorder: Recorder,
+    watches: Watches,
+    messages: mpsc::Receiver<Message>,
+    maintenances: MaintenanceCache,
+    /// The nodes on the command line, which are recorded also without a maintenance.
+    nodes: Vec<String>,
+}
+
+impl Unattended {
+    pub(crate) fn begin(recording: NewRecording, cluster: &Cluster, nodes: &[String]) -> Self {
+        let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
+        let failures = to.clone();
+        let on_failure = move |why| {
+            // Without a receiver the recording is over.
+            let _ = failures.blocking_send(Message::RecordingFailed(why));
+        };
+        let recorder = recording.begin(Box::new(on_failure));
+        let mut watches = Watches::start(cluster.client(), cluster.server(), true, to);
+        watches.follow(followed(std::iter::empty(), nodes));
+        let maintenances = MaintenanceCache::default();
+        Self { recorder, watches, messages, maintenances, nodes: nodes.to_vec() }
+    }
+
+    /// Records until that fails. Returns the message of the error, once.
+    pub(crate) async fn until_failed(&mut self) -> String {
+        while let Some(message) = self.messages.recv().await {
+            if let Message::RecordingFailed(why) = message {
+                return why;
+            }
+            if let Some(error) = self.recorder.record(Timestamp::now(), &message) {
+                return error.to_string();
+            }
+            if let Message::Maintenances(change) = &message {
+                self.maintenances.apply(change);
+                let objects = self.maintenances.all().map(AsRef::as_ref);
+                for node in self.watches.follow(followed(objects, &self.nodes)) {
+                    self.recorder.record(Timestamp::now(), &Message::NodeClosed(node));
+                }
+            }
+        }
+        // The watches hold senders, so the channel does not close.
+        pending().await
+    }
+
+    /// Waits until everything is written. Returns how many messages that are.
+    pub(crate) fn finish(self) -> Result<u64, RecordingError> {
+        let Self { recorder, watches, messages, .. } = self;
+        // The writer may be about to report an error to nobody.
+        drop((watches, messages));
+        recorder.finish()
+    }
+}
