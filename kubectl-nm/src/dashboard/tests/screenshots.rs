@@ -1,22 +1,33 @@
-//! The screenshots in the README: both views as drawn, as SVG.
+//! The screenshots in the README and in the documentation: the views as drawn, as SVG.
 //!
-//! `NM_UPDATE=1 cargo test -p kubectl-nm screenshots` rewrites them.
+//! `NM_UPDATE=1 cargo test -p kubectl-nm screenshots` rewrites them. A node is drawn from a recording of the demo, which
+//! `cargo run -p nm-sandbox -- demo --record FILE` makes: a real drain, at the time at which its budget blocks it. The demo has
+//! one maintenance; the fleet has a maintenance in every state.
 
 use std::fmt::Write;
+use std::io::Cursor;
 use std::path::Path;
+use std::time::Duration;
 
+use jiff::SignedDuration;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 
-use crate::dashboard::model::Options;
+use crate::dashboard::model::{Model, Options, RecordingMode};
+use crate::dashboard::recording::recording_file::RecordingFile;
+use crate::dashboard::replay::pace::Pace;
+use crate::dashboard::replay::player::Player;
 use crate::dashboard::tests::painted::buffer;
-use crate::dashboard::tests::scenes::{fleet, moving, options};
+use crate::dashboard::tests::scenes::{fleet, options};
 
 /// Width and height of a character.
 const CELL: (u16, u16) = (9, 19);
 
 /// Space around the screen.
 const MARGIN: u16 = 12;
+
+/// When the budget has blocked the drain of the demo for a while.
+const BLOCKED_AT: SignedDuration = SignedDuration::from_secs(4);
 
 const BACKGROUND: &str = "#14161b";
 const FOREGROUND: &str = "#d6d9e0";
@@ -33,7 +44,7 @@ fn screenshots_are_current() {
         (
             "node",
             "The node view: its pods, what blocks them, and a command that helps",
-            buffer(&moving(size(24))),
+            buffer(&demo(size(18), BLOCKED_AT)),
         ),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots").join(format!("{name}.svg"));
@@ -45,6 +56,19 @@ fn screenshots_are_current() {
         let committed = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(committed == svg, "{} is not current: run the tests with NM_UPDATE=1", path.display());
     }
+}
+
+/// The demo at this time, as the dashboard showed it.
+fn demo(options: Options, at: SignedDuration) -> Model {
+    let source = Box::new(Cursor::new(include_bytes!("demo.ndjson")));
+    let file = RecordingFile::read(source, String::from("demo.ndjson")).unwrap();
+    let nodes = file.header().nodes.clone();
+    let mut player = Player::new(file, Options { nodes, ..options }, Pace::new(1.0));
+    player.seek_by(at);
+    player.work(Duration::MAX);
+    let mut model = player.model;
+    (model.options.recording, model.options.readonly, model.replay) = (RecordingMode::Off, false, None);
+    model
 }
 
 /// The screen as an SVG with a description.
