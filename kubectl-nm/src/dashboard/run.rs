@@ -102,21 +102,7 @@ async fn until_ended(
     if let Some(node) = model.opened() {
         watches.open(node, node);
     }
-    let mut dashboard = Dashboard {
-        model,
-        watches,
-        commands: JoinSet::new(),
-        counts: JoinSet::new(),
-        lookups: JoinSet::new(),
-        plans: StartPlans::default(),
-        kubectl: KubectlOutput::default(),
-        editor: Editor::default(),
-        inputs: Inputs::open(),
-        cluster,
-        to,
-        recorder,
-    };
-
+    let mut dashboard = Dashboard::new(model, watches, cluster, to, recorder);
     let mut ticks = interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // A timeout too long for the clock never ends.
@@ -233,7 +219,30 @@ struct Dashboard<'a> {
     recorder: Option<Recorder>,
 }
 
-impl Dashboard<'_> {
+impl<'a> Dashboard<'a> {
+    fn new(
+        model: Model,
+        watches: Watches,
+        cluster: &'a Cluster,
+        to: mpsc::Sender<Message>,
+        recorder: Option<Recorder>,
+    ) -> Self {
+        Self {
+            model,
+            watches,
+            commands: JoinSet::new(),
+            counts: JoinSet::new(),
+            lookups: JoinSet::new(),
+            plans: StartPlans::default(),
+            kubectl: KubectlOutput::default(),
+            editor: Editor::default(),
+            inputs: Inputs::open(),
+            cluster,
+            to,
+            recorder,
+        }
+    }
+
     /// Records what comes from the cluster.
     fn record(&mut self, message: &Message) {
         let Some(recorder) = &mut self.recorder else { return };

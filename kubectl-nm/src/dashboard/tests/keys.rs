@@ -244,18 +244,19 @@ fn the_yaml_pane_follows_the_selection_and_events_need_an_open_node() {
 
 #[test]
 fn c_copies_the_suggested_command_or_else_the_row() {
-    for (mut model, keys, copied) in [
-        (fleet(options()), "c", "kubectl -n shop edit pdb cart"),
-        (fleet(options()), "jjc", "kubectl describe nm worker-33"),
-        (fleet(options()), "jjjjc", "worker-08 Draining 50% 13/26"),
-        (node(options()), "c", "kubectl -n shop edit pdb cart"),
-        (node(options()), "jjjc", "Terminating pay/ledger-1"),
+    for (scene, keys, copied) in [
+        (fleet as fn(Options) -> Model, "c", "kubectl -n shop edit pdb cart"),
+        (fleet, "jjc", "kubectl describe nm worker-33"),
+        (fleet, "jjjjc", "worker-08 Draining 50% 13/26"),
+        (node, "c", "kubectl -n shop edit pdb cart"),
+        (node, "jjjc", "Terminating pay/ledger-1"),
         (
-            node(options()),
+            node,
             "jjc",
             r#"kubectl -n web patch pod import-9x --type=merge -p '{"metadata":{"finalizers":null}}'"#,
         ),
     ] {
+        let mut model = scene(options());
         assert_eq!(type_in(&mut model, keys), [Effect::Copy(copied.into())]);
         assert_eq!(model.notice.unwrap().text, format!("copied: {copied}"));
     }

@@ -5,10 +5,10 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::action_table::{ACTIONS, Group};
 use crate::dashboard::layout::is_small;
-use crate::dashboard::model::{Model, Options};
 use crate::dashboard::model::dialog::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
+use crate::dashboard::model::{Model, Options};
 use crate::dashboard::view::action_dialogs::{change_lines, change_title, pod_lines, pod_title};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed};

@@ -104,7 +104,8 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
     if let Some(replay) = &model.replay {
         let goes_on = replay.is_paused || replay.has_ended();
         let arrows = if model.options.appearance.ascii { "<- ->" } else { "← →" };
-        let of_replay = [("Space", if goes_on { "play" } else { "pause" }), (arrows, "10 s"), ("+ -", "speed")];
+        let of_replay =
+            [("Space", if goes_on { "play" } else { "pause" }), (arrows, "10 s"), ("+ -", "speed")];
         keys.splice(2..2, of_replay);
     }
     keys
