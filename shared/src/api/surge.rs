@@ -48,7 +48,7 @@ pub enum SurgeObstacle {
     Stalled,
     /// Someone undid the restart of its Deployment.
     RolledBack,
-    /// It was created after its node was cordoned, and so may its replacement be.
+    /// Its replacement may be on the node as well: the template of its Deployment tolerates the taints, or names the node.
     ComesBack,
     /// The reconciler lacks the access to read or restart Deployments.
     Forbidden,

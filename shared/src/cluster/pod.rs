@@ -281,11 +281,6 @@ pub fn job(pod: &DrainPod) -> Option<&OwnerReference> {
     controller(pod).filter(|owner| owner.kind == "Job" && owner.api_version.starts_with("batch/"))
 }
 
-/// When it was created.
-pub fn created(pod: &DrainPod) -> Option<Timestamp> {
-    pod.metadata.creation_timestamp.as_ref().map(|created| created.0)
-}
-
 /// When its grace period ends, if it is terminating.
 pub fn deadline(pod: &DrainPod) -> Option<Timestamp> {
     pod.metadata.deletion_timestamp.as_ref().map(|time| time.0)
@@ -433,7 +428,6 @@ mod tests {
             kept,
             [
                 "annotations",
-                "creationTimestamp",
                 "deletionGracePeriodSeconds",
                 "deletionTimestamp",
                 "finalizers",

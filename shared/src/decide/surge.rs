@@ -7,13 +7,17 @@
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 
-use crate::api::condition::{self, ConditionType, whole_seconds};
+use crate::api::condition::whole_seconds;
+use crate::api::group::Group;
 use crate::api::maintenance::{DrainSpec, SurgePolicy};
+use crate::api::names::UNSCHEDULABLE_TAINT;
 use crate::api::status::{
     MAX_RESTARTED_REPLICA_SETS, MAX_SURGING_PODS, NodeMaintenanceStatus, RestartedReplicaSet, SurgingPod,
 };
 use crate::api::surge::{SurgeFacts, SurgeObstacle};
+use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::RESTART_RETRY_INTERVAL;
@@ -45,8 +49,6 @@ pub struct Surges {
 struct View<'a> {
     observed: &'a ClusterState,
     may_restart: bool,
-    /// Since when the node has taken no pods.
-    cordoned: Option<Timestamp>,
     now: Timestamp,
 }
 
@@ -68,11 +70,7 @@ impl Surges {
         if spec.surge == SurgePolicy::Never {
             return surges;
         }
-        let conditions = status.map(|status| &*status.conditions).unwrap_or_default();
-        let cordoned =
-            condition::find(conditions, ConditionType::Cordoned).filter(|found| found.status == "True");
-        let cordoned = cordoned.map(|found| found.last_transition_time.0);
-        let view = View { observed, may_restart, cordoned, now };
+        let view = View { observed, may_restart, now };
         let order = EvictionOrder::new(plan, spec, observed);
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
@@ -125,7 +123,7 @@ impl Surges {
         before: Before<'_>,
         view: &View<'_>,
     ) {
-        let View { observed, may_restart, cordoned, now } = *view;
+        let View { observed, may_restart, now } = *view;
         let Some(deployment) = &workload.deployment else {
             return self.block(pod, SurgeBlock::no_deployment(pod));
         };
@@ -149,10 +147,10 @@ impl Surges {
             Surge::Impossible(block) => return self.block(pod, block),
             Surge::Rolling | Surge::Waiting => {}
             Surge::Required if !may_restart || !observed.budgets.never_allow_eviction(pod) => return,
-            Surge::Required if cordoned.zip(pod::created(pod)).is_some_and(|(at, created)| created > at) => {
+            Surge::Required if may_come_back(pod, deployment, observed.group) => {
                 let message = format!(
-                    "it was created after its node was cordoned, so a pod that replaces it may be on the node as well: the \
-                     template of Deployment {name} tolerates the taints, or names the node"
+                    "a pod that replaces it may be on its node as well: the template of Deployment {name} tolerates the taints \
+                     of the node, or names it"
                 );
                 let block = SurgeBlock::new(SurgeObstacle::ComesBack, message);
                 return self.block(pod, SurgeBlock { deployment: Some(name), ..block });
@@ -237,6 +235,14 @@ impl Surges {
         let is_recorded = |restart: &Restart| shown().any(|set| *set == restart.replica_set);
         self.restarts.into_iter().filter(is_recorded).collect()
     }
+}
+
+/// Whether a pod that replaces this one may be on the cordoned node again. It would be replaced without end.
+fn may_come_back(pod: &DrainPod, deployment: &Deployment, group: Group) -> bool {
+    let tolerates = |taint: &str| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint));
+    let template = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let names_node = template.is_some_and(|template| template.node_name.is_some());
+    names_node || (tolerates(group.drain_taint()) && tolerates(UNSCHEDULABLE_TAINT))
 }
 
 /// The revisions of the `ReplicaSet`s when their Deployments were restarted.

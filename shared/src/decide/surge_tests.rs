@@ -262,19 +262,20 @@ fn a_pod_is_not_evicted_while_the_rollout_that_replaces_it_is_being_undone() {
 }
 
 #[test]
-fn a_pod_that_was_created_after_the_cordon_is_not_replaced_first() {
-    let cordoned = |at: &str| {
-        let condition = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
-            "lastTransitionTime": at});
-        json!({"phase": "Running", "totalpods": 1, "evictionPods": 1, "conditions": [condition]})
-    };
-    let mut late = (*pod("old", "web-1")).clone();
-    late.metadata.creation_timestamp = Some(parse(json!("2026-01-01T00:30:00Z")));
-    let observed = ClusterState { pods: Some(vec![Arc::new(late)]), ..observed(Some(workload(3, 3))) };
-    let decision = decided(&cordoned("2026-01-01T00:29:59Z"), &observed);
-    assert!(decision.restarts.is_empty());
-    assert_eq!(obstacle(&decision), SurgeObstacle::ComesBack);
-    assert_eq!(decided(&cordoned("2026-01-01T00:30:00Z"), &observed).restarts.len(), 1);
+fn a_pod_whose_replacement_may_be_on_the_node_as_well_is_not_replaced_first() {
+    let mut tolerant = (*pod("old", "web-1")).clone();
+    tolerant.tolerations = Box::new([parse(json!({"operator": "Exists"}))]);
+    let tolerated = ClusterState { pods: Some(vec![Arc::new(tolerant)]), ..observed(Some(workload(3, 3))) };
+    let WorkloadState::Known(mut workload) = workload(3, 3) else { unreachable!() };
+    let mut deployment = workload.deployment.as_deref().unwrap().clone();
+    deployment.spec.as_mut().unwrap().template.spec =
+        Some(parse(json!({"nodeName": "n1", "containers": []})));
+    workload.deployment = Some(Arc::new(deployment));
+    for observed in [tolerated, observed(Some(WorkloadState::Known(workload)))] {
+        let decision = decided(&json!({}), &observed);
+        assert!(decision.restarts.is_empty());
+        assert_eq!(obstacle_in(&after(&json!({}), decision)), SurgeObstacle::ComesBack);
+    }
 }
 
 #[test]
