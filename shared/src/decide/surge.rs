@@ -62,10 +62,12 @@ impl Surges {
         may_restart: bool,
         now: Timestamp,
     ) -> Self {
-        let recorded = recorded(status);
-        let sets = plan.pods.iter().filter_map(|planned| surge::replica_set_of(&planned.pod));
-        let restarted = sets.filter_map(|set| recorded.get_key_value(&set));
-        let restarted = restarted.map(|(set, revision)| (set.clone(), *revision)).collect();
+        let mut restarted = recorded(status);
+        if !restarted.is_empty() {
+            let pods = plan.pods.iter();
+            let sets: HashSet<_> = pods.filter_map(|planned| surge::replica_set_of(&planned.pod)).collect();
+            restarted.retain(|set, _| sets.contains(set));
+        }
         let mut surges = Self { restarted, ..Self::default() };
         if spec.surge == SurgePolicy::Never {
             return surges;
@@ -75,15 +77,15 @@ impl Surges {
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
             let before = Before::of(status, pod);
-            let set = surge::replica_set_of(pod);
-            let is_restarted = set.as_ref().is_some_and(|set| surges.restarted.contains_key(set));
+            let is_restarted = !surges.restarted.is_empty()
+                && surge::replica_set_of(pod).is_some_and(|set| surges.restarted.contains_key(&set));
             let is_surging = before.surging.is_some();
             let is_known = is_surging || before.blocked.is_some() || is_restarted;
             let is_candidate = is_known || observed.budgets.never_allow_eviction(pod);
             if pod::deadline(pod).is_some() || !is_candidate || !(is_surging || order.allows(pod)) {
                 continue;
             }
-            let Some(set) = set else {
+            let Some(set) = surge::replica_set_of(pod) else {
                 surges.block(pod, SurgeBlock::no_deployment(pod));
                 continue;
             };
