@@ -126,6 +126,7 @@ mod repository {
 }
 mod roll {
     mod begin;
+    mod concurrent;
     mod control;
     mod halt;
     mod job;
@@ -134,6 +135,7 @@ mod roll {
     mod resume;
     mod retry;
     mod running_roll;
+    mod unwritable;
     mod window;
 }
 mod takeover {

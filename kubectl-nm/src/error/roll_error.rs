@@ -12,6 +12,11 @@ pub(crate) enum RollError {
     #[error("a roll \"{0}\" exists already")]
     Exists(String),
 
+    #[error(
+        "the maintenances of roll \"{0}\" have other settings: somebody else begins it, or has changed them"
+    )]
+    OtherSettings(String),
+
     #[error("the maintenances of roll \"{name}\" were not all created: {created} of {all}")]
     Incomplete { name: String, created: usize, all: usize },
 
@@ -77,6 +82,9 @@ impl RollError {
             }
             Self::Exists(name) => format!(
                 "`kubectl nm roll resume {name}` continues it; --name chooses another name for a new one"
+            ),
+            Self::OtherSettings(name) => format!(
+                "`kubectl nm roll status {name} -o yaml` shows them; --name chooses another name for a new roll"
             ),
             Self::Incomplete { name, .. } => format!(
                 "run the roll again with --name {name} to create the others, or `kubectl nm roll abort {name}` to delete them \

@@ -327,6 +327,12 @@ impl Roll {
         self.record.is_none() && self.nodes.iter().any(|node| node.record.began.is_some())
     }
 
+    /// Whether all maintenances of the roll have these settings. Others may write them.
+    pub(crate) fn has_only(&self, settings: &RollSettings) -> bool {
+        let stored = |node: &RollNode| parse::<RollSettings>(&node.object, SETTINGS).ok().flatten();
+        self.nodes.iter().all(|node| stored(node).as_ref() == Some(settings))
+    }
+
     pub(crate) fn node(&self, name: &str) -> Option<&RollNode> {
         self.nodes.iter().find(|node| node.node() == name)
     }

@@ -20,7 +20,6 @@ use crate::client::watch_stream::{
     WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch, watch_maintenances,
 };
 use crate::error::Error;
-use crate::error::roll_error::RollError;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::uid;
 use crate::roll::actions::RunningActions;
@@ -39,9 +38,6 @@ use crate::roll::view::{RollInput, RollReporter, RollView};
 
 /// How often gates are checked that no watch reports.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long the end of a program waits for its last write.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How a run of a roll ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,13 +159,7 @@ impl<'a> RollRunner<'a> {
 
     /// Gives up the roll, so that somebody else can continue it at once.
     pub(crate) async fn release(&mut self) {
-        let mine = &self.observed.runner;
-        let written = store::update(self.cluster, &self.name, |_, record| {
-            let is_mine = record.runner.as_ref().is_some_and(|runner| runner.id == *mine);
-            if is_mine { Ok(RollRecord { runner: None, ..record }) } else { Err(RollError::Contended.into()) }
-        });
-        // If this is not written, no heartbeat follows.
-        let _ = tokio::time::timeout(RELEASE_TIMEOUT, written).await;
+        store::release_runner(self.cluster, &self.name, &self.observed.runner).await;
     }
 
     fn handle(&mut self, event: Event, reporter: &mut dyn RollReporter) -> Result<(), Error> {

@@ -22,6 +22,9 @@ use crate::roll::settings::NodeAction;
 
 const MAX_ATTEMPTS: usize = 10;
 
+/// How long the end of a program waits for its last write.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// How often a heartbeat is looked for.
 const HEARTBEAT_CHECK: Duration = Duration::from_millis(500);
 
@@ -50,6 +53,16 @@ pub(crate) async fn update(
         }
     }
     Err(RollError::Contended.into())
+}
+
+/// Gives up a roll that the program with this id runs, so that somebody else can continue it at once.
+pub(crate) async fn release_runner(cluster: &Cluster, name: &str, id: &str) {
+    let written = update(cluster, name, |_, record| {
+        let is_mine = record.runner.as_ref().is_some_and(|runner| runner.id == id);
+        if is_mine { Ok(RollRecord { runner: None, ..record }) } else { Err(RollError::Contended.into()) }
+    });
+    // If this is not written, no heartbeat follows.
+    let _ = tokio::time::timeout(RELEASE_TIMEOUT, written).await;
 }
 
 /// Pauses a roll or lets it continue: whether further nodes begin, and the drains that are under way. Returns the roll as it

@@ -10,26 +10,16 @@ use nm_tests::maintenance::{until_gone, until_suspension};
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::wait::wait_until;
-use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
-use super::running_roll::{RunningRoll, guard, guarded_pods};
-
-/// A roll whose first node is blocked by a budget for each node.
-async fn blocked(cluster: &Cluster, name: &str, nodes: &[String]) -> (Workload, RunningRoll, String) {
-    let workload = guarded_pods(cluster, name, nodes).await;
-    let mut roll = RunningRoll::begin(cluster, name, nodes, &["--run", "true"]);
-    let is_blocked = |line: &Value| line["detail"].as_str().is_some_and(|why| why.starts_with("blocked"));
-    let node = roll.until("blocked", is_blocked).await["node"].as_str().unwrap().to_owned();
-    (workload, roll, node)
-}
+use super::running_roll::{RunningRoll, blocked, guard, guarded_pods};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_roll_evicts_nothing_and_begins_no_node_until_it_is_resumed() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
-    let (workload, mut roll, node) = blocked(&cluster, "pausable", &nodes[..2]).await;
+    let (workload, mut roll, node) = blocked(&cluster, "pausable", &nodes[..2], &[]).await;
     plugin(&cluster, &["roll", "pause", "pausable"]).await.expect(0, "roll pausable paused\n", "");
     until_suspension(&cluster, &node, Some(Suspension::Paused)).await;
     let status = plugin(&cluster, &["roll", "status", "pausable"]).await.ok();
@@ -49,7 +39,7 @@ async fn a_node_is_skipped_also_while_the_program_of_a_paused_roll_waits() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
-    let (workload, mut roll, node) = blocked(&cluster, "skippable", &nodes[..2]).await;
+    let (workload, mut roll, node) = blocked(&cluster, "skippable", &nodes[..2], &[]).await;
     let _ = plugin(&cluster, &["roll", "pause", "skippable"]).await.ok();
     let other = nodes[..2].iter().find(|other| **other != node).unwrap();
     workload.delete_budget(&guard(other)).await;
@@ -67,7 +57,7 @@ async fn a_node_that_begins_at_the_moment_of_a_pause_is_paused_too() {
     let Some(cluster) = Cluster::sandbox_or_skip(4, why).await else { return };
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
-    let (workload, mut roll, first) = blocked(&cluster, "racing", &nodes[..3]).await;
+    let (workload, mut roll, first) = blocked(&cluster, "racing", &nodes[..3], &[]).await;
     let status = plugin(&cluster, &["roll", "status", "racing", "-o", "json"]).await.ok();
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
     // The record of the roll is in the object of the last of three nodes.
@@ -138,7 +128,7 @@ async fn an_aborted_roll_deletes_what_is_planned_and_returns_what_is_under_way()
     let cluster = Cluster::start(4).await;
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
-    let (_workload, mut roll, node) = blocked(&cluster, "abortable", &nodes[..3]).await;
+    let (_workload, mut roll, node) = blocked(&cluster, "abortable", &nodes[..3], &[]).await;
     let unconfirmed = plugin(&cluster, &["roll", "abort", "abortable"]).await;
     assert_eq!(unconfirmed.code, Some(2), "{unconfirmed:?}");
     let aborted = plugin(&cluster, &["roll", "abort", "abortable", "--yes"]).await.ok();

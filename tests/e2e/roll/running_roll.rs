@@ -23,6 +23,25 @@ pub(super) fn guard(node: &str) -> String {
     format!("guarded-{node}")
 }
 
+/// A roll whose first node is blocked by a budget for each node. Returns the pods, the roll and that node.
+pub(super) async fn blocked(
+    cluster: &Cluster,
+    name: &str,
+    nodes: &[String],
+    flags: &[&str],
+) -> (Workload, RunningRoll, String) {
+    let workload = guarded_pods(cluster, name, nodes).await;
+    let mut roll = RunningRoll::begin(cluster, name, nodes, &[&["--run", "true"], flags].concat());
+    let is_blocked = |line: &Value| line["detail"].as_str().is_some_and(|why| why.starts_with("blocked"));
+    let node = roll.until("blocked", is_blocked).await["node"].as_str().unwrap().to_owned();
+    (workload, roll, node)
+}
+
+/// Makes a pipe: what reads or writes it waits for the other side.
+pub(super) fn make_pipe(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
 /// A `kubectl nm roll` that runs.
 pub(super) struct RunningRoll {
     command: RunningCommand,

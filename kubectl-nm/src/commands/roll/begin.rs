@@ -30,7 +30,9 @@ use crate::plan::report::preview;
 use crate::plan::surge_workloads;
 use crate::roll::health;
 use crate::roll::job;
-use crate::roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, SETTINGS, Step, roll_name};
+use crate::roll::record::{
+    self, LABEL, NODE, NodeRecord, Roll, RollRecord, Runner, SETTINGS, Step, roll_name,
+};
 use crate::roll::settings::{NodeAction, RollSettings};
 use crate::roll::store;
 use crate::roll::waves::{PoolNode, waves};
@@ -66,7 +68,7 @@ pub(super) async fn run(
         args.name.clone().unwrap_or_else(|| Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string());
     let waves = waves(pool(&names, &snapshot, cluster).await?, args.waves.as_ref());
     let settings = settings(&args, action, &waves);
-    let is_begun = is_begun(&name, &names, &settings, &snapshot)?;
+    is_begun(&name, &names, &settings, &snapshot.maintenances)?;
 
     let drain = drain(&args, &settings);
     let forecasts = forecasts(&names, drain.as_ref(), &mut snapshot, cluster, out).await?;
@@ -88,15 +90,39 @@ pub(super) async fn run(
     confirm_always(&question, args.yes, out)?;
 
     let wanted = objects(&name, &args, &settings, drain.as_ref(), &waves);
+    // The answer may have taken its time.
+    let is_begun = is_begun(&name, &names, &settings, &cluster.maintenances().await?)?;
     if let Some(first) = wanted.first().filter(|_| !is_begun) {
         start::start(cluster, first, true).await?;
     }
-    create(&wanted, &name, cluster, out).await?;
+    let created = create(&wanted, &name, cluster, out).await?;
     let me = this_runner();
-    let with_runner = |_: &Roll, record| Ok(RollRecord { runner: Some(me.clone()), ..record });
-    let (roll, record) = store::update(cluster, &name, with_runner).await?;
+    let claim = |roll: &Roll, record| Ok(claim(roll, record, &settings, &me)?);
+    let claimed = store::update(cluster, &name, claim).await;
+    if let Err(Error::Roll(RollError::Exists(_) | RollError::OtherSettings(_))) = claimed {
+        // Somebody else begins it: it must not have nodes of this one.
+        delete(&created, cluster, out).await?;
+    }
+    let (roll, record) = claimed?;
     out.talk(&Line::new(format!("Roll {name} begins.")));
     run_roll(&roll, record, None, &args.output, cluster, out).await
+}
+
+/// The record of a roll that begins: this program runs it, unless somebody else has begun a roll of the same name. Only
+/// these settings are run, because others may write those in the objects.
+fn claim(
+    roll: &Roll,
+    record: RollRecord,
+    settings: &RollSettings,
+    me: &Runner,
+) -> Result<RollRecord, RollError> {
+    if roll.record.is_some() {
+        return Err(RollError::Exists(roll.name.clone()));
+    }
+    if !roll.has_only(settings) {
+        return Err(RollError::OtherSettings(roll.name.clone()));
+    }
+    Ok(RollRecord { runner: Some(me.clone()), ..record })
 }
 
 async fn pool(
@@ -158,9 +184,8 @@ fn is_begun(
     name: &str,
     names: &[String],
     settings: &RollSettings,
-    snapshot: &ClusterSnapshot,
+    all: &[NodeMaintenance],
 ) -> Result<bool, Error> {
-    let all = &snapshot.maintenances;
     let of_roll: Vec<&NodeMaintenance> =
         all.iter().filter(|object| roll_name(object) == Some(name)).collect();
     if !of_roll.is_empty() {
@@ -168,7 +193,7 @@ fn is_begun(
         let roll = Roll::find(name, &objects)?;
         // Only what was interrupted while it was created can be completed.
         let is_interrupted =
-            |roll: &Roll| roll.record.is_none() && !roll.is_record_lost() && roll.settings == *settings;
+            |roll: &Roll| roll.record.is_none() && !roll.is_record_lost() && roll.has_only(settings);
         if roll.is_some_and(|roll| !is_interrupted(&roll)) {
             return Err(RollError::Exists(name.to_owned()).into());
         }
@@ -316,13 +341,14 @@ fn objects(
     all.enumerate().map(object).collect()
 }
 
-/// Creates the maintenances. If one cannot be created, those that were are deleted again.
+/// Creates the maintenances, and returns those that did not exist. If one cannot be created, those that were are deleted
+/// again.
 async fn create(
     wanted: &[NodeMaintenance],
     name: &str,
     cluster: &Cluster,
     out: &mut Output,
-) -> Result<(), Error> {
+) -> Result<Vec<NodeMaintenance>, Error> {
     let create = async |object: &NodeMaintenance| start::start(cluster, object, false).await;
     let answers = progress::for_each(out, wanted.iter(), "maintenances", create).await;
     let (mut created, mut failures) = (Vec::new(), Vec::new());
@@ -337,9 +363,18 @@ async fn create(
             Err(error) => failures.push((wanted.spec.node_name.clone(), error)),
         }
     }
-    let Some((_, first)) = failures.pop() else { return Ok(()) };
+    let Some((_, first)) = failures.pop() else { return Ok(created) };
+    let deleted = delete(&created, cluster, out).await;
+    Error::print_all(&failures, out);
+    deleted.map_or_else(Err, |()| Err(first))
+}
+
+async fn delete(created: &[NodeMaintenance], cluster: &Cluster, out: &mut Output) -> Result<(), Error> {
     let delete = async |object: &NodeMaintenance| cluster.delete(&object.name_any(), &uid(object)).await;
     let deleted = progress::for_each(out, created.iter(), "maintenances", delete).await;
-    Error::print_all(&failures, out);
-    deleted.into_iter().find_map(Result::err).map_or(Err(first), Err)
+    deleted.into_iter().find_map(Result::err).map_or(Ok(()), Err)
 }
+
+#[cfg(test)]
+#[path = "begin_tests.rs"]
+mod tests;

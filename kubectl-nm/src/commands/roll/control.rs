@@ -66,7 +66,13 @@ pub(super) async fn resume(
         Ok(RollRecord { paused: false, halt: None, aborted: None, asked: false, runner, ..record })
     })
     .await?;
-    let roll = continue_drains(roll, &args, cluster, out).await?;
+    let roll = match continue_drains(roll, &args, cluster, out).await {
+        Ok(roll) => roll,
+        Err(error) => {
+            store::release_runner(cluster, name, &me.id).await;
+            return Err(error);
+        }
+    };
     let retried = before.halt.map(|halt| halt.node);
     run_roll(&roll, record, retried, &args.output, cluster, out).await
 }
