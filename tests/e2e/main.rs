@@ -9,6 +9,7 @@ mod bad_input;
 mod dashboard {
     mod acting;
     mod all_nodes;
+    mod configuration;
     mod environment;
     mod recording;
     mod replacements;

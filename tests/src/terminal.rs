@@ -88,6 +88,8 @@ impl Terminal {
         command.env("TERM", "xterm-256color");
         command.env("LC_ALL", "C.UTF-8");
         command.env_remove("NO_COLOR");
+        // Not the configuration of whoever runs the tests.
+        command.env("XDG_CONFIG_HOME", "/dev/null");
         for (name, value) in env {
             command.env(name, value);
         }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use jiff::Timestamp;
 
 use crate::commands::watch::{ReplayArgs, WatchFormat};
-use crate::dashboard::{self, EndReason, Options, Pace, Player, RecordingFile, RecordingMode};
+use crate::dashboard::{self, Config, EndReason, Options, Pace, Player, RecordingFile, RecordingMode};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::terminal::output::Output;
@@ -27,6 +27,7 @@ async fn show(args: ReplayArgs, file: RecordingFile, out: &mut Output) -> Result
     let header = file.header();
     let all_nodes = args.all_nodes || (args.nodes.is_empty() && header.all_nodes);
     let nodes = if args.nodes.is_empty() && !args.all_nodes { header.nodes.clone() } else { args.nodes };
+    let (config, notice) = Config::load(out);
     let options = Options {
         nodes,
         all_nodes,
@@ -34,7 +35,9 @@ async fn show(args: ReplayArgs, file: RecordingFile, out: &mut Output) -> Result
         kubectl: String::from("kubectl"),
         readonly: true,
         recording: RecordingMode::Replay,
-        appearance: args.appearance.on(out),
+        appearance: args.appearance.on(out, config.theme, config.ascii),
+        config,
+        notice,
         size: (0, 0),
         now: header.started,
     };

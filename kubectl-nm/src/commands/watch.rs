@@ -16,8 +16,8 @@ use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::{WatchChange, watch_maintenances};
 use crate::dashboard::{
-    self, AppearanceFlags, DashboardExit, EndReason, Header, NewRecording, Options, RECORDING_VERSION,
-    Recorder, RecordingMode, Unattended,
+    self, AppearanceFlags, Config, DashboardExit, EndReason, Header, NewRecording, Options,
+    RECORDING_VERSION, Recorder, RecordingMode, Unattended,
 };
 use crate::error::exit::Exit;
 use crate::error::recording_error::RecordingError;
@@ -181,7 +181,14 @@ impl DashboardFlags {
         }
     }
 
-    fn options(&self, tracker: &GoalTracker, is_recording: bool, cluster: &Cluster, out: &Output) -> Options {
+    fn options(
+        &self,
+        tracker: &GoalTracker,
+        is_recording: bool,
+        cluster: &Cluster,
+        out: &mut Output,
+    ) -> Options {
+        let (config, notice) = Config::load(out);
         Options {
             nodes: tracker.nodes().to_vec(),
             all_nodes: self.all,
@@ -189,7 +196,9 @@ impl DashboardFlags {
             kubectl: cluster.kubectl().to_owned(),
             readonly: self.readonly,
             recording: if is_recording { RecordingMode::Recording } else { RecordingMode::Off },
-            appearance: self.appearance.on(out),
+            appearance: self.appearance.on(out, config.theme, config.ascii),
+            config,
+            notice,
             size: (0, 0),
             now: Timestamp::now(),
         }

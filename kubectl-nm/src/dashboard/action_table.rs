@@ -15,12 +15,18 @@ pub(crate) enum Action {
     Back,
     Switch,
     Filter,
+    Command,
     Sort,
     Reverse,
     Attention,
     Replacements,
+    Details,
     Events,
+    Conditions,
     Yaml,
+    Wrap,
+    Columns,
+    Theme,
     Logs,
     PreviousLogs,
     Describe,
@@ -125,9 +131,14 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     entry(Action::PageUp, Navigation, "page-up", &["PgUp"], "a page up"),
     entry(Action::Top, Navigation, "first", &["Home", "g"], "the first row"),
     entry(Action::Bottom, Navigation, "last", &["End", "G"], "the last row"),
-    entry(Action::Open, Navigation, "open", &["Enter"], "open the selected node")
-        .in_footer(2, "open")
-        .on(LISTS),
+    entry(
+        Action::Open,
+        Navigation,
+        "open",
+        &["Enter"],
+        "open the selected node; there, show the row in full",
+    )
+    .in_footer(2, "open"),
     entry(
         Action::Back,
         Navigation,
@@ -146,6 +157,8 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     .in_footer(12, "all nodes"),
     entry(Action::Filter, Reading, "filter", &["/"], "filter: ns:x state:blocked node:worker-1* text")
         .in_footer(11, "filter"),
+    entry(Action::Command, Reading, "command", &[":"], "type the name of an action, such as :sort age")
+        .in_footer(21, "command"),
     entry(Action::Sort, Reading, "sort", &["s"], "sort by risk, name, progress, pool or age")
         .in_footer(14, "sort"),
     entry(Action::Reverse, Reading, "reverse", &["S"], "reverse the order"),
@@ -160,10 +173,16 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     entry(Action::Replacements, Reading, "replacements", &["w"], "where the pods of the open node went")
         .in_footer(13, "where")
         .on(OPEN_NODE),
+    entry(Action::Details, Reading, "details", &["v"], "the selected row in full").in_footer(22, "details"),
     entry(Action::Events, Reading, "events", &["e"], "events about the open node")
         .in_footer(16, "events")
         .on(OPEN_NODE),
+    entry(Action::Conditions, Reading, "conditions", &["i"], "the conditions of the maintenance"),
     entry(Action::Yaml, Reading, "yaml", &["y"], "the maintenance as YAML").in_footer(18, "YAML"),
+    entry(Action::Wrap, Reading, "wrap", &["W"], "wrap long lines of a pane or a page, or cut them"),
+    entry(Action::Columns, Reading, "columns", &["C"], "choose columns and their order")
+        .in_footer(23, "columns"),
+    entry(Action::Theme, Reading, "theme", &["T"], "the next theme; :theme NAME chooses one"),
     entry(Action::Logs, Reading, "logs", &["l"], "logs of the pod").in_footer(4, "logs").on(OPEN_NODE),
     entry(
         Action::PreviousLogs,
@@ -245,11 +264,6 @@ impl Action {
     pub(crate) fn needs_cluster(self) -> bool {
         matches!(self, Self::Logs | Self::PreviousLogs | Self::Describe | Self::Reconnect)
     }
-}
-
-/// The action of a key, by the name of the key.
-pub(crate) fn action_of(key: &str) -> Option<Action> {
-    ACTIONS.iter().find(|entry| entry.keys.contains(&key)).map(|entry| entry.action)
 }
 
 #[cfg(test)]

@@ -28,9 +28,12 @@ pub(crate) struct Appearance {
 #[derive(Args, Debug, Default)]
 pub(crate) struct AppearanceFlags {
     // A doc comment would have to put backticks around the variable.
-    #[arg(help = "Colours of the dashboard; without colours (--color never, NO_COLOR) the theme is mono")]
-    #[arg(long, value_name = "THEME", default_value = "dark", help_heading = "Dashboard")]
-    theme: ThemeName,
+    #[arg(
+        help = "Colours of the dashboard; the default is that of the configuration, or else dark. Without colours \
+                  (--color never, NO_COLOR) the theme is mono"
+    )]
+    #[arg(long, value_name = "THEME", help_heading = "Dashboard")]
+    theme: Option<ThemeName>,
 
     // A doc comment would have to put backticks around the variable.
     #[arg(
@@ -41,11 +44,13 @@ pub(crate) struct AppearanceFlags {
 }
 
 impl AppearanceFlags {
-    /// The appearance on the terminal of this output.
-    pub(crate) fn on(&self, out: &Output) -> Appearance {
+    /// The appearance on the terminal of this output. The flags go before the configuration, which is given.
+    pub(crate) fn on(&self, out: &Output, theme: Option<ThemeName>, ascii: Option<bool>) -> Appearance {
+        let theme = self.theme.or(theme).unwrap_or_default();
+        let is_unicode = is_unicode_locale(|name| std::env::var(name).ok());
         Appearance {
-            theme: if out.is_coloured() { self.theme } else { ThemeName::Mono },
-            ascii: self.ascii || !is_unicode_locale(|name| std::env::var(name).ok()),
+            theme: if out.is_coloured() { theme } else { ThemeName::Mono },
+            ascii: self.ascii || ascii.unwrap_or(!is_unicode),
         }
     }
 }

@@ -38,9 +38,34 @@ pub(crate) fn key_name(key: KeyEvent) -> Option<String> {
     Some(format!("{control}{alt}{name}"))
 }
 
+/// Whether a key that can be pressed has this name.
+pub(crate) fn is_key_name(name: &str) -> bool {
+    let (plain, is_modified) = [("Ctrl-Alt-", true), ("Ctrl-", true), ("Alt-", true)]
+        .iter()
+        .find_map(|(prefix, is)| Some((name.strip_prefix(prefix)?, *is)))
+        .unwrap_or((name, false));
+    let mut characters = plain.chars();
+    let is_character = matches!((characters.next(), characters.next()), (Some(c), None)
+        if !c.is_control() && c != ' ' && (!is_modified || !c.is_lowercase()));
+    let is_function = plain.strip_prefix('F').and_then(|number| number.parse().ok());
+    is_character
+        || is_function.is_some_and(|number: u8| (1..=12).contains(&number))
+        || NAMED.iter().any(|(_, known)| *known == plain)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_no_key_has_are_recognised() {
+        for name in ["q", "Q", "?", "é", "Space", "F12", "Ctrl-G", "Alt-F5", "Ctrl-Alt-X", "PgDn"] {
+            assert!(is_key_name(name), "{name}");
+        }
+        for name in ["", " ", "qq", "F0", "F13", "Hyper-X", "Ctrl-", "ctrl-G", "Ctrl-g", "space"] {
+            assert!(!is_key_name(name), "{name}");
+        }
+    }
 
     #[test]
     fn keys_have_the_names_of_the_help() {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::choice::Choice;
 use crate::dashboard::model::output::OutputChange;
 use crate::dashboard::model::pod_question::{PodAction, PodFacts, PodTarget, denial};
 use crate::dashboard::model::start_preview::PlanRequest;
@@ -214,6 +215,8 @@ pub(crate) enum Effect {
     Edit {
         arguments: Vec<String>,
     },
+    /// Write this into the configuration.
+    Remember(Choice),
     /// Copy this to the clipboard of the user's terminal (OSC 52).
     Copy(String),
     /// Suspend as Ctrl-Z does, and take the screen again afterwards.

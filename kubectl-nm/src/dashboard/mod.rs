@@ -17,7 +17,11 @@
 mod action_table;
 mod actions;
 mod appearance;
+mod choice;
+mod columns;
+mod config;
 mod editor;
+mod key_map;
 mod key_name;
 mod kubectl;
 mod layout;
@@ -49,6 +53,7 @@ mod workload;
 mod wrapping;
 
 pub(crate) use appearance::AppearanceFlags;
+pub(crate) use config::Config;
 pub(crate) use model::filter::is_selected;
 pub(crate) use model::{Options, RecordingMode};
 pub use offscreen::Received;

@@ -16,6 +16,8 @@ use ratatui::layout::Rect;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::appearance::Appearance;
+use crate::dashboard::config::Config;
+use crate::dashboard::key_map::KeyMap;
 use crate::dashboard::listed_node::ListedNode;
 use crate::dashboard::message::{Effect, Message, WatchKind, WatchState};
 use crate::dashboard::model::{Model, Options, RecordingMode};
@@ -57,6 +59,8 @@ pub(crate) fn screens(received: &Received, keys: &str, size: (u16, u16), now: Ti
         kubectl: String::from("kubectl"),
         readonly: false,
         recording: RecordingMode::Off,
+        config: Config::default(),
+        notice: None,
         appearance: Appearance::default(),
         size,
         now,
@@ -136,7 +140,7 @@ fn roll_screens_of(roll: &Roll, received: &Received, size: (u16, u16), now: Time
     let Decisions { progress, outlook, .. } = decide(roll, &record, &observed);
     let view =
         RollView { roll, record: &record, progress: &progress, outlook: &outlook, is_current: true, now };
-    let mut model = RollModel::new(&roll.name, Appearance::default(), size, now);
+    let mut model = RollModel::new(&roll.name, Appearance::default(), KeyMap::default(), size, now);
     model.show(&view);
     for node in &progress {
         model.output(&OutputLine { node: node.node.clone(), text: received.message.clone() });

@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::client::cluster::Cluster;
 use crate::dashboard::actions;
+use crate::dashboard::choice::remember_choice;
 use crate::dashboard::editor::{Editor, Inputs};
 use crate::dashboard::kubectl::{self, KubectlOutput};
 use crate::dashboard::message::{CommandError, Effect, Message, WatchKind};
@@ -330,6 +331,7 @@ impl<'a> Dashboard<'a> {
                 Screen::lend(&shown)?;
                 self.editor.start(kubectl::command(self.cluster.kubectl_arguments(), &arguments), shown);
             }
+            Effect::Remember(choice) => self.model.note_choice(remember_choice(&choice)),
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {
                 screen.suspend()?;

@@ -6,6 +6,7 @@
 pub(crate) mod cache;
 pub(crate) mod change;
 pub(crate) mod changes;
+pub(crate) mod creator;
 pub(crate) mod fields;
 pub(crate) mod headline;
 pub(crate) mod start;

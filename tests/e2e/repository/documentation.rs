@@ -54,7 +54,7 @@ const IMAGE: &str = "registry.example.com/you/nm-reconciler:0.1.0";
 const PROGRAMS: [&str; 3] = ["kubectl-nm", "nm-reconciler", "nm-sandbox"];
 
 /// Languages of blocks that have no commands.
-const NO_COMMANDS: [&str; 4] = ["yaml", "json", "text", "powershell"];
+const NO_COMMANDS: [&str; 5] = ["yaml", "json", "toml", "text", "powershell"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_of_the_readme_work() {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::args::OutputArgs;
 use crate::client::cluster::Cluster;
-use crate::dashboard::RollDashboard;
+use crate::dashboard::{Config, RollDashboard};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::roll::command::log_folder;
@@ -37,6 +37,12 @@ fn host() -> String {
     env::var("COMPUTERNAME").unwrap_or_default()
 }
 
+fn dashboard(name: &str, output: &OutputArgs, out: &mut Output) -> Result<RollDashboard, Error> {
+    let (config, notice) = Config::load(out);
+    let appearance = output.appearance.on(out, config.theme, config.ascii);
+    RollDashboard::open(name, appearance, config.keys, notice)
+}
+
 /// Runs a roll whose record has this program as its runner. `retried` is the node that had halted it before.
 pub(super) async fn run(
     roll: &Roll,
@@ -55,7 +61,7 @@ pub(super) async fn run(
     let mut runner = RollRunner::new(cluster, roll, record, retried, log);
     let ended = match output.lines(out) {
         Some(format) => until_ended(&mut runner, &mut LineReporter::new(out, format)).await,
-        None => match RollDashboard::open(name, output.appearance.on(out)) {
+        None => match dashboard(name, output, out) {
             Ok(mut dashboard) => {
                 let ended = until_ended(&mut runner, &mut dashboard).await;
                 dashboard.close().iter().for_each(|line| out.talk(line));

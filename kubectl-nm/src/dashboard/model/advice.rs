@@ -27,7 +27,7 @@ impl Model {
         })
     }
 
-    fn remedy_of_selected(&self) -> Option<(String, Remedy)> {
+    pub(super) fn remedy_of_selected(&self) -> Option<(String, Remedy)> {
         match &self.open {
             Some(open) => match open.selected_pod() {
                 Some(row) => self.remedy_of_pod(open, row),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use nm_shared::NodeMaintenance;
 
 use crate::dashboard::model::change_dialog::ChangeDialog;
+use crate::dashboard::model::column_dialog::ColumnDialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::pod_question::PodDialog;
 use crate::dashboard::model::start_preview::StartPreview;
@@ -20,6 +21,7 @@ pub(crate) enum Dialog {
     Pause(PauseDialog),
     Change(Box<ChangeDialog>),
     Pod(Box<PodDialog>),
+    Columns(ColumnDialog),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,9 +1,15 @@
-//! The filter language: `ns:shop state:blocked node:worker-1* cart`.
+//! The filter language: `ns:shop !state:blocked node:worker-1* /cart-[0-9]+/`.
 //!
-//! All words have to match. `ns:` and `node:` take a prefix, or a pattern with `*` and `?` for the whole name. `state:`
-//! takes a prefix of a state ([`State::word`](crate::maintenance::State::word),
-//! [`PodState::word`](crate::maintenance::PodState::word)). Any other word is searched for in every column. Case does
-//! not matter.
+//! All words have to match; one with `!` must not match. `ns:`, `node:`, `workload:` and `object:` take a prefix, or a
+//! pattern with `*` and `?` for the whole name. `state:` takes a prefix of a state
+//! ([`State::word`](crate::maintenance::State::word), [`PodState::word`](crate::maintenance::PodState::word)), `phase:` one
+//! of a phase of the API, and `reason:` a part of a reason. Any other word is searched for in every column. Instead of each
+//! of these, `/` begins a regular expression, which ends with another `/`. Case does not matter.
+
+use regex::{Regex, RegexBuilder};
+
+/// The largest regular expression, in bytes of its compiled form: it is matched against every row.
+const MAX_EXPRESSION: usize = 256 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a> {
@@ -11,33 +17,90 @@ pub(crate) struct Fields<'a> {
     pub(crate) node: Option<&'a str>,
     pub(crate) namespaces: Vec<&'a str>,
     pub(crate) state: &'a str,
+    /// The phase of the maintenance, as the API has it.
+    pub(crate) phase: &'a str,
+    /// Why the maintenance was started, and why pods are blocked.
+    pub(crate) reasons: Vec<&'a str>,
+    /// The names of objects that the row is about.
+    pub(crate) objects: Vec<&'a str>,
+    /// Such as `sts/cart`.
+    pub(crate) workload: &'a str,
     pub(crate) texts: [&'a str; 4],
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Filter {
     text: String,
     terms: Vec<Term>,
+    problem: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Term {
-    Namespace(String),
-    State(String),
-    Node(String),
-    Anywhere(String),
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Term {
+    key: Key,
+    /// Whether rows that match are hidden.
+    is_negated: bool,
+    value: Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Namespace,
+    State,
+    Node,
+    Phase,
+    Reason,
+    Object,
+    Workload,
+    Anywhere,
+}
+
+/// The keys of the language, those with several names more than once.
+const KEYS: [(&str, Key); 8] = [
+    ("ns", Key::Namespace),
+    ("namespace", Key::Namespace),
+    ("state", Key::State),
+    ("node", Key::Node),
+    ("phase", Key::Phase),
+    ("reason", Key::Reason),
+    ("object", Key::Object),
+    ("workload", Key::Workload),
+];
+
+#[derive(Debug, Clone)]
+enum Value {
+    Text(String),
+    Expression(Regex),
 }
 
 impl Filter {
-    /// Parses a filter. Every text is a valid filter: a word that is not `key:value` is searched for as it is.
+    /// Parses a filter. Every text is a filter: a word that is not `key:value` is searched for as it is, and a regular
+    /// expression that is invalid is left out and reported by [`Self::problem`].
     pub(crate) fn new(text: impl Into<String>) -> Self {
         let text = text.into();
-        let terms = text.split_whitespace().filter_map(term).collect();
-        Self { text, terms }
+        let mut filter = Self { text, ..Self::default() };
+        for word in words(&filter.text) {
+            match term(&word) {
+                Ok(term) => filter.terms.extend(term),
+                Err(problem) => filter.problem = Some(problem),
+            }
+        }
+        filter
     }
 
     pub(crate) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// What is wrong with it.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -45,35 +108,124 @@ impl Filter {
     }
 
     pub(crate) fn matches(&self, fields: &Fields<'_>) -> bool {
-        self.terms.iter().all(|term| match term {
-            Term::Namespace(pattern) => {
-                fields.namespaces.iter().any(|namespace| name_matches(pattern, namespace))
+        self.terms.iter().all(|term| term.matches(fields))
+    }
+}
+
+impl Term {
+    fn matches(&self, fields: &Fields<'_>) -> bool {
+        let any = |texts: &[&str]| texts.iter().any(|text| self.value.matches(self.key, text));
+        let found = match self.key {
+            Key::Namespace => any(&fields.namespaces),
+            Key::State => any(&[fields.state]),
+            Key::Phase => any(&[fields.phase]),
+            Key::Reason => any(&fields.reasons),
+            Key::Object => any(&fields.objects),
+            // Both `sts/cart` and `cart` name it.
+            Key::Workload => {
+                let name = fields.workload.split_once('/').map_or("", |(_, name)| name);
+                !fields.workload.is_empty() && any(&[fields.workload, name])
             }
-            Term::State(prefix) => has_prefix(fields.state, prefix),
-            Term::Node(pattern) => fields.node.is_none_or(|node| name_matches(pattern, node)),
-            Term::Anywhere(word) => {
+            // Where all rows are of one node, its name does not select among them.
+            Key::Node => match fields.node {
+                Some(node) => any(&[node]),
+                None => return true,
+            },
+            Key::Anywhere => {
                 let texts = fields.texts.iter().chain(&fields.namespaces).chain(fields.node.as_ref());
-                texts.copied().any(|text| contains(text, word)) || contains(fields.state, word)
+                let more = fields.reasons.iter().chain(&fields.objects).chain([&fields.state]);
+                texts.chain(more).any(|text| self.value.matches(self.key, text))
             }
-        })
+        };
+        found != self.is_negated
+    }
+}
+
+impl Value {
+    fn matches(&self, key: Key, text: &str) -> bool {
+        match (self, key) {
+            (Self::Expression(expression), _) => expression.is_match(text),
+            (Self::Text(value), Key::Namespace | Key::Node | Key::Object | Key::Workload) => {
+                name_matches(value, text)
+            }
+            (Self::Text(value), Key::State | Key::Phase) => has_prefix(text, value),
+            (Self::Text(value), Key::Reason | Key::Anywhere) => contains(text, value),
+        }
     }
 }
 
 /// Whether a filter selects a row with this node, namespace, state and text.
 pub(crate) fn is_selected(filter: &str, [node, namespace, state, text]: [&str; 4]) -> bool {
-    let fields = Fields { node: Some(node), namespaces: vec![namespace], state, texts: [text, "", "", ""] };
+    let fields = Fields {
+        node: Some(node),
+        namespaces: vec![namespace],
+        state,
+        texts: [text, "", "", ""],
+        ..Fields::default()
+    };
     Filter::new(filter).matches(&fields)
 }
 
+/// The words of a filter. A regular expression may have blanks in it.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let blank = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        let begins = expression_start(rest).filter(|at| *at < blank);
+        let end = begins.and_then(|at| Some(at + 1 + closing(&rest[at + 1..])?)).unwrap_or(blank);
+        words.push(rest[..end].to_owned());
+        rest = rest[end..].trim_start();
+    }
+    words
+}
+
+/// Where the slash of a regular expression is, if the first word has one.
+fn expression_start(text: &str) -> Option<usize> {
+    let negation = usize::from(text.starts_with('!'));
+    let word = &text[negation..];
+    let key = KEYS.iter().find(|(name, _)| word.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')));
+    let at = negation + key.map_or(0, |(name, _)| name.len() + 1);
+    text[at..].starts_with('/').then_some(at)
+}
+
+/// The end of a regular expression: after the first slash that a blank or the end follows.
+fn closing(text: &str) -> Option<usize> {
+    let ends = |at: &usize| text[at + 1..].chars().next().is_none_or(char::is_whitespace);
+    text.match_indices('/').map(|(at, _)| at).find(ends).map(|at| at + 1)
+}
+
 /// One word of a filter; none for a key without a value, which is still being typed.
-fn term(word: &str) -> Option<Term> {
-    let (make, value): (fn(String) -> Term, &str) = match word.split_once(':') {
-        Some(("ns" | "namespace", value)) => (Term::Namespace, value),
-        Some(("state", value)) => (Term::State, value),
-        Some(("node", value)) => (Term::Node, value),
-        _ => (Term::Anywhere, word),
+fn term(word: &str) -> Result<Option<Term>, String> {
+    let (is_negated, word) = word.strip_prefix('!').map_or((false, word), |rest| (true, rest));
+    let keyed = word.split_once(':').and_then(|(name, value)| {
+        let (_, key) = KEYS.iter().find(|(known, _)| *known == name)?;
+        Some((*key, value))
+    });
+    let (key, value) = keyed.unwrap_or((Key::Anywhere, word));
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let expression = value.strip_prefix('/').map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+    let value = match expression {
+        Some("") => return Ok(None),
+        Some(expression) => Value::Expression(compiled(expression)?),
+        None => Value::Text(value.to_owned()),
     };
-    (!value.is_empty()).then(|| make(value.to_owned()))
+    Ok(Some(Term { key, is_negated, value }))
+}
+
+fn compiled(expression: &str) -> Result<Regex, String> {
+    let built = RegexBuilder::new(expression).case_insensitive(true).size_limit(MAX_EXPRESSION).build();
+    built.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => format!("/{expression}/ is too large"),
+        error => {
+            // The last line of several has the reason.
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            format!("/{expression}/: {reason}")
+        }
+    })
 }
 
 /// Whether a name matches a pattern; if it has no wildcards, whether it begins with it.
@@ -130,6 +282,10 @@ mod tests {
             node: Some("worker-12"),
             namespaces: vec!["shop", "db"],
             state: "Blocked",
+            phase: "Running",
+            reasons: vec!["new kernel", "DisruptionBudget"],
+            objects: vec!["cart-0", "cart-guard"],
+            workload: "sts/cart",
             texts: ["cart-0", "sts/cart", "", "The disruption budget cart"],
         }
     }
@@ -160,14 +316,77 @@ mod tests {
             ("ns:shop state:blocked node:worker-1* nothing", false),
             ("ns:", true),
             ("other:key", false),
+            ("phase:run", true),
+            ("phase:failed", false),
+            ("reason:kernel", true),
+            ("reason:budget", true),
+            ("reason:webhook", false),
+            ("object:cart-g", true),
+            ("object:*-0", true),
+            ("object:guard", false),
+            ("workload:cart", true),
+            ("workload:sts/*", true),
+            ("workload:deploy/cart", false),
         ] {
             assert_eq!(Filter::new(filter).matches(&fields()), matches, "{filter}");
         }
     }
 
     #[test]
+    fn an_exclamation_mark_hides_what_matches() {
+        for (filter, matches) in [
+            ("!cart", false),
+            ("!nothing", true),
+            ("!ns:web", true),
+            ("ns:shop !state:blocked", false),
+            ("!reason:budget", false),
+            ("!workload:web", true),
+            ("!", true),
+            ("!ns:", true),
+        ] {
+            assert_eq!(Filter::new(filter).matches(&fields()), matches, "{filter}");
+        }
+    }
+
+    #[test]
+    fn slashes_enclose_a_regular_expression() {
+        for (filter, matches) in [
+            ("/cart-[0-9]+/", true),
+            ("/CART-[1-9]/", false),
+            ("!/cart-[0-9]+/", false),
+            ("node:/-1[0-3]$/", true),
+            ("!node:/-1[0-3]$/", false),
+            ("ns:/^(shop|web)$/ cart", true),
+            ("/disruption budget/", true),
+            ("/budget disruption/ cart", false),
+            ("workload:/^sts/cart$/", true),
+            ("/", true),
+            ("//", true),
+            ("/not closed yet", false),
+            ("/cart", true),
+        ] {
+            let parsed = Filter::new(filter);
+            assert_eq!((parsed.matches(&fields()), parsed.problem()), (matches, None), "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_bad_expression_is_reported_and_left_out() {
+        for (filter, problem) in [
+            ("/a(/", "unclosed group"),
+            ("cart /[/", "unclosed character class"),
+            ("/x{1000}{1000}/", "too large"),
+        ] {
+            let parsed = Filter::new(filter);
+            assert!(parsed.problem().unwrap().contains(problem), "{:?}", parsed.problem());
+            assert!(parsed.matches(&fields()), "{filter}");
+        }
+    }
+
+    #[test]
     fn rows_without_a_node_match_any_node_filter() {
         assert!(Filter::new("node:x").matches(&Fields { node: None, ..fields() }));
+        assert!(Filter::new("!node:x").matches(&Fields { node: None, ..fields() }));
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use std::cmp::{Ordering, Reverse};
 
 use jiff::Timestamp;
-use nm_shared::NodeMaintenance;
+use kube::ResourceExt;
+use nm_shared::{NodeMaintenance, Phase};
 
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::explain::remedy;
+use crate::maintenance::creator::creator;
 use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress, uid};
 
 pub(crate) const IDLE: &str = "Idle";
@@ -30,6 +32,17 @@ pub(crate) struct FleetRow {
     pub(crate) started: Option<Timestamp>,
     pub(crate) ended: Option<Timestamp>,
     pub(crate) blockers: Vec<(String, usize)>,
+    /// The reason for the maintenance; empty if none was given.
+    pub(crate) reason: String,
+    /// The roll that created the maintenance, or else the program.
+    pub(crate) creator: String,
+    /// The name of the maintenance.
+    pub(crate) name: String,
+    /// The phase of the API; empty before the first status.
+    pub(crate) phase: &'static str,
+    /// What blocks pods, and which: reasons and names.
+    block_reasons: Vec<&'static str>,
+    blocking: Vec<String>,
     why: String,
     namespaces: Vec<String>,
 }
@@ -40,12 +53,18 @@ impl FleetRow {
         let state = State::of(maintenance);
         let mut blockers: Vec<(String, usize)> = Vec::new();
         let mut namespaces: Vec<String> = Vec::new();
+        let (mut block_reasons, mut blocking) = (Vec::new(), Vec::new());
         for pod in &status.blocked_pods {
             let blocker = remedy::common_blocker(&pod.namespace, pod.reason, &pod.facts);
             match blockers.iter_mut().find(|(known, _)| *known == blocker) {
                 Some((_, count)) => *count += 1,
                 None => blockers.push((blocker, 1)),
             }
+            if !block_reasons.contains(&pod.reason.as_str()) {
+                block_reasons.push(pod.reason.as_str());
+            }
+            blocking.push(pod.name.clone());
+            blocking.extend(pod.facts.budget.iter().map(|budget| budget.name.clone()));
             if !namespaces.contains(&pod.namespace) {
                 namespaces.push(pod.namespace.clone());
             }
@@ -67,6 +86,12 @@ impl FleetRow {
             started: maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0),
             ended,
             blockers,
+            reason: maintenance.spec.reason.clone().unwrap_or_default(),
+            creator: creator(maintenance).unwrap_or_default(),
+            name: maintenance.name_any(),
+            phase: status.phase.map_or("", Phase::as_str),
+            block_reasons,
+            blocking,
             why: why(maintenance, state),
             namespaces,
         }
@@ -155,7 +180,11 @@ impl Row for FleetRow {
             node: Some(&self.node),
             namespaces: self.namespaces.iter().map(String::as_str).collect(),
             state: self.state_word(),
-            texts: [&self.why, "", "", ""],
+            phase: self.phase,
+            reasons: [self.reason.as_str()].into_iter().chain(self.block_reasons.iter().copied()).collect(),
+            objects: [&self.node, &self.name].into_iter().chain(&self.blocking).map(String::as_str).collect(),
+            texts: [&self.why, &self.creator, "", ""],
+            ..Fields::default()
         }
     }
 

@@ -4,6 +4,8 @@
 
 mod advice;
 pub(crate) mod change_dialog;
+pub(crate) mod column_dialog;
+pub(crate) mod command_line;
 pub(crate) mod dialog;
 pub(crate) mod document;
 pub(crate) mod drain_record;
@@ -25,6 +27,7 @@ pub(crate) mod pod_row;
 pub(crate) mod pod_target;
 pub(crate) mod pods;
 pub(crate) mod replay;
+pub(crate) mod side_lines;
 pub(crate) mod start_options;
 pub(crate) mod start_plan;
 pub(crate) mod start_preview;
@@ -33,6 +36,7 @@ pub(crate) mod tree_row;
 pub(crate) mod watch_health;
 
 use std::cmp::Reverse;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -53,9 +57,11 @@ use self::replay::{BackgroundNodes, ReplayStatus};
 use self::start_plan::StartPlan;
 use self::tree::Tree;
 use self::watch_health::WatchHealth;
-use crate::dashboard::action_table::ActionEntry;
+use crate::dashboard::action_table::{Action, ActionEntry};
 use crate::dashboard::appearance::Appearance;
+use crate::dashboard::config::Config;
 use crate::dashboard::message::{WatchKind, WatchState};
+use crate::error::config_error::ConfigError;
 use crate::maintenance::{State, attached_volumes};
 use crate::terminal::text::counted;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
@@ -98,6 +104,10 @@ pub(crate) struct Options {
     pub(crate) kubectl: String,
     pub(crate) readonly: bool,
     pub(crate) recording: RecordingMode,
+    /// Columns and keys.
+    pub(crate) config: Config,
+    /// What the last line shows at first.
+    pub(crate) notice: Option<String>,
     pub(crate) appearance: Appearance,
     /// Columns and rows of the terminal at the start; later sizes arrive as messages.
     pub(crate) size: (u16, u16),
@@ -130,6 +140,10 @@ pub(crate) enum SideContent {
     Events,
     /// The maintenance as YAML.
     Document,
+    /// The conditions of the maintenance.
+    Conditions,
+    /// The selected row in full.
+    Details,
 }
 
 /// A short message in the last line.
@@ -162,7 +176,11 @@ pub(crate) struct Model {
     pub(crate) runs: u64,
     /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
+    /// The command that is being typed.
+    pub(crate) command: Option<Field>,
     pub(crate) side: Option<SidePane>,
+    /// Whether the side pane wraps long lines.
+    pub(crate) is_wrapped: bool,
     /// The YAML in the side pane.
     pub(crate) document: Document,
     pub(crate) notice: Option<Notice>,
@@ -188,6 +206,7 @@ impl Model {
         let page = if options.all_nodes { Page::Nodes } else { Page::Fleet };
         // A recording has whole nodes, so that a replay can show them.
         let is_watched = options.all_nodes || options.is_recording() || options.is_replay();
+        let notice = options.notice.clone().map(|text| Notice { text, is_bad: true, at: options.now });
         Self {
             now: options.now,
             size: options.size,
@@ -204,9 +223,11 @@ impl Model {
             output: None,
             runs: 0,
             typing: None,
+            command: None,
             side: None,
+            is_wrapped: true,
             document: Document::default(),
-            notice: None,
+            notice,
             pending_requests: Vec::new(),
             replay: None,
         }
@@ -285,15 +306,16 @@ impl Model {
                 return Some((format!("Disconnected, retrying: {error}"), true));
             }
             WatchState::Forbidden(why) if self.is_stale() => {
-                let words = "You no longer have permission to list maintenances, [r] tries again";
-                return Some((format!("{words}: {why}"), true));
+                let again = self.hint(Action::Reconnect);
+                let words = "You no longer have permission to list maintenances";
+                return Some((format!("{words}, {again} tries again: {why}"), true));
             }
             WatchState::Live | WatchState::Connecting | WatchState::Forbidden(_) | WatchState::Unrecorded => {
             }
         }
         if self.shows_nodes() && self.nodes.pods.is_forbidden() {
-            let words = "No permission to list pods: their number is not known. [r] tries again";
-            return Some((words.to_owned(), true));
+            let words = "No permission to list pods: their number is not known.";
+            return Some((format!("{words} {} tries again", self.hint(Action::Reconnect)), true));
         }
         let open = self.open.as_ref()?;
         if *self.health.of(WatchKind::Pods) == WatchState::Unrecorded {
@@ -301,15 +323,18 @@ impl Model {
             return Some((words.to_owned(), true));
         }
         if open.pods.hidden {
-            let words = "No permission to list pods: showing the pods of the status. [r] tries again";
-            return Some((words.to_owned(), true));
+            let words = "No permission to list pods: showing the pods of the status.";
+            return Some((format!("{words} {} tries again", self.hint(Action::Reconnect)), true));
         }
         let Some(row) = self.open_row() else {
             let is_unknown = self.nodes_are_known() && self.fleet.node(&open.name).is_none();
             return Some(match (is_unknown, self.options.readonly) {
                 (true, _) => (format!("Node {} does not exist.", open.name), true),
                 (false, true) => (String::from("Not in maintenance."), false),
-                (false, false) => (String::from("Not in maintenance. [n] starts a maintenance"), false),
+                (false, false) => {
+                    let start = self.hint(Action::Start);
+                    (format!("Not in maintenance. {start} starts a maintenance"), false)
+                }
             });
         };
         let gone_before = open.tree.gone_before(row.gone);
@@ -370,6 +395,11 @@ impl Model {
         self.rows_mut().arrange_by(arrangement);
     }
 
+    /// The key of an action in brackets, for sentences.
+    pub(crate) fn hint(&self, action: Action) -> String {
+        self.options.config.keys.hint(action)
+    }
+
     /// Notes a request to the API server, which is shown until it is answered.
     pub(crate) fn note_request(&mut self, words: String) {
         self.notice = None;
@@ -389,5 +419,13 @@ impl Model {
 
     pub(crate) fn show_error(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: true, at: self.now });
+    }
+
+    /// Reports where a choice was remembered, or why it was not. It holds until the end in both cases.
+    pub(crate) fn note_choice(&mut self, remembered: Result<PathBuf, ConfigError>) {
+        match remembered {
+            Ok(path) => self.notify(format!("remembered in {}", path.display())),
+            Err(error) => self.show_error(format!("not remembered: {error}")),
+        }
     }
 }

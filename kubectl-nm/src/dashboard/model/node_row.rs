@@ -137,7 +137,9 @@ impl Row for NodeRow {
             node: Some(self.name()),
             namespaces: Vec::new(),
             state: self.state_word(),
+            objects: vec![self.name()],
             texts: [self.pool(), self.zone(), self.version(), &self.words],
+            ..Fields::default()
         }
     }
 

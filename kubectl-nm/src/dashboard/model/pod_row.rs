@@ -11,9 +11,11 @@ use nm_shared::drain::plan::{SkipReason, Verdict};
 use nm_shared::drain::pod_state;
 use nm_shared::{BlockFacts, BlockReason};
 
+use crate::args::duration::age;
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::dashboard::node_pod::{NodePod, PodId};
+use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -78,6 +80,33 @@ pub(crate) struct PodRow {
     pub(crate) progress: PodProgress,
 }
 
+impl PodRow {
+    /// The names of the pod, and of the budgets that block it.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &str> {
+        let facts = &self.progress.facts;
+        let budgets = facts.budget.iter().chain(&facts.budgets).map(|budget| budget.name.as_str());
+        std::iter::once(self.id.name.as_str()).chain(budgets)
+    }
+}
+
+/// What a pod waits for, or what is said about it.
+pub(crate) fn detail(row: &PodRow, now: Timestamp) -> String {
+    let PodProgress { state, reason, facts, message, attempts, deadline, .. } = &row.progress;
+    match (state, reason, deadline) {
+        (Some(PodState::Blocked), Some(reason), _) => {
+            let short = in_short(&row.id.namespace, *reason, facts, message);
+            if *attempts > 0 { format!("{short} (refused {attempts}x)") } else { short }
+        }
+        (Some(PodState::Terminating), _, Some(deadline)) => match deadline.duration_since(now).as_secs() {
+            left if left >= 0 => format!("{} of the grace period left", age(left)),
+            over => format!("{} after the grace period", age(-over)),
+        },
+        (Some(PodState::Waiting), ..) if message.is_empty() => String::from("not evicted yet"),
+        (Some(PodState::Evicting), ..) => String::from("eviction requested"),
+        _ => message.clone(),
+    }
+}
+
 impl Row for PodRow {
     // Pods have no progress of their own.
     const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name, Sort::Age];
@@ -110,7 +139,11 @@ impl Row for PodRow {
             node: None,
             namespaces: vec![&self.id.namespace],
             state: self.progress.word(),
+            reasons: self.progress.reason.iter().map(|reason| reason.as_str()).collect(),
+            objects: self.objects().collect(),
+            workload: &self.id.owner,
             texts: [&self.id.name, &self.id.owner, &self.progress.message, ""],
+            ..Fields::default()
         }
     }
 

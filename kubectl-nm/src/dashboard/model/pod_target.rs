@@ -3,7 +3,8 @@
 use kube::ResourceExt;
 use nm_shared::{BlockReason, DrainSpec, NodeMaintenance};
 
-use crate::dashboard::action_table::View;
+use crate::dashboard::action_table::{Action, View};
+use crate::dashboard::columns::ListName;
 use crate::dashboard::model::pod_question::PodTarget;
 use crate::dashboard::model::pod_row::PodRow;
 use crate::dashboard::model::tree_row::TreeItem;
@@ -29,6 +30,16 @@ impl Model {
             Some(_) => View::Pods,
             None if self.page == Page::Nodes => View::Nodes,
             None => View::Fleet,
+        }
+    }
+
+    /// The list whose columns can be chosen.
+    pub(crate) fn list_name(&self) -> Option<ListName> {
+        match self.view() {
+            View::Fleet => Some(ListName::Maintenances),
+            View::Nodes => Some(ListName::Nodes),
+            View::Pods => Some(ListName::Pods),
+            View::Tree => None,
         }
     }
 
@@ -106,15 +117,15 @@ impl Model {
             PodState::Evicting => None,
         };
         of_pod.or_else(|| {
-            let words = match State::of(maintenance) {
-                State::Stopping => "the node is returning to service",
-                State::Paused => "the drain is paused, [p] resumes it",
-                State::Planned => "the drain has not begun, [p] begins it",
-                State::Queued | State::Requested => "the drain has not begun",
-                State::Failed => "the drain has failed",
+            let resume = self.hint(Action::Pause);
+            Some(match State::of(maintenance) {
+                State::Stopping => String::from("the node is returning to service"),
+                State::Paused => format!("the drain is paused, {resume} resumes it"),
+                State::Planned => format!("the drain has not begun, {resume} begins it"),
+                State::Queued | State::Requested => String::from("the drain has not begun"),
+                State::Failed => String::from("the drain has failed"),
                 State::Draining | State::Blocked | State::Drained => return None,
-            };
-            Some(words.to_owned())
+            })
         })
     }
 }

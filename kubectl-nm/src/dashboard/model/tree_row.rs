@@ -138,11 +138,21 @@ impl Row for TreeRow {
             }
             TreeItem::NoReplacement(why) => ("", why.as_str(), None),
         };
+        let (reasons, objects) = match &self.item {
+            TreeItem::Pod(row) => {
+                (row.progress.reason.iter().map(|reason| reason.as_str()).collect(), row.objects().collect())
+            }
+            _ => (Vec::new(), vec![name]),
+        };
         Fields {
             node,
             namespaces: vec![&self.group.name.0],
             state: self.word(),
+            reasons,
+            objects,
+            workload: &self.group.name.1,
             texts: [name, &self.group.name.1, message, ""],
+            ..Fields::default()
         }
     }
 

@@ -4,6 +4,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use jiff::SignedDuration;
 
+use crate::dashboard::action_table::Action;
 use crate::dashboard::model::Model;
 use crate::dashboard::replay::player::Player;
 
@@ -15,7 +16,7 @@ const LONG_STEP: SignedDuration = SignedDuration::from_mins(1);
 
 /// Handles a key of the replay. Returns whether it is one.
 pub(super) fn press(player: &mut Player, key: KeyEvent) -> bool {
-    let is_busy = |model: &Model| model.dialog.is_some() || model.typing.is_some();
+    let is_busy = |model: &Model| model.dialog.is_some() || model.typing.is_some() || model.command.is_some();
     let modified = key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
     if key.kind == KeyEventKind::Release || modified || is_busy(&player.model) {
         return false;
@@ -34,11 +35,17 @@ pub(super) fn press(player: &mut Player, key: KeyEvent) -> bool {
         KeyCode::Char('+' | '=') => player.pace.faster(),
         KeyCode::Char('-') => player.pace.slower(),
         KeyCode::Char(digit @ '0'..='9') => player.seek_to_tenth(digit.to_digit(10).unwrap_or(0)),
-        // They change a cluster, or ask one.
-        KeyCode::Char('n' | 'x' | 'p' | 'r') => {
-            player.model.show_error(String::from("a replay has no cluster"));
-        }
-        _ => return false,
+        _ => return refuse(&mut player.model, key),
     }
     true
+}
+
+/// Refuses a key that changes a cluster or asks one. Returns whether it is one.
+fn refuse(model: &mut Model, key: KeyEvent) -> bool {
+    let action = model.options.config.keys.action(key);
+    let is_refused = action.is_some_and(|action| action.entry().changes || action == Action::Reconnect);
+    if is_refused {
+        model.show_error(String::from("a replay has no cluster"));
+    }
+    is_refused
 }

@@ -9,6 +9,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use crate::dashboard::appearance::Appearance;
+use crate::dashboard::config::Config;
 use crate::dashboard::model::{Options, RecordingMode};
 use crate::dashboard::offscreen::text;
 use crate::dashboard::recording::recording_file::RecordingFile;
@@ -57,6 +58,8 @@ pub(crate) fn replay_screens(
         kubectl: String::from("kubectl"),
         readonly: true,
         recording: RecordingMode::Replay,
+        config: Config::default(),
+        notice: None,
         appearance: Appearance::default(),
         size,
         now: Timestamp::UNIX_EPOCH,

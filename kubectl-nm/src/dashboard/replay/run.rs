@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
+use crate::dashboard::choice::remember_choice;
 use crate::dashboard::message::Effect;
 use crate::dashboard::redraw::Redraw;
 use crate::dashboard::replay::keys;
@@ -82,6 +83,7 @@ pub(crate) async fn run(player: &mut Player) -> Result<EndReason, Error> {
         match press(player, input) {
             Some(Effect::Quit) => return Ok(EndReason::Quit),
             Some(Effect::Copy(text)) => screen.copy(&text).map_err(Error::Screen)?,
+            Some(Effect::Remember(choice)) => player.model.note_choice(remember_choice(&choice)),
             Some(Effect::Suspend) => {
                 screen.suspend().map_err(Error::Screen)?;
                 last = Instant::now();

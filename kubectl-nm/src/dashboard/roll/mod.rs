@@ -16,6 +16,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use self::model::{RollEffect, RollModel};
 use crate::dashboard::appearance::Appearance;
+use crate::dashboard::key_map::KeyMap;
 use crate::dashboard::redraw::Redraw;
 use crate::dashboard::signals::{self, Signal};
 use crate::dashboard::terminal::Screen;
@@ -43,8 +44,13 @@ pub(crate) struct RollDashboard {
 }
 
 impl RollDashboard {
-    /// Takes the screen, for the roll of this name.
-    pub(crate) fn open(name: &str, appearance: Appearance) -> Result<Self, Error> {
+    /// Takes the screen, for the roll of this name. The last line shows the notice until a key is pressed.
+    pub(crate) fn open(
+        name: &str,
+        appearance: Appearance,
+        keys: KeyMap,
+        notice: Option<String>,
+    ) -> Result<Self, Error> {
         let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
         let signals = signals::listen().map_err(Error::Screen)?;
         let screen = Screen::take(to).map_err(Error::Screen)?;
@@ -53,7 +59,8 @@ impl RollDashboard {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut redraw = Redraw::default();
         redraw.now();
-        let model = RollModel::new(name, appearance, size, Timestamp::now());
+        let mut model = RollModel::new(name, appearance, keys, size, Timestamp::now());
+        model.notice = notice;
         Ok(Self { model, screen, inputs: EventStream::new(), signals, messages, ticks, redraw })
     }
 

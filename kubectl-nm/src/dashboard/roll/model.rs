@@ -7,7 +7,9 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::args::duration::age;
+use crate::dashboard::action_table::Action;
 use crate::dashboard::appearance::Appearance;
+use crate::dashboard::key_map::KeyMap;
 use crate::dashboard::update::motion::Motion;
 use crate::maintenance::State;
 use crate::roll::command::OutputLine;
@@ -109,6 +111,7 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 pub(crate) struct RollModel {
     pub(crate) appearance: Appearance,
+    pub(crate) keys: KeyMap,
     pub(crate) size: (u16, u16),
     pub(crate) now: Timestamp,
     pub(crate) name: String,
@@ -133,9 +136,16 @@ pub(crate) struct RollModel {
 }
 
 impl RollModel {
-    pub(crate) fn new(name: &str, appearance: Appearance, size: (u16, u16), now: Timestamp) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        appearance: Appearance,
+        keys: KeyMap,
+        size: (u16, u16),
+        now: Timestamp,
+    ) -> Self {
         Self {
             appearance,
+            keys,
             size,
             now,
             name: name.to_owned(),
@@ -221,33 +231,38 @@ impl RollModel {
 
     fn press(&mut self, key: KeyEvent) -> Option<RollEffect> {
         self.notice = None;
-        if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
-            let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
-            return match key.code {
-                KeyCode::Char('c') if is_control => Some(RollEffect::Input(RollInput::Leave)),
-                KeyCode::Char('z') if is_control => Some(RollEffect::Suspend),
-                _ => None,
-            };
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c') => return Some(RollEffect::Input(RollInput::Leave)),
+                KeyCode::Char('z') => return Some(RollEffect::Suspend),
+                _ => {}
+            }
         }
-        let motion = Motion::of_key(key);
+        let action = self.keys.action(key);
+        let motion = action.and_then(Motion::of);
         if let Some(top) = self.help.take() {
             self.help =
                 motion.map(|motion| motion.target(top, usize::from(self.size.1)).min(usize::from(u8::MAX)));
             return None;
         }
+        // While there is a question, its answers go before the keys of the configuration.
+        if self.asked.is_some()
+            && let KeyCode::Char(c @ ('y' | 'Y' | 'n' | 'N')) = key.code
+        {
+            self.asked = None;
+            return Some(RollEffect::Input(RollInput::Answer(c.eq_ignore_ascii_case(&'y'))));
+        }
         if let Some(motion) = motion {
             self.select(motion);
             return None;
         }
-        match key.code {
-            KeyCode::Char('q') => return Some(RollEffect::Input(RollInput::Leave)),
-            KeyCode::Char('p') => return self.toggle_pause(),
-            KeyCode::Char(c @ ('y' | 'Y' | 'n' | 'N')) => {
-                self.asked.take()?;
-                return Some(RollEffect::Input(RollInput::Answer(c.eq_ignore_ascii_case(&'y'))));
-            }
-            KeyCode::Char('?') => self.help = Some(0),
-            KeyCode::Esc => self.selected = None,
+        match action? {
+            Action::Quit => return Some(RollEffect::Input(RollInput::Leave)),
+            Action::Suspend => return Some(RollEffect::Suspend),
+            Action::Pause => return self.toggle_pause(),
+            Action::Help => self.help = Some(0),
+            Action::Back => self.selected = None,
+            // A roll has no use for the others.
             _ => {}
         }
         None

@@ -4,6 +4,8 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::args::duration::age;
+use crate::dashboard::action_table::Action;
+use crate::dashboard::key_map::KeyMap;
 use crate::dashboard::roll::model::{RollModel, RollRow, RowState, Shown};
 use crate::dashboard::view::canvas::{Canvas, line, wrapped};
 use crate::dashboard::view::dialogs::draw_keys;
@@ -83,7 +85,7 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     canvas.fade(false);
     draw_footer(model, canvas, footer);
     if let Some(top) = model.help {
-        draw_help(top, canvas, area);
+        draw_help(model, top, canvas, area);
     }
 }
 
@@ -153,7 +155,8 @@ fn outlook(model: &RollModel, width: u16) -> Lines {
         (Outlook::Done, _) => (String::from("All nodes are done."), Tone::Good),
         (Outlook::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
         _ if record.paused => {
-            (String::from("No further node begins, and drains are paused. [p] continues."), Tone::Busy)
+            let pause = model.keys.hint(Action::Pause);
+            (format!("No further node begins, and drains are paused. {pause} continues."), Tone::Busy)
         }
         (Outlook::Waiting(why), _) => (format!("no node begins: {why}"), Tone::Busy),
         _ => match estimate {
@@ -331,40 +334,58 @@ fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
         None if is_paused => "continue",
         None => "pause",
     };
-    let mut keys = vec![("q", "leave"), ("?", "help"), ("p", pause), ("j k", "select")];
+    let map = &model.keys;
+    // What has no key cannot be done: a roll has no command line.
+    let has_key = |action: &(Action, &'static str)| !map.keys(action.0).is_empty();
+    let actions = [(Action::Quit, "leave"), (Action::Help, "help"), (Action::Pause, pause)];
+    let mut keys: Vec<_> =
+        actions.into_iter().filter(has_key).map(|(action, word)| (map.shortest(action), word)).collect();
+    keys.push((map.up_and_down(), "select"));
     if model.selected().is_some() {
-        keys.push(("Esc", "follow"));
+        keys.push((map.shortest(Action::Back), "follow"));
     }
+    let keys: Vec<(&str, &str)> = keys.iter().map(|(key, what)| (key.as_str(), *what)).collect();
     draw_key_line(&keys, canvas, area);
 }
 
-fn draw_help(top: usize, canvas: &mut Canvas<'_>, area: Rect) {
+fn draw_help(model: &RollModel, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
     let width = area.width.saturating_sub(2).min(76);
     let area = Rect { x: area.x + (area.width - width) / 2, width, ..area };
-    draw_keys(HELP.iter(), top, canvas, area);
+    let lines = help(&model.keys);
+    let lines: Vec<(&str, &str)> = lines.iter().map(|(key, what)| (key.as_str(), *what)).collect();
+    draw_keys(lines.iter(), top, canvas, area, &model.keys);
 }
 
-/// A key and what it does. Without a key, a heading or a sentence.
-const HELP: &[(&str, &str)] = &[
-    ("", "View"),
-    ("arrows, j k", "select a node, and show its output only"),
-    ("PgUp PgDn", "half a screen up and down"),
-    ("g G", "first and last"),
-    ("Esc", "follow the nodes under way, and show their output"),
-    ("", ""),
-    ("", "Actions"),
-    ("p", "pause the roll, or continue it"),
-    ("y n", "go on with a drained node, or halt the roll"),
-    ("q, Ctrl-C", "leave the roll as it is; running commands end"),
-    ("Ctrl-Z", "suspend"),
-    ("", ""),
-    ("", "While the roll is paused, no further node begins and drains evict"),
-    ("", "no pods. Actions that have begun go on."),
-    ("", "`kubectl nm roll resume` continues a roll that was left."),
-    ("", ""),
-    ("", "! blocked or halted   ? to confirm   ~ under way   < returning"),
-    ("", ". planned"),
-];
+/// Keys and what they do. Without a key, a heading or a sentence.
+fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
+    let said = |text| Some((String::new(), text));
+    // What has no key cannot be done: a roll has no command line.
+    let keys = |action, what| Some((map.keys(action).join(", "), what)).filter(|(keys, _)| !keys.is_empty());
+    let lines = [
+        said("View"),
+        keys(Action::Down, "select the next node, and show its output only"),
+        keys(Action::Up, "the node before"),
+        keys(Action::PageDown, "half a screen down"),
+        keys(Action::PageUp, "half a screen up"),
+        keys(Action::Top, "the first node"),
+        keys(Action::Bottom, "the last node"),
+        keys(Action::Back, "follow the nodes under way, and show their output"),
+        said(""),
+        said("Actions"),
+        keys(Action::Pause, "pause the roll, or continue it"),
+        Some((String::from("y, n"), "go on with a drained node, or halt the roll")),
+        keys(Action::Quit, "leave the roll as it is; running commands end"),
+        keys(Action::Suspend, "suspend"),
+        said(""),
+        said("While the roll is paused, no further node begins and drains evict"),
+        said("no pods. Actions that have begun go on."),
+        said("`kubectl nm roll resume` continues a roll that was left."),
+        said(""),
+        said("! blocked or halted   ? to confirm   ~ under way   < returning"),
+        said(". planned"),
+    ];
+    lines.into_iter().flatten().collect()
+}
 
 #[cfg(test)]
 mod tests {

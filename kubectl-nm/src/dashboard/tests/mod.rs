@@ -7,6 +7,7 @@ mod drain_options;
 mod keys;
 mod nodes;
 pub(crate) mod painted;
+mod reading;
 mod reference;
 mod replacements;
 mod replay;

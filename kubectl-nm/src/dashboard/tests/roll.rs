@@ -7,7 +7,9 @@ use insta::assert_snapshot;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use crate::dashboard::action_table::Action;
 use crate::dashboard::appearance::{Appearance, ThemeName};
+use crate::dashboard::key_map::KeyMap;
 use crate::dashboard::roll::model::{RollEffect, RollModel, RowState};
 use crate::dashboard::roll::view::draw;
 use crate::dashboard::tests::painted::{drawn, lines, painted_buffer};
@@ -130,7 +132,7 @@ impl Scene {
 }
 
 fn empty(width: u16, height: u16) -> RollModel {
-    RollModel::new("kernel-6.12", Appearance::default(), (width, height), now())
+    RollModel::new("kernel-6.12", Appearance::default(), KeyMap::default(), (width, height), now())
 }
 
 fn shown(scene: &Scene, width: u16, height: u16) -> RollModel {
@@ -331,4 +333,39 @@ fn help_is_closed_by_any_key_and_leaving_needs_another() {
     let control = |c| Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
     assert_eq!(model.react(&control('c')), leave);
     assert_eq!(model.react(&control('z')), Some(RollEffect::Suspend));
+}
+
+#[test]
+fn keys_of_the_configuration_are_used_and_shown() {
+    let mut model = working(80, 24);
+    for (action, keys) in [
+        (Action::Pause, &["F4"][..]),
+        (Action::Quit, &["Ctrl-Alt-X", "F10"]),
+        (Action::Down, &["n"]),
+        (Action::Back, &["Backspace"]),
+    ] {
+        model.keys.assign(action, keys.iter().map(|key| (*key).to_owned()).collect());
+    }
+    assert!(text(&model).contains("[F10] leave  [?] help  [F4] pause  [n k] select"), "{}", text(&model));
+    assert_eq!(press(&mut model, KeyCode::Char('q')), None);
+    assert_eq!(press(&mut model, KeyCode::Char('p')), None);
+    assert_eq!(press(&mut model, KeyCode::F(4)), Some(RollEffect::Input(RollInput::Pause(true))));
+    assert_eq!(press(&mut model, KeyCode::F(10)), Some(RollEffect::Input(RollInput::Leave)));
+    press(&mut model, KeyCode::Char('n'));
+    assert!(model.selected().is_some());
+    model.asked = Some(String::from("worker-1"));
+    assert_eq!(
+        press(&mut model, KeyCode::Char('n')),
+        Some(RollEffect::Input(RollInput::Answer(false))),
+        "a question goes first"
+    );
+    press(&mut model, KeyCode::Backspace);
+    assert_eq!(model.selected(), None);
+    press(&mut model, KeyCode::Char('?'));
+    let help = text(&model);
+    assert!(help.contains("Ctrl-Alt-X, F10, Ctrl-C") && help.contains("[Backspace] close"), "{help}");
+    // Without a key, an action is not offered.
+    model.help = None;
+    model.keys.assign(Action::Pause, vec![]);
+    assert!(!text(&model).contains("pause"), "{}", text(&model));
 }

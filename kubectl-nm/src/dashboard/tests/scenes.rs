@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::appearance::Appearance;
+use crate::dashboard::config::Config;
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::{Message, WatchKind, WatchState};
 use crate::dashboard::model::Model;
@@ -44,6 +45,8 @@ pub(crate) fn options() -> Options {
         kubectl: String::from("kubectl"),
         readonly: false,
         recording: RecordingMode::Off,
+        config: Config::default(),
+        notice: None,
         appearance: Appearance::default(),
         size: (120, 30),
         now: now(),

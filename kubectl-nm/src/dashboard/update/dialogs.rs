@@ -6,13 +6,14 @@ use crossterm::event::{KeyCode, KeyEvent};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
+use crate::dashboard::action_table::Action;
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::dialog::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::{Model, Page};
 use crate::dashboard::update::motion::Motion;
-use crate::dashboard::update::{change_dialog, pod_actions, start_dialog};
+use crate::dashboard::update::{change_dialog, choices, pod_actions, start_dialog};
 use crate::maintenance::{node, uid};
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
@@ -76,6 +77,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             model.dialog.is_none().then_some(Effect::CancelPlan)
         }
         Some(Dialog::Start(dialog)) => start_dialog::press(model, *dialog, key),
+        Some(Dialog::Columns(dialog)) => choices::press(model, dialog, key),
         Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
         Some(Dialog::Pause(dialog)) => pause(model, dialog, key),
         Some(Dialog::Change(dialog)) => change_dialog::press(model, *dialog, key),
@@ -108,10 +110,11 @@ pub(super) fn paste(model: &mut Model, text: &str) -> Option<Effect> {
 }
 
 fn help(model: &mut Model, top: usize, key: KeyEvent) {
-    let code = key.code;
-    let top = match Motion::of_key(key) {
+    let keys = &model.options.config.keys;
+    let top = match Motion::of_key(keys, key) {
         Some(motion) => motion.target(top, usize::from(model.size.1)),
-        None if matches!(code, KeyCode::Esc | KeyCode::Enter | KeyCode::Char('?' | 'q')) => return,
+        None if matches!(key.code, KeyCode::Esc | KeyCode::Enter) => return,
+        None if matches!(keys.action(key), Some(Action::Back | Action::Help | Action::Quit)) => return,
         None => top,
     };
     model.dialog = Some(Dialog::Help(top));

@@ -5,7 +5,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::filter::Filter;
-use crate::dashboard::update::{dialogs, keys, output};
+use crate::dashboard::update::{command_line, dialogs, keys, output};
 
 pub(super) fn update(model: &mut Model, event: Event) -> Option<Effect> {
     match event {
@@ -32,6 +32,9 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     if model.dialog.is_some() {
         return dialogs::press(model, key);
     }
+    if let Some(field) = model.command.take() {
+        return command_line::press(model, field, key);
+    }
     let Some((mut field, before)) = model.typing.take() else { return keys::press(model, key) };
     match key.code {
         KeyCode::Enter => {}
@@ -50,6 +53,9 @@ fn paste(model: &mut Model, text: &str) -> Option<Effect> {
         field.add(text);
         let filter = Filter::new(field.text());
         model.rearrange(|view| view.filter = filter);
+        None
+    } else if let Some(field) = &mut model.command {
+        field.add(text);
         None
     } else {
         dialogs::paste(model, text)

@@ -3,8 +3,7 @@
 use crossterm::event::KeyEvent;
 use kube::ResourceExt;
 
-use crate::dashboard::action_table::{Action, ActionEntry, View, action_of};
-use crate::dashboard::key_name::key_name;
+use crate::dashboard::action_table::{Action, ActionEntry, View};
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::{Effect, WatchKind};
 use crate::dashboard::model::dialog::Dialog;
@@ -13,11 +12,11 @@ use crate::dashboard::model::filter::Filter;
 use crate::dashboard::model::listing::{Arrangement, Row};
 use crate::dashboard::model::{Model, Page, SideContent, SidePane};
 use crate::dashboard::update::motion::{Motion, travel};
-use crate::dashboard::update::{change_dialog, dialogs, pod_actions};
+use crate::dashboard::update::{change_dialog, choices, dialogs, pod_actions};
 
 /// Handles a key while no dialog is open and no filter is being typed.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
-    let action = action_of(&key_name(key)?)?;
+    let action = model.options.config.keys.action(key)?;
     perform(model, action)
 }
 
@@ -33,7 +32,8 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
     }
     if !entry.views.contains(&model.view()) {
         if model.open.is_none() {
-            model.notify(format!("press Enter to open a node: {}", entry.help));
+            let open = model.options.config.keys.shortest(Action::Open);
+            model.notify(format!("press {open} to open a node: {}", entry.help));
         }
         return None;
     }
@@ -47,6 +47,7 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
     match action {
         Action::Quit => return Some(Effect::Quit),
         Action::Suspend => return Some(Effect::Suspend),
+        Action::Open if model.open.is_some() => toggle_side(model, SideContent::Details),
         Action::Open => return enter(model),
         Action::Back => return leave(model),
         Action::Reconnect => {
@@ -80,6 +81,12 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         }
         Action::Events => toggle_side(model, SideContent::Events),
         Action::Yaml => toggle_side(model, SideContent::Document),
+        Action::Details => toggle_side(model, SideContent::Details),
+        Action::Conditions => toggle_side(model, SideContent::Conditions),
+        Action::Wrap => model.is_wrapped = !model.is_wrapped,
+        Action::Command => model.command = Some(Field::default()),
+        Action::Columns => choices::open_columns(model),
+        Action::Theme => return choices::next_theme(model),
         Action::Switch => match &mut model.side {
             Some(side) => side.has_focus = !side.has_focus,
             None => return turn_page(model),
@@ -120,15 +127,20 @@ fn is_refused(model: &mut Model, entry: &ActionEntry) -> bool {
 
 fn enter(model: &mut Model) -> Option<Effect> {
     let node = model.selected_node()?.to_owned();
-    let subject = model.fleet.maintenance_of(&node).map(|maintenance| maintenance.name_any());
+    Some(open(model, &node))
+}
+
+/// Opens a node by its name.
+pub(super) fn open(model: &mut Model, node: &str) -> Effect {
+    let subject = model.fleet.maintenance_of(node).map(|maintenance| maintenance.name_any());
     let is_recording = model.options.is_recording();
-    let open = model.open_node(&node);
-    open.subject = subject.unwrap_or_else(|| node.clone());
+    let open = model.open_node(node);
+    open.subject = subject.unwrap_or_else(|| node.to_owned());
     if is_recording {
         open.tree.watch();
     }
     model.side = None;
-    Some(Effect::Open(node))
+    Effect::Open(node.to_owned())
 }
 
 /// Closes what was opened last.

@@ -3,7 +3,9 @@
 //! Everything here is pure: what acts on the world is an [`Effect`].
 
 mod change_dialog;
+mod choices;
 mod cluster;
+mod command_line;
 mod dialogs;
 mod input;
 mod keys;
@@ -103,11 +105,8 @@ fn settle(model: &mut Model) {
     let rows = model.rows_mut();
     rows.pin();
     rows.fit(screen.rows());
+    let lines = model.side_lines(screen.side_columns()).len();
     if let Some(side) = &mut model.side {
-        let lines = match side.shows {
-            SideContent::Document => model.document.lines.len(),
-            SideContent::Events => model.open.as_ref().map_or(0, |open| open.events.latest().len()),
-        };
         side.top = side.top.min(lines.saturating_sub(screen.side_rows()));
     }
     if let Some(Dialog::Help(top)) = &mut model.dialog {

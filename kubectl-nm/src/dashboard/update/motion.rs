@@ -2,8 +2,8 @@
 
 use crossterm::event::KeyEvent;
 
-use crate::dashboard::action_table::{Action, action_of};
-use crate::dashboard::key_name::key_name;
+use crate::dashboard::action_table::Action;
+use crate::dashboard::key_map::KeyMap;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
 
@@ -28,8 +28,8 @@ impl Motion {
         })
     }
 
-    pub(crate) fn of_key(key: KeyEvent) -> Option<Self> {
-        Self::of(action_of(&key_name(key)?)?)
+    pub(crate) fn of_key(keys: &KeyMap, key: KeyEvent) -> Option<Self> {
+        Self::of(keys.action(key)?)
     }
 
     /// The line to which it leads, which may be past the end. A page has so many lines.

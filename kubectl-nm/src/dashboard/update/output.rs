@@ -2,6 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 
+use crate::dashboard::action_table::Action;
 use crate::dashboard::layout::OutputLayout;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
@@ -12,21 +13,21 @@ use crate::dashboard::update::pod_actions;
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     let height = OutputLayout::whole(model).rows();
     let page = model.output.as_mut()?;
-    if let Some(motion) = Motion::of_key(key) {
+    if let Some(motion) = Motion::of_key(&model.options.config.keys, key) {
         page.scroll(motion.target(page.top, height), height);
         return None;
     }
-    match key.code {
-        KeyCode::Esc | KeyCode::Char('q') => {
-            model.output = None;
-            return Some(Effect::StopReading);
-        }
-        KeyCode::Char('W') => page.toggle_wrap(),
-        KeyCode::Char('r') => return pod_actions::read_again(model),
-        KeyCode::Char('c') => {
+    match model.options.config.keys.action(key) {
+        Some(Action::Wrap) => page.toggle_wrap(),
+        Some(Action::Reconnect) => return pod_actions::read_again(model),
+        Some(Action::Copy) => {
             let command = page.command.clone();
             model.notify(format!("copied: {command}"));
             return Some(Effect::Copy(command));
+        }
+        action if matches!(action, Some(Action::Back | Action::Quit)) || key.code == KeyCode::Esc => {
+            model.output = None;
+            return Some(Effect::StopReading);
         }
         _ => {}
     }

@@ -15,16 +15,13 @@ use crate::dashboard::model::pod_target::SelectedObject;
 /// How many lines of a log are read at first.
 const LOG_LINES: &str = "--tail=1000";
 
-/// What to do where the selected row is not a pod.
-const SELECT_A_POD: &str = "select a pod for that: [Enter] opens a node";
-
 /// Shows the logs of the selected pod, or of a pod of the selected workload.
 pub(super) fn open_logs(model: &mut Model, previous: bool) -> Option<Effect> {
     let (namespace, object) = match model.selected_object() {
         Some(SelectedObject::Pod(target)) => (target.namespace, target.name),
         Some(SelectedObject::Workload(namespace, workload)) => (namespace, workload),
         _ => {
-            model.show_error(SELECT_A_POD.to_owned());
+            select_a_pod(model);
             return None;
         }
     };
@@ -53,6 +50,12 @@ pub(super) fn open_description(model: &mut Model) -> Option<Effect> {
     Some(read(model, arguments, false))
 }
 
+/// Reports what to do where the selected row is not a pod.
+fn select_a_pod(model: &mut Model) {
+    let open = model.hint(Action::Open);
+    model.show_error(format!("select a pod for that: {open} opens a node"));
+}
+
 fn read(model: &mut Model, arguments: Vec<String>, follows: bool) -> Effect {
     model.runs += 1;
     let command = shown_command(&model.options.kubectl, &arguments);
@@ -73,18 +76,18 @@ pub(super) fn open_question(model: &mut Model, action: PodAction) -> Option<Effe
         (PodAction::EditBudget, _) => match model.pod_behind_budget() {
             Some(target) => target,
             None if model.open.is_none() => {
-                model
-                    .show_error(String::from("no budget blocks this node: [Enter] opens it to select a pod"));
+                let open = model.hint(Action::Open);
+                model.show_error(format!("no budget blocks this node: {open} opens it to select a pod"));
                 return None;
             }
             None => {
-                model.show_error(SELECT_A_POD.to_owned());
+                select_a_pod(model);
                 return None;
             }
         },
         (_, Some(SelectedObject::Pod(target))) => target,
         _ => {
-            model.show_error(SELECT_A_POD.to_owned());
+            select_a_pod(model);
             return None;
         }
     };

@@ -4,6 +4,7 @@ use nm_shared::BudgetFacts;
 
 use crate::dashboard::model::Model;
 use crate::dashboard::model::change_dialog::{ChangeDialog, ChangeField};
+use crate::dashboard::model::column_dialog::ColumnDialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::pod_question::{DELETE_WORD, Lookup, PodAction, PodDialog, PodFacts, denial};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority};
@@ -147,6 +148,23 @@ pub(super) fn change_lines(
     }
     lines.push(DialogLine::blank());
     lines.push(keys("change", dialog.patch().is_some(), "[Tab] next field  "));
+    lines
+}
+
+pub(super) fn column_lines(dialog: &ColumnDialog, cursor: &str) -> Vec<DialogLine> {
+    let line = |(at, (name, is_shown)): (usize, &(&str, bool))| {
+        let mark = if *is_shown { "[x]" } else { "[ ]" };
+        let is_selected = at == dialog.at;
+        let cursor = if is_selected { cursor } else { " " };
+        let entry = dialog.list.columns().iter().find(|column| column.name == *name);
+        let what = entry.map_or("", |column| column.what);
+        let tone = if is_selected { Tone::Strong } else { Tone::Plain };
+        DialogLine::new(format!("{cursor} {mark} {name:<11} {what}"), tone, LinePriority::Required)
+    };
+    let mut lines: Vec<DialogLine> = dialog.entries.iter().enumerate().map(line).collect();
+    lines.push(DialogLine::blank());
+    let words = "[Space] show  [J K] move  [r] default  [Enter] save  [Esc] cancel";
+    lines.push(sentence(words, Tone::Quiet));
     lines
 }
 

@@ -7,6 +7,7 @@ use ratatui::text::Span;
 
 use crate::dashboard::appearance::Appearance;
 use crate::dashboard::view::theme::{Glyphs, Tone};
+use crate::dashboard::wrapping::wrap;
 use crate::terminal::text::harmless;
 
 pub(crate) struct Canvas<'a> {
@@ -59,6 +60,18 @@ impl<'a> Canvas<'a> {
         let x = area.x + area.width - width;
         self.write(area, x, text, tone);
         x
+    }
+
+    /// Writes a text in as many lines as the area has; what does not fit is cut at the end of the last one.
+    pub(crate) fn write_wrapped(&mut self, area: Rect, text: &str, tone: Tone) {
+        let mut lines = wrap(&harmless(text), usize::from(area.width.saturating_sub(2)));
+        let height = usize::from(area.height);
+        if lines.len() > height && height > 0 {
+            let rest = lines.split_off(height - 1).join(" ");
+            lines.push(rest);
+        }
+        let lines: Vec<_> = lines.into_iter().map(|line| (line, tone)).collect();
+        self.write_lines(area, 1, &lines);
     }
 
     pub(crate) fn write_lines(&mut self, area: Rect, indent: u16, lines: &[(String, Tone)]) {

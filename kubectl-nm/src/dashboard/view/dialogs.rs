@@ -3,13 +3,16 @@
 use nm_shared::NodeMaintenance;
 use ratatui::layout::Rect;
 
-use crate::dashboard::action_table::{ACTIONS, Group};
+use crate::dashboard::action_table::{ACTIONS, Action, ActionEntry, Group};
+use crate::dashboard::key_map::KeyMap;
 use crate::dashboard::layout::is_small;
+use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::{Model, Options};
-use crate::dashboard::view::action_dialogs::{change_lines, change_title, pod_lines, pod_title};
+use crate::dashboard::view::action_dialogs::{
+    change_lines, change_title, column_lines, pod_lines, pod_title,
+};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed};
 use crate::dashboard::view::start_dialog::start_lines;
@@ -53,6 +56,10 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
         }
         Dialog::Change(dialog) => {
             draw_lines(canvas, area, &change_title(dialog), &change_lines(model, dialog, typed));
+        }
+        Dialog::Columns(dialog) => {
+            let title = format!("columns of {}", dialog.list.name());
+            draw_lines(canvas, area, &title, &column_lines(dialog, canvas.glyphs.cursor));
         }
         Dialog::Pod(dialog) => {
             draw_lines(canvas, area, &pod_title(dialog), &pod_lines(model, dialog, typed));
@@ -148,19 +155,24 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
 }
 
 fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
-    let lines = help_lines(&model.options);
+    let lines = help_lines(model);
     let lines: Vec<(&str, &str)> = lines.iter().map(|(key, what)| (key.as_str(), *what)).collect();
-    draw_keys(lines.iter(), top, canvas, area);
+    draw_keys(lines.iter(), top, canvas, area, &model.options.config.keys);
 }
 
 /// The lines of the help: a key and what it does; without a key, a heading or a sentence.
-fn help_lines(options: &Options) -> Vec<(String, &'static str)> {
+fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
+    let (options, keys) = (&model.options, &model.options.config.keys);
     let of_replay: &[(&str, &str)] = if options.is_replay() { REPLAY_HELP } else { &[] };
     let mut lines: Vec<_> = of_replay.iter().map(|(key, what)| ((*key).to_owned(), *what)).collect();
+    let keys_of = |entry: &ActionEntry| match keys.keys(entry.action) {
+        [] => format!(":{}", entry.name),
+        keys => keys.join(", "),
+    };
     for group in Group::ALL {
         lines.push((String::new(), group.heading()));
         let entries = ACTIONS.iter().filter(|entry| entry.group == group && options.offers(entry));
-        lines.extend(entries.map(|entry| (entry.keys.join(", "), entry.help)));
+        lines.extend(entries.map(|entry| (keys_of(entry), entry.help)));
         lines.push((String::new(), ""));
     }
     lines.extend(NOTES.iter().map(|note| (String::new(), *note)));
@@ -176,6 +188,7 @@ pub(crate) fn draw_keys<'a>(
     top: usize,
     canvas: &mut Canvas<'_>,
     area: Rect,
+    map: &KeyMap,
 ) {
     // The frame takes two columns at both sides.
     let space = area.width.saturating_sub(4);
@@ -184,13 +197,18 @@ pub(crate) fn draw_keys<'a>(
             return vec![(None, (*what).to_owned())];
         }
         let parts = wrap(what, usize::from(space.saturating_sub(HELP_TEXT)));
-        let key_of = |at: usize| if at == 0 { key } else { "" };
-        parts.into_iter().enumerate().map(|(at, part)| (Some(key_of(at)), part)).collect()
+        // Many keys have a line of their own.
+        let own = key.len() + 3 > usize::from(HELP_TEXT);
+        let own_line = own.then(|| (Some(*key), String::new()));
+        let key_of = |at: usize| if at == 0 && !own { key } else { "" };
+        let parts = parts.into_iter().enumerate().map(|(at, part)| (Some(key_of(at)), part));
+        own_line.into_iter().chain(parts).collect()
     };
     let lines: Vec<(Option<&str>, String)> = keys.flat_map(wrapped).collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer = Rect { y: area.y + (area.height - height) / 2, height, ..area };
-    let inner = canvas.frame(outer, "help  [j k] scroll  [Esc] close");
+    let inner = canvas
+        .frame(outer, &format!("help  [{}] scroll  {} close", map.up_and_down(), map.hint(Action::Back)));
     let top = top.min(lines.len().saturating_sub(usize::from(inner.height)));
     for (line, (key, what)) in inner.rows().zip(&lines[top..]) {
         if let Some(key) = key {
@@ -205,8 +223,10 @@ pub(crate) fn draw_keys<'a>(
 
 /// What the help says below the keys.
 const NOTES: &[&str] = &[
-    "All words of a filter have to match. ns: and node: take a prefix of a",
-    "name or a pattern with * and ?. state: takes a prefix of a state:",
+    "All words of a filter have to match; one with ! must not. ns:, node:,",
+    "workload: and object: take a prefix of a name or a pattern with * and ?,",
+    "reason: a part of a reason, phase: a prefix of a phase of the API. Each",
+    "may be a /regular expression/, as any other word. state: takes a prefix:",
     "  requested planned queued draining blocked paused drained failed",
     "  stopping (nodes)",
     "  waiting evicting blocked terminating migrating surging staying",

@@ -3,6 +3,8 @@
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
+use crate::dashboard::action_table::Action;
+use crate::dashboard::columns::ListName;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::WatchState;
 use crate::dashboard::model::Model;
@@ -22,17 +24,25 @@ pub(super) enum FleetColumn {
     Blocked,
     Time,
     Why,
+    Reason,
+    Creator,
+    Phase,
+    Name,
 }
 
-const COLUMNS: [Column<FleetColumn>; 8] = [
-    Column::new(FleetColumn::Node, "NODE", 12, 0, 9),
-    Column::new(FleetColumn::State, "STATE", 10, 0, 8),
-    Column::new(FleetColumn::Bar, "PROGRESS", 12, 0, 1),
-    Column::new(FleetColumn::Percent, "%", 4, 0, 6),
-    Column::new(FleetColumn::Pods, "PODS", 9, 0, 3),
-    Column::new(FleetColumn::Blocked, "BLK", 3, 0, 7),
-    Column::new(FleetColumn::Time, "T+", 6, 0, 2),
-    Column::new(FleetColumn::Why, "WHY", 16, 1, 5),
+pub(super) const COLUMNS: [(&str, Column<FleetColumn>); 12] = [
+    ("node", Column::new(FleetColumn::Node, "NODE", 12, 0, 12)),
+    ("state", Column::new(FleetColumn::State, "STATE", 10, 0, 11)),
+    ("progress", Column::new(FleetColumn::Bar, "PROGRESS", 12, 0, 1)),
+    ("percent", Column::new(FleetColumn::Percent, "%", 4, 0, 9)),
+    ("pods", Column::new(FleetColumn::Pods, "PODS", 9, 0, 5)),
+    ("blocked", Column::new(FleetColumn::Blocked, "BLK", 3, 0, 10)),
+    ("elapsed", Column::new(FleetColumn::Time, "T+", 6, 0, 4)),
+    ("why", Column::new(FleetColumn::Why, "WHY", 16, 2, 8)),
+    ("reason", Column::new(FleetColumn::Reason, "REASON", 12, 1, 7)),
+    ("creator", Column::new(FleetColumn::Creator, "CREATOR", 12, 0, 6)),
+    ("phase", Column::new(FleetColumn::Phase, "PHASE", 9, 0, 3)),
+    ("name", Column::new(FleetColumn::Name, "NAME", 12, 0, 2)),
 ];
 
 /// From so many columns on, headings are in full.
@@ -51,16 +61,18 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
     let indent = 2;
     let width = screen.heads.width.saturating_sub(indent);
     let longest = rows.all().map(|row| row.node.len()).max().unwrap_or(0);
-    let mut columns = COLUMNS;
-    columns[0].width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
-    columns[COLUMNS.len() - 1].width = if width >= WORDS_FROM { 28 } else { 16 };
-    if width >= FULL_NAMES_FROM {
-        for column in &mut columns {
-            match column.what {
-                FleetColumn::Blocked => (column.head, column.width) = ("BLOCKED", 7),
-                FleetColumn::Time => (column.head, column.width) = ("ELAPSED", 7),
-                _ => {}
+    let mut columns = table::chosen(&COLUMNS, model.options.config.columns.of(ListName::Maintenances));
+    for column in &mut columns {
+        match column.what {
+            FleetColumn::Node => {
+                column.width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
             }
+            FleetColumn::Why => column.width = if width >= WORDS_FROM { 28 } else { 16 },
+            FleetColumn::Blocked if width >= FULL_NAMES_FROM => {
+                (column.head, column.width) = ("BLOCKED", 7);
+            }
+            FleetColumn::Time if width >= FULL_NAMES_FROM => (column.head, column.width) = ("ELAPSED", 7),
+            _ => {}
         }
     }
     table::draw(rows, &columns, indent, model, canvas, screen);
@@ -82,6 +94,10 @@ impl DrawnRow for FleetRow {
                 return (self.why(model.now).to_owned(), tone);
             }
             _ if self.state.is_none() => String::from("-"),
+            FleetColumn::Reason => known(&self.reason),
+            FleetColumn::Creator => known(&self.creator),
+            FleetColumn::Phase => known(self.phase),
+            FleetColumn::Name => known(&self.name),
             FleetColumn::Percent if self.pods == 0 && !self.has_started() => String::from("   -"),
             FleetColumn::Pods if self.pods == 0 && !self.has_started() => String::from("-"),
             FleetColumn::Bar => format!("[{}]", canvas.bar(self.progress(), column.width - 2)),
@@ -92,6 +108,10 @@ impl DrawnRow for FleetRow {
         };
         (text, Tone::Plain)
     }
+}
+
+fn known(text: &str) -> String {
+    if text.is_empty() { String::from("-") } else { text.to_owned() }
 }
 
 /// The text at the right end of its column, as numbers are.
@@ -108,17 +128,21 @@ fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             lines.extend(wrapped(why, area.width.saturating_sub(4)).into_iter().map(plain));
             lines.push(plain(String::new()));
             lines.push((format!("{} auth can-i --list", model.options.kubectl), Tone::Strong));
-            lines.push(plain(String::from("lists your permissions. [r] tries again")));
+            let again = model.hint(Action::Reconnect);
+            lines.push(plain(format!("lists your permissions. {again} tries again")));
         }
         WatchState::Connecting => lines.push(plain(format!("Connecting to {}", model.options.context))),
         _ if model.rows().total() > 0 => {
             lines.push(plain(format!("None of {} rows matches the filter.", model.rows().total())));
-            lines.push((String::from("[Esc] clears the filter"), Tone::Quiet));
+            lines.push((format!("{} clears the filter", model.hint(Action::Back)), Tone::Quiet));
         }
         _ => {
             lines.push(plain(String::from("No node is in maintenance.")));
             if !model.options.readonly {
-                lines.push((String::from("[n] puts nodes into maintenance"), Tone::Quiet));
+                lines.push((
+                    format!("{} puts nodes into maintenance", model.hint(Action::Start)),
+                    Tone::Quiet,
+                ));
             }
         }
     }

@@ -3,40 +3,60 @@
 use ratatui::layout::Rect;
 
 use crate::dashboard::action_table::{ACTIONS, Action, ActionEntry, View};
+use crate::dashboard::layout::{BLOCKERS_LABEL, REMEDY_LABEL, blockers_text, remedy_lines};
 use crate::dashboard::model::Model;
+use crate::dashboard::model::field::Field;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
 
 pub(super) fn draw_blockers(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let blockers = model.blockers();
-    if !blockers.is_empty() {
-        let x = canvas.write(area, area.x + 1, "blockers: ", Tone::Quiet);
-        canvas.write(area, x, &blockers.join(", "), Tone::Plain);
+    if let Some(text) = blockers_text(model) {
+        canvas.write_wrapped(area, &text, Tone::Plain);
+        canvas.write(line(area, 0), area.x + 1, BLOCKERS_LABEL, Tone::Quiet);
     }
 }
 
 pub(super) fn draw_why(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let Some((why, remedy)) = model.remedy() else { return };
-    let (first, second) = (line(area, 0), line(area, 1));
-    let x = canvas.write(first, first.x + 1, "why> ", Tone::Bad);
-    // The advice comes first: a long message would cut it off, and is in the row as well.
-    canvas.write(first, x, &format!("{} ({why})", remedy.advice), Tone::Plain);
-    let x = canvas.write(second, second.x + 1, "do>  ", Tone::Bad);
-    canvas.write(second, x, &remedy.command, Tone::Strong);
+    // Of the whole screen, as the layout counts them.
+    let (width, height) = model.size;
+    let (why, command) = remedy_lines(model, Rect { x: 0, y: 0, width, height });
+    let mut rows = area.rows();
+    for (label, lines, tone) in [("why> ", why, Tone::Plain), ("do>  ", command, Tone::Strong)] {
+        for (at, text) in lines.iter().enumerate() {
+            let Some(row) = rows.next() else { return };
+            if at == 0 {
+                canvas.write(row, row.x + 1, label, Tone::Bad);
+            }
+            canvas.write(row, row.x + 1 + REMEDY_LABEL, text, tone);
+        }
+    }
+}
+
+const FILTER_HINT: &str =
+    "ns:x !state:blocked reason:kernel workload:x object:x /expression/ text  [Enter] keep  [Esc] undo";
+
+/// Draws the command that is being typed, and what may follow.
+fn draw_command(model: &Model, field: &Field, canvas: &mut Canvas<'_>, area: Rect) {
+    let x = canvas.write(area, area.x + 1, ":", Tone::Strong);
+    let width = usize::from((area.x + area.width).saturating_sub(x));
+    let x = canvas.write(area, x, &field.shown(canvas.glyphs.caret, canvas.glyphs.more, width), Tone::Plain);
+    let completions = model.completions(field.text());
+    canvas.write(area, x + 2, &format!("[Tab] {}", completions.join(" ")), Tone::Quiet);
 }
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    if let Some(field) = &model.command {
+        return draw_command(model, field, canvas, area);
+    }
     if let Some((field, _)) = &model.typing {
         let x = canvas.write(area, area.x + 1, "filter: ", Tone::Strong);
         let width = usize::from((area.x + area.width).saturating_sub(x));
         let x =
             canvas.write(area, x, &field.shown(canvas.glyphs.caret, canvas.glyphs.more, width), Tone::Plain);
-        canvas.write(
-            area,
-            x + 2,
-            "ns:x state:blocked node:worker-1* text  [Enter] keep  [Esc] undo",
-            Tone::Quiet,
-        );
+        match model.arrangement().filter.problem() {
+            Some(problem) => canvas.write(area, x + 2, problem, Tone::Bad),
+            None => canvas.write(area, x + 2, FILTER_HINT, Tone::Quiet),
+        };
         return;
     }
     if model.notice.is_some() {
@@ -46,13 +66,15 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.write(area, area.x + 1, words, Tone::Busy);
         return;
     }
-    draw_key_line(&keys(model), canvas, area);
+    let keys = keys(model);
+    let keys: Vec<(&str, &str)> = keys.iter().map(|(key, what)| (key.as_str(), *what)).collect();
+    draw_key_line(&keys, canvas, area);
 }
 
 pub(super) fn draw_notice(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if let Some(notice) = &model.notice {
         let tone = if notice.is_bad { Tone::Bad } else { Tone::Good };
-        canvas.write(area, area.x + 1, &notice.text, tone);
+        canvas.write_wrapped(area, &notice.text, tone);
     }
 }
 
@@ -72,11 +94,16 @@ pub(crate) fn draw_key_line(keys: &[(&str, &str)], canvas: &mut Canvas<'_>, area
 }
 
 /// The keys, those that matter most first.
-fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
+fn keys(model: &Model) -> Vec<(String, &'static str)> {
     let view = model.view();
     let offered = |entry: &&ActionEntry| {
-        let is_offered = model.options.offers(entry);
-        entry.views.contains(&view) && is_offered && !(entry.action == Action::Back && model.open.is_none())
+        // In an open node, Enter shows what [v] shows.
+        let is_spare = match entry.action {
+            Action::Back => model.open.is_none(),
+            Action::Open => model.open.is_some(),
+            _ => false,
+        };
+        entry.views.contains(&view) && model.options.offers(entry) && !is_spare
     };
     let mut shown: Vec<_> = ACTIONS
         .iter()
@@ -94,19 +121,19 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
                 (Action::Start, View::Pods | View::Tree) => place + 18,
                 _ => place,
             };
-            Some((place, *entry.keys.first()?, word))
+            Some((place, entry.action, model.options.config.keys.keys(entry.action).first()?.clone(), word))
         })
         .collect();
     shown.sort_by_key(|(place, ..)| *place);
     // A node has no other page.
-    shown.retain(|(_, key, _)| model.open.is_none() || *key != "Tab");
-    let mut keys: Vec<_> = shown.into_iter().map(|(_, key, word)| (key, word)).collect();
+    shown.retain(|(_, action, ..)| model.open.is_none() || *action != Action::Switch);
+    let mut keys: Vec<_> = shown.into_iter().map(|(.., key, word)| (key, word)).collect();
     if let Some(replay) = &model.replay {
         let goes_on = replay.is_paused || replay.has_ended();
         let arrows = if model.options.appearance.ascii { "<- ->" } else { "← →" };
         let of_replay =
             [("Space", if goes_on { "play" } else { "pause" }), (arrows, "10 s"), ("+ -", "speed")];
-        keys.splice(2..2, of_replay);
+        keys.splice(2..2, of_replay.map(|(key, word)| (key.to_owned(), word)));
     }
     keys
 }

@@ -36,7 +36,7 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     header::draw(model, &mut canvas, screen.header);
     if let Some((notice, is_bad)) = model.banner() {
         let tone = if is_bad { Tone::Bad } else { Tone::Plain };
-        canvas.write(screen.banner, screen.banner.x + 1, &notice, tone);
+        canvas.write_wrapped(screen.banner, &notice, tone);
     }
     // Stale data never looks live.
     canvas.fade(model.is_stale());
@@ -56,7 +56,7 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
         summary::draw_fleet(model, &mut canvas, screen.summary);
         fleet::draw(model, &mut canvas, &screen);
     }
-    side::draw(model, &mut canvas, screen.side);
+    side::draw(model, &mut canvas, &screen);
     footer::draw_blockers(model, &mut canvas, screen.blockers);
     footer::draw_why(model, &mut canvas, screen.why);
     canvas.fade(false);

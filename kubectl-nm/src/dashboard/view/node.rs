@@ -4,15 +4,16 @@ use jiff::Timestamp;
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
+use crate::dashboard::action_table::Action;
+use crate::dashboard::columns::{Columns, ListName};
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::{WatchKind, WatchState};
 use crate::dashboard::model::listing::Rows;
-use crate::dashboard::model::pod_row::{PodProgress, PodRow};
+use crate::dashboard::model::pod_row::{PodProgress, PodRow, detail};
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
-use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,14 +23,16 @@ pub(super) enum PodColumn {
     Owner,
     Time,
     Detail,
+    Reason,
 }
 
-const COLUMNS: [Column<PodColumn>; 5] = [
-    Column::new(PodColumn::State, "STATE", 12, 0, 8),
-    Column::new(PodColumn::Pod, "NAMESPACE/POD", 18, 3, 9),
-    Column::new(PodColumn::Owner, "OWNER", 14, 1, 1),
-    Column::new(PodColumn::Time, "FOR", 6, 0, 2),
-    Column::new(PodColumn::Detail, "DETAIL", 14, 4, 5),
+pub(super) const COLUMNS: [(&str, Column<PodColumn>); 6] = [
+    ("state", Column::new(PodColumn::State, "STATE", 12, 0, 8)),
+    ("pod", Column::new(PodColumn::Pod, "NAMESPACE/POD", 18, 3, 9)),
+    ("owner", Column::new(PodColumn::Owner, "OWNER", 14, 1, 1)),
+    ("for", Column::new(PodColumn::Time, "FOR", 6, 0, 2)),
+    ("detail", Column::new(PodColumn::Detail, "DETAIL", 14, 4, 5)),
+    ("reason", Column::new(PodColumn::Reason, "REASON", 17, 0, 4)),
 ];
 
 /// Below so many columns owners are left out: the end of a pod's name, which tells it from its siblings, needs the
@@ -44,8 +47,11 @@ pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, scre
     }
     // Why a pod is blocked matters more than who owns it.
     let is_wide = screen.heads.width >= WITH_OWNERS_FROM;
-    let columns: Vec<Column<PodColumn>> =
-        COLUMNS.into_iter().filter(|column| is_wide || column.what != PodColumn::Owner).collect();
+    let chosen = model.options.config.columns.of(ListName::Pods);
+    let mut columns = table::chosen(&COLUMNS, chosen);
+    // Somebody who chose the columns wants them.
+    let is_default = chosen == Columns::default().of(ListName::Pods);
+    columns.retain(|column| is_wide || !is_default || column.what != PodColumn::Owner);
     table::draw(rows, &columns, 1, model, canvas, screen);
 }
 
@@ -66,6 +72,9 @@ impl DrawnRow for PodRow {
             PodColumn::Owner => self.id.owner.clone(),
             PodColumn::Time => time(&self.progress, model.now),
             PodColumn::Detail => detail(self, model.now),
+            PodColumn::Reason => {
+                self.progress.reason.map_or_else(|| String::from("-"), |reason| reason.as_str().to_owned())
+            }
         };
         (text, tone)
     }
@@ -75,29 +84,12 @@ pub(super) fn time(progress: &PodProgress, now: Timestamp) -> String {
     progress.since.map_or_else(|| String::from("-"), |since| age(now.duration_since(since).as_secs()))
 }
 
-pub(super) fn detail(row: &PodRow, now: Timestamp) -> String {
-    let PodProgress { state, reason, facts, message, attempts, deadline, .. } = &row.progress;
-    match (state, reason, deadline) {
-        (Some(PodState::Blocked), Some(reason), _) => {
-            let short = in_short(&row.id.namespace, *reason, facts, message);
-            if *attempts > 0 { format!("{short} (refused {attempts}x)") } else { short }
-        }
-        (Some(PodState::Terminating), _, Some(deadline)) => match deadline.duration_since(now).as_secs() {
-            left if left >= 0 => format!("{} of the grace period left", age(left)),
-            over => format!("{} after the grace period", age(-over)),
-        },
-        (Some(PodState::Waiting), ..) if message.is_empty() => String::from("not evicted yet"),
-        (Some(PodState::Evicting), ..) => String::from("eviction requested"),
-        _ => message.clone(),
-    }
-}
-
 fn nothing(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, area: Rect) {
+    let clear = format!("{} clears the filter", model.hint(Action::Back));
     let (first, second) = match model.health.of(WatchKind::Pods) {
-        _ if open.pods.rows.total() > 0 => (
-            format!("None of {} pods matches the filter.", open.pods.rows.total()),
-            "[Esc] clears the filter",
-        ),
+        _ if open.pods.rows.total() > 0 => {
+            (format!("None of {} pods matches the filter.", open.pods.rows.total()), clear.as_str())
+        }
         WatchState::Connecting => (format!("Loading the pods of {}", open.name), ""),
         WatchState::Forbidden(why) => {
             (String::from("The status lists no pod that still has to go."), why.as_str())

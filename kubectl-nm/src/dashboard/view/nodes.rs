@@ -6,6 +6,8 @@ use nm_shared::drain::cordon_owner::CordonOwner;
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
+use crate::dashboard::action_table::Action;
+use crate::dashboard::columns::ListName;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::{WatchKind, WatchState};
 use crate::dashboard::model::Model;
@@ -29,16 +31,16 @@ pub(super) enum NodeColumn {
     Age,
 }
 
-const COLUMNS: [Column<NodeColumn>; 9] = [
-    Column::new(NodeColumn::Node, "NODE", 12, 0, 9),
-    Column::new(NodeColumn::Ready, "READY", 9, 0, 8),
-    Column::new(NodeColumn::Cordon, "CORDONED BY", 14, 2, 7),
-    Column::new(NodeColumn::Maintenance, "MAINTENANCE", 11, 0, 6),
-    Column::new(NodeColumn::Pods, "PODS", 4, 0, 4),
-    Column::new(NodeColumn::Pool, "POOL", 10, 1, 5),
-    Column::new(NodeColumn::Zone, "ZONE", 10, 1, 2),
-    Column::new(NodeColumn::Version, "VERSION", 9, 0, 3),
-    Column::new(NodeColumn::Age, "AGE", 6, 0, 1),
+pub(super) const COLUMNS: [(&str, Column<NodeColumn>); 9] = [
+    ("node", Column::new(NodeColumn::Node, "NODE", 12, 0, 9)),
+    ("ready", Column::new(NodeColumn::Ready, "READY", 9, 0, 8)),
+    ("cordoned-by", Column::new(NodeColumn::Cordon, "CORDONED BY", 14, 2, 7)),
+    ("maintenance", Column::new(NodeColumn::Maintenance, "MAINTENANCE", 11, 0, 6)),
+    ("pods", Column::new(NodeColumn::Pods, "PODS", 4, 0, 4)),
+    ("pool", Column::new(NodeColumn::Pool, "POOL", 10, 1, 5)),
+    ("zone", Column::new(NodeColumn::Zone, "ZONE", 10, 1, 2)),
+    ("version", Column::new(NodeColumn::Version, "VERSION", 9, 0, 3)),
+    ("age", Column::new(NodeColumn::Age, "AGE", 6, 0, 1)),
 ];
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
@@ -51,8 +53,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
     let indent = 2;
     let width = screen.heads.width.saturating_sub(indent);
     let longest = rows.all().map(|row| row.name().len()).max().unwrap_or(0);
-    let mut columns = COLUMNS;
-    columns[0].width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
+    let mut columns = table::chosen(&COLUMNS, model.options.config.columns.of(ListName::Nodes));
+    for column in columns.iter_mut().filter(|column| column.what == NodeColumn::Node) {
+        column.width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
+    }
     table::draw(rows, &columns, indent, model, canvas, screen);
 }
 
@@ -136,12 +140,13 @@ fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     match model.health.of(WatchKind::Nodes) {
         _ if total > 0 => {
             lines.push(plain(format!("None of {total} nodes matches the filter.")));
-            lines.push((String::from("[Esc] clears the filter"), Tone::Quiet));
+            lines.push((format!("{} clears the filter", model.hint(Action::Back)), Tone::Quiet));
         }
         WatchState::Forbidden(why) => {
             lines.push((String::from("You have no permission to list nodes:"), Tone::Bad));
             lines.extend(wrap(why));
-            lines.push((String::from("[Tab] shows the maintenances, [r] tries again"), Tone::Quiet));
+            let (switch, again) = (model.hint(Action::Switch), model.hint(Action::Reconnect));
+            lines.push((format!("{switch} shows the maintenances, {again} tries again"), Tone::Quiet));
         }
         WatchState::Lost { error, .. } if !model.nodes.is_listed => {
             lines.push((String::from("The nodes could not be loaded:"), Tone::Bad));

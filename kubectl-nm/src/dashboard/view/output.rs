@@ -2,6 +2,8 @@
 
 use ratatui::layout::Rect;
 
+use crate::dashboard::action_table::Action;
+use crate::dashboard::key_map::KeyMap;
 use crate::dashboard::layout::OutputLayout;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::output::OutputPage;
@@ -10,14 +12,16 @@ use crate::dashboard::view::footer::{draw_key_line, draw_notice};
 use crate::dashboard::view::theme::Tone;
 use crate::dashboard::wrapping::wrap;
 
-const KEYS: [(&str, &str); 6] = [
-    ("Esc", "back"),
-    ("j k", "scroll"),
-    ("g G", "first, last"),
-    ("W", "wrap"),
-    ("c", "copy command"),
-    ("r", "again"),
-];
+fn keys(map: &KeyMap) -> [(String, &'static str); 6] {
+    [
+        (map.shortest(Action::Back), "back"),
+        (map.up_and_down(), "scroll"),
+        (map.ends(), "first, last"),
+        (map.shortest(Action::Wrap), "wrap"),
+        (map.shortest(Action::Copy), "copy command"),
+        (map.shortest(Action::Reconnect), "again"),
+    ]
+}
 
 pub(super) fn draw(model: &Model, page: &OutputPage, canvas: &mut Canvas<'_>, area: Rect) {
     let areas = OutputLayout::of(model, area);
@@ -42,7 +46,9 @@ pub(super) fn draw(model: &Model, page: &OutputPage, canvas: &mut Canvas<'_>, ar
         if shown.is_empty() { state } else { format!("{}-{last} of {}  {state}", page.top + 1, shown.len()) };
     let width = areas.footer.width.saturating_sub(1);
     let start = canvas.write_right(Rect { width, ..areas.footer }, &position, tone);
-    draw_key_line(&KEYS, canvas, Rect { width: start.saturating_sub(areas.footer.x + 1), ..areas.footer });
+    let keys = keys(&model.options.config.keys);
+    let keys = keys.each_ref().map(|(key, what)| (key.as_str(), *what));
+    draw_key_line(&keys, canvas, Rect { width: start.saturating_sub(areas.footer.x + 1), ..areas.footer });
 }
 
 fn state(page: &OutputPage, canvas: &Canvas<'_>) -> (String, Tone) {

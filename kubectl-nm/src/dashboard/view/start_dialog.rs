@@ -1,5 +1,6 @@
 //! The lines of the start dialog.
 
+use crate::dashboard::action_table::Action;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{StartDialog, StartField};
 use crate::dashboard::model::field::Field;
@@ -39,16 +40,17 @@ pub(super) fn start_lines(
     );
     lines
         .extend(plan.skipped.iter().map(|notice| DialogLine::new(notice, Tone::Busy, LinePriority::Problem)));
+    let begin = model.hint(Action::Pause);
     match dialog.focus {
         StartField::Options => lines.extend(options(dialog)),
-        StartField::AtATime => lines.push(sentence(
-            "How many nodes begin now; the others are planned, and [p] begins each. Blank begins all.",
-            Tone::Quiet,
-        )),
+        StartField::AtATime => {
+            let words = "How many nodes begin now; the others are planned, and";
+            lines.push(sentence(&format!("{words} {begin} begins each. Blank begins all."), Tone::Quiet));
+        }
         _ => lines.extend(nodes(plan)),
     }
     if count > 0 {
-        lines.push(sentence(&consequence(plan), Tone::Plain));
+        lines.push(sentence(&consequence(plan, &begin), Tone::Plain));
         if plan.unchecked {
             lines.push(sentence(
                 "The list of nodes is not available: nothing verified that they exist.",
@@ -94,21 +96,21 @@ fn options(dialog: &StartDialog) -> impl Iterator<Item = DialogLine> {
     })
 }
 
-fn consequence(plan: &StartPlan) -> String {
+fn consequence(plan: &StartPlan, begin: &str) -> String {
     let (now, later) = plan.split();
     let them = |count| if count == 1 { "The node is" } else { "The nodes are" };
     match (now.len(), later.len()) {
         (count, 0) => format!("{} cordoned, and the pods are evicted.", them(count)),
         (0, count) => {
             format!(
-                "{} only planned: the scheduler prefers others, and [p] begins the maintenance.",
+                "{} only planned: the scheduler prefers others, and {begin} begins the maintenance.",
                 them(count)
             )
         }
         (first, others) => {
             let begins = if first == 1 { "1 node begins" } else { &format!("{first} nodes begin") };
             format!(
-                "{begins} now; the other {others} {} planned, and [p] begins each. `kubectl nm roll` goes through \
+                "{begins} now; the other {others} {} planned, and {begin} begins each. `kubectl nm roll` goes through \
                  nodes by itself.",
                 if others == 1 { "is" } else { "are" }
             )

@@ -6,7 +6,7 @@ use nm_shared::{NodeMaintenance, PodCounts};
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::layout::ScreenLayout;
+use crate::dashboard::layout::{ScreenLayout, outcome_lines};
 use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::fleet_row::{FleetRow, states};
 use crate::dashboard::model::{Model, OpenNode};
@@ -62,7 +62,12 @@ pub(super) fn draw_node(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>,
 /// Draws what the drain has done and cost.
 pub(super) fn draw_outcome(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let tone = |at| if at == 0 { Tone::Good } else { Tone::Plain };
-    let lines = model.outcome().into_iter().enumerate().map(|(at, line)| (line, tone(at)));
+    // Of the whole screen, as the layout counts them.
+    let (width, height) = model.size;
+    let lines = outcome_lines(model, Rect { x: 0, y: 0, width, height })
+        .into_iter()
+        .enumerate()
+        .map(|(at, line)| (line, tone(at)));
     canvas.write_lines(area, 1, &lines.collect::<Vec<_>>());
 }
 

@@ -38,6 +38,12 @@ const MARK: &str = "*";
 
 const GAP: u16 = 1;
 
+/// The columns with these names, in this order.
+pub(super) fn chosen<T: Copy>(columns: &[(&str, Column<T>)], names: &[&str]) -> Vec<Column<T>> {
+    let of_name = |name: &&str| columns.iter().find(|(known, _)| known == name).map(|(_, column)| *column);
+    names.iter().filter_map(of_name).collect()
+}
+
 /// Draws the visible rows of a listing. The cursor and marks are in the first `indent` columns.
 pub(super) fn draw<R: DrawnRow>(
     rows: &Listing<R>,

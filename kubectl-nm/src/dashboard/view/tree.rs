@@ -1,9 +1,11 @@
 //! The tree of replacements of the open node: where its pods went.
 
 use crate::args::duration::age;
+use crate::dashboard::action_table::Action;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::drain_record::SeenReadiness;
 use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::pod_row::detail;
 use crate::dashboard::model::tree_row::{TreeItem, TreeRow, Unknown};
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::replica::ReplicaState;
@@ -35,8 +37,9 @@ pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, scre
         return table::draw(rows, &COLUMNS, 1, model, canvas, screen);
     }
     let area = screen.body;
+    let clear = format!("{} clears the filter", model.hint(Action::Back));
     let (first, second) = if rows.total() > 0 {
-        (format!("None of {} rows matches the filter.", rows.total()), "[Esc] clears the filter")
+        (format!("None of {} rows matches the filter.", rows.total()), clear.as_str())
     } else if open.pods.complete || open.pods.hidden {
         (String::from("No pod leaves this node."), "")
     } else {
@@ -120,7 +123,7 @@ impl TreeRow {
                 (format!("lowest {ready}/{wanted}, watched for {watched}"), Tone::Quiet)
             }
             TreeItem::Workload { .. } => (String::new(), Tone::Plain),
-            TreeItem::Pod(row) => (node::detail(row, model.now), Tone::Plain),
+            TreeItem::Pod(row) => (detail(row, model.now), Tone::Plain),
             TreeItem::Replacement { replica, message } => {
                 let place =
                     if replica.node.is_empty() { String::new() } else { format!("on {}", replica.node) };

@@ -32,6 +32,7 @@ use crate::dashboard::replacement_scope::ReplacementScope;
 use crate::dashboard::watches::changed_nodes::changed_nodes;
 use crate::dashboard::watches::replacements::ReplacementWatches;
 use crate::error::{Error, RESOURCE};
+use crate::maintenance::creator::keep_creator;
 
 /// The namespace of events about cluster-scoped objects, such as nodes and maintenances.
 const EVENTS_NAMESPACE: &str = "default";
@@ -153,8 +154,7 @@ impl Watches {
 
     fn watch_maintenances(&mut self) {
         let target = self.target(Api::all(self.client.clone()), RESOURCE, None);
-        let maintenances =
-            watch(target, WatchPolicy::DASHBOARD, |object| Some(without_managed_fields(object)));
+        let maintenances = watch(target, WatchPolicy::DASHBOARD, |object| Some(reduced(object)));
         let forwarder = self.forwarder(WatchKind::Maintenances, None);
         self.maintenances = JoinSet::from_iter([forwarder.run(vec![maintenances], Message::Maintenances)]);
     }
@@ -246,8 +246,8 @@ impl Forwarder {
     }
 }
 
-fn without_managed_fields(mut maintenance: NodeMaintenance) -> NodeMaintenance {
-    maintenance.metadata.managed_fields = None;
+fn reduced(mut maintenance: NodeMaintenance) -> NodeMaintenance {
+    keep_creator(&mut maintenance);
     maintenance
 }
 

@@ -1,0 +1,59 @@
+//! What is chosen and remembered: the theme, and the columns of the lists.
+
+use clap::ValueEnum;
+use crossterm::event::{KeyCode, KeyEvent};
+
+use crate::dashboard::appearance::ThemeName;
+use crate::dashboard::choice::Choice;
+use crate::dashboard::message::Effect;
+use crate::dashboard::model::Model;
+use crate::dashboard::model::column_dialog::ColumnDialog;
+use crate::dashboard::model::dialog::Dialog;
+use crate::dashboard::update::motion::Motion;
+
+/// Opens the dialog that chooses the columns of the list that is shown.
+pub(super) fn open_columns(model: &mut Model) {
+    match model.list_name() {
+        Some(list) => {
+            let dialog = ColumnDialog::new(list, &model.options.config.columns);
+            model.dialog = Some(Dialog::Columns(dialog));
+        }
+        None => model.notify(String::from("the columns of the tree cannot be chosen")),
+    }
+}
+
+/// Handles a key in the dialog. Columns change at once, and are remembered when it is confirmed.
+pub(super) fn press(model: &mut Model, mut dialog: ColumnDialog, key: KeyEvent) -> Option<Effect> {
+    match key.code {
+        KeyCode::Esc => return None,
+        KeyCode::Enter => {
+            let (list, chosen) = (dialog.list, dialog.chosen());
+            model.options.config.columns.choose(list, chosen.clone());
+            return Some(Effect::Remember(Choice::Columns(list, chosen)));
+        }
+        KeyCode::Char(' ') => dialog.toggle(),
+        KeyCode::Char('J') | KeyCode::Right => dialog.shift(1),
+        KeyCode::Char('K') | KeyCode::Left => dialog.shift(-1),
+        KeyCode::Char('r') => dialog.reset(),
+        _ => {
+            if let Some(motion) = Motion::of_key(&model.options.config.keys, key) {
+                dialog.select(motion.target(dialog.at, dialog.entries.len()));
+            }
+        }
+    }
+    model.dialog = Some(Dialog::Columns(dialog));
+    None
+}
+
+pub(super) fn next_theme(model: &mut Model) -> Option<Effect> {
+    let themes = ThemeName::value_variants();
+    let at = themes.iter().position(|theme| *theme == model.options.appearance.theme);
+    let next = themes.get(at.map_or(0, |at| (at + 1) % themes.len()))?;
+    Some(choose_theme(model, *next))
+}
+
+/// Uses a theme from now on, and remembers it.
+pub(super) fn choose_theme(model: &mut Model, theme: ThemeName) -> Effect {
+    model.options.appearance.theme = theme;
+    Effect::Remember(Choice::Theme(theme))
+}

@@ -1,0 +1,62 @@
+//! The command line: typing in it, completion, and its commands.
+
+use clap::ValueEnum;
+use crossterm::event::{KeyCode, KeyEvent};
+
+use crate::dashboard::action_table::Action;
+use crate::dashboard::appearance::ThemeName;
+use crate::dashboard::message::Effect;
+use crate::dashboard::model::Model;
+use crate::dashboard::model::command_line::Command;
+use crate::dashboard::model::field::Field;
+use crate::dashboard::model::filter::Filter;
+use crate::dashboard::model::listing::Sort;
+use crate::dashboard::update::{choices, keys};
+
+pub(super) fn press(model: &mut Model, mut field: Field, key: KeyEvent) -> Option<Effect> {
+    match key.code {
+        KeyCode::Esc => return None,
+        KeyCode::Enter => return run(model, field.text()),
+        // As in vi, nothing is left to delete.
+        KeyCode::Backspace if field.text().is_empty() => return None,
+        KeyCode::Tab => {
+            if let Some(rest) = model.completion(field.text()).filter(|_| field.is_at_end()) {
+                field.add(&rest);
+            }
+        }
+        _ => field.press(key),
+    }
+    model.command = Some(field);
+    None
+}
+
+fn run(model: &mut Model, line: &str) -> Option<Effect> {
+    if line.trim().is_empty() {
+        return None;
+    }
+    let Command { action, argument } = match Command::parse(line) {
+        Ok(command) => command,
+        Err(why) => {
+            model.show_error(why);
+            return None;
+        }
+    };
+    match action {
+        _ if argument.is_empty() => return keys::perform(model, action),
+        Action::Filter => model.rearrange(|view| view.filter = Filter::new(argument)),
+        Action::Sort => {
+            let sort = Sort::named(&argument).filter(|sort| model.rows().sorts().contains(sort));
+            match sort {
+                Some(sort) => model.rearrange(|view| view.sort = sort),
+                None => model.show_error(format!("these rows have no order \"{argument}\"")),
+            }
+        }
+        Action::Theme => match ThemeName::from_str(&argument, true) {
+            Ok(theme) => return Some(choices::choose_theme(model, theme)),
+            Err(_) => model.show_error(format!("there is no theme \"{argument}\"")),
+        },
+        Action::Open => return Some(keys::open(model, &argument)),
+        _ => {}
+    }
+    None
+}
