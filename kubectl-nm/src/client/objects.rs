@@ -90,10 +90,12 @@ pub(crate) async fn apply(cluster: &Cluster, object: &Value, params: &PatchParam
     value(&applied)
 }
 
-pub(crate) async fn create(cluster: &Cluster, object: &Value) -> Result<Value, Error> {
+/// Creates an object. With `dry_run`, the API server only checks whether it would.
+pub(crate) async fn create(cluster: &Cluster, object: &Value, dry_run: bool) -> Result<Value, Error> {
     let resource = resource_of(object);
     let (api, what) = (api(cluster, object["metadata"]["namespace"].as_str(), &resource), name_of(&resource));
-    let (params, asked) = (PostParams::default(), format!("create {what}"));
+    let params = PostParams { dry_run, ..PostParams::default() };
+    let asked = format!("create {what}");
     let object =
         serde_json::from_value(object.clone()).map_err(|error| Error::Unshowable(error.to_string()))?;
     value(&cluster.request(&asked, async || api.create(&params, &object).await).await?)

@@ -20,6 +20,9 @@ pub(crate) enum RollError {
     #[error("the maintenances of roll \"{name}\" were not all created: {created} of {all}")]
     Incomplete { name: String, created: usize, all: usize },
 
+    #[error("roll \"{name}\" has other nodes too: {}", nodes.join(", "))]
+    OtherNodes { name: String, nodes: Vec<String> },
+
     #[error("{who} runs roll \"{name}\"")]
     Running { name: String, who: String },
 
@@ -46,6 +49,9 @@ pub(crate) enum RollError {
     #[error("node \"{node}\" is not part of roll \"{name}\", or is done")]
     NotInRoll { name: String, node: String },
 
+    #[error("the command or the Job of node \"{0}\" has just begun")]
+    HasBegun(String),
+
     #[error("what roll \"{name}\" does with each drained node has to be confirmed: {action}")]
     UnconfirmedAction { name: String, action: String },
 
@@ -68,6 +74,8 @@ pub(crate) enum JobProblem {
     Yaml(#[from] serde_saphyr::Error),
     #[error("it is not a Job of batch/v1")]
     OtherKind,
+    #[error("it is not valid: {0}")]
+    Invalid(#[from] serde_json::Error),
     #[error("its pod template has no containers")]
     NoContainers,
     #[error("it has {length} bytes, and at most {most} are allowed, because every maintenance stores a copy")]
@@ -90,6 +98,9 @@ impl RollError {
                 "run the roll again with --name {name} to create the others, or `kubectl nm roll abort {name}` to delete them \
                  all"
             ),
+            Self::OtherNodes { name, .. } => format!(
+                "run the roll again with all of its nodes, or `kubectl nm roll abort {name}` to delete their maintenances"
+            ),
             Self::Running { name, .. } => format!(
                 "`kubectl nm roll pause {name}` pauses it; `kubectl nm roll resume {name} --take-over` takes it over"
             ),
@@ -104,6 +115,9 @@ impl RollError {
             | Self::InvalidNode { maintenance, .. } => {
                 format!("`kubectl delete nm {maintenance}` takes it out of the roll")
             }
+            Self::HasBegun(node) => format!(
+                "wait for its end, or run this again: --skip {node} then ends it and returns the node to service"
+            ),
             Self::UnconfirmedAction { .. } => String::from(
                 "run it on a terminal, or pass --run with the same command, or --job with the same file",
             ),

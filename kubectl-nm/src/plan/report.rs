@@ -49,6 +49,27 @@ pub(crate) struct NodeReport {
     pub(crate) detach: Option<DetachReport>,
 }
 
+/// What a drain of one node would lose, and whether its pods fit on others.
+#[derive(Debug)]
+pub(crate) struct DrainRisks {
+    /// As in [`PlanReport`].
+    pub(crate) local_volumes: HashMap<String, Vec<String>>,
+    /// As in [`PlanReport`].
+    pub(crate) capacity: Option<CapacityEstimate>,
+}
+
+impl DrainRisks {
+    /// The risks of a drain of this node while all others are in service.
+    pub(crate) fn of(node: &str, forecast: &Forecast, snapshot: &ClusterSnapshot) -> Self {
+        let planned = [NodeReport { node: node.to_owned(), ..NodeReport::default() }];
+        let leaving = forecast.pods.iter().filter(|pod| pod.leaves);
+        Self {
+            local_volumes: leaving.filter_map(|expected| local_volumes(expected, snapshot)).collect(),
+            capacity: capacity(&planned, forecast, snapshot),
+        }
+    }
+}
+
 /// Judges the pods of each node. A node that is already in maintenance keeps its drain settings, unless others are
 /// requested.
 pub(crate) fn preview(

@@ -1,5 +1,6 @@
 //! A plan for people: one row per pod, those that need attention last, and then the summary.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use nm_shared::api::status::BlockReason;
@@ -11,7 +12,7 @@ use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
 
 use crate::args::duration;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
-use crate::plan::report::{NodeReport, PlanReport};
+use crate::plan::report::{DrainRisks, NodeReport, PlanReport};
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style, counted, first_names};
 
@@ -171,7 +172,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(forecast) = &report.forecast {
         lines.extend(budgets(forecast));
-        lines.extend(losses(forecast, report));
+        lines.extend(losses(forecast, &report.local_volumes));
     }
     let warnings = report.warnings.iter();
     lines.extend(warnings.map(|warning| Line::default().with(Style::Busy, "warning: ").and(*warning)));
@@ -274,7 +275,14 @@ fn budget(forecast: &BudgetForecast, deletes: bool) -> Line {
     }
 }
 
-fn losses(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
+/// What a drain would lose, and the pods that do not fit on other nodes.
+pub(crate) fn risks(forecast: &Forecast, risks: &DrainRisks) -> Vec<Line> {
+    let mut lines = losses(forecast, &risks.local_volumes);
+    lines.extend(risks.capacity.iter().flat_map(unplaced));
+    lines
+}
+
+fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> Vec<Line> {
     let line = |has_loss: &dyn Fn(&PodForecast) -> bool, loss: &str| {
         let pods: Vec<&PodForecast> =
             forecast.pods.iter().filter(|pod| pod.leaves && has_loss(pod)).collect();
@@ -285,7 +293,7 @@ fn losses(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
     let warns = |wanted: Warning| move |pod: &PodForecast| pod.warnings.contains(&wanted);
     let is_unmanaged =
         |pod: &PodForecast| warns(Warning::Unmanaged)(pod) || warns(Warning::OrphanedFromDaemonSet)(pod);
-    let has_local = |pod: &PodForecast| report.local_volumes.contains_key(pod::uid(&pod.pod));
+    let has_local = |pod: &PodForecast| local_volumes.contains_key(pod::uid(&pod.pod));
     [
         line(&warns(Warning::LocalStorage), "emptyDir data is lost of"),
         line(&has_local, "local volumes stay on the node of"),
@@ -296,24 +304,31 @@ fn losses(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
     .collect()
 }
 
-fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
-    let CapacityEstimate { fit, nodes, unplaced: groups, left_out } = estimate;
-    let unplaced: usize = groups.iter().map(|group| group.pods.len()).sum();
-    if fit + unplaced == 0 {
-        return Vec::new();
-    }
-    let nodes = counted(*nodes, "other node");
-    let mut lines = vec![Line::new(format!(
-        "capacity for {fit} of {} on {nodes}, estimated from requests, taints, selectors and volumes",
-        counted(fit + unplaced, "pod"),
-    ))];
-    for UnplacedPods { pods, reasons } in groups {
+/// The pods that do not fit on other nodes.
+fn unplaced(estimate: &CapacityEstimate) -> Vec<Line> {
+    let nodes = counted(estimate.nodes, "other node");
+    let line = |UnplacedPods { pods, reasons }: &UnplacedPods| {
         let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
         let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
         let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
         let line = Line::default().with(Style::Bad, "no capacity").and(" for ").and(first_names(&names));
-        lines.push(line.and(format!(" ({nodes}{reasons})")));
+        line.and(format!(" ({nodes}{reasons})"))
+    };
+    estimate.unplaced.iter().map(line).collect()
+}
+
+fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
+    let CapacityEstimate { fit, nodes, unplaced: groups, left_out } = estimate;
+    let left: usize = groups.iter().map(|group| group.pods.len()).sum();
+    if fit + left == 0 {
+        return Vec::new();
     }
+    let mut lines = vec![Line::new(format!(
+        "capacity for {fit} of {} on {}, estimated from requests, taints, selectors and volumes",
+        counted(fit + left, "pod"),
+        counted(*nodes, "other node"),
+    ))];
+    lines.extend(unplaced(estimate));
     if !left_out.is_empty() {
         let aspects: Vec<String> =
             left_out.iter().map(|(aspect, pods)| format!("{aspect} ({})", counted(*pods, "pod"))).collect();

@@ -17,13 +17,17 @@ use crate::client::objects;
 use crate::error::Error;
 use crate::error::roll_error::{JobProblem, RollError};
 use crate::roll::record::{ActionState, LABEL, NodeRecord};
+use crate::roll::settings;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// Seconds after which a finished Job is deleted, unless its file says otherwise.
-const TTL: u32 = 86_400;
+const TTL: i64 = 7 * MIN_TTL;
+
+/// For so many seconds a finished Job stays at least: whoever runs the roll has to see how it ended.
+const MIN_TTL: i64 = 86_400;
 
 /// The most lines of a Job's log that are shown.
 const MAX_LOG_LINES: i64 = 100;
@@ -42,6 +46,7 @@ fn parse(text: &str, namespace: Option<&str>) -> Result<Value, JobProblem> {
     if (job["apiVersion"].as_str(), job["kind"].as_str()) != (Some("batch/v1"), Some("Job")) {
         return Err(JobProblem::OtherKind);
     }
+    settings::check_job(&job)?;
     if job.pointer("/spec/template/spec/containers").and_then(Value::as_array).is_none_or(Vec::is_empty) {
         return Err(JobProblem::NoContainers);
     }
@@ -74,17 +79,14 @@ pub(crate) fn of_node(template: &Value, roll: &str, node: &str, record: &NodeRec
         again => format!("-{again}"),
     };
     let mut job = template.clone();
-    // Of the annotation, which others may write, only a Job is created or deleted.
-    (job["apiVersion"], job["kind"]) = (json!("batch/v1"), json!("Job"));
     job["metadata"]["name"] = json!(format!("{roll}-{}-{began}{attempt}", record.position));
     if let Some(metadata) = job["metadata"].as_object_mut() {
         metadata.remove("generateName");
     }
     job["metadata"]["labels"][LABEL] = json!(roll);
     let spec = &mut job["spec"];
-    if spec["ttlSecondsAfterFinished"].is_null() {
-        spec["ttlSecondsAfterFinished"] = json!(TTL);
-    }
+    let ttl = spec["ttlSecondsAfterFinished"].as_i64().unwrap_or(TTL);
+    spec["ttlSecondsAfterFinished"] = json!(ttl.max(MIN_TTL));
     spec["template"]["metadata"]["labels"][LABEL] = json!(roll);
     let pod = &mut spec["template"]["spec"];
     pod["nodeName"] = json!(node);
@@ -111,10 +113,21 @@ pub(crate) fn of_node(template: &Value, roll: &str, node: &str, record: &NodeRec
 
 /// Creates the Job, unless it exists.
 pub(crate) async fn create(cluster: &Cluster, job: &Value) -> Result<(), Error> {
-    match objects::create(cluster, job).await {
-        Err(error) if error.status().is_some_and(kube::core::Status::is_already_exists) => Ok(()),
-        created => created.map(drop),
+    let refused = match objects::create(cluster, job, false).await {
+        Err(error) if error.status().is_some_and(kube::core::Status::is_already_exists) => error,
+        created => return created.map(drop),
+    };
+    let node = |job: &Value| job.pointer("/spec/template/spec/nodeName").cloned();
+    match objects::get(cluster, job).await? {
+        Some(found) if node(&found) == node(job) => Ok(()),
+        // It runs on another node, or is gone by now.
+        _ => Err(refused),
     }
+}
+
+/// Lets the API server check the Job of a node. Nothing is created.
+pub(crate) async fn check_creation(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+    objects::create(cluster, job, true).await.map(drop)
 }
 
 /// Waits until the Job has ended, and returns how.
@@ -185,3 +198,7 @@ fn name(job: &Value) -> String {
     let field = |name: &str| job["metadata"][name].as_str().unwrap_or_default();
     format!("Job {}/{}", field("namespace"), field("name"))
 }
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

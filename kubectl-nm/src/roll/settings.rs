@@ -4,8 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use k8s_openapi::api::batch::v1::Job;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
 
 use crate::roll::window::Windows;
 
@@ -46,7 +47,7 @@ pub(crate) enum NodeAction {
     /// A command on the machine of the person who runs the roll.
     Run(String),
     /// A Job that runs on the node.
-    Job(Value),
+    Job(#[serde(deserialize_with = "deserialize_job")] Value),
 }
 
 impl fmt::Display for NodeAction {
@@ -73,6 +74,21 @@ impl RollSettings {
     pub(crate) fn action_timeout(&self) -> Duration {
         Duration::from_secs(self.action_timeout_seconds)
     }
+}
+
+/// Checks the types of the fields of a Job, so that the roll can set some of them.
+pub(crate) fn check_job(job: &Value) -> Result<(), serde_json::Error> {
+    Job::deserialize(job).map(drop)
+}
+
+fn deserialize_job<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+    let mut job = Value::deserialize(from)?;
+    // Of the annotation, which others may write, only a Job is created or deleted.
+    if let Some(fields) = job.as_object_mut() {
+        fields.extend([("apiVersion".to_owned(), json!("batch/v1")), ("kind".to_owned(), json!("Job"))]);
+    }
+    check_job(&job).map_err(serde::de::Error::custom)?;
+    Ok(job)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -1,14 +1,19 @@
 //! Rolls that go well: their steps, order and actions, and what is refused before anything is changed.
 
+use std::collections::BTreeMap;
+
 use kube::api::{Api, ListParams};
+use kube::runtime::watcher;
+use kube_sandbox::faults::{Action, Moment, Rule, Target, When};
+use nm_shared::NodeMaintenance;
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{start, until_drained};
 use nm_tests::nodes::configuration;
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
-use nm_tests::wait::wait_until;
-use nm_tests::workload::{Workload, node_of};
+use nm_tests::wait::{wait_until, wait_until_all};
+use nm_tests::workload::{Workload, node_of, pod_spec};
 use serde_json::json;
 
 use super::running_roll::RunningRoll;
@@ -61,22 +66,112 @@ async fn no_more_nodes_are_under_way_than_allowed_and_waves_follow_each_other() 
     let flags = ["--run", "true", "--waves", "1,2"];
     let mut roll = RunningRoll::begin(&cluster, "waves", &nodes[..5], &flags);
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
-    let (mut under_way, mut waves, mut most) = (Vec::new(), Vec::new(), [0; 3]);
+    let (begun, most) = under_way(&roll);
+    let waves: Vec<u64> = begun.iter().map(|(_, wave)| *wave).collect();
+    assert_eq!(waves, [1, 2, 2, 3, 3]);
+    assert!(most[&1] == 1 && most[&2] <= 2 && most[&3] <= 2, "{most:?}");
+
+    // All five are one wave.
+    let flags = ["--run", "sleep 0.3", "--max-unavailable", "2"];
+    let mut roll = RunningRoll::begin(&cluster, "limited", &nodes[..5], &flags);
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    let (begun, most) = under_way(&roll);
+    assert_eq!((begun.len(), most), (5, BTreeMap::from([(1, 2)])));
+}
+
+/// The nodes in the order in which they began, each with its wave, and how many nodes were under way at most in each wave.
+fn under_way(roll: &RunningRoll) -> (Vec<(&str, u64)>, BTreeMap<u64, usize>) {
+    let (mut under_way, mut begun, mut most) = (Vec::new(), Vec::new(), BTreeMap::new());
     for line in roll.lines.iter().filter(|line| line["type"] == "node") {
         let (node, wave) = (line["node"].as_str().unwrap(), line["wave"].as_u64().unwrap());
         match line["step"].as_str().unwrap() {
             "Draining" if !under_way.contains(&node) => {
                 under_way.push(node);
-                waves.push(wave);
+                begun.push((node, wave));
             }
             "Done" => under_way.retain(|one| *one != node),
             _ => {}
         }
-        let at = usize::try_from(wave).unwrap() - 1;
-        most[at] = most[at].max(under_way.len());
+        let most_of_wave = most.entry(wave).or_insert(0);
+        *most_of_wave = under_way.len().max(*most_of_wave);
     }
-    assert_eq!(waves, [1, 2, 2, 3, 3]);
-    assert!(most[0] == 1 && most[1] <= 2 && most[2] <= 2, "{most:?}");
+    (begun, most)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_plane_nodes_are_last_and_one_at_a_time() {
+    let why = "a real cluster has a control plane of its own";
+    let Some(cluster) = Cluster::sandbox_or_skip(5, why).await else { return };
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    for node in &nodes[..3] {
+        let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
+        cluster.patch_node(node, label).await;
+    }
+    let flags = ["--run", "true", "--max-unavailable", "5"];
+    let mut roll = RunningRoll::begin(&cluster, "masters", &nodes[..5], &flags);
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    assert_eq!(roll.outlook()["done"], 5);
+    let (begun, most) = under_way(&roll);
+    let control_plane: Vec<&str> = begun[2..].iter().map(|(node, _)| *node).collect();
+    assert!(nodes[..3].iter().all(|node| control_plane.contains(&node.as_str())), "{begun:?}");
+    assert!(begun[2..].iter().all(|(_, wave)| most[wave] == 1), "{begun:?} {most:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_creation_is_completed_by_the_same_command_with_the_same_name() {
+    let why = "only a sandbox does not answer requests";
+    let Some(cluster) = Cluster::sandbox_or_skip(4, why).await else { return };
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "interrupted").await;
+    let _reconciler = Reconciler::start(&cluster);
+    for node in &nodes {
+        // One zone, so that they are one wave.
+        let zone = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}});
+        cluster.patch_node(node, zone).await;
+    }
+    // The node with the fewest pods is the first.
+    let run_pods = async |node: &str, count: usize, name: &str| {
+        for number in 0..count {
+            workload.pod_on(node, &format!("{name}-{number}"), json!({})).await;
+        }
+    };
+    run_pods(&nodes[1], 2, "b").await;
+    run_pods(&nodes[2], 4, "c").await;
+    let faults = cluster.sandbox().unwrap().faults();
+    let requests = Target::any().verb("create").resource("nodemaintenances");
+    // The first one is a dry run.
+    let never = Action::NeverAnswer(Moment::BeforeEffect);
+    let rule = faults.add(Rule::new(requests, never).when(When::Nth(2)));
+    let flags = ["--run", "echo {}", "--max-unavailable", "2", "--request-timeout", "0"];
+    let roll = RunningRoll::begin(&cluster, "half", &nodes[..3], &flags);
+    faults.until_played(rule).await;
+    let two = |all: &[NodeMaintenance]| all.len() == 2;
+    let created =
+        wait_until_all(&cluster.maintenances(), watcher::Config::default(), "two of three", two).await;
+    roll.crash().await;
+    faults.clear();
+    let incomplete = plugin(&cluster, &["roll", "resume", "half", "--run", "echo {}"]).await;
+    assert!(incomplete.stderr.contains("were not all created: 2 of 3"), "{incomplete:?}");
+    let left_out = created[0].spec.node_name.as_str();
+    let others = nodes.iter().map(String::as_str).filter(|node| *node != left_out);
+    let others: Vec<&str> =
+        others.chain(["--name", "half", "--min-ready", "1s", "-y"]).chain(flags).collect();
+    let others = plugin(&cluster, &[&["roll"], &others[..]].concat()).await;
+    assert_eq!(others.code, Some(1), "{others:?}");
+    assert!(others.stderr.contains(&format!("roll \"half\" has other nodes too: {left_out}")), "{others:?}");
+
+    // Meanwhile, the order has changed.
+    run_pods(&nodes[0], 8, "a").await;
+    run_pods(&nodes[1], 4, "d").await;
+    let mut again = RunningRoll::begin(&cluster, "half", &nodes[..3], &flags);
+    assert_eq!(again.end().await, Some(0), "{:#?}", again.lines);
+    let order: Vec<&str> = under_way(&again).0.iter().map(|(node, _)| *node).collect();
+    assert_eq!(order, [&nodes[2], &nodes[1], &nodes[0]], "each has its own place in the new order");
+    for node in &nodes[..3] {
+        assert_eq!(again.output(node), [node.as_str()], "{:#?}", again.lines);
+    }
+    assert_eq!(again.outlook()["done"], 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,6 +186,26 @@ async fn a_dry_run_shows_the_waves_and_changes_nothing() {
     }
     let created = cluster.maintenances().list(&ListParams::default()).await.unwrap();
     assert!(!created.items.iter().any(|object| nodes[..2].contains(&object.spec.node_name)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_shows_which_data_would_be_lost_and_which_pods_fit_nowhere_else() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "risky").await;
+    let mut spec = pod_spec();
+    spec["nodeSelector"] = json!({"kubernetes.io/hostname": nodes[0]});
+    spec["volumes"] = json!([{"name": "scratch", "emptyDir": {}}]);
+    workload.deployment_of("bound", 1, &spec).await;
+    let pod = workload.until_running("bound", 1).await.remove(0);
+    let name = format!("{}/{}", workload.namespace(), pod.metadata.name.unwrap());
+    let shown = plugin(&cluster, &["roll", &nodes[0], "--run", "true", "--dry-run"]).await.ok();
+    for expected in [
+        format!("node/{}: emptyDir data is lost of 1 pod: {name}\n", nodes[0]),
+        format!("node/{}: no capacity for {name} (", nodes[0]),
+    ] {
+        assert!(shown.stdout.contains(&expected), "{shown:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -94,6 +94,23 @@ async fn a_drain_that_times_out_halts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_takes_longer_than_it_may_is_ended_and_halts() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let folder = tempfile::TempDir::new().unwrap();
+    // The command and what it starts hold the pipe open: reading it ends when they have ended.
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let command = format!("exec 3>{}; sleep 600", pipe.display());
+    let read = tokio::task::spawn_blocking(move || std::fs::read(pipe));
+    let message = halted(&cluster, "late", &nodes[..2], &["--run", &command, "--action-timeout", "1s"]).await;
+    assert!(message.ends_with(" failed: the command still runs after 1s"), "{message}");
+    assert!(read.await.unwrap().unwrap().is_empty());
+    let _ = plugin(&cluster, &["roll", "abort", "late", "--return", "--yes"]).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_does_not_reboot_halts() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;

@@ -11,6 +11,7 @@ use nm_shared::cluster::{node, pod};
 use nm_shared::drain::budget_forecast::Budgets;
 use nm_shared::forecast::PodOutcome;
 use nm_shared::{DrainSpec, NodeMaintenance};
+use serde_json::Value;
 
 use super::args::BeginArgs;
 use super::run::{run as run_roll, this_runner};
@@ -26,8 +27,8 @@ use crate::interaction::progress;
 use crate::maintenance::start::{self, Existing, Started};
 use crate::maintenance::uid;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
-use crate::plan::report::preview;
-use crate::plan::surge_workloads;
+use crate::plan::report::{DrainRisks, preview};
+use crate::plan::{surge_workloads, text};
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::record::{
@@ -71,7 +72,11 @@ pub(super) async fn run(
     is_begun(&name, &names, &settings, &snapshot.maintenances)?;
 
     let drain = drain(&args, &settings);
-    let forecasts = forecasts(&names, drain.as_ref(), &mut snapshot, cluster, out).await?;
+    let wanted = objects(&name, &args, &settings, drain.as_ref(), &waves);
+    if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
+        check_job(template, &name, first, cluster).await?;
+    }
+    let forecasts = forecasts(&names, drain.as_ref(), args.dry_run, &mut snapshot, cluster, out).await?;
     print_waves(&waves, &forecasts, args.dry_run, out)?;
     for unknown in &snapshot.unknown {
         out.talk(&Line::new(format!("warning: unknown: {unknown}")));
@@ -89,7 +94,6 @@ pub(super) async fn run(
     let question = format!("Roll {}, {} at once", counted(names.len(), "node"), settings.max_unavailable);
     confirm_always(&question, args.yes, out)?;
 
-    let wanted = objects(&name, &args, &settings, drain.as_ref(), &waves);
     // The answer may have taken its time.
     let is_begun = is_begun(&name, &names, &settings, &cluster.maintenances().await?)?;
     if let Some(first) = wanted.first().filter(|_| !is_begun) {
@@ -197,6 +201,11 @@ fn is_begun(
         if roll.is_some_and(|roll| !is_interrupted(&roll)) {
             return Err(RollError::Exists(name.to_owned()).into());
         }
+        let others = of_roll.iter().map(|object| &object.spec.node_name);
+        let others: Vec<String> = others.filter(|node| !names.contains(node)).cloned().collect();
+        if !others.is_empty() {
+            return Err(RollError::OtherNodes { name: name.to_owned(), nodes: others }.into());
+        }
     }
     let mut busy = Vec::new();
     for node in names {
@@ -219,6 +228,17 @@ fn is_begun(
     if busy.is_empty() { Ok(!of_roll.is_empty()) } else { Err(RollError::InMaintenance(busy).into()) }
 }
 
+/// Lets the API server check the Job of the first node, so that no node is drained for a Job that is refused.
+async fn check_job(
+    template: &Value,
+    name: &str,
+    first: &NodeMaintenance,
+    cluster: &Cluster,
+) -> Result<(), Error> {
+    let Some(record) = record_of(first) else { return Ok(()) };
+    job::check_creation(cluster, &job::of_node(template, name, &first.spec.node_name, &record)).await
+}
+
 /// What the health gates read, and the user may not. Without an answer of the API server, nothing.
 async fn missing_permissions(cluster: &Cluster) -> Vec<String> {
     let checks = health::PERMISSIONS.map(async |(verb, group, resource)| {
@@ -234,12 +254,15 @@ struct NodeForecast {
     moved: usize,
     /// The pods that would be blocked, each with the reason.
     blocked: Vec<String>,
+    /// Which data would be lost, and which pods do not fit on other nodes; of a dry run only.
+    risks: Vec<Line>,
 }
 
 /// The forecast of each node; none without permission to read pods.
 async fn forecasts(
     names: &[String],
     drain: Option<&DrainSpec>,
+    is_dry_run: bool,
     snapshot: &mut ClusterSnapshot,
     cluster: &Cluster,
     out: &mut Output,
@@ -263,7 +286,12 @@ async fn forecasts(
             _ => None,
         });
         let moved = forecast.pods.iter().filter(|pod| pod.leaves).count();
-        forecasts.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect() });
+        let risks = if is_dry_run {
+            text::risks(&forecast, &DrainRisks::of(name, &forecast, snapshot))
+        } else {
+            Vec::new()
+        };
+        forecasts.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect(), risks });
     }
     Ok(forecasts)
 }
@@ -274,7 +302,7 @@ fn print_waves(
     is_dry_run: bool,
     out: &mut Output,
 ) -> Result<(), Error> {
-    let (mut rows, mut blocked) = (Vec::new(), Vec::new());
+    let (mut rows, mut details) = (Vec::new(), Vec::new());
     for (wave, nodes) in waves.iter().enumerate() {
         for node in nodes {
             let forecast = forecasts.get(&node.name);
@@ -288,8 +316,10 @@ fn print_waves(
                 (Style::Plain, number(forecast.map(|forecast| forecast.moved))),
                 (if stuck > Some(0) { Style::Bad } else { Style::Plain }, number(stuck)),
             ]);
-            let of_node = forecast.iter().flat_map(|forecast| &forecast.blocked);
-            blocked.extend(of_node.map(|why| Line::new(format!("node/{}: ", node.name)).and(why)));
+            let Some(forecast) = forecast else { continue };
+            let blocked = forecast.blocked.iter().map(Line::new);
+            let of_node = blocked.chain(forecast.risks.iter().cloned());
+            details.extend(of_node.map(|line| Line::new(format!("node/{}: ", node.name)).join(line)));
         }
     }
     // Of a dry run, the waves are the data; otherwise what happens to them is.
@@ -304,7 +334,7 @@ fn print_waves(
     for line in table::lines(&["WAVE", "NODE", "ZONE", "PODS", "BLOCKED"], &rows) {
         print(&line)?;
     }
-    blocked.iter().try_for_each(print)
+    details.iter().try_for_each(print)
 }
 
 fn objects(
@@ -341,6 +371,21 @@ fn objects(
     all.enumerate().map(object).collect()
 }
 
+fn record_of(object: &NodeMaintenance) -> Option<NodeRecord> {
+    serde_json::from_str(object.annotations().get(NODE)?).ok()
+}
+
+/// The patch that gives the maintenance of an interrupted creation its place in the order of this one, in which nodes may have
+/// other places. None if it has that place, if its node has begun, or if it is not of this roll.
+fn placed(existing: &NodeMaintenance, wanted: &NodeMaintenance) -> Option<Value> {
+    let (before, after) = (record_of(existing)?, record_of(wanted)?);
+    let settings = |object: &NodeMaintenance| object.annotations().get(SETTINGS).cloned();
+    let is_of_roll = roll_name(existing) == roll_name(wanted) && settings(existing) == settings(wanted);
+    let is_same = (before.wave, before.position) == (after.wave, after.position);
+    (is_of_roll && before.step == Step::Planned && !is_same)
+        .then(|| record::annotation_patch(existing, NODE, &after))
+}
+
 /// Creates the maintenances, and returns those that did not exist. If one cannot be created, those that were are deleted
 /// again.
 async fn create(
@@ -349,7 +394,13 @@ async fn create(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Vec<NodeMaintenance>, Error> {
-    let create = async |object: &NodeMaintenance| start::start(cluster, object, false).await;
+    let create = async |wanted: &NodeMaintenance| {
+        let started = start::start(cluster, wanted, false).await?;
+        if let Some(patch) = placed(&started.object, wanted).filter(|_| !started.created) {
+            cluster.patch(&started.object.name_any(), &patch, false).await?;
+        }
+        Ok(started)
+    };
     let answers = progress::for_each(out, wanted.iter(), "maintenances", create).await;
     let (mut created, mut failures) = (Vec::new(), Vec::new());
     for (wanted, answer) in wanted.iter().zip(answers) {
