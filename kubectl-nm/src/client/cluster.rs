@@ -41,7 +41,7 @@ pub(crate) enum Deletion {
     Gone,
     /// It is gone once its finalizers are removed.
     UnderWay,
-    /// It is gone. A newer object has its name, and is left alone.
+    /// It is gone. A newer object has its name, and is left alone. Or it was to be deleted unchanged, and has changed.
     Replaced,
 }
 
@@ -144,6 +144,13 @@ impl Cluster {
         self.delete_exactly(&self.api(), RESOURCE, name, Some(uid.to_owned())).await
     }
 
+    /// Deletes a maintenance unless it has changed since it was read.
+    pub(crate) async fn delete_unchanged(&self, maintenance: &NodeMaintenance) -> Result<Deletion, Error> {
+        let exactly =
+            Preconditions { uid: maintenance.uid(), resource_version: maintenance.resource_version() };
+        self.delete_if(&self.api(), RESOURCE, &maintenance.name_any(), exactly).await
+    }
+
     pub(crate) async fn node(&self, name: &str) -> Result<NodeLookup, Error> {
         let nodes: Api<Node> = Api::all(self.client());
         match self.request("get nodes", async || nodes.get_metadata(name).await).await {
@@ -194,7 +201,16 @@ impl Cluster {
         name: &str,
         uid: Option<String>,
     ) -> Result<Deletion, Error> {
-        let exactly = Preconditions { uid, resource_version: None };
+        self.delete_if(api, resource, name, Preconditions { uid, resource_version: None }).await
+    }
+
+    async fn delete_if<K: Clone + Debug + DeserializeOwned>(
+        &self,
+        api: &Api<K>,
+        resource: &str,
+        name: &str,
+        exactly: Preconditions,
+    ) -> Result<Deletion, Error> {
         let params = DeleteParams::background().preconditions(exactly);
         match self.request(&format!("delete {resource}"), async || api.delete(name, &params).await).await {
             Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),

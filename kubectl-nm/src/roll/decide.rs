@@ -170,6 +170,9 @@ impl Pass<'_> {
                 Next::Write(record) if !self.is_halted() || node.record.step == Step::Acting => {
                     self.changes.push(Change::Write(name.clone(), record));
                 }
+                Next::Act(..) if self.next.aborted.is_some() && node.record.action.is_none() => {
+                    detail = String::from("the roll was aborted");
+                }
                 Next::Act(record, why) => {
                     detail = why;
                     if !self.is_halted() {

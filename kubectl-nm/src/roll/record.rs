@@ -162,7 +162,7 @@ pub(crate) struct RollRecord {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) released: Vec<String>,
     pub(crate) done: DoneNodes,
-    /// For how many milliseconds a program has run the roll, without the time while it was paused, halted or outside of its windows.
+    /// For how many milliseconds a program has run the roll, without the time while it was paused or halted.
     pub(crate) worked_millis: i64,
     /// Of how many nodes nothing is known, because an earlier record was deleted with its maintenance.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -214,6 +214,29 @@ pub(crate) struct RollNode {
 }
 
 impl RollNode {
+    /// # Errors
+    ///
+    /// When the node's name or the record is not valid.
+    pub(crate) fn of(object: &Arc<NodeMaintenance>) -> Result<Self, RollError> {
+        // Commands and selectors contain the name.
+        if !node::is_valid_name(&object.spec.node_name) {
+            return Err(RollError::InvalidNode {
+                maintenance: object.name_any(),
+                node: object.spec.node_name.clone(),
+            });
+        }
+        let record = required(object, NODE)?;
+        let revision = parse::<RollRecord>(object, STATE)?.map(|state| state.revision);
+        Ok(Self { object: Arc::clone(object), record, revision })
+    }
+
+    /// Whether its command or its Job has begun or, without one, its drain has ended, and it is not back in service.
+    pub(crate) fn is_worked_on(&self) -> bool {
+        let step = self.record.step;
+        (Step::Acting..Step::Returning).contains(&step)
+            && (step > Step::Acting || self.record.action.is_some())
+    }
+
     pub(crate) fn node(&self) -> &str {
         &self.object.spec.node_name
     }
@@ -239,7 +262,7 @@ impl RollNode {
 
     /// Whether nm-reconciler has returned the node to service.
     pub(crate) fn is_in_service(&self) -> bool {
-        self.is_deleted() && !ownership::is_adopted(&self.object)
+        ownership::is_released(&self.object)
     }
 
     /// The finalizers of the object with that of the roll, or without it.
@@ -273,14 +296,7 @@ impl Roll {
         let (mut nodes, mut newest, mut settings) = (Vec::new(), None::<RollRecord>, None);
         let mut settings_text = None;
         for object in all.into_iter().filter(|object| roll_name(object) == Some(name)) {
-            // Commands and selectors contain the name.
-            if !node::is_valid_name(&object.spec.node_name) {
-                return Err(RollError::InvalidNode {
-                    maintenance: object.name_any(),
-                    node: object.spec.node_name.clone(),
-                });
-            }
-            let record = required(object, NODE)?;
+            let node = RollNode::of(object)?;
             // Nearly always all maintenances have the same text, which may contain a whole Job.
             let text = annotation_text(object, SETTINGS);
             if text.is_none() || text != settings_text {
@@ -288,9 +304,8 @@ impl Roll {
                 settings_text = text;
             }
             let state = parse::<RollRecord>(object, STATE)?;
-            let revision = state.as_ref().map(|state| state.revision);
             newest = newest.into_iter().chain(state).max_by_key(|state| state.revision);
-            nodes.push(RollNode { object: Arc::clone(object), record, revision });
+            nodes.push(node);
         }
         nodes.sort_by_key(|node: &RollNode| node.record.position);
         Ok(settings.map(|settings| Self { name: name.to_owned(), settings, nodes, record: newest }))

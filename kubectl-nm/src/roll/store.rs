@@ -12,7 +12,7 @@ use nm_shared::{DrainSpec, NodeMaintenance};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::client::cluster::Cluster;
+use crate::client::cluster::{Cluster, Deletion};
 use crate::error::Error;
 use crate::error::roll_error::RollError;
 use crate::maintenance::uid;
@@ -100,7 +100,7 @@ pub(crate) fn is_outdated(error: &Error) -> bool {
 }
 
 /// Deletes the maintenances of some nodes of a roll, and the Jobs that run on them. First, the record moves to a maintenance
-/// that stays. Returns the nodes.
+/// that stays. A maintenance that changes meanwhile is judged again. Returns the nodes that were removed.
 pub(crate) async fn remove(
     cluster: &Cluster,
     name: &str,
@@ -122,36 +122,49 @@ pub(crate) async fn remove(
                 Err(error) => return Err(error),
             }
         }
-        try_join_all(removed.iter().map(async |node| end(cluster, &roll, node).await)).await?;
-        return Ok(removed);
+        let ended = removed.into_iter().map(async |node| end(cluster, &roll, node, &is_removed).await);
+        return Ok(try_join_all(ended).await?.into_iter().flatten().collect());
     }
     Err(RollError::Contended.into())
 }
 
-/// Takes a node out of a roll: it returns to service, and its maintenance ends.
-async fn end(cluster: &Cluster, roll: &Roll, node: &RollNode) -> Result<(), Error> {
-    if let (Step::Acting, Some(NodeAction::Job(template))) = (node.record.step, &roll.settings.action) {
-        job::delete(cluster, &job::of_node(template, &roll.name, node.node(), &node.record)).await?;
-    }
-    if !node.is_deleted() {
-        cluster.delete(&node.object.name_any(), &uid(&node.object)).await?;
-    }
-    let mut node = node.clone();
+/// Takes a node out of a roll: it returns to service, and its maintenance ends. Returns the node as it was then; none if it
+/// has changed and stays.
+async fn end(
+    cluster: &Cluster,
+    roll: &Roll,
+    mut node: RollNode,
+    is_removed: impl Fn(&RollNode) -> bool,
+) -> Result<Option<RollNode>, Error> {
     for _ in 0..MAX_ATTEMPTS {
-        if !node.is_kept() {
-            return Ok(());
+        if node.is_deleted() {
+            if !node.is_kept() {
+                return Ok(Some(node));
+            }
+            match release(cluster, &node).await {
+                Ok(_) => return Ok(Some(node)),
+                Err(error) if error.is_not_found() => return Ok(Some(node)),
+                Err(error) if is_outdated(&error) => {}
+                Err(error) => return Err(error),
+            }
+        } else if is_removed(&node) {
+            if let (Step::Acting, Some(NodeAction::Job(template))) = (node.record.step, &roll.settings.action)
+            {
+                job::delete(cluster, &job::of_node(template, &roll.name, node.node(), &node.record)).await?;
+            }
+            match cluster.delete_unchanged(&node.object).await? {
+                Deletion::Gone => return Ok(Some(node)),
+                Deletion::UnderWay if !node.is_kept() => return Ok(Some(node)),
+                Deletion::UnderWay | Deletion::Replaced => {}
+            }
+        } else {
+            return Ok(None);
         }
-        match release(cluster, &node).await {
-            Ok(_) => return Ok(()),
-            Err(error) if error.is_not_found() => return Ok(()),
-            Err(error) if is_outdated(&error) => {}
-            Err(error) => return Err(error),
-        }
-        let Some(newer) = cluster.maintenance(&node.object.name_any()).await? else { return Ok(()) };
-        if uid(&newer) != uid(&node.object) {
-            return Ok(());
-        }
-        node.object = Arc::new(newer);
+        let newer = cluster.maintenance(&node.object.name_any()).await?;
+        let Some(newer) = newer.filter(|newer| uid(newer) == uid(&node.object)) else {
+            return Ok(Some(node));
+        };
+        node = RollNode::of(&Arc::new(newer))?;
     }
     Err(RollError::Contended.into())
 }
@@ -212,3 +225,7 @@ pub(crate) async fn find_runner(
     }
     Ok(None)
 }
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -35,6 +35,7 @@ pub(super) async fn resume(
         if !before.paused {
             return Err(RollError::Running { name: name.to_owned(), who }.into());
         }
+        skip(&args, &roll, cluster, out).await?;
         // The program that runs a paused roll waits, and then continues.
         let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
         let (roll, _) = store::update(cluster, name, |_, record| {
@@ -42,7 +43,7 @@ pub(super) async fn resume(
             if is_unchanged(&record) { Ok(record) } else { Err(RollError::Contended.into()) }
         })
         .await?;
-        continue_drains(roll, &args, cluster, out).await?;
+        continue_drains(roll, &args, cluster).await?;
         out.data(&Line::new(format!("{who} continues roll {name}")))?;
         return Ok(Exit::Done);
     }
@@ -53,7 +54,8 @@ pub(super) async fn resume(
     if roll.is_record_lost() {
         warn_of_lost_record(&roll, out);
     }
-    let confirmed = roll.settings;
+    let confirmed = roll.settings.clone();
+    let earlier = roll;
 
     let me = this_runner();
     let (roll, record) = store::update(cluster, name, |roll, record| {
@@ -66,7 +68,11 @@ pub(super) async fn resume(
         Ok(RollRecord { paused: false, halt: None, aborted: None, asked: false, runner, ..record })
     })
     .await?;
-    let roll = match continue_drains(roll, &args, cluster, out).await {
+    let continued = async {
+        skip(&args, &earlier, cluster, out).await?;
+        continue_drains(roll, &args, cluster).await
+    };
+    let roll = match continued.await {
         Ok(roll) => roll,
         Err(error) => {
             store::release_runner(cluster, name, &me.id).await;
@@ -96,20 +102,26 @@ async fn find_runner(
     progress::during(out, message, store::find_runner(cluster, name, last, timeout)).await
 }
 
-/// Takes the skipped nodes out of the roll, and lets the other drains continue. Returns the rest of the roll.
-async fn continue_drains(
-    mut roll: Roll,
-    args: &ResumeArgs,
-    cluster: &Cluster,
-    out: &mut Output,
-) -> Result<Roll, Error> {
-    let is_skipped = |node: &RollNode| args.skip.iter().any(|name| name == node.node());
-    if !args.skip.is_empty() {
-        for node in store::remove(cluster, &roll.name, is_skipped).await? {
-            out.talk(&Line::new(format!("node/{} is skipped, and returns to service", node.node())));
-        }
-        roll.nodes.retain(|node| !is_skipped(node));
+/// Takes the skipped nodes out of the roll, which was like this when the user decided that. A node whose command or Job has
+/// begun since then stays.
+async fn skip(args: &ResumeArgs, roll: &Roll, cluster: &Cluster, out: &mut Output) -> Result<(), Error> {
+    if args.skip.is_empty() {
+        return Ok(());
     }
+    let is_known =
+        |node: &RollNode| !node.is_worked_on() || roll.node(node.node()).is_some_and(RollNode::is_worked_on);
+    let is_skipped = |node: &RollNode| args.skip.iter().any(|name| name == node.node()) && is_known(node);
+    let skipped = store::remove(cluster, &roll.name, is_skipped).await?;
+    for node in &skipped {
+        out.talk(&Line::new(format!("node/{} is skipped, and returns to service", node.node())));
+    }
+    let stays = |name: &&String| !skipped.iter().any(|node| node.node() == name.as_str());
+    args.skip.iter().find(stays).map_or(Ok(()), |node| Err(RollError::HasBegun(node.clone()).into()))
+}
+
+/// Lets the drains continue. Returns the roll without the nodes that were skipped.
+async fn continue_drains(mut roll: Roll, args: &ResumeArgs, cluster: &Cluster) -> Result<Roll, Error> {
+    roll.nodes.retain(|node| !args.skip.iter().any(|name| name == node.node()));
     if let Some(limit) = args.timeout {
         store::extend_drains(cluster, &roll, limit).await?;
     }
@@ -168,9 +180,7 @@ pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Re
 pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
     let roll = store::load(cluster, name).await?;
-    // Nodes after these steps return to service, or are back.
-    let is_left =
-        |node: &RollNode| (Step::Acting..Step::Returning).contains(&node.record.step) && !args.return_all;
+    let is_left = |node: &RollNode| node.is_worked_on() && !args.return_all;
     let ended = roll.nodes.iter().filter(|node| !is_left(node)).count();
     confirm_always(
         &format!("End roll {name}, and the maintenance of {}", counted(ended, "node")),

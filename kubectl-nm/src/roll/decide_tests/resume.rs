@@ -265,3 +265,16 @@ fn a_node_that_does_not_return_to_service_halts_the_roll() {
     let Outlook::Halted(halt) = world.decide(usize::MAX) else { panic!() };
     assert_eq!(halt.message, format!("node n0 has not returned to service after 1m: {why}"));
 }
+
+#[test]
+fn no_action_begins_in_a_roll_that_was_aborted() {
+    let mut world = World::new(&[2], 2);
+    world.run_to("n1", Step::Draining);
+    world.drained("n0");
+    world.record.aborted = Some("ada@laptop".into());
+    world.decide(usize::MAX);
+    assert_eq!(world.step_of("n0"), Some(Step::Acting));
+    world.decide(usize::MAX);
+    assert!(world.acted.is_empty(), "{:?}", world.acted);
+    assert_eq!(world.detail("n0"), "the roll was aborted");
+}
