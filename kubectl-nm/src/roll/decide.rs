@@ -211,8 +211,7 @@ impl Pass<'_> {
     fn worked_millis(&self) -> i64 {
         let now = self.observed.now;
         let RollRecord { runner, worked_millis, halt, paused, .. } = &self.next;
-        let is_closed = matches!(self.settings().windows.at(now), WindowState::Closed { .. });
-        let Some(runner) = runner.as_ref().filter(|_| halt.is_none() && !paused && !is_closed) else {
+        let Some(runner) = runner.as_ref().filter(|_| halt.is_none() && !paused) else {
             return *worked_millis;
         };
         // A longer time was not spent on the roll: the computer slept, or its clock was set.
