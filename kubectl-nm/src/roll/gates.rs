@@ -13,6 +13,9 @@ use crate::roll::settings::RollSettings;
 /// For how long a roll that is resumed waits for nm-reconciler to try a failed drain again.
 const FAILED_DRAIN_GRACE: SignedDuration = SignedDuration::from_secs(45);
 
+/// How long the first check of what is not watched may take, in seconds.
+const FIRST_CHECK_TIMEOUT: u64 = 60;
+
 /// What a node does next.
 pub(super) enum Next {
     Wait(String),
@@ -127,6 +130,12 @@ impl Gates<'_> {
                 Next::Wait(String::from("queued by --max-unavailable, or by another holder of the node"))
             }
             State::Paused | State::Planned if node.object.spec.suspend => Next::Wait(String::from("paused")),
+            State::Requested | State::Planned
+                if self.observed.has_timed_out(node.record.since, self.settings.return_timeout_seconds) =>
+            {
+                let after = shown(self.settings.return_timeout_seconds);
+                Next::Halt(format!("nm-reconciler has not begun the drain of node {name} after {after}"))
+            }
             State::Requested | State::Paused | State::Planned => {
                 Next::Wait(String::from("waits for nm-reconciler"))
             }
@@ -239,11 +248,15 @@ impl Gates<'_> {
         match self.observed.health.get(&(node.node().to_owned(), Step::Checking)) {
             Some(Health::Waiting(why)) => return Some(why.clone()),
             Some(Health::Healthy) => {}
-            None => return Some(String::new()),
+            None => return Some(String::from("its DaemonSet pods are checked")),
         }
-        let ready = view.and_then(|view| view.ready_since)?;
+        let view = view?;
+        let before = &node.record.baseline.pressure;
+        let relieved = view.relieved.iter().filter(|(one, _)| !before.contains(one)).map(|(_, at)| *at).max();
+        let since = view.ready_since?.max(node.record.since);
         let wanted = self.settings.min_ready_seconds;
-        let is_stable = self.observed.elapsed(ready.max(node.record.since)) >= Duration::from_secs(wanted);
+        let elapsed = self.observed.elapsed(relieved.map_or(since, |relieved| since.max(relieved)));
+        let is_stable = elapsed >= Duration::from_secs(wanted);
         (!is_stable).then(|| format!("has to be Ready for {}", shown(wanted)))
     }
 
@@ -281,17 +294,19 @@ impl Gates<'_> {
         match self.observed.health.get(&(node.node().to_owned(), Step::Recovering)) {
             Some(Health::Healthy) => None,
             Some(Health::Waiting(why)) => Some(why.clone()),
-            None => Some(String::new()),
+            None => Some(String::from("what its drain disturbed is checked")),
         }
     }
 
     fn wait_for_health(&self, node: &RollNode, why: String) -> Next {
+        let name = node.node();
+        let is_checked = self.observed.health.contains_key(&(name.to_owned(), node.record.step));
         let timeout = self.settings.recovery_timeout_seconds;
-        // Without a reason, the first check is under way.
-        if why.is_empty() || !self.observed.has_timed_out(node.record.since, timeout) {
+        let timeout = if is_checked { timeout } else { timeout.max(FIRST_CHECK_TIMEOUT) };
+        if !self.observed.has_timed_out(node.record.since, timeout) {
             return Next::Wait(why);
         }
-        let (name, after) = (node.node(), shown(timeout));
+        let after = shown(timeout);
         let is_of_node = node.record.step == Step::Checking
             || problem(node, self.observed.nodes.get(name)).is_some_and(|problem| problem == why);
         Next::Halt(if is_of_node {

@@ -23,13 +23,14 @@ const MAX_CONCURRENT_READS: usize = 16;
 const MAX_NAMED: usize = 3;
 
 /// The permissions that the checks need, as verb, API group and resource.
-pub(crate) const PERMISSIONS: [(&str, &str, &str); 6] = [
+pub(crate) const PERMISSIONS: [(&str, &str, &str); 7] = [
     ("list", "", "pods"),
     ("list", "policy", "poddisruptionbudgets"),
     ("get", "policy", "poddisruptionbudgets"),
     ("get", "apps", "deployments"),
     ("get", "apps", "replicasets"),
     ("get", "apps", "statefulsets"),
+    ("get", "apps", "daemonsets"),
 ];
 
 impl DisturbedKind {
@@ -116,7 +117,8 @@ pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> 
     })
 }
 
-/// Whether each DaemonSet whose pod on the node was Ready has a Ready pod there again.
+/// Whether each DaemonSet whose pod on the node was Ready has a Ready pod there again, unless it was deleted or does not
+/// select the node any more.
 pub(crate) async fn daemon_sets(
     cluster: &Cluster,
     node: &str,
@@ -126,12 +128,32 @@ pub(crate) async fn daemon_sets(
     if sets.clone().next().is_none() {
         return Ok(Health::Healthy);
     }
-    let ready: BTreeSet<Disturbed> =
-        pods(cluster, node).await?.iter().filter(|pod| is_ready(pod)).filter_map(daemon_set).collect();
+    let pods = pods(cluster, node).await?;
+    let ready: BTreeSet<Disturbed> = pods.iter().filter(|pod| is_ready(pod)).filter_map(daemon_set).collect();
+    let present: BTreeSet<Disturbed> = pods.iter().filter_map(daemon_set).collect();
+    let unready: Vec<&Disturbed> = stream::iter(sets.filter(|set| !ready.contains(set)))
+        .map(async |set| {
+            let is_wanted = present.contains(set) || lacks_pods(cluster, set).await?;
+            Ok::<_, Error>(is_wanted.then_some(set))
+        })
+        .buffered(MAX_CONCURRENT_READS)
+        .try_filter_map(async |set| Ok(set))
+        .try_collect()
+        .await?;
     Ok(health(
-        sets.filter(|set| !ready.contains(set))
-            .map(|set| format!("the pod of DaemonSet {}/{} is not Ready", set.namespace, set.name)),
+        unready.iter().map(|set| format!("the pod of DaemonSet {}/{} is not Ready", set.namespace, set.name)),
     ))
+}
+
+/// Whether a DaemonSet exists that lacks pods on nodes that it selects. Without permission to read it, it may.
+async fn lacks_pods(cluster: &Cluster, set: &Disturbed) -> Result<bool, Error> {
+    let Some(found) = if_permitted(objects::get(cluster, &set.reference()).await)? else { return Ok(true) };
+    Ok(found.is_some_and(|set| {
+        let number = |path: &str| set.pointer(path).and_then(Value::as_i64).unwrap_or(0);
+        let is_processed = number("/status/observedGeneration") >= number("/metadata/generation");
+        let scheduled = number("/status/currentNumberScheduled");
+        !is_processed || scheduled < number("/status/desiredNumberScheduled")
+    }))
 }
 
 /// Whether what the drain of a node disturbed is healthy again.
@@ -245,3 +267,7 @@ pub(crate) fn if_permitted<T>(read: Result<T, Error>) -> Result<Option<T>, Error
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+#[path = "health_tests.rs"]
+mod tests;

@@ -20,6 +20,8 @@ pub(crate) struct NodeView {
     pub(crate) boot_id: String,
     /// Its conditions that report pressure.
     pub(crate) pressure: BTreeSet<String>,
+    /// When pressure ended that this program has seen, by condition.
+    pub(crate) relieved: BTreeMap<String, Timestamp>,
 }
 
 /// The health of what is probed for a node: its DaemonSet pods while it is [`Step::Checking`], and what its drain disturbed
@@ -37,6 +39,8 @@ pub(crate) struct Observed {
     pub(crate) now: Timestamp,
     /// Since when this program runs the roll. No gate times out because of the time before.
     pub(crate) started: Timestamp,
+    /// When somebody let the paused roll continue, as this program has seen.
+    pub(crate) resumed: Option<Timestamp>,
     /// The id of this program.
     pub(crate) runner: String,
     /// Whether the maintenances and nodes are up to date, as far as is known.
@@ -69,15 +73,20 @@ impl NodeView {
         let boot_id = info.map(|info| info.boot_id.clone()).unwrap_or_default();
         // A node that has rebooted in between was not Ready all the time.
         let before = before.filter(|before| before.boot_id == boot_id);
+        let pressure: BTreeSet<String> = conditions
+            .iter()
+            .filter(|condition| condition.status == "True" && is_pressure(&condition.type_))
+            .map(|condition| condition.type_.clone())
+            .collect();
+        let mut relieved = before.map(|before| before.relieved.clone()).unwrap_or_default();
+        let ended = before.into_iter().flat_map(|before| before.pressure.difference(&pressure));
+        relieved.extend(ended.map(|one| (one.clone(), now)));
         Self {
             ready_since: node::reports_ready(node)
                 .then(|| before.and_then(|before| before.ready_since).unwrap_or(now)),
             boot_id,
-            pressure: conditions
-                .iter()
-                .filter(|condition| condition.status == "True" && is_pressure(&condition.type_))
-                .map(|condition| condition.type_.clone())
-                .collect(),
+            pressure,
+            relieved,
         }
     }
 }
@@ -130,6 +139,9 @@ impl Observed {
             return;
         };
         if !newer.paused {
+            if record.paused {
+                self.resumed = Some(self.now);
+            }
             self.to_pause.clear();
         } else if !record.paused {
             self.to_pause =
@@ -142,9 +154,12 @@ impl Observed {
         Duration::try_from(self.now.duration_since(since)).unwrap_or_default()
     }
 
-    /// Whether a gate that is waited for since then has timed out. The time before this program started does not count.
+    /// Whether a gate that is waited for since then has timed out. The time before this program started, or before the end of
+    /// a pause, does not count.
     pub(super) fn has_timed_out(&self, since: Timestamp, seconds: u64) -> bool {
-        self.elapsed(since.max(self.started)) >= Duration::from_secs(seconds)
+        let since = since.max(self.started);
+        let since = self.resumed.map_or(since, |resumed| since.max(resumed));
+        self.elapsed(since) >= Duration::from_secs(seconds)
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) struct BeginArgs {
     pub(super) action_timeout: Duration,
 
     /// Halt the roll if a node takes longer to be Ready after the command or the Job, with --expect-reboot to reboot, or later
-    /// to return to service
+    /// to return to service, or if nm-reconciler takes longer to begin its drain
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse)]
     pub(super) return_timeout: Duration,
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use self::world::{World, at, settings};
 use super::*;
+use crate::client::watch_stream::WatchChange;
 use crate::roll::observed::Health;
 use crate::roll::settings::RollSettings;
 use crate::roll::window::Windows;
@@ -155,6 +156,85 @@ fn pressure_from_before_the_drain_does_not_count() {
     world.write("n0", |record| record.baseline.pressure = vec!["DiskPressure".into()]);
     world.observed.nodes.get_mut("n0").unwrap().pressure.insert("DiskPressure".into());
     assert_eq!(world.run(), Outlook::Done);
+}
+
+#[test]
+fn a_node_has_to_be_ready_for_the_whole_time_without_new_pressure() {
+    let mut world = World::new(&[1], 1);
+    world.write("n0", |record| record.baseline.pressure = vec!["MemoryPressure".into()]);
+    let reports = |world: &mut World, pressure: &[&str]| {
+        let pressure = pressure.iter().map(|one| json!({"type": one, "status": "True"}));
+        let conditions: Vec<_> = pressure.chain([json!({"type": "Ready", "status": "True"})]).collect();
+        let node = serde_json::from_value(json!({"metadata": {"name": "n0"},
+            "status": {"conditions": conditions, "nodeInfo": {"bootID": "boot-0", "architecture": "",
+            "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "",
+            "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""}}}));
+        world.observed.apply_nodes(WatchChange::Applied(node.unwrap()), at(world.now));
+    };
+    world.run_to("n0", Step::Checking);
+    world.now += 20;
+    reports(&mut world, &["DiskPressure", "MemoryPressure"]);
+    world.healthy("n0", Step::Checking);
+    world.decide(usize::MAX);
+    assert_eq!(world.detail("n0"), "it reports DiskPressure");
+    world.now += 1;
+    reports(&mut world, &["MemoryPressure"]);
+    world.decide(usize::MAX);
+    assert_eq!(world.detail("n0"), "has to be Ready for 5s");
+    world.now += 3;
+    // It reported this before the drain.
+    reports(&mut world, &[]);
+    world.now += 1;
+    world.decide(usize::MAX);
+    assert_eq!(world.detail("n0"), "has to be Ready for 5s");
+    world.now += 1;
+    world.decide(usize::MAX);
+    assert_eq!(world.step_of("n0"), Some(Step::Returning));
+}
+
+#[test]
+fn each_gate_says_what_it_waits_for_and_halts_the_roll_in_the_end() {
+    for (step, what) in [
+        (Step::Checking, "its DaemonSet pods are checked"),
+        (Step::Recovering, "what its drain disturbed is checked"),
+    ] {
+        let mut world = World::new(&[1], 1);
+        world.run_to("n0", step);
+        world.observed.health.clear();
+        world.now += 2;
+        world.decide(usize::MAX);
+        assert_eq!(world.detail("n0"), what);
+        // No check has a result.
+        world.now += 60;
+        world.decide(usize::MAX);
+        assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), "{step:?}");
+    }
+}
+
+#[test]
+fn a_drain_that_nm_reconciler_does_not_begin_halts_the_roll() {
+    for paused in [false, true] {
+        let mut world = World::new(&[1], 1);
+        world.run_to("n0", Step::Draining);
+        let status = json!({"phase": "Pending", "conditions": [{"type": "Suspended", "status": "True",
+            "reason": "Planned", "message": "", "lastTransitionTime": at(0)}]});
+        world.objects.get_mut("n0").unwrap().status = serde_json::from_value(status).unwrap();
+        world.decide(usize::MAX);
+        assert_eq!(world.detail("n0"), "waits for nm-reconciler");
+        if paused {
+            world.pause(true);
+            world.now += 3600;
+            world.decide(usize::MAX);
+            assert_eq!(world.detail("n0"), "paused");
+            world.pause(false);
+            world.now += 1;
+            assert_eq!(world.decide(usize::MAX), Outlook::Working, "the pause does not count");
+        }
+        world.now += 60;
+        world.decide(usize::MAX);
+        let Outlook::Halted(halt) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+        assert_eq!(halt.message, "nm-reconciler has not begun the drain of node n0 after 1m");
+    }
 }
 
 #[test]
