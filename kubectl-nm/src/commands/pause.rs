@@ -117,7 +117,8 @@ async fn find(args: &PauseArgs, cluster: &Cluster) -> Result<Vec<NodeMaintenance
             // Most nodes that labels select are not in maintenance.
             _ if args.nodes.are_known() => {}
             Existing::Stopping => return Err(Error::Ending(node)),
-            Existing::Nothing | Existing::NameTaken(_) => idle.push(node),
+            // The node of one that is kept is in service.
+            Existing::Nothing | Existing::NameTaken(_) | Existing::Kept(_) => idle.push(node),
         }
     }
     if idle.is_empty() {

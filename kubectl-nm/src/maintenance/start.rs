@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
-use crate::maintenance::{node, suspend};
+use crate::error::roll_error::RollError;
+use crate::maintenance::{kept_by_roll, node, suspend};
 use crate::terminal::command_context::shell_quoted;
 
 /// The spec that the flags of `start` request.
@@ -115,6 +116,8 @@ pub(crate) enum Existing {
     Maintenance(Box<NodeMaintenance>),
     /// Only maintenances that are being deleted.
     Stopping,
+    /// Only a maintenance that has ended and is kept by this roll.
+    Kept(String),
     /// An object with the node's name, for this other node.
     NameTaken(String),
 }
@@ -130,8 +133,14 @@ impl Existing {
         match (oldest, namesake) {
             (Some(object), _) => Self::Maintenance(Box::new(object.clone())),
             (None, Some(object)) if node(object) != wanted => Self::NameTaken(node(object).to_owned()),
-            _ if all.iter().any(|object| node(object) == wanted) => Self::Stopping,
-            _ => Self::Nothing,
+            _ => {
+                let mut stopping = all.iter().filter(|object| node(object) == wanted);
+                match stopping.clone().find_map(kept_by_roll) {
+                    Some(roll) => Self::Kept(roll.to_owned()),
+                    None if stopping.next().is_some() => Self::Stopping,
+                    None => Self::Nothing,
+                }
+            }
         }
     }
 
@@ -140,6 +149,7 @@ impl Existing {
         match self {
             Self::Nothing | Self::Maintenance(_) => None,
             Self::Stopping => Some(Error::Ending(node.to_owned())),
+            Self::Kept(roll) => Some(RollError::InRoll { node: node.to_owned(), roll: roll.clone() }.into()),
             Self::NameTaken(other) => Some(Error::NameTaken { name: node.to_owned(), other: other.clone() }),
         }
     }
@@ -178,6 +188,7 @@ pub(crate) async fn start(
 mod tests {
     use super::*;
     use crate::maintenance::fixture::{named, requested, stopping};
+    use crate::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
 
     fn maintenance(object: NodeMaintenance) -> Existing {
         Existing::Maintenance(Box::new(object))
@@ -201,6 +212,17 @@ mod tests {
         ] {
             assert_eq!(Existing::find("n1", &all), existing, "{all:?}");
         }
+    }
+
+    #[test]
+    fn a_maintenance_that_a_roll_keeps_is_refused_with_the_name_of_the_roll() {
+        let mut kept = stopping(requested("n1"));
+        kept.labels_mut().insert(ROLL_LABEL.into(), "kernel".into());
+        kept.metadata.finalizers = Some(vec![ROLL_FINALIZER.into()]);
+        let refusal = Existing::find("n1", &[kept]).refusal("n1").unwrap();
+        assert_eq!(refusal.to_string(), "node \"n1\" is part of roll \"kernel\"");
+        let hint = refusal.hint().unwrap();
+        assert!(hint.contains("`kubectl nm roll resume kernel`"), "{hint}");
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub struct LiveState {
     pub nodes: Vec<Node>,
     /// The nodes that are in maintenance or about to be, one entry for each maintenance.
     pub in_maintenance: Vec<String>,
-    /// Those of them whose maintenance is only planned. They are still in service.
-    pub planned: Vec<String>,
+    /// Those of them that are in service: their maintenance is only planned, or has ended and others keep the object.
+    pub in_service: Vec<String>,
     /// The pods on the node.
     pub pods: Vec<Arc<DrainPod>>,
     /// The cluster's `DaemonSet`s.
@@ -46,7 +46,9 @@ impl LiveState {
         older: Vec<String>,
     ) {
         let node = |other: &NodeMaintenance| other.spec.node_name.clone();
-        self.planned = others.clone().filter(|other| ownership::is_planned(other)).map(node).collect();
+        let is_in_service =
+            |other: &&NodeMaintenance| ownership::is_planned(other) || ownership::is_released(other);
+        self.in_service = others.clone().filter(is_in_service).map(node).collect();
         self.in_maintenance = others.map(node).chain(older).collect();
     }
 }
@@ -89,7 +91,8 @@ pub fn create(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -
 /// Decides about the beginning of a maintenance of this node.
 fn begin(maintenance: &NodeMaintenance, node: &Node, live: &LiveState) -> AdmissionDecision {
     let in_maintenance = |other: &str| {
-        live.in_maintenance.iter().any(|node| node == other) && !live.planned.iter().any(|node| node == other)
+        live.in_maintenance.iter().any(|node| node == other)
+            && !live.in_service.iter().any(|node| node == other)
     };
     match quorum::violation(node, &live.nodes, in_maintenance, live.guard.as_ref()) {
         Some(violation) if overrides_quorum(maintenance) => {
@@ -171,6 +174,7 @@ fn names(planned: &[&PlannedPod]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::names::FINALIZER;
     use crate::api::names::OVERRIDE_QUORUM_ANNOTATION;
     use serde_json::{Value, json};
 
@@ -275,17 +279,38 @@ mod tests {
         assert_eq!(review(&paused, &resumed), AdmissionDecision::default(), "it has begun");
     }
 
-    #[test]
-    fn the_node_of_a_planned_maintenance_counts_as_in_service() {
+    fn control_plane() -> [Node; 3] {
         let label = json!({"node-role.kubernetes.io/control-plane": ""});
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-        let nodes = ["n1", "n2", "n3"].map(|name| {
+        ["n1", "n2", "n3"].map(|name| {
             serde_json::from_value(json!({"metadata": {"name": name, "labels": label}, "status": ready}))
                 .unwrap()
-        });
-        let taken = LiveState { nodes: nodes.to_vec(), in_maintenance: vec!["n2".to_owned()], ..live(&[]) };
+        })
+    }
+
+    #[test]
+    fn the_node_of_a_planned_maintenance_counts_as_in_service() {
+        let taken =
+            LiveState { nodes: control_plane().to_vec(), in_maintenance: vec!["n2".to_owned()], ..live(&[]) };
         assert!(refusal(&taken).is_some());
-        assert_eq!(refusal(&LiveState { planned: vec!["n2".to_owned()], ..taken }), None);
+        assert_eq!(refusal(&LiveState { in_service: vec!["n2".to_owned()], ..taken }), None);
+    }
+
+    #[test]
+    fn a_node_that_is_back_in_service_does_not_count_although_its_maintenance_is_kept() {
+        for (finalizers, is_in_service) in
+            [(json!(["kubectl-nm.dev/roll"]), true), (json!(["kubectl-nm.dev/roll", FINALIZER]), false)]
+        {
+            let kept: NodeMaintenance = serde_json::from_value(json!({
+                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                "metadata": {"name": "n2", "deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": finalizers},
+                "spec": {"nodeName": "n2"},
+            }))
+            .unwrap();
+            let mut live = LiveState { nodes: control_plane().to_vec(), ..live(&[]) };
+            live.set_maintenances([kept].iter(), Vec::new());
+            assert_eq!(refusal(&live).is_none(), is_in_service);
+        }
     }
 
     #[test]

@@ -193,12 +193,10 @@ impl GateMember {
     /// say so yet: a later one does not take its place, even if it sorts before it.
     pub fn new(maintenance: &NodeMaintenance, at_work: bool) -> Self {
         let is_wanted = maintenance.metadata.deletion_timestamp.is_none();
-        // The finalizers of others keep the object, and not the node.
-        let is_released = !is_wanted && !ownership::is_adopted(maintenance);
         Self {
             node: maintenance.spec.node_name.clone(),
             rank: ownership::age_rank(maintenance),
-            begun: if is_released {
+            begun: if ownership::is_released(maintenance) {
                 Begun::No
             } else if at_work || ownership::has_begun(maintenance) {
                 Begun::Yes

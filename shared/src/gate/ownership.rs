@@ -59,6 +59,11 @@ pub fn is_adopted(maintenance: &NodeMaintenance) -> bool {
     finalizers.iter().any(|finalizer| finalizer == FINALIZER)
 }
 
+/// Whether the node of the maintenance is back in service. The finalizers of others may keep the object.
+pub fn is_released(maintenance: &NodeMaintenance) -> bool {
+    maintenance.metadata.deletion_timestamp.is_some() && !is_adopted(maintenance)
+}
+
 /// The uid of the maintenance that inherits the node when another one of it ends: the oldest of those that have our
 /// finalizer. Only that guarantees that the node is uncordoned in the end. The node of a planned one is in service.
 pub fn heir(competing: &[Arc<NodeMaintenance>]) -> Option<&str> {
