@@ -117,7 +117,7 @@ async fn an_interrupted_roll_is_free_at_once_and_its_command_is_ended() {
     let _reconciler = Reconciler::start(&cluster);
     let marker = tempfile::TempDir::new().unwrap();
     let command = format!("echo begun; sleep 600; touch {}/survived", marker.path().display());
-    for signal in ["INT", "TERM"] {
+    for signal in ["INT", "TERM", "HUP"] {
         let name = format!("interrupted-{}", signal.to_lowercase());
         let mut roll = RunningRoll::begin(&cluster, &name, &nodes[..1], &["--run", &command]);
         roll.until("output", |line| line["text"] == "begun").await;
