@@ -215,6 +215,19 @@ fn columns_are_chosen_and_remembered() {
 }
 
 #[test]
+fn a_chosen_column_goes_before_some_of_the_default_and_the_dialog_marks_what_does_not_fit() {
+    for (width, keys, head, is_cut) in
+        [(45, "CGkkk ", "REASON", true), (80, "CG ", "NAME", true), (120, "CG ", "NAME", false)]
+    {
+        let mut model = created(sized(width, 30));
+        type_in(&mut model, keys);
+        assert_eq!(text(&model).contains("no space here"), is_cut, "{}", text(&model));
+        press(&mut model, KeyCode::Enter);
+        assert!(text(&model).lines().nth(2).unwrap().contains(head), "{}", text(&model));
+    }
+}
+
+#[test]
 fn every_column_of_the_lists_can_be_drawn() {
     for (list, make) in [
         (ListName::Maintenances, fleet as fn(Options) -> Model),

@@ -151,14 +151,20 @@ pub(super) fn change_lines(
     lines
 }
 
-pub(super) fn column_lines(dialog: &ColumnDialog, cursor: &str) -> Vec<DialogLine> {
+/// The lines of the dialog that chooses columns, of which these fit the screen.
+pub(super) fn column_lines(dialog: &ColumnDialog, fitting: &[&str], cursor: &str) -> Vec<DialogLine> {
     let line = |(at, (name, is_shown)): (usize, &(&str, bool))| {
         let mark = if *is_shown { "[x]" } else { "[ ]" };
         let is_selected = at == dialog.at;
         let cursor = if is_selected { cursor } else { " " };
         let entry = dialog.list.columns().iter().find(|column| column.name == *name);
-        let what = entry.map_or("", |column| column.what);
-        let tone = if is_selected { Tone::Strong } else { Tone::Plain };
+        let fits = !*is_shown || fitting.contains(name);
+        let what = if fits { entry.map_or("", |column| column.what) } else { "no space here" };
+        let tone = match (is_selected, fits) {
+            (true, _) => Tone::Strong,
+            (false, true) => Tone::Plain,
+            (false, false) => Tone::Quiet,
+        };
         DialogLine::new(format!("{cursor} {mark} {name:<11} {what}"), tone, LinePriority::Required)
     };
     let mut lines: Vec<DialogLine> = dialog.entries.iter().enumerate().map(line).collect();

@@ -4,9 +4,11 @@ use nm_shared::NodeMaintenance;
 use ratatui::layout::Rect;
 
 use crate::dashboard::action_table::{ACTIONS, Action, ActionEntry, Group};
+use crate::dashboard::columns::ListName;
 use crate::dashboard::key_map::KeyMap;
-use crate::dashboard::layout::is_small;
+use crate::dashboard::layout::{ScreenLayout, is_small};
 use crate::dashboard::model::Model;
+use crate::dashboard::model::column_dialog::ColumnDialog;
 use crate::dashboard::model::dialog::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
@@ -17,6 +19,7 @@ use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed};
 use crate::dashboard::view::start_dialog::start_lines;
 use crate::dashboard::view::theme::Tone;
+use crate::dashboard::view::{fleet, node as pods, nodes, table};
 use crate::dashboard::wrapping::wrap;
 use crate::maintenance::{State, node, uid};
 use crate::terminal::text::counted;
@@ -59,11 +62,26 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
         }
         Dialog::Columns(dialog) => {
             let title = format!("columns of {}", dialog.list.name());
-            draw_lines(canvas, area, &title, &column_lines(dialog, canvas.glyphs.cursor));
+            draw_lines(
+                canvas,
+                area,
+                &title,
+                &column_lines(dialog, &fitting(model, dialog), canvas.glyphs.cursor),
+            );
         }
         Dialog::Pod(dialog) => {
             draw_lines(canvas, area, &pod_title(dialog), &pod_lines(model, dialog, typed));
         }
+    }
+}
+
+/// The chosen columns that fit the screen.
+fn fitting(model: &Model, dialog: &ColumnDialog) -> Vec<&'static str> {
+    let (screen, chosen) = (ScreenLayout::whole(model), dialog.chosen());
+    match dialog.list {
+        ListName::Maintenances => table::names(&fleet::COLUMNS, &fleet::columns(model, &chosen, &screen)),
+        ListName::Nodes => table::names(&nodes::COLUMNS, &nodes::columns(model, &chosen, &screen)),
+        ListName::Pods => table::names(&pods::COLUMNS, &pods::columns(&chosen, &screen)),
     }
 }
 

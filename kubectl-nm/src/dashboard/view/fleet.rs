@@ -30,19 +30,20 @@ pub(super) enum FleetColumn {
     Name,
 }
 
+/// Those that are not shown by default go before some that are: somebody chose them.
 pub(super) const COLUMNS: [(&str, Column<FleetColumn>); 12] = [
     ("node", Column::new(FleetColumn::Node, "NODE", 12, 0, 12)),
     ("state", Column::new(FleetColumn::State, "STATE", 10, 0, 11)),
     ("progress", Column::new(FleetColumn::Bar, "PROGRESS", 12, 0, 1)),
-    ("percent", Column::new(FleetColumn::Percent, "%", 4, 0, 9)),
-    ("pods", Column::new(FleetColumn::Pods, "PODS", 9, 0, 5)),
-    ("blocked", Column::new(FleetColumn::Blocked, "BLK", 3, 0, 10)),
-    ("elapsed", Column::new(FleetColumn::Time, "T+", 6, 0, 4)),
-    ("why", Column::new(FleetColumn::Why, "WHY", 16, 2, 8)),
-    ("reason", Column::new(FleetColumn::Reason, "REASON", 12, 1, 7)),
-    ("creator", Column::new(FleetColumn::Creator, "CREATOR", 12, 0, 6)),
-    ("phase", Column::new(FleetColumn::Phase, "PHASE", 9, 0, 3)),
-    ("name", Column::new(FleetColumn::Name, "NAME", 12, 0, 2)),
+    ("percent", Column::new(FleetColumn::Percent, "%", 4, 0, 7)),
+    ("pods", Column::new(FleetColumn::Pods, "PODS", 9, 0, 3)),
+    ("blocked", Column::new(FleetColumn::Blocked, "BLK", 3, 0, 8)),
+    ("elapsed", Column::new(FleetColumn::Time, "T+", 6, 0, 2)),
+    ("why", Column::new(FleetColumn::Why, "WHY", 16, 2, 6)),
+    ("reason", Column::new(FleetColumn::Reason, "REASON", 12, 1, 10)),
+    ("creator", Column::new(FleetColumn::Creator, "CREATOR", 12, 0, 9)),
+    ("phase", Column::new(FleetColumn::Phase, "PHASE", 9, 0, 5)),
+    ("name", Column::new(FleetColumn::Name, "NAME", 12, 0, 4)),
 ];
 
 /// From so many columns on, headings are in full.
@@ -57,11 +58,18 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
         nothing(model, canvas, screen.body);
         return;
     }
-    // The cursor and the mark come before the first column.
-    let indent = 2;
-    let width = screen.heads.width.saturating_sub(indent);
-    let longest = rows.all().map(|row| row.node.len()).max().unwrap_or(0);
-    let mut columns = table::chosen(&COLUMNS, model.options.config.columns.of(ListName::Maintenances));
+    let chosen = model.options.config.columns.of(ListName::Maintenances);
+    table::draw(rows, &columns(model, chosen, screen), INDENT, model, canvas, screen);
+}
+
+/// The cursor and the mark come before the first column.
+const INDENT: u16 = 2;
+
+/// The columns with these names that fit the screen.
+pub(super) fn columns(model: &Model, names: &[&str], screen: &ScreenLayout) -> Vec<Column<FleetColumn>> {
+    let width = screen.heads.width.saturating_sub(INDENT);
+    let longest = model.fleet.rows.all().map(|row| row.node.len()).max().unwrap_or(0);
+    let mut columns = table::chosen(&COLUMNS, names);
     for column in &mut columns {
         match column.what {
             FleetColumn::Node => {
@@ -75,7 +83,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
             _ => {}
         }
     }
-    table::draw(rows, &columns, indent, model, canvas, screen);
+    table::fit(&columns, width)
 }
 
 impl DrawnRow for FleetRow {

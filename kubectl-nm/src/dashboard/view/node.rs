@@ -45,14 +45,22 @@ pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, scre
         nothing(model, open, canvas, screen.body);
         return;
     }
+    let chosen = model.options.config.columns.of(ListName::Pods);
+    table::draw(rows, &columns(chosen, screen), INDENT, model, canvas, screen);
+}
+
+/// The cursor comes before the first column.
+const INDENT: u16 = 1;
+
+/// The columns with these names that fit the screen.
+pub(super) fn columns(names: &[&str], screen: &ScreenLayout) -> Vec<Column<PodColumn>> {
     // Why a pod is blocked matters more than who owns it.
     let is_wide = screen.heads.width >= WITH_OWNERS_FROM;
-    let chosen = model.options.config.columns.of(ListName::Pods);
-    let mut columns = table::chosen(&COLUMNS, chosen);
+    let mut columns = table::chosen(&COLUMNS, names);
     // Somebody who chose the columns wants them.
-    let is_default = chosen == Columns::default().of(ListName::Pods);
+    let is_default = names == Columns::default().of(ListName::Pods);
     columns.retain(|column| is_wide || !is_default || column.what != PodColumn::Owner);
-    table::draw(rows, &columns, 1, model, canvas, screen);
+    table::fit(&columns, screen.heads.width.saturating_sub(INDENT))
 }
 
 impl DrawnRow for PodRow {

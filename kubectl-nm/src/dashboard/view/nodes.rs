@@ -49,15 +49,22 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
         nothing(model, canvas, screen.body);
         return;
     }
-    // The cursor and the mark come before the first column.
-    let indent = 2;
-    let width = screen.heads.width.saturating_sub(indent);
-    let longest = rows.all().map(|row| row.name().len()).max().unwrap_or(0);
-    let mut columns = table::chosen(&COLUMNS, model.options.config.columns.of(ListName::Nodes));
+    let chosen = model.options.config.columns.of(ListName::Nodes);
+    table::draw(rows, &columns(model, chosen, screen), INDENT, model, canvas, screen);
+}
+
+/// The cursor and the mark come before the first column.
+const INDENT: u16 = 2;
+
+/// The columns with these names that fit the screen.
+pub(super) fn columns(model: &Model, names: &[&str], screen: &ScreenLayout) -> Vec<Column<NodeColumn>> {
+    let width = screen.heads.width.saturating_sub(INDENT);
+    let longest = model.nodes.rows.all().map(|row| row.name().len()).max().unwrap_or(0);
+    let mut columns = table::chosen(&COLUMNS, names);
     for column in columns.iter_mut().filter(|column| column.what == NodeColumn::Node) {
         column.width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
     }
-    table::draw(rows, &columns, indent, model, canvas, screen);
+    table::fit(&columns, width)
 }
 
 impl DrawnRow for NodeRow {

@@ -44,7 +44,16 @@ pub(super) fn chosen<T: Copy>(columns: &[(&str, Column<T>)], names: &[&str]) -> 
     names.iter().filter_map(of_name).collect()
 }
 
-/// Draws the visible rows of a listing. The cursor and marks are in the first `indent` columns.
+/// The names of columns.
+pub(super) fn names<T: PartialEq>(
+    columns: &[(&'static str, Column<T>)],
+    of: &[Column<T>],
+) -> Vec<&'static str> {
+    let is_one = |column: &Column<T>| of.iter().any(|other| other.what == column.what);
+    columns.iter().filter(|(_, column)| is_one(column)).map(|(name, _)| *name).collect()
+}
+
+/// Draws the visible rows of a listing in columns that fit. The cursor and marks are in the first `indent` columns.
 pub(super) fn draw<R: DrawnRow>(
     rows: &Listing<R>,
     columns: &[Column<R::Cell>],
@@ -53,8 +62,7 @@ pub(super) fn draw<R: DrawnRow>(
     canvas: &mut Canvas<'_>,
     screen: &ScreenLayout,
 ) {
-    let columns = fit(columns, screen.heads.width.saturating_sub(indent));
-    draw_cells(&columns, indent, canvas, screen.heads, |column, _| (column.head.to_owned(), Tone::Quiet));
+    draw_cells(columns, indent, canvas, screen.heads, |column, _| (column.head.to_owned(), Tone::Quiet));
     for (at, index) in (0u16..).zip(rows.window(screen.rows())) {
         let Some(row) = rows.nth(index) else { continue };
         let area = line(screen.body, at);
@@ -64,7 +72,7 @@ pub(super) fn draw<R: DrawnRow>(
         if model.marked().contains(row.key()) {
             canvas.write(area, area.x + 1, MARK, Tone::Strong);
         }
-        draw_cells(&columns, indent, canvas, area, |column, canvas| row.cell(column, model, canvas));
+        draw_cells(columns, indent, canvas, area, |column, canvas| row.cell(column, model, canvas));
         if index == rows.at() {
             canvas.select(area);
         }

@@ -34,7 +34,8 @@ const COLUMNS: [Column<TreeColumn>; 4] = [
 pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
     let rows = &open.tree.rows;
     if rows.len() > 0 {
-        return table::draw(rows, &COLUMNS, 1, model, canvas, screen);
+        let columns = table::fit(&COLUMNS, screen.heads.width.saturating_sub(1));
+        return table::draw(rows, &columns, 1, model, canvas, screen);
     }
     let area = screen.body;
     let clear = format!("{} clears the filter", model.hint(Action::Back));
