@@ -307,6 +307,9 @@ fn tab_completes_commands_and_their_arguments() {
         assert_eq!(model.command.as_ref().unwrap().text(), completed, "{typed}");
         press(&mut model, KeyCode::Esc);
     }
+    type_in(&mut model, ":zzz");
+    assert!(!text(&model).contains("[Tab] "), "nothing follows: {}", text(&model));
+    press(&mut model, KeyCode::Esc);
     let names = model.completions("");
     for entry in ACTIONS.iter().filter(|entry| entry.views.contains(&model.view())) {
         assert!(names.contains(&entry.name.to_owned()) || entry.action == Action::Command, "{}", entry.name);

@@ -41,7 +41,9 @@ fn draw_command(model: &Model, field: &Field, canvas: &mut Canvas<'_>, area: Rec
     let width = usize::from((area.x + area.width).saturating_sub(x));
     let x = canvas.write(area, x, &field.shown(canvas.glyphs.caret, canvas.glyphs.more, width), Tone::Plain);
     let completions = model.completions(field.text());
-    canvas.write(area, x + 2, &format!("[Tab] {}", completions.join(" ")), Tone::Quiet);
+    if !completions.is_empty() {
+        canvas.write(area, x + 2, &format!("[Tab] {}", completions.join(" ")), Tone::Quiet);
+    }
 }
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
