@@ -13,6 +13,7 @@ use kube_sandbox::workload::{App, Kind};
 use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE, PLANNED_TAINT, UNDO_ANNOTATION};
 use serde_json::json;
 
+use crate::completion_lives::left_to_complete;
 use crate::surge_lives::{surge_undone, surged};
 use crate::volume_lives::{volumes_detached, volumes_not_detached};
 use crate::world::{Done, MAINTENANCES, PATH, Setup, World};
@@ -285,18 +286,6 @@ async fn not_waited_for(world: Arc<World>) -> Done {
     world.pass(2).await;
     world.step("start");
     world.start("m", NODE, json!({"skipWaitForDeleteTimeoutSeconds": 15})).await;
-    world.until_phase("m", "Succeeded").await?;
-    world.step("stop");
-    world.stop("m").await
-}
-
-async fn left_to_complete(world: Arc<World>) -> Done {
-    let job = |name: &str| App::new(Kind::Job, "default", name);
-    world.run_on(NODE, &job("ends").annotation(annotations::RUN_FOR, "20s")).await;
-    world.run_on(NODE, &job("goes-on")).await;
-    world.run_on(NODE, &app("web")).await;
-    world.step("start");
-    world.start("m", NODE, json!({"waitForCompletion": {"timeoutSeconds": 40}})).await;
     world.until_phase("m", "Succeeded").await?;
     world.step("stop");
     world.stop("m").await

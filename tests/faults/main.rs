@@ -9,6 +9,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod completion_lives;
 mod election;
 mod history;
 mod lives;

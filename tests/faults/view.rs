@@ -136,6 +136,7 @@ impl ClockFault {
 
     /// Plays in one step of a life.
     pub(crate) async fn play(self, world: Arc<World>) {
+        world.wrong_clocks.store(true, Ordering::Relaxed);
         let set = |replica: u64, skew: i64| world.skew(replica).store(skew, Ordering::Relaxed);
         // The replica that is started with the first step does not exist yet.
         let current = world.last_replica().max(1);

@@ -1,7 +1,7 @@
 //! The world of one life: a sandbox, replicas of the reconciler and the person who runs the cluster, on paused time.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -76,6 +76,8 @@ pub(crate) struct World {
     hook: StepHook,
     /// By how many seconds the clock of each replica is ahead, by its number; of all others that of 0.
     skews: Mutex<BTreeMap<u64, Arc<AtomicI64>>>,
+    /// Whether a clock of the reconciler was wrong at any time.
+    pub(crate) wrong_clocks: AtomicBool,
     before: Mutex<BTreeMap<String, NodeMarks>>,
     failures: Arc<Mutex<Vec<String>>>,
     met: AtomicUsize,
@@ -109,6 +111,7 @@ impl World {
             steps: Mutex::default(),
             hook,
             skews: Mutex::default(),
+            wrong_clocks: AtomicBool::default(),
             before: Mutex::default(),
             failures: Arc::default(),
             met: AtomicUsize::new(0),

@@ -97,6 +97,11 @@ impl Cluster {
         Some(Self::start(nodes).await)
     }
 
+    /// Whether it is a sandbox.
+    pub fn is_sandbox(&self) -> bool {
+        self.sandbox.is_some()
+    }
+
     /// A sandbox even where `NM_E2E_KUBECONFIG` names a cluster; `prepare` configures it.
     pub async fn of_sandbox(nodes: usize, pods: usize, prepare: impl FnOnce(Sandbox) -> Sandbox) -> Self {
         if suspended::is_wanted() {

@@ -182,7 +182,8 @@ pub fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-fn is_running(pod: &Pod) -> bool {
+/// Whether a pod runs and is not being deleted.
+pub fn is_running(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }

@@ -74,7 +74,8 @@ fn pods_that_the_drain_waits_for_are_printed_on_stderr() {
         serde_json::json!([{"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z"}]);
     let (mut out, captured) = output();
     in_table(&[with_status("n1", status)], false, &mut out).unwrap();
-    assert_eq!(captured.talk(), "node/n1: waiting shop/import-x: Completing\n");
+    let line = "node/n1: waiting shop/import-x since 2026-01-02T03:04:05Z: Completing\n";
+    assert_eq!(captured.talk(), line);
 }
 
 #[test]

@@ -292,7 +292,8 @@ fn of_volumes(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
 }
 
 fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> Cause {
-    let labels: Vec<String> = volumes.iter().map(|volume| volume.label()).collect();
+    let labels: Vec<String> =
+        volumes.iter().map(|volume| format!("{} of {}", volume.label(), volume.driver)).collect();
     let (named, more) = (labels.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", "), labels.len());
     let more = if more > LISTED { format!(" and {} more", more - LISTED) } else { String::new() };
     let (noun, verb) = if labels.len() == 1 { ("Volume", "is") } else { ("Volumes", "are") };

@@ -169,6 +169,10 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             "Let what manages its Deployment keep the annotation of a restart, and restart it",
             of_deployment("rollout restart deployment")?,
         ),
+        SurgeObstacle::SharedVolume => (
+            "Its volume moves only after the pod has ended: scale its Deployment down, or relax the budget for the move",
+            of_deployment("scale --replicas=0 deployment")?,
+        ),
         SurgeObstacle::ComesBack => (
             "Remove the toleration or the node name from the template of its Deployment, or scale it down",
             of_deployment("edit deployment")?,

@@ -186,16 +186,18 @@ pub(crate) fn blocked_pod(pod: &BlockedPod) -> Line {
     if pod.message.is_empty() { line } else { line.and(": ").and(&pod.message) }
 }
 
-/// `attached pv-1 (claim shop/data-0): the driver's error`.
+/// `attached pv-1 (claim shop/data-0) by ebs.csi.aws.com since 2026-01-02T03:04:05Z: the driver's error`.
 pub(crate) fn attached_volume(volume: &AttachedVolume) -> Line {
-    let line = Line::default().with(Style::Busy, "attached").and(format!(" {}", volume.label()));
+    let AttachedVolume { driver, since, .. } = volume;
+    let what = format!(" {} by {driver} since {}", volume.label(), since.0);
+    let line = Line::default().with(Style::Busy, "attached").and(what);
     match &volume.error {
         Some(error) => line.and(": ").with(Style::Bad, error),
         None => line,
     }
 }
 
-/// `Completing, evicted at 2026-01-02T03:04:05Z`.
+/// `Completing, evicted at 2026-01-02T04:04:05Z`.
 pub(crate) fn completion_progress(pod: &CompletingPod) -> String {
     match &pod.until {
         Some(until) => format!("{}, evicted at {}", CompletingPod::REASON, until.0),
@@ -203,10 +205,10 @@ pub(crate) fn completion_progress(pod: &CompletingPod) -> String {
     }
 }
 
-/// `waiting shop/import-x: Completing, evicted at 2026-01-02T03:04:05Z`.
+/// `waiting shop/import-x since 2026-01-02T03:04:05Z: Completing, evicted at 2026-01-02T04:04:05Z`.
 pub(crate) fn completing_pod(pod: &CompletingPod) -> Line {
     let line = Line::default().with(Style::Busy, "waiting");
-    line.and(format!(" {}: {}", pod.reference(), completion_progress(pod)))
+    line.and(format!(" {} since {}: {}", pod.reference(), pod.since.0, completion_progress(pod)))
 }
 
 /// The volumes whose driver reports an error that it has not reported before.
@@ -290,7 +292,7 @@ mod tests {
             status
         };
         let none = running(40, &[]);
-        let begins = "waiting shop/import-x: Completing";
+        let begins = "waiting shop/import-x since 2026-01-02T03:04:05Z: Completing";
         check(Some(none.clone()), completing(None), &[begins]);
         check(Some(completing(None)), completing(None), &[]);
         let limited = || completing(Some("2026-01-02T04:04:05Z"));
@@ -346,7 +348,8 @@ mod tests {
                 "claim": {"namespace": "shop", "name": "data-0"}, "since": "2026-01-02T03:04:05Z", "error": error});
             json!({"phase": "Running", "attachedVolumes": [volume]})
         };
-        check(Some(waits(None)), waits(Some("busy")), &["attached pv-1 (claim shop/data-0): busy"]);
+        let failed = "attached pv-1 (claim shop/data-0) by d since 2026-01-02T03:04:05Z: busy";
+        check(Some(waits(None)), waits(Some("busy")), &[failed]);
         check(Some(waits(Some("busy"))), waits(Some("busy")), &[]);
     }
 

@@ -129,13 +129,16 @@ impl WorkloadWatches {
         let answer = with_timeout(REQUEST_TIMEOUT, api.patch(name, &params, &patch)).await;
         let deployment = restart.deployment.to_string();
         let refusal = match answer {
-            Ok(restarted) => {
-                info!(
-                    node,
-                    deployment, "deployment restarted, so that its pods are replaced before they leave"
-                );
-                self.remember(&restart.deployment, &restarted);
-                return;
+            Ok(answer) => {
+                let Some(refusal) = restart.undone_by(&answer) else {
+                    info!(
+                        node,
+                        deployment, "deployment restarted, so that its pods are replaced before they leave"
+                    );
+                    self.remember(&restart.deployment, &answer);
+                    return;
+                };
+                refusal
             }
             // Somebody wrote it first, or it is gone. The watch shows that.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
@@ -233,7 +236,10 @@ impl ReplicaSetWatch {
             run_watch(&what, None, stream.modify(drop_managed_fields).reflect(writer), |update| {
                 match update {
                     WatchUpdate::Interrupted => return,
-                    WatchUpdate::Forbidden(refusal) => self.deny(refusal.to_string().as_str().into()),
+                    WatchUpdate::Forbidden(refusal) => {
+                        self.deny(refusal.to_string().as_str().into());
+                        self.watches.trigger(&self.key);
+                    }
                     WatchUpdate::Changed(_) | WatchUpdate::Listed => locked(&self.seen).denied = None,
                 }
                 changed.notify_one();

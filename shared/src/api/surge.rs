@@ -48,6 +48,8 @@ pub enum SurgeObstacle {
     Stalled,
     /// Someone undid the restart of its Deployment.
     RolledBack,
+    /// Its pods share a claim, which a replacement on another node may not be able to mount at the same time.
+    SharedVolume,
     /// Its replacement may be on the node as well: the template of its Deployment tolerates the taints, or names the node.
     ComesBack,
     /// The reconciler lacks the access to read or restart Deployments.

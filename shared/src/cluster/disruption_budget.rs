@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::{Selector, SelectorExt};
 
 use crate::api::status::{BudgetFacts, PodReference};
@@ -40,6 +41,8 @@ pub struct Budget {
     /// Its controller has not processed its latest spec.
     unprocessed: bool,
     always_allows_unhealthy: bool,
+    /// It counts the pods that exist, also the additional ones of a rollout: its `minAvailable` is a number.
+    counts_additional: bool,
 }
 
 impl From<&PodDisruptionBudget> for Budget {
@@ -52,12 +55,14 @@ impl From<&PodDisruptionBudget> for Budget {
         let spec = object.spec.as_ref();
         let selector = spec.and_then(|spec| spec.selector.clone());
         let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+        let minimum = spec.and_then(|spec| spec.min_available.as_ref());
         let status = object.status.clone().unwrap_or_default();
         Self {
             version: BudgetVersion { key, version: metadata.resource_version.clone().unwrap_or_default() },
             selector: selector.and_then(|selector| Selector::try_from(selector).ok()),
             unprocessed: status.observed_generation.unwrap_or(0) < metadata.generation.unwrap_or(0),
             always_allows_unhealthy: policy == Some("AlwaysAllow"),
+            counts_additional: matches!(minimum, Some(IntOrString::Int(_))),
             status,
         }
     }
@@ -91,6 +96,15 @@ impl Budget {
     /// How many disruptions it allows when all expected pods are healthy.
     pub fn at_most(&self) -> usize {
         usize::try_from(self.status.expected_pods - self.status.desired_healthy).unwrap_or(0)
+    }
+
+    /// Whether it allows no disruption even when all expected pods are healthy, as soon as no rollout adds to them. Of a rollout
+    /// of `replicas` pods, no more than that many are additional.
+    pub fn never_allows_after_rollout(&self, replicas: Option<i32>) -> bool {
+        let desired = self.status.desired_healthy;
+        let additional = || self.at_most() <= usize::try_from(desired).unwrap_or(0);
+        self.at_most() == 0
+            || (self.counts_additional && additional() && replicas.is_none_or(|replicas| desired >= replicas))
     }
 
     /// Whether the eviction of a pod is no disruption: it does not run, or it is unhealthy and the policy allows it.

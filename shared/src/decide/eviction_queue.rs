@@ -80,6 +80,7 @@ impl EvictionQueue {
             let mut uses_disruption = None;
             let due = match budgets.use_disruption(pod) {
                 BudgetPrediction::Free => at,
+                BudgetPrediction::Allowed(_) if surges.is_unknown(pod) && !is_overdue => continue,
                 BudgetPrediction::Allowed(disruption) => {
                     uses_disruption = Some(disruption);
                     at

@@ -7,32 +7,28 @@
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
 
 use crate::api::condition::whole_seconds;
-use crate::api::group::Group;
 use crate::api::maintenance::{DrainSpec, SurgePolicy};
-use crate::api::names::UNSCHEDULABLE_TAINT;
 use crate::api::status::{
     MAX_RESTARTED_REPLICA_SETS, MAX_SURGING_PODS, NodeMaintenanceStatus, RestartedReplicaSet, SurgingPod,
 };
 use crate::api::surge::{SurgeFacts, SurgeObstacle};
-use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::RESTART_RETRY_INTERVAL;
 use crate::decide::eviction_order::EvictionOrder;
 use crate::drain::plan::{DrainPlan, Verdict};
 use crate::drain::steady_time::SteadyTime;
-use crate::drain::surge::{
-    self, Restart, RestartRefusal, Surge, SurgeBlock, Workload, WorkloadKey, WorkloadState,
-};
+use crate::drain::surge::{self, Restart, Surge, SurgeBlock, Workload, WorkloadKey, WorkloadState};
 
 /// The surges of a node.
 #[derive(Debug, Clone, Default)]
 pub struct Surges {
     /// The surging pods, by uid.
     surging: HashMap<String, SurgingPod>,
+    /// The uids of the pods of which it is not known yet whether a rollout is replacing them.
+    unknown: HashSet<String>,
     /// What prevents the surges of other pods, by uid.
     blocked: HashMap<String, SurgeBlock>,
     /// The `ReplicaSet`s whose state is needed.
@@ -80,8 +76,8 @@ impl Surges {
             let is_restarted = !surges.restarted.is_empty()
                 && surge::replica_set_of(pod).is_some_and(|set| surges.restarted.contains_key(&set));
             let is_surging = before.surging.is_some();
-            let is_known = is_surging || before.blocked.is_some() || is_restarted;
-            let is_candidate = is_known || observed.budgets.never_allow_eviction(pod);
+            let is_known = before.is_shown() || is_restarted;
+            let is_candidate = is_known || observed.budgets.never_allow_eviction_after_rollout(pod, None);
             if pod::deadline(pod).is_some() || !is_candidate || !(is_surging || order.allows(pod)) {
                 continue;
             }
@@ -91,7 +87,10 @@ impl Surges {
             };
             match observed.workloads.get(&set) {
                 // After a restart of the reconciler, the status is right until it is known what controls the pod.
-                None => surges.keep(pod, before),
+                None => {
+                    surges.unknown.insert(pod::uid(pod).to_owned());
+                    surges.keep(pod, before);
+                }
                 Some(WorkloadState::Forbidden(denied)) => surges.block(pod, SurgeBlock::forbidden(denied)),
                 Some(WorkloadState::Known(workload)) => surges.consider(pod, &set, workload, before, &view),
             }
@@ -103,6 +102,12 @@ impl Surges {
     /// Whether no eviction is requested for a pod, because its Deployment ends it.
     pub fn is_surging(&self, pod: &DrainPod) -> bool {
         self.surging.contains_key(pod::uid(pod))
+    }
+
+    /// Whether a pod is not evicted even if its budget allows that: a rollout that is replacing it may end another pod at the
+    /// same moment.
+    pub fn is_unknown(&self, pod: &DrainPod) -> bool {
+        self.unknown.contains(pod::uid(pod))
     }
 
     /// The uids of the pods of the plan that may be evicted.
@@ -137,8 +142,9 @@ impl Surges {
         // Until then, the Deployment is still ending the pods of the restart.
         if found == Surge::Required && was_undone {
             let message = format!(
-                "the restart of Deployment {name}, or a rollout that came before it, was undone. What manages the Deployment has to keep the annotation \
-                 kubectl.kubernetes.io/restartedAt of its pod template: then run `kubectl rollout restart deployment/{name}`"
+                "the restart of Deployment {name}, or a rollout that came before it, was undone. What manages the Deployment has to \
+                 keep the annotation kubectl.kubernetes.io/restartedAt of its pod template: then run \
+                 `kubectl rollout restart deployment/{name}`"
             );
             let block =
                 SurgeBlock { deployment: Some(name), ..SurgeBlock::new(SurgeObstacle::RolledBack, message) };
@@ -147,37 +153,27 @@ impl Surges {
         let is_required = found == Surge::Required;
         match found {
             Surge::Impossible(block) => return self.block(pod, block),
-            Surge::Rolling | Surge::Waiting => {}
-            Surge::Required if !may_restart || !observed.budgets.never_allow_eviction(pod) => return,
-            Surge::Required if may_come_back(pod, deployment, observed.group) => {
-                let message = format!(
-                    "a pod that replaces it may be on its node as well: the template of Deployment {name} tolerates the taints \
-                     of the node, or names it"
-                );
-                let block = SurgeBlock::new(SurgeObstacle::ComesBack, message);
-                return self.block(pod, SurgeBlock { deployment: Some(name), ..block });
+            Surge::Rolling | Surge::Waiting => {
+                let replicas = Some(surge::replicas(deployment));
+                let is_known = before.is_shown() || restarted.is_some();
+                if !is_known && !observed.budgets.never_allow_eviction_after_rollout(pod, replicas) {
+                    return;
+                }
             }
+            Surge::Required if !may_restart || !observed.budgets.never_allow_eviction(pod) => return,
             Surge::Required if restarted.is_none() && self.is_full() => return,
             Surge::Required => {
                 let Some(restart) = Restart::of(deployment, set, now) else { return };
-                if let Some((at, refusal)) = observed.restart_refusals.get(&restart.deployment) {
-                    let block = match refusal {
-                        RestartRefusal::Forbidden(denied) => SurgeBlock::forbidden(denied),
-                        RestartRefusal::Refused(why) => {
-                            let message =
-                                format!("the restart of Deployment {name} failed and is retried: {why}");
-                            SurgeBlock::new(SurgeObstacle::Refused, message)
-                        }
-                    };
-                    let due = at.after(RESTART_RETRY_INTERVAL);
-                    if due > observed.steady_now {
-                        self.next = self.next.into_iter().chain([due]).min();
-                        let block = SurgeBlock { deployment: Some(name), ..block };
-                        return self.block(pod, block);
-                    }
-                }
-                if self.restarts.iter().all(|other| other.deployment != restart.deployment) {
+                let refused = observed.restart_refusals.get(&restart.deployment);
+                let due = refused.map(|(at, _)| at.after(RESTART_RETRY_INTERVAL));
+                if due.is_some_and(|due| due > observed.steady_now) {
+                    self.next = self.next.into_iter().chain(due).min();
+                } else if self.restarts.iter().all(|other| other.deployment != restart.deployment) {
                     self.restarts.push(restart);
+                }
+                // A restart that is refused for good does not alternate between blocked and surging.
+                if let Some((_, refusal)) = refused {
+                    return self.block(pod, SurgeBlock::refused(&name, refusal));
                 }
             }
         }
@@ -239,14 +235,6 @@ impl Surges {
     }
 }
 
-/// Whether a pod that replaces this one may be on the cordoned node again. It would be replaced without end.
-fn may_come_back(pod: &DrainPod, deployment: &Deployment, group: Group) -> bool {
-    let tolerates = |taint: &str| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint));
-    let template = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let names_node = template.is_some_and(|template| template.node_name.is_some());
-    names_node || (tolerates(group.drain_taint()) && tolerates(UNSCHEDULABLE_TAINT))
-}
-
 /// The revisions of the `ReplicaSet`s when their Deployments were restarted.
 fn recorded(status: Option<&NodeMaintenanceStatus>) -> HashMap<WorkloadKey, i64> {
     let sets = status.into_iter().flat_map(|status| status.restarted_replica_sets.iter().flatten());
@@ -275,6 +263,11 @@ impl<'a> Before<'a> {
                 .find(|before| before.reference() == reference)
                 .and_then(|before| before.facts.surge.as_ref()),
         }
+    }
+
+    /// Whether the status says anything about it.
+    fn is_shown(self) -> bool {
+        self.surging.is_some() || self.blocked.is_some()
     }
 
     /// The pod as surging, since the time that the status says.

@@ -16,6 +16,7 @@ use crate::decide::decision::Decision;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::eviction_outcome::{AccessDenied, EvictionOutcome};
+use crate::drain::surge::RestartRefusal;
 
 fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
@@ -41,6 +42,17 @@ fn budget(desired: i32, healthy: i32, expected: i32) -> Budgets {
         "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"}, "spec": {"selector": {}},
         "status": {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected,
             "disruptionsAllowed": healthy - desired},
+    }));
+    Budgets::from_objects([&budget])
+}
+
+/// A budget whose `minAvailable` is a number, so that it counts the additional pods of a rollout.
+fn counting_budget(desired: i32, expected: i32) -> Budgets {
+    let budget: PodDisruptionBudget = parse(json!({
+        "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"},
+        "spec": {"selector": {}, "minAvailable": desired},
+        "status": {"currentHealthy": expected, "desiredHealthy": desired, "expectedPods": expected,
+            "disruptionsAllowed": expected - desired},
     }));
     Budgets::from_objects([&budget])
 }
@@ -187,6 +199,30 @@ fn after_a_restart_of_the_reconciler_a_surging_pod_is_left_alone_until_its_deplo
     let decision = decided(&surging(Some(3)), &observed);
     assert!(decision.evictions.is_empty());
     assert_eq!(decision.workloads.unwrap().len(), 1);
+}
+
+#[test]
+fn a_pod_that_a_rollout_added_is_left_alone_until_the_rollout_ended() {
+    // The new pod is on the node, and the Deployment ends the old one elsewhere.
+    let rolling = |wanted: i32| {
+        let WorkloadState::Known(mut workload) = workload(4, 4) else { unreachable!() };
+        let mut deployment = workload.deployment.as_deref().unwrap().clone();
+        deployment.spec.as_mut().unwrap().replicas = Some(wanted);
+        deployment.status.as_mut().unwrap().replicas = Some(wanted + 1);
+        workload.deployment = Some(Arc::new(deployment));
+        Some(WorkloadState::Known(workload))
+    };
+    let evictions = |workload: Option<WorkloadState>, budgets: Budgets| {
+        let decision = decided(&json!({}), &ClusterState { budgets, ..observed(workload) });
+        assert!(decision.restarts.is_empty());
+        decision.evictions.len()
+    };
+    assert_eq!(evictions(rolling(1), counting_budget(1, 2)), 0);
+    assert_eq!(evictions(None, counting_budget(1, 2)), 0, "the Deployment is being read");
+    assert_eq!(evictions(rolling(2), counting_budget(2, 3)), 0);
+    assert_eq!(evictions(rolling(3), counting_budget(2, 4)), 1, "its budget allows an eviction anyway");
+    assert_eq!(evictions(None, counting_budget(1, 3)), 1, "no rollout adds that many pods");
+    assert_eq!(evictions(Some(workload(4, 4)), counting_budget(1, 2)), 1, "no rollout is under way");
 }
 
 #[test]
@@ -360,7 +396,9 @@ fn a_refused_restart_is_reported_and_retried() {
     assert!(decision.restarts.is_empty() && decision.requeue_after.unwrap() <= Duration::from_secs(6));
     let refusal = || RestartRefusal::Refused("no".into());
     assert_eq!(obstacle(&decided(&json!({}), &refused(refusal(), 4))), SurgeObstacle::Refused);
-    assert_eq!(decided(&json!({}), &refused(refusal(), 11)).restarts.len(), 1);
+    let retried = decided(&json!({}), &refused(refusal(), 11));
+    assert_eq!(obstacle(&retried), SurgeObstacle::Refused, "it does not alternate with surging");
+    assert_eq!((retried.restarts.len(), retried.status.unwrap().surging_pods), (1, None));
 }
 
 #[test]

@@ -136,9 +136,19 @@ impl Budgets {
 
     /// Whether the only budget that guards `pod` allows no disruption even when all pods of the budget are healthy.
     pub fn never_allow_eviction(&self, pod: &DrainPod) -> bool {
+        self.only_guard(pod).is_some_and(|budget| budget.at_most() == 0)
+    }
+
+    /// The same once no rollout adds to the pods of the budget. `replicas` are those that the Deployment of the pod wants, if that is known.
+    pub fn never_allow_eviction_after_rollout(&self, pod: &DrainPod, replicas: Option<i32>) -> bool {
+        self.only_guard(pod).is_some_and(|budget| budget.never_allows_after_rollout(replicas))
+    }
+
+    /// The budget that guards `pod`, if there is one alone, its numbers are up to date, and the eviction would be a disruption.
+    fn only_guard(&self, pod: &DrainPod) -> Option<&Budget> {
         let mut guards = self.of(pod);
-        let (Some(left), None) = (guards.next(), guards.next()) else { return false };
-        left.budget.is_processed() && left.budget.at_most() == 0 && !left.budget.ignores(pod)
+        let (Some(left), None) = (guards.next(), guards.next()) else { return None };
+        Some(&*left.budget).filter(|budget| budget.is_processed() && !budget.ignores(pod))
     }
 
     /// When an eviction was last requested for the budget.

@@ -16,9 +16,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
-use crate::api::names::RESTARTED_AT_ANNOTATION;
+use crate::api::group::Group;
+use crate::api::names::{RESTARTED_AT_ANNOTATION, UNSCHEDULABLE_TAINT};
 use crate::api::status::{PodReference, RestartedReplicaSet};
 use crate::api::surge::{Replacement, SurgeFacts, SurgeObstacle};
+use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_outcome::AccessDenied;
 
@@ -107,6 +109,18 @@ impl SurgeBlock {
         Self { deployment, ..Self::new(facts.reason, message) }
     }
 
+    /// The API server did not accept the last restart of the Deployment.
+    pub fn refused(deployment: &str, refusal: &RestartRefusal) -> Self {
+        let block = match refusal {
+            RestartRefusal::Forbidden(denied) => Self::forbidden(denied),
+            RestartRefusal::Refused(why) => {
+                let message = format!("the restart of Deployment {deployment} failed and is retried: {why}");
+                Self::new(SurgeObstacle::Refused, message)
+            }
+        };
+        Self { deployment: Some(deployment.to_owned()), ..block }
+    }
+
     /// The API server denies reading or restarting the Deployment.
     pub fn forbidden(denied: &AccessDenied) -> Self {
         let message = denied.to_string();
@@ -119,9 +133,12 @@ pub fn judge(pod: &DrainPod, workload: &Workload) -> Surge {
     let Some(deployment) = &workload.deployment else {
         return Surge::Impossible(SurgeBlock::no_deployment(pod));
     };
-    if let Some((reason, message)) = obstacle(deployment) {
+    let impossible = |(reason, message): (SurgeObstacle, String)| {
         let name = deployment.metadata.name.clone();
-        return Surge::Impossible(SurgeBlock { deployment: name, ..SurgeBlock::new(reason, message) });
+        Surge::Impossible(SurgeBlock { deployment: name, ..SurgeBlock::new(reason, message) })
+    };
+    if let Some(obstacle) = rollout_obstacle(deployment) {
+        return impossible(obstacle);
     }
     let status = deployment.status.clone().unwrap_or_default();
     if status.observed_generation < deployment.metadata.generation {
@@ -133,19 +150,43 @@ pub fn judge(pod: &DrainPod, workload: &Workload) -> Surge {
     }
     let wanted = replicas(deployment);
     let (updated, all) = (status.updated_replicas.unwrap_or(0), status.replicas.unwrap_or(0));
-    if updated == wanted && all == wanted { Surge::Required } else { Surge::Waiting }
+    if updated != wanted || all != wanted {
+        return Surge::Waiting;
+    }
+    restart_obstacle(pod, deployment).map_or(Surge::Required, impossible)
 }
 
-/// Why a Deployment cannot replace a pod before it leaves.
-fn obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
+/// Why no rollout of a Deployment proceeds, whoever began it.
+fn rollout_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
-    let spec = deployment.spec.as_ref()?;
-    if spec.paused == Some(true) {
+    if deployment.metadata.deletion_timestamp.is_some() {
+        let message = format!("Deployment {name} is being deleted, and creates no more pods");
+        return Some((SurgeObstacle::NoDeployment, message));
+    }
+    if deployment.spec.as_ref()?.paused == Some(true) {
         let message = format!(
             "Deployment {name} is paused: `kubectl rollout resume deployment/{name}` lets it continue"
         );
         return Some((SurgeObstacle::Paused, message));
     }
+    if let Some(failure) = condition(deployment, "ReplicaFailure", "True") {
+        let why = failure.message.as_deref().unwrap_or_default();
+        let message = format!("Deployment {name} cannot create a pod: {why}");
+        return Some((SurgeObstacle::CreationFailed, message));
+    }
+    condition(deployment, "Progressing", "False").map(|_| {
+        let message = format!(
+            "the rollout of Deployment {name} exceeded its deadline: `kubectl rollout status deployment/{name}` and its new \
+             pods show why"
+        );
+        (SurgeObstacle::Stalled, message)
+    })
+}
+
+/// Why the restart of a Deployment would not replace a pod before it leaves.
+fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let spec = deployment.spec.as_ref()?;
     let strategy = spec.strategy.as_ref();
     if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
         let message = format!(
@@ -166,18 +207,30 @@ fn obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
         );
         return Some((SurgeObstacle::Unavailable, message));
     }
-    if let Some(failure) = condition(deployment, "ReplicaFailure", "True") {
-        let why = failure.message.as_deref().unwrap_or_default();
-        let message = format!("Deployment {name} cannot create a pod: {why}");
-        return Some((SurgeObstacle::CreationFailed, message));
-    }
-    condition(deployment, "Progressing", "False").map(|_| {
+    let template = spec.template.spec.as_ref();
+    let mut volumes = template.into_iter().flat_map(|template| template.volumes.iter().flatten());
+    if let Some(claim) = volumes.find_map(|volume| volume.persistent_volume_claim.as_ref()) {
         let message = format!(
-            "the rollout of Deployment {name} exceeded its deadline: `kubectl rollout status deployment/{name}` and its new \
-             pods show why"
+            "the pods of Deployment {name} share the claim {}, which a replacement on another node may not be able to mount \
+             while the pod has it",
+            claim.claim_name
         );
-        (SurgeObstacle::Stalled, message)
+        return Some((SurgeObstacle::SharedVolume, message));
+    }
+    let names_node = template.is_some_and(|template| template.node_name.is_some());
+    (names_node || tolerates_drain(pod)).then(|| {
+        let message = format!(
+            "a pod that replaces it may be on its node as well: the template of Deployment {name} tolerates the taints of the \
+             node, or names it"
+        );
+        (SurgeObstacle::ComesBack, message)
     })
+}
+
+/// Whether a pod that replaces this one may be on the cordoned node again. It would be replaced without end.
+fn tolerates_drain(pod: &DrainPod) -> bool {
+    let tolerates = |taint: &str| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint));
+    tolerates(UNSCHEDULABLE_TAINT) && Group::ALL.iter().any(|group| tolerates(group.drain_taint()))
 }
 
 fn condition<'a>(deployment: &'a Deployment, kind: &str, status: &str) -> Option<&'a DeploymentCondition> {
@@ -206,7 +259,8 @@ fn resolve(value: &IntOrString, replicas: i32, round_up: bool) -> i32 {
     }
 }
 
-fn replicas(deployment: &Deployment) -> i32 {
+/// The number of pods that a Deployment wants.
+pub fn replicas(deployment: &Deployment) -> i32 {
     deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
@@ -274,6 +328,22 @@ impl Restart {
         let WorkloadKey { namespace, name } = replica_set.clone();
         let replica_set = RestartedReplicaSet { namespace, name, revision: revision(metadata)? };
         Some(Self { deployment: key, replica_set, patch })
+    }
+
+    /// What prevented the restart although the API server accepted it with this answer: a mutating webhook, for example,
+    /// which removes the annotation. The Deployment then has the same template as before.
+    pub fn undone_by(&self, answer: &Deployment) -> Option<RestartRefusal> {
+        let requested = &self.patch["spec"]["template"]["metadata"]["annotations"][RESTARTED_AT_ANNOTATION];
+        let template = answer.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+        let accepted =
+            template.and_then(|template| template.annotations.as_ref()?.get(RESTARTED_AT_ANNOTATION));
+        (accepted.map(String::as_str) != requested.as_str()).then(|| {
+            let message = format!(
+                "the API server accepted it without the annotation {RESTARTED_AT_ANNOTATION}, which a mutating webhook, for \
+                 example, removed or replaced"
+            );
+            RestartRefusal::Refused(message)
+        })
     }
 }
 

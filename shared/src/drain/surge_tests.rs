@@ -63,6 +63,11 @@ fn a_deployment_surges_where_no_pod_goes_before_its_replacement_is_ready() {
     check(&json!({"spec": {"strategy": null}}), "Required");
     check(&json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}}), "Recreate");
     check(&json!({"spec": {"paused": true}}), "Paused");
+    check(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), "NoDeployment");
+    let volume =
+        |source: Value| json!({"spec": {"template": {"spec": {"containers": [], "volumes": [source]}}}});
+    check(&volume(json!({"name": "v", "persistentVolumeClaim": {"claimName": "data"}})), "SharedVolume");
+    check(&volume(json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}})), "Required");
 }
 
 #[test]
@@ -73,6 +78,12 @@ fn a_rollout_that_is_under_way_is_not_repeated() {
         word(&judge(&DrainPod::default(), &workload(&json!({}), 2))),
         "Rolling",
         "the pod is of an older revision"
+    );
+    let recreate = json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}});
+    assert_eq!(
+        word(&judge(&DrainPod::default(), &workload(&recreate, 2))),
+        "Rolling",
+        "nothing has to be restarted"
     );
     check(&json!({"status": {"replicas": 2}}), "Waiting");
     check(&json!({"spec": {"replicas": 2}}), "Waiting");
@@ -150,4 +161,20 @@ fn a_restart_changes_one_annotation_of_the_deployment_as_it_was_observed() {
         "spec": {"template": {"metadata": {"annotations": annotations}}},
     });
     assert_eq!(restart.patch, expected);
+}
+
+#[test]
+fn a_restart_that_the_api_server_accepts_without_its_annotation_is_refused() {
+    let set = WorkloadKey { namespace: "shop".into(), name: "web-3".into() };
+    let restart =
+        Restart::of(&deployment(&json!({})), &set, "2026-01-01T00:00:00Z".parse().unwrap()).unwrap();
+    let answer = |annotations: Value| {
+        deployment(&json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}))
+    };
+    let requested = &restart.patch["spec"]["template"]["metadata"]["annotations"];
+    assert_eq!(restart.undone_by(&answer(requested.clone())), None);
+    for answer in [deployment(&json!({})), answer(json!({RESTARTED_AT_ANNOTATION: "2020-01-01T00:00:00Z"}))] {
+        let Some(RestartRefusal::Refused(why)) = restart.undone_by(&answer) else { panic!("it is refused") };
+        assert!(why.contains("mutating webhook"), "{why}");
+    }
 }

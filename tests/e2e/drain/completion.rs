@@ -225,8 +225,10 @@ async fn every_command_shows_the_pods_that_the_drain_waits_for() {
     assert_eq!(json!(stored), expected);
 
     let status = until_only_completing(&cluster, node, "endless").await;
-    let until = completing(&status)[0].until.clone().unwrap().0;
-    let waiting = format!("waiting {}/endless: Completing, evicted at {until}", workload.namespace());
+    let pod = completing(&status)[0].clone();
+    let (since, until) = (pod.since.0, pod.until.unwrap().0);
+    let waiting =
+        format!("waiting {}/endless since {since}: Completing, evicted at {until}", workload.namespace());
     let shown = plugin(&cluster, &["status", node]).await.ok();
     assert_eq!(shown.stderr, format!("node/{node}: {waiting}\n"));
     let explained = plugin(&cluster, &["explain", node]).await.ok().stdout;

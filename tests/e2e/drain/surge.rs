@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use kube_sandbox::controllers::kubelet::annotations::START_DELAY;
 use nm_shared::api::names::RESTARTED_AT_ANNOTATION;
@@ -16,8 +18,8 @@ use nm_tests::maintenance::{
 };
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
-use nm_tests::wait::wait_until;
-use nm_tests::workload::{Workload, merge, node_of, parse, pod_spec, schedule_beside};
+use nm_tests::wait::{wait_until, wait_until_all};
+use nm_tests::workload::{Workload, is_running, merge, node_of, parse, pod_spec, schedule_beside};
 use serde_json::{Value, json};
 
 const NONE: Duration = Duration::ZERO;
@@ -200,20 +202,68 @@ async fn a_rollout_that_is_under_way_is_waited_for() {
     let workload = Workload::new(&cluster, "rollout").await;
     let (probe, pods) = web(&cluster, &workload, 1, json!({})).await;
     let node = node_of(&pods[0]);
-    let _reconciler = Reconciler::start(&cluster);
+    // The new pod cannot be scheduled, so the rollout is under way until that changes.
+    for node in cluster.nodes().await {
+        cluster.patch_node(&node, json!({"spec": {"unschedulable": true}})).await;
+    }
     patch_web(&workload, json!({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})).await;
+    let _reconciler = Reconciler::start(&cluster);
     start_with_drain(&cluster, "e2e-rollout", node, surge()).await;
+    let (_, pod) = until_surging(&cluster, "e2e-rollout", "it waits for the rollout", |_| true).await;
+    assert!(!pod.restarted, "{pod:?}");
+    schedule_beside(&cluster, node, true).await;
     until_drained_without_errors(&cluster, "e2e-rollout").await;
     let deployment = until_rolled_out(&workload).await;
-    assert_eq!(probe.without(), (NONE, 1));
-    // The rollout has moved the pod, unless it placed the new one on the node before that was cordoned.
-    let restarts = usize::from(restarted_at(&deployment).is_some());
-    assert_eq!(templates(&cluster, &workload).await, 2 + restarts);
+    assert_eq!((probe.without(), restarted_at(&deployment)), ((NONE, 1), None));
+    assert_eq!(templates(&cluster, &workload).await, 2);
     assert!(pods_of(&workload).await.iter().all(|pod| node_of(pod) != node));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_that_put_its_new_pod_on_the_node_is_waited_for_before_that_pod_is_replaced() {
+    let cluster = Cluster::start(3).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "rollout-here").await;
+    // For some seconds, both the old pod and the new one are Ready: the budget counts both, and allows an eviction.
+    let (probe, pods) = web(&cluster, &workload, 1, json!({"minReadySeconds": 5})).await;
+    let others = cluster.nodes().await;
+    let node = others.iter().find(|other| *other != node_of(&pods[0])).unwrap();
+    schedule_beside(&cluster, node, false).await;
+    let _reconciler = Reconciler::start(&cluster);
+    patch_web(&workload, json!({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})).await;
+    let ready =
+        |pods: &[Pod]| pods.len() == 1 && pods.iter().all(|pod| node_of(pod) == node && is_running(pod));
+    let new = watcher::Config::default().labels("version=2");
+    wait_until_all(&workload.pods(), new, "the new pod is Ready on the node", ready).await;
+    start_with_drain(&cluster, "e2e-rollout-here", node, surge()).await;
+    until_surging(&cluster, "e2e-rollout-here", "it surges", |_| true).await;
+    schedule_beside(&cluster, node, true).await;
+    until_drained_without_errors(&cluster, "e2e-rollout-here").await;
+    until_rolled_out(&workload).await;
+    assert_eq!(probe.without(), (NONE, 1));
+    assert_eq!(templates(&cluster, &workload).await, 3, "the rollout, and one restart");
 }
 
 async fn pods_of(workload: &Workload) -> Vec<Pod> {
     workload.pods().list(&ListParams::default().labels("app=web")).await.unwrap().items
+}
+
+/// Lets an autoscaler set the replicas of the deployment `web`. A sandbox has none, so its scale is set by hand there.
+async fn scale_automatically(cluster: &Cluster, workload: &Workload, replicas: i32) {
+    if cluster.is_sandbox() {
+        return patch_web(workload, json!({"spec": {"replicas": replicas}})).await;
+    }
+    let scaler: HorizontalPodAutoscaler = parse(json!({
+        "metadata": {"name": "web"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": replicas, "maxReplicas": replicas},
+    }));
+    let scalers = Api::namespaced(cluster.client.clone(), workload.namespace());
+    scalers.create(&PostParams::default(), &scaler).await.unwrap();
+    let is_scaled = |web: Option<&Deployment>| {
+        web.is_some_and(|web| web.spec.as_ref().unwrap().replicas == Some(replicas))
+    };
+    wait_until(&workload.deployments(), "web", "the autoscaler scales it", is_scaled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,7 +277,7 @@ async fn an_autoscaler_may_scale_the_deployment_meanwhile() {
     let _reconciler = Reconciler::start(&cluster);
     start_with_drain(&cluster, "e2e-scaled", node, surge()).await;
     until_surging(&cluster, "e2e-scaled", "it surges", |_| true).await;
-    patch_web(&workload, json!({"spec": {"replicas": 3}})).await;
+    scale_automatically(&cluster, &workload, 3).await;
     schedule_beside(&cluster, node, true).await;
     until_drained(&cluster, "e2e-scaled").await;
     let deployment = until_rolled_out(&workload).await;
