@@ -1,8 +1,10 @@
 //! The screenshots in the README and in the documentation: the views as drawn, as SVG.
 //!
-//! `NM_UPDATE=1 cargo test -p kubectl-nm screenshots` rewrites them. A node is drawn from a recording of the demo, which
-//! `cargo run -p nm-sandbox -- demo --record FILE` makes: a real drain, at the time at which its budget blocks it. The demo has
-//! one maintenance; the fleet has a maintenance in every state.
+//! `NM_UPDATE=1 cargo test -p kubectl-nm screenshots` rewrites them. They are drawn from recordings of the dashboard, each at the
+//! time at which a budget has blocked a drain for a while. That of a node is a recording of the demo (`cargo run -p nm-sandbox --
+//! demo --record FILE`). That of the fleet was made with `kubectl nm watch --record FILE` in a sandbox of twelve nodes
+//! (`nm-sandbox up --nodes 12 --pods 36 --stop-delay 12s`) and `nm-reconciler --max-unavailable 7`, without the pods, which
+//! its view does not show.
 
 use std::fmt::Write;
 use std::io::Cursor;
@@ -18,7 +20,7 @@ use crate::dashboard::recording::recording_file::RecordingFile;
 use crate::dashboard::replay::pace::Pace;
 use crate::dashboard::replay::player::Player;
 use crate::dashboard::tests::painted::buffer;
-use crate::dashboard::tests::scenes::{fleet, options};
+use crate::dashboard::tests::scenes::options;
 
 /// Width and height of a character.
 const CELL: (u16, u16) = (9, 19);
@@ -26,8 +28,21 @@ const CELL: (u16, u16) = (9, 19);
 /// Space around the screen.
 const MARGIN: u16 = 12;
 
-/// When the budget has blocked the drain of the demo for a while.
-const BLOCKED_AT: SignedDuration = SignedDuration::from_secs(4);
+/// A recording, and how long after its begin it is shown.
+struct Shown {
+    name: &'static str,
+    recording: &'static [u8],
+    at: SignedDuration,
+}
+
+const FLEET: Shown = Shown {
+    name: "fleet.ndjson",
+    recording: include_bytes!("fleet.ndjson"),
+    at: SignedDuration::from_secs(26),
+};
+
+const DEMO: Shown =
+    Shown { name: "demo.ndjson", recording: include_bytes!("demo.ndjson"), at: SignedDuration::from_secs(4) };
 
 const BACKGROUND: &str = "#14161b";
 const FOREGROUND: &str = "#d6d9e0";
@@ -38,13 +53,13 @@ fn screenshots_are_current() {
     for (name, what, buffer) in [
         (
             "fleet",
-            "The fleet view: eleven nodes in maintenance, two of them blocked",
-            buffer(&fleet(size(20))),
+            "The fleet view: ten nodes in maintenance, two of them blocked",
+            buffer(&replayed(size(20), &FLEET)),
         ),
         (
             "node",
             "The node view: its pods, what blocks them, and a command that helps",
-            buffer(&demo(size(18), BLOCKED_AT)),
+            buffer(&replayed(size(18), &DEMO)),
         ),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots").join(format!("{name}.svg"));
@@ -58,13 +73,12 @@ fn screenshots_are_current() {
     }
 }
 
-/// The demo at this time, as the dashboard showed it.
-fn demo(options: Options, at: SignedDuration) -> Model {
-    let source = Box::new(Cursor::new(include_bytes!("demo.ndjson")));
-    let file = RecordingFile::read(source, String::from("demo.ndjson")).unwrap();
+/// What the dashboard showed.
+fn replayed(options: Options, shown: &Shown) -> Model {
+    let file = RecordingFile::read(Box::new(Cursor::new(shown.recording)), shown.name.to_owned()).unwrap();
     let nodes = file.header().nodes.clone();
     let mut player = Player::new(file, Options { nodes, ..options }, Pace::new(1.0));
-    player.seek_by(at);
+    player.seek_by(shown.at);
     player.work(Duration::MAX);
     let mut model = player.model;
     (model.options.recording, model.options.readonly, model.replay) = (RecordingMode::Off, false, None);
