@@ -18,20 +18,27 @@ pub(crate) const NEVER: u16 = 0;
 pub(crate) fn cluster(
     answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Cluster, Arc<Mutex<Vec<String>>>) {
-    let (cluster, requests, _) = serve(answer, None);
+    let (cluster, requests, _) = serve(move |method, path, _| answer(method, path), None);
     (cluster, requests)
+}
+
+/// The same, if responses depend on the bodies of requests.
+pub(crate) fn reading_cluster(
+    answer: impl Fn(&str, &str, &Value) -> (u16, Value) + Send + Sync + 'static,
+) -> Cluster {
+    serve(answer, None).0
 }
 
 /// The same with responses that take a second each, and the largest number of concurrent requests.
 pub(crate) fn slow_cluster(
     answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Cluster, Arc<AtomicUsize>) {
-    let (cluster, _, most) = serve(answer, Some(Duration::from_secs(1)));
+    let (cluster, _, most) = serve(move |method, path, _| answer(method, path), Some(Duration::from_secs(1)));
     (cluster, most)
 }
 
 fn serve(
-    answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
+    answer: impl Fn(&str, &str, &Value) -> (u16, Value) + Send + Sync + 'static,
     takes: Option<Duration>,
 ) -> (Cluster, Arc<Mutex<Vec<String>>>, Arc<AtomicUsize>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
@@ -46,14 +53,17 @@ fn serve(
                 tokio::time::sleep(takes).await;
             }
             under_way.fetch_sub(1, Ordering::Relaxed);
-            let (method, path) = (request.method().as_str(), request.uri().path());
-            let path = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap_or_default();
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let (method, path) = (head.method.as_str(), head.uri.path());
+            let path = if head.uri.query().is_some_and(|query| query.contains("watch=true")) {
                 "watch"
             } else {
                 path
             };
             log.lock().unwrap().push(format!("{method} {path}"));
-            let (code, body) = answer(method, path);
+            let (code, body) = answer(method, path, &body);
             if code == NEVER {
                 std::future::pending::<()>().await;
             }

@@ -113,7 +113,10 @@ impl RollError {
             Self::NoRecord { maintenance, .. }
             | Self::InvalidRecord { maintenance, .. }
             | Self::InvalidNode { maintenance, .. } => {
-                format!("`kubectl delete nm {maintenance}` takes it out of the roll")
+                format!(
+                    "`kubectl delete nm {maintenance}` takes it out of the roll; if it stays, remove its finalizer kubectl-nm.dev/roll \
+                     with `kubectl edit nm {maintenance}`"
+                )
             }
             Self::HasBegun(node) => format!(
                 "wait for its end, or run this again: --skip {node} then ends it and returns the node to service"

@@ -11,42 +11,41 @@ use serde_json::json;
 
 use crate::client::cluster::Cluster;
 use crate::error::Error;
-use crate::maintenance::uid;
 use crate::roll::decide::Change;
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::observed::NodeView;
 use crate::roll::record::{self, NODE, NodeRecord, Roll, RollNode, RollRecord, Step};
 use crate::roll::settings::NodeAction;
-use crate::roll::store::{self, is_outdated};
+use crate::roll::store;
 
 /// The results of the changes of one decision.
 pub(super) struct Applied {
     pub(super) roll: Roll,
-    /// The record that is stored, as far as there is an object to store it.
-    pub(super) record: Option<RollRecord>,
     /// The objects as they were written.
     pub(super) objects: Vec<NodeMaintenance>,
     pub(super) outcomes: Vec<(Change, Result<(), Error>)>,
 }
 
 /// Writes the record, if it is one of the changes, and then carries out the other changes concurrently. If the record cannot
-/// be written, because its object has changed or the server does not respond, nothing else is changed.
+/// be written, nothing else is changed, unless the roll has halted: then the results of its actions are still stored.
 pub(super) async fn apply(
     cluster: &Cluster,
     roll: Roll,
     changes: Vec<Change>,
     nodes: BTreeMap<String, NodeView>,
-) -> Result<Applied, Error> {
-    let mut applied = Applied { roll, record: None, objects: Vec::new(), outcomes: Vec::new() };
+    has_halted: bool,
+) -> Applied {
+    let mut applied = Applied { roll, objects: Vec::new(), outcomes: Vec::new() };
     let mut changes = changes.into_iter().peekable();
     if let Some(Change::Record(record)) = changes.next_if(|change| matches!(change, Change::Record(_))) {
-        match write_record(cluster, &mut applied.roll, &record).await {
-            Ok(object) => applied.objects.extend(object),
-            Err(error) if is_outdated(&error) || error.is_transient() => return Ok(applied),
-            Err(error) => return Err(error),
+        let written = write_record(cluster, &mut applied.roll, &record).await;
+        let is_written = written.is_ok();
+        let outcome = written.map(|object| applied.objects.extend(object));
+        applied.outcomes.push((Change::Record(record), outcome));
+        if !is_written && !has_halted {
+            return applied;
         }
-        applied.record = Some(record);
     }
     let roll = &applied.roll;
     let carried_out = join_all(changes.map(async |change| {
@@ -58,7 +57,7 @@ pub(super) async fn apply(
         let outcome = outcome.map(|object| applied.objects.extend(object));
         applied.outcomes.push((change, outcome));
     }
-    Ok(applied)
+    applied
 }
 
 /// Writes the record of the roll to the anchor, and returns the new object of it. The other changes are made to that.
@@ -92,7 +91,9 @@ async fn carry_out(
         }
         (Change::Write(_, record), Some(node)) => write_node(cluster, node, record, None).await.map(Some),
         (Change::Pause(_), Some(node)) => {
-            cluster.suspend(&node.object.name_any(), &uid(&node.object), true, false).await.map(Some)
+            let mut patch = record::version_patch(&node.object);
+            patch["spec"] = json!({"suspend": true});
+            cluster.patch(&node.object.name_any(), &patch, false).await.map(Some)
         }
         (Change::Act(name, record), Some(node)) => {
             let written = write_node(cluster, node, record, None).await?;
@@ -101,10 +102,7 @@ async fn carry_out(
             }
             Ok(Some(written))
         }
-        (Change::Delete(_), Some(node)) => {
-            cluster.delete(&node.object.name_any(), &uid(&node.object)).await?;
-            Ok(None)
-        }
+        (Change::Delete(_), Some(node)) => cluster.delete_unchanged(&node.object).await.map(|_| None),
         (Change::Release(_), Some(node)) => store::release(cluster, node).await.map(Some),
     }
 }

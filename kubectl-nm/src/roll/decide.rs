@@ -102,6 +102,9 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
     let mut pass = Pass { roll, observed, next: record.clone(), changes: Vec::new(), progress: Vec::new() };
     pass.next.asked = false;
     pass.next.released.retain(|released| roll.node(released).is_some());
+    if let Some((node, why)) = &observed.broken {
+        pass.halt(node, why.clone(), false);
+    }
     pass.advance_nodes();
     pass.pause_drains();
     let mut waits = pass.begin().or_else(|| pass.halting(record));
@@ -112,6 +115,22 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
         waits = Some(String::from("the cluster does not respond"));
     }
     pass.finish(record, waits, is_settled)
+}
+
+/// The record with a heartbeat, if one is due while the changes of a decision are still being carried out.
+pub(crate) fn heartbeat(roll: &Roll, record: &RollRecord, observed: &Observed) -> Option<RollRecord> {
+    let is_mine = record.runner.as_ref().is_some_and(|runner| runner.id == observed.runner);
+    if !is_mine || !(record.asked || is_due(record, observed.now)) {
+        return None;
+    }
+    let next = RollRecord { asked: false, ..record.clone() };
+    let pass = Pass { roll, observed, next, changes: Vec::new(), progress: Vec::new() };
+    Some(pass.stamped())
+}
+
+/// Whether it is time for a heartbeat.
+fn is_due(record: &RollRecord, now: Timestamp) -> bool {
+    record.runner.as_ref().is_none_or(|runner| now.duration_since(runner.at).abs() >= HEARTBEAT_INTERVAL)
 }
 
 struct Pass<'a> {
@@ -131,6 +150,10 @@ impl Pass<'_> {
         self.next.halt.is_some()
     }
 
+    fn is_aborted(&self) -> bool {
+        self.observed.aborted.is_some() || self.next.aborted.is_some()
+    }
+
     fn halt(&mut self, node: &str, message: String, timed_out: bool) {
         let (node, at) = (node.to_owned(), self.observed.now);
         self.next.halt.get_or_insert(Halt { node, message, at, timed_out });
@@ -141,8 +164,10 @@ impl Pass<'_> {
         for node in &roll.nodes {
             let name = node.node().to_owned();
             if self.next.released.contains(&name) {
-                if node.is_kept() {
-                    self.changes.push(Change::Release(name));
+                match self.observed.failed.get(&name) {
+                    Some(why) => self.halt(&name, why.clone(), false),
+                    None if node.is_kept() => self.changes.push(Change::Release(name)),
+                    None => {}
                 }
                 continue;
             }
@@ -170,7 +195,7 @@ impl Pass<'_> {
                 Next::Write(record) if !self.is_halted() || node.record.step == Step::Acting => {
                     self.changes.push(Change::Write(name.clone(), record));
                 }
-                Next::Act(..) if self.next.aborted.is_some() && node.record.action.is_none() => {
+                Next::Act(..) if self.is_aborted() && node.record.action.is_none() => {
                     detail = String::from("the roll was aborted");
                 }
                 Next::Act(record, why) => {
@@ -303,12 +328,16 @@ impl Pass<'_> {
         }
     }
 
+    /// The next record, with a heartbeat of this program.
+    fn stamped(&self) -> RollRecord {
+        let mut next = RollRecord { worked_millis: self.worked_millis(), ..self.next.next() };
+        if let Some(runner) = &mut next.runner {
+            runner.at = self.observed.now;
+        }
+        next
+    }
+
     fn finish(mut self, before: &RollRecord, waits: Option<String>, is_settled: bool) -> Decisions {
-        let now = self.observed.now;
-        let is_due = before
-            .runner
-            .as_ref()
-            .is_none_or(|runner| now.duration_since(runner.at).abs() >= HEARTBEAT_INTERVAL);
         let anchor = self.roll.anchor(&self.next);
         // The object that had the record is gone, and nobody has copied it.
         let is_missing = anchor.is_some_and(|anchor| anchor.revision < Some(before.revision));
@@ -324,14 +353,9 @@ impl Pass<'_> {
             (_, Some(why)) => Outlook::Waiting(why),
             (_, None) => Outlook::Working,
         };
-        if self.next != *before || is_due || is_missing {
-            self.next.worked_millis = self.worked_millis();
-            if let Some(runner) = &mut self.next.runner {
-                runner.at = now;
-            }
-            self.next.revision = before.revision.saturating_add(1);
+        if self.next != *before || is_due(before, self.observed.now) || is_missing {
             // First: what is released next must be in the record.
-            self.changes.insert(0, Change::Record(self.next));
+            self.changes.insert(0, Change::Record(self.stamped()));
         }
         Decisions { changes: self.changes, progress: self.progress, outlook }
     }

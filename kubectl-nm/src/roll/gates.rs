@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use nm_shared::BlockedPod;
 use nm_shared::decide::drain_status;
 
 use crate::maintenance::{State, status};
@@ -78,7 +79,7 @@ impl Gates<'_> {
             }
             Step::Soaking => {
                 let soak = Duration::from_secs(self.settings.soak_seconds);
-                if self.observed.elapsed(node.record.since) < soak {
+                if self.observed.elapsed(self.observed.since(node)) < soak {
                     Next::Wait(String::new())
                 } else {
                     Next::Done
@@ -115,14 +116,17 @@ impl Gates<'_> {
                 }
             }
             State::Blocked => {
-                let oldest = status.blocked_pods.iter().min_by_key(|pod| pod.since.0);
+                let since = |pod: &BlockedPod| self.observed.blocked_since(node, pod);
+                let oldest = status.blocked_pods.iter().min_by_key(|pod| (since(pod), pod.since.0));
                 let Some(pod) = oldest else { return Next::Wait(String::new()) };
                 let which = format!("pod {}/{}: {}", pod.namespace, pod.name, pod.message);
                 match self.settings.halt_on_blocked_seconds {
-                    Some(limit) if self.observed.has_timed_out(pod.since.0, limit) => Next::Halt(format!(
-                        "the drain of node {name} is blocked for more than {} by {which}",
-                        shown(limit)
-                    )),
+                    Some(limit) if self.observed.elapsed(since(pod)) >= Duration::from_secs(limit) => {
+                        Next::Halt(format!(
+                            "the drain of node {name} is blocked for more than {} by {which}",
+                            shown(limit)
+                        ))
+                    }
                     _ => Next::Wait(format!("blocked by {which}")),
                 }
             }
@@ -131,7 +135,7 @@ impl Gates<'_> {
             }
             State::Paused | State::Planned if node.object.spec.suspend => Next::Wait(String::from("paused")),
             State::Requested | State::Planned
-                if self.observed.has_timed_out(node.record.since, self.settings.return_timeout_seconds) =>
+                if self.observed.has_timed_out(node, self.settings.return_timeout_seconds) =>
             {
                 let after = shown(self.settings.return_timeout_seconds);
                 Next::Halt(format!("nm-reconciler has not begun the drain of node {name} after {after}"))
@@ -153,7 +157,7 @@ impl Gates<'_> {
     /// Whether a drain failed before this program continued the roll, and nm-reconciler may not have tried again yet.
     fn may_be_tried_again(&self, node: &RollNode) -> bool {
         let Observed { now, started, .. } = *self.observed;
-        node.record.since < started && now.duration_since(started) < FAILED_DRAIN_GRACE
+        self.observed.is_inherited(node) && now.duration_since(started) < FAILED_DRAIN_GRACE
     }
 
     /// The step after the drain.
@@ -233,7 +237,7 @@ impl Gates<'_> {
             Some(_) => return self.step(node, Step::Checking),
         };
         let timeout = self.settings.return_timeout_seconds;
-        if self.observed.has_timed_out(node.record.since, timeout) {
+        if self.observed.has_timed_out(node, timeout) {
             Next::Halt(format!("node {name} is not back after {}: {why}", shown(timeout)))
         } else {
             Next::Wait(why.to_owned())
@@ -253,7 +257,7 @@ impl Gates<'_> {
         let view = view?;
         let before = &node.record.baseline.pressure;
         let relieved = view.relieved.iter().filter(|(one, _)| !before.contains(one)).map(|(_, at)| *at).max();
-        let since = view.ready_since?.max(node.record.since);
+        let since = view.ready_since?.max(self.observed.since(node));
         let wanted = self.settings.min_ready_seconds;
         let elapsed = self.observed.elapsed(relieved.map_or(since, |relieved| since.max(relieved)));
         let is_stable = elapsed >= Duration::from_secs(wanted);
@@ -275,7 +279,7 @@ impl Gates<'_> {
         let error = if error.is_empty() { String::new() } else { format!(": {error}") };
         let why = format!("waits for nm-reconciler to uncordon the node{error}");
         let timeout = self.settings.return_timeout_seconds;
-        if self.observed.has_timed_out(node.record.since, timeout) {
+        if self.observed.has_timed_out(node, timeout) {
             let name = node.node();
             return Next::Halt(format!(
                 "node {name} has not returned to service after {}: {why}",
@@ -303,7 +307,7 @@ impl Gates<'_> {
         let is_checked = self.observed.health.contains_key(&(name.to_owned(), node.record.step));
         let timeout = self.settings.recovery_timeout_seconds;
         let timeout = if is_checked { timeout } else { timeout.max(FIRST_CHECK_TIMEOUT) };
-        if !self.observed.has_timed_out(node.record.since, timeout) {
+        if !self.observed.has_timed_out(node, timeout) {
             return Next::Wait(why);
         }
         let after = shown(timeout);

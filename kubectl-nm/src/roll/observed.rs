@@ -6,11 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use nm_shared::BlockedPod;
 use nm_shared::cluster::node;
 
 use crate::args::duration;
 use crate::client::watch_stream::WatchChange;
-use crate::roll::record::{ActionRecord, ActionState, Roll, RollRecord, Step};
+use crate::maintenance::status;
+use crate::roll::record::{ActionRecord, ActionState, NodeRecord, Roll, RollNode, RollRecord, Step};
 
 /// A node as the gates read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,10 @@ pub(crate) struct Observed {
     pub(crate) is_current: bool,
     pub(crate) nodes: BTreeMap<String, NodeView>,
     pub(crate) health: BTreeMap<(String, Step), Health>,
+    /// When this program first saw each node in its step.
+    pub(crate) steps: BTreeMap<String, SeenStep>,
+    /// When this program first saw each blocked pod, by its node, its name and the time since when it is blocked.
+    pub(crate) blocked: BTreeMap<(String, String, Timestamp), Timestamp>,
     /// The commands and Jobs that this program has begun.
     pub(crate) actions: BTreeMap<String, ActionState>,
     /// The answers to the question whether the roll continues with a drained node.
@@ -57,10 +63,23 @@ pub(crate) struct Observed {
     pub(crate) to_pause: BTreeSet<String>,
     /// Why a node cannot continue: the API server refuses what the roll does with it.
     pub(crate) failed: BTreeMap<String, String>,
+    /// Why the roll as a whole cannot continue, and the node that this is about, if it is about one.
+    pub(crate) broken: Option<(String, String)>,
     /// The node that had halted the roll before this program continued it. It gets another try.
     pub(crate) retried: Option<String>,
     /// Who aborted the roll. It is kept here because the record may be deleted before it is read.
     pub(crate) aborted: Option<String>,
+}
+
+/// When this program first saw a node in its step, by its own clock: the times in the objects are by the clocks of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeenStep {
+    step: Step,
+    /// The time in the record.
+    since: Timestamp,
+    at: Timestamp,
+    /// Whether the node was in the step when the program began.
+    is_inherited: bool,
 }
 
 impl NodeView {
@@ -138,6 +157,8 @@ impl Observed {
         let Some(newer) = roll.record.as_ref().filter(|newer| newer.revision > record.revision) else {
             return;
         };
+        // Somebody may have resumed it since.
+        self.aborted.clone_from(&newer.aborted);
         if !newer.paused {
             if record.paused {
                 self.resumed = Some(self.now);
@@ -150,17 +171,68 @@ impl Observed {
         *record = newer.clone();
     }
 
+    /// Notes what is first seen of a roll now.
+    pub(super) fn note(&mut self, roll: &Roll) {
+        let (now, is_inherited) = (self.now, self.steps.is_empty());
+        let steps = roll.nodes.iter().map(|node| {
+            let (name, since) = (node.node().to_owned(), node.record.since);
+            let known = self.seen(node).copied();
+            let at = match since {
+                _ if is_inherited => self.started.min(now),
+                // This program has written it itself.
+                own if (self.started..=now).contains(&own) => own,
+                _ => now,
+            };
+            (name, known.unwrap_or(SeenStep { step: node.record.step, since, at, is_inherited }))
+        });
+        let steps = steps.collect();
+        let blocked = roll.nodes.iter().flat_map(|node| {
+            let pods = &status(&node.object).blocked_pods;
+            pods.iter().map(|pod| {
+                let key = blocked_key(node, pod);
+                let at = self.blocked.get(&key).copied().unwrap_or(now);
+                (key, at)
+            })
+        });
+        let blocked = blocked.collect();
+        (self.steps, self.blocked) = (steps, blocked);
+    }
+
+    fn seen(&self, node: &RollNode) -> Option<&SeenStep> {
+        let NodeRecord { step, since, .. } = &node.record;
+        self.steps.get(node.node()).filter(|seen| (seen.step, seen.since) == (*step, *since))
+    }
+
+    /// Since when a node is in its step, as far as this program has seen it.
+    pub(super) fn since(&self, node: &RollNode) -> Timestamp {
+        self.seen(node).map_or_else(|| node.record.since.max(self.started), |seen| seen.at)
+    }
+
+    /// Whether a node was in its step before this program began.
+    pub(super) fn is_inherited(&self, node: &RollNode) -> bool {
+        self.seen(node).is_some_and(|seen| seen.is_inherited)
+    }
+
+    /// Since when this program has seen a pod of a node blocked.
+    pub(super) fn blocked_since(&self, node: &RollNode, pod: &BlockedPod) -> Timestamp {
+        self.blocked.get(&blocked_key(node, pod)).copied().unwrap_or(self.now)
+    }
+
     pub(super) fn elapsed(&self, since: Timestamp) -> Duration {
         Duration::try_from(self.now.duration_since(since)).unwrap_or_default()
     }
 
-    /// Whether a gate that is waited for since then has timed out. The time before this program started, or before the end of
-    /// a pause, does not count.
-    pub(super) fn has_timed_out(&self, since: Timestamp, seconds: u64) -> bool {
-        let since = since.max(self.started);
+    /// Whether a node is in its step for this long. The time before this program started, or before the end of a pause, does not
+    /// count.
+    pub(super) fn has_timed_out(&self, node: &RollNode, seconds: u64) -> bool {
+        let since = self.since(node);
         let since = self.resumed.map_or(since, |resumed| since.max(resumed));
         self.elapsed(since) >= Duration::from_secs(seconds)
     }
+}
+
+fn blocked_key(node: &RollNode, pod: &BlockedPod) -> (String, String, Timestamp) {
+    (node.node().to_owned(), format!("{}/{}", pod.namespace, pod.name), pod.since.0)
 }
 
 /// A number of seconds as people write it.

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::node;
@@ -376,11 +377,15 @@ pub(crate) fn annotation(value: &impl Serialize) -> String {
 
 /// A merge patch of an annotation, for an object at exactly this version.
 pub(crate) fn annotation_patch(object: &NodeMaintenance, annotation: &str, value: &impl Serialize) -> Value {
-    json!({"metadata": {
-        "uid": object.metadata.uid,
-        "resourceVersion": object.metadata.resource_version,
-        "annotations": {annotation: self::annotation(value)},
-    }})
+    let mut patch = version_patch(object);
+    patch["metadata"]["annotations"] = json!({annotation: self::annotation(value)});
+    patch
+}
+
+/// A merge patch for an object at exactly this version, which changes nothing yet.
+pub(crate) fn version_patch(object: &NodeMaintenance) -> Value {
+    let ObjectMeta { uid, resource_version, .. } = &object.metadata;
+    json!({"metadata": {"uid": uid, "resourceVersion": resource_version}})
 }
 
 fn annotation_text<'a>(object: &'a NodeMaintenance, annotation: &str) -> Option<&'a String> {

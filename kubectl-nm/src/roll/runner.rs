@@ -1,12 +1,14 @@
 //! Runs a roll: watches its maintenances and the nodes, and carries out what [`decide`] decides.
 
-use std::collections::BTreeSet;
+mod outcomes;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
+use futures::stream::{BoxStream, FuturesUnordered, StreamExt, pending};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -24,16 +26,17 @@ use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::uid;
 use crate::roll::actions::RunningActions;
 use crate::roll::apply::{Applied, apply};
+use crate::roll::backoff::Backoff;
 use crate::roll::command::OutputLine;
-use crate::roll::decide::{Change, Decisions, Outlook, decide};
+use crate::roll::decide::{Change, Decisions, Outlook, decide, heartbeat};
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::observed::{Health, Observed};
 use crate::roll::record::{
-    self, ActionState, DoneNodes, NodeRecord, Roll, RollRecord, Runner, STATE, Step, roll_name,
+    ActionState, DoneNodes, Halt, NodeRecord, Roll, RollRecord, Runner, STATE, Step, roll_name,
 };
 use crate::roll::settings::RollSettings;
-use crate::roll::store::{self, is_outdated};
+use crate::roll::store;
 use crate::roll::view::{RollInput, RollReporter, RollView};
 
 /// How often gates are checked that no watch reports.
@@ -43,7 +46,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RollEnd {
     Done(DoneNodes),
-    Halted(record::Halt),
+    Halted(Halt),
     TakenOver(Runner),
     /// Somebody aborted the roll; who.
     Aborted(String),
@@ -54,6 +57,8 @@ pub(crate) enum RollEnd {
 enum Event {
     Maintenances(WatchUpdate<NodeMaintenance>),
     Nodes(WatchUpdate<Node>),
+    /// A watch ended for good.
+    Unwatched(Error),
     Output(OutputLine),
     Finished(Finished),
     Input(RollInput),
@@ -68,7 +73,8 @@ enum Finished {
     Ended,
     /// The roll is paused or continued.
     Paused(Result<(), Error>),
-    Applied(Box<Result<Applied, Error>>),
+    Applied(Box<Applied>),
+    Heartbeat(Box<Applied>),
 }
 
 /// A program that runs a roll.
@@ -88,6 +94,9 @@ pub(crate) struct RollRunner<'a> {
     observed: Observed,
     /// Whether the changes of the last decision are being carried out.
     is_applying: bool,
+    /// Whether a heartbeat is being written meanwhile.
+    is_beating: bool,
+    backoff: Backoff,
     checking: BTreeSet<String>,
     asked: Option<String>,
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
@@ -117,6 +126,8 @@ impl<'a> RollRunner<'a> {
             record,
             observed: Observed { started: Timestamp::now(), runner, retried, ..Observed::default() },
             is_applying: false,
+            is_beating: false,
+            backoff: Backoff::default(),
             checking: BTreeSet::new(),
             asked: None,
             tasks: FuturesUnordered::new(),
@@ -127,8 +138,8 @@ impl<'a> RollRunner<'a> {
 
     /// Runs the roll until it is done or halts, or somebody else takes it over.
     pub(crate) async fn run(&mut self, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
-        let mut maintenances = watch_maintenances(self.cluster);
-        let mut nodes = watch_nodes(self.cluster);
+        let mut maintenances = watch_maintenances(self.cluster).chain(pending());
+        let mut nodes = watch_nodes(self.cluster).chain(pending());
         let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -138,8 +149,8 @@ impl<'a> RollRunner<'a> {
                     RollInput::Leave => return Ok(RollEnd::Left),
                     input => Event::Input(input),
                 },
-                event = maintenances.next() => match event { Some(event) => Event::Maintenances(event?), None => continue },
-                event = nodes.next() => match event { Some(event) => Event::Nodes(event?), None => continue },
+                Some(event) = maintenances.next() => event.map_or_else(Event::Unwatched, Event::Maintenances),
+                Some(event) = nodes.next() => event.map_or_else(Event::Unwatched, Event::Nodes),
                 Some(finished) = self.tasks.next() => Event::Finished(finished),
                 _ = ticks.tick() => Event::Tick,
                 // Last: a command may print without end.
@@ -148,10 +159,11 @@ impl<'a> RollRunner<'a> {
             let is_output = matches!(event, Event::Output(_));
             self.handle(event, reporter)?;
             // No decision depends on the output, and each one on the results of the one before.
-            if is_output || self.is_applying || !self.maintenances.is_complete() || !self.are_nodes_listed {
+            if is_output || !self.is_known() {
                 continue;
             }
-            if let Some(end) = self.step(reporter)? {
+            let end = if self.is_applying { self.beat()? } else { self.step(reporter)? };
+            if let Some(end) = end {
                 return Ok(end);
             }
         }
@@ -167,8 +179,10 @@ impl<'a> RollRunner<'a> {
             Event::Maintenances(WatchUpdate::Change(WatchChange::Applied(object)))
                 if self.is_older(&object) => {}
             Event::Maintenances(WatchUpdate::Change(change)) => {
-                self.note_abort(&change);
-                self.maintenances.apply(&change);
+                if let Some(change) = self.valid(change) {
+                    self.note_abort(&change);
+                    self.maintenances.apply(&change);
+                }
             }
             Event::Maintenances(update) => self.live.0 = matches!(update, WatchUpdate::Live),
             Event::Nodes(WatchUpdate::Change(change)) => {
@@ -176,6 +190,12 @@ impl<'a> RollRunner<'a> {
                 self.observed.apply_nodes(change, Timestamp::now());
             }
             Event::Nodes(update) => self.live.1 = matches!(update, WatchUpdate::Live),
+            Event::Unwatched(error) if !self.is_known() => return Err(error),
+            Event::Unwatched(error) => {
+                // What is known of the other objects suffices to store the results of actions.
+                self.live = (true, true);
+                self.stop("", format!("the cluster cannot be watched any more: {error}"));
+            }
             Event::Output(line) => reporter.output(&line)?,
             Event::Finished(Finished::Action(node, state)) => {
                 self.actions.forget(&node);
@@ -195,7 +215,16 @@ impl<'a> RollRunner<'a> {
             }
             Event::Finished(Finished::Paused(Ok(())) | Finished::Ended) | Event::Tick => {}
             Event::Finished(Finished::Paused(Err(error))) => reporter.show_error(&error),
-            Event::Finished(Finished::Applied(applied)) => self.take_applied((*applied)?)?,
+            Event::Finished(Finished::Applied(applied)) => {
+                self.is_applying = false;
+                self.take_applied(*applied);
+            }
+            Event::Finished(Finished::Heartbeat(mut applied)) => {
+                self.is_beating = false;
+                // The record is adopted from its object by the next decision: somebody may have paused the roll meanwhile.
+                applied.outcomes.retain(|(_, outcome)| outcome.is_err());
+                self.take_applied(*applied);
+            }
             Event::Input(input) => self.take_input(input),
         }
         Ok(())
@@ -220,6 +249,35 @@ impl<'a> RollRunner<'a> {
         if revision > self.record.revision {
             self.observed.aborted = Some(who);
         }
+    }
+
+    /// Whether all objects have been listed.
+    fn is_known(&self) -> bool {
+        self.maintenances.is_complete() && self.are_nodes_listed
+    }
+
+    /// The change with valid objects only. The roll halts because of the others, and its actions still end in order: what was
+    /// known of such an object is kept.
+    fn valid(&mut self, change: WatchChange<NodeMaintenance>) -> Option<WatchChange<NodeMaintenance>> {
+        let mut valid = |object: Arc<NodeMaintenance>| match Roll::find(&self.name, [&object]) {
+            Ok(_) => Some(object),
+            Err(error) => {
+                self.stop(&object.spec.node_name, error.to_string());
+                self.maintenances.get(&uid(&object)).map(Arc::clone)
+            }
+        };
+        match change {
+            WatchChange::Listed(objects) => {
+                Some(WatchChange::Listed(objects.into_iter().filter_map(valid).collect()))
+            }
+            WatchChange::Applied(object) => valid(object).map(WatchChange::Applied),
+            WatchChange::Deleted(object) => Some(WatchChange::Deleted(object)),
+        }
+    }
+
+    /// The roll cannot continue, because of a node or as a whole: it halts.
+    fn stop(&mut self, node: &str, why: String) {
+        self.observed.broken.get_or_insert((node.to_owned(), why));
     }
 
     /// The roll halts because of a node.
@@ -259,6 +317,7 @@ impl<'a> RollRunner<'a> {
         });
         self.observed.adopt_newer(&mut self.record, &roll);
         self.observed.now = Timestamp::now();
+        self.observed.note(&roll);
         self.observed.is_current = self.live == (true, true);
         let Decisions { changes, progress, outlook } = decide(&roll, &self.record, &self.observed);
         reporter.show(&RollView {
@@ -287,11 +346,36 @@ impl<'a> RollRunner<'a> {
                 self.asked = Some(confirming.node.clone());
             }
         }
+        let changes = self.due(changes);
         if !changes.is_empty() {
             self.is_applying = true;
             let (cluster, nodes) = (self.cluster, self.observed.nodes.clone());
+            let has_halted = self.record.halt.is_some();
             self.tasks.push(Box::pin(async move {
-                Finished::Applied(Box::new(apply(cluster, roll, changes, nodes).await))
+                Finished::Applied(Box::new(apply(cluster, roll, changes, nodes, has_halted).await))
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Writes a heartbeat, if one is due while the changes of a decision are being carried out: that may take longer than
+    /// somebody waits for it.
+    fn beat(&mut self) -> Result<Option<RollEnd>, Error> {
+        let Some(roll) = self.roll()?.filter(|_| !self.is_beating) else { return Ok(None) };
+        let roll = Roll { settings: self.settings.clone(), ..roll };
+        let newer = roll.record.as_ref().filter(|newer| newer.revision > self.record.revision);
+        let record = newer.unwrap_or(&self.record);
+        if let Some(other) = record.runner.as_ref().filter(|runner| runner.id != self.observed.runner) {
+            return Ok(Some(RollEnd::TakenOver(other.clone())));
+        }
+        self.observed.now = Timestamp::now();
+        let record = heartbeat(&roll, record, &self.observed);
+        let changes = self.due(record.map(Change::Record).into_iter().collect());
+        if !changes.is_empty() {
+            self.is_beating = true;
+            let cluster = self.cluster;
+            self.tasks.push(Box::pin(async move {
+                Finished::Heartbeat(Box::new(apply(cluster, roll, changes, BTreeMap::new(), false).await))
             }));
         }
         Ok(None)
@@ -326,49 +410,6 @@ impl<'a> RollRunner<'a> {
         }
     }
 
-    /// Records the results of the changes of a decision.
-    fn take_applied(&mut self, applied: Applied) -> Result<(), Error> {
-        self.is_applying = false;
-        let Applied { roll, record, objects, outcomes } = applied;
-        if let Some(record) = record {
-            self.record = record;
-        }
-        for object in objects {
-            // The watch may have shown its end meanwhile.
-            if self.maintenances.get(&uid(&object)).is_some() && !self.is_older(&object) {
-                self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
-            }
-        }
-        for (change, outcome) in outcomes {
-            match (change, outcome) {
-                (Change::Act(name, record), Ok(())) => {
-                    self.observed.actions.insert(name.clone(), ActionState::Running);
-                    self.act(&roll, &name, &record);
-                }
-                (Change::Act(name, _), Err(error)) if !error.is_transient() && !is_outdated(&error) => {
-                    self.observed.actions.insert(name, ActionState::Failed(error.to_string()));
-                }
-                (Change::Begin(name, _), Ok(())) => {
-                    self.observed.refused.remove(&name);
-                }
-                (Change::Begin(name, _), Err(error)) if is_webhook_refusal(&error) => {
-                    self.observed.refused.insert(name, error.to_string());
-                }
-                (Change::Pause(name), Ok(())) => {
-                    self.observed.to_pause.remove(&name);
-                }
-                (_, Ok(())) => {}
-                // The watch has, or will have, what changed: it is decided again.
-                (_, Err(error)) if error.is_transient() || is_outdated(&error) => {}
-                (change, Err(error)) => {
-                    let Some(node) = change.node() else { return Err(error) };
-                    self.fail(node, &format!("the maintenance of node {node} cannot be changed: {error}"));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Starts the command of a node, or follows its Job.
     fn act(&mut self, roll: &Roll, name: &str, record: &NodeRecord) {
         let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
@@ -399,10 +440,6 @@ impl<'a> RollRunner<'a> {
     }
 }
 
-fn is_webhook_refusal(error: &Error) -> bool {
-    error.status().is_some_and(|status| status.message.starts_with("admission webhook"))
-}
-
 fn watch_nodes(cluster: &Cluster) -> BoxStream<'static, Result<WatchUpdate<Node>, Error>> {
     let target = WatchTarget {
         api: Api::all(cluster.client()),
@@ -412,3 +449,7 @@ fn watch_nodes(cluster: &Cluster) -> BoxStream<'static, Result<WatchUpdate<Node>
     };
     watch(target, WatchPolicy::COMMAND, Some)
 }
+
+#[cfg(test)]
+#[path = "runner_tests.rs"]
+mod tests;

@@ -260,6 +260,26 @@ async fn a_drained_node_waits_until_somebody_confirms_on_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_while_it_asks_asks_again_when_it_is_resumed() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let args =
+        ["roll", &nodes[0], "--name", "unanswered", "--confirm", "--min-ready", "1s", "-y", "-o", "lines"];
+    let question = format!("node/{} is drained. Continue with it? [y/N]", nodes[0]);
+    let killed = Terminal::run_plugin(cluster.kubeconfig(), &args, &[]);
+    killed.until_shown(&question).await;
+    // The program is killed.
+    drop(killed);
+    let args = ["roll", "resume", "unanswered", "--take-over", "-o", "lines"];
+    let mut resumed = Terminal::run_plugin(cluster.kubeconfig(), &args, &[]);
+    resumed.until_shown(&question).await;
+    resumed.press("y\n");
+    resumed.until_shown("Roll unanswered is done: 1 node").await;
+    assert_eq!(resumed.exit_code().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_disappears_leaves_the_roll() {
     let Some(cluster) = Cluster::sandbox_or_skip(3, "it deletes a node").await else { return };
     let nodes = cluster.nodes().await;

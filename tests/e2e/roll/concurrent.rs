@@ -1,11 +1,14 @@
 //! Two programs that begin, resume or take over one roll: only one of them runs it.
 
+use std::time::Duration;
+
+use kube_sandbox::faults::{Action, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 
-use super::running_roll::{RunningRoll, make_pipe};
+use super::running_roll::{RunningRoll, blocked, guard, make_pipe};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_roll_of_this_name_that_somebody_begins_meanwhile_is_left_alone() {
@@ -53,7 +56,7 @@ async fn of_two_programs_that_resume_a_roll_at_once_one_runs_it() {
         code = other.end() => (&mut one, code),
     };
     assert_eq!(loser, Some(1));
-    winner.until("output", |line| line["text"] == "run").await;
+    // Its command opens the pipe.
     std::fs::write(folder.path().join("next"), "").unwrap();
     assert_eq!(winner.end().await, Some(0), "{:#?}", winner.lines);
     assert_eq!(std::fs::read_to_string(folder.path().join("runs")).unwrap(), "run\nrun\n");
@@ -79,4 +82,25 @@ async fn the_command_of_a_program_whose_roll_is_taken_over_ends() {
     assert!(ended.await.unwrap().unwrap().is_empty());
     assert_eq!(second.end().await, Some(0), "{:#?}", second.lines);
     assert_eq!(second.output(&nodes[0]), ["run"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_answers_who_runs_it_while_one_of_its_requests_hangs() {
+    let why = "only a sandbox delays requests";
+    let Some(cluster) = Cluster::sandbox_or_skip(3, why).await else { return };
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let (workload, mut roll, first) =
+        blocked(&cluster, "slow", &nodes[..2], &["--request-timeout", "0"]).await;
+    // Before the second node begins, its budgets are read.
+    let faults = cluster.sandbox().unwrap().faults();
+    let reads = Target::any().verb("list").resource("poddisruptionbudgets").user_agent("kubectl-nm/*");
+    let rule = faults.add(Rule::new(reads, Action::Delay(Duration::from_secs(600))));
+    workload.delete_budget(&guard(&first)).await;
+    faults.until_played(rule).await;
+    let refused = plugin(&cluster, &["roll", "resume", "slow", "--run", "true"]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("runs roll \"slow\""), "{refused:?}");
+    roll.signal("INT");
+    assert_eq!(roll.end().await, Some(130), "{:#?}", roll.lines);
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use kube::api::Api;
 use kube_sandbox::faults::{Action, Moment, Rule, Target, When};
-use nm_shared::{NodeMaintenance, Suspension};
+use nm_shared::{BlockReason, NodeMaintenance, Suspension};
 use nm_tests::cluster::Cluster;
-use nm_tests::maintenance::{until_gone, until_suspension};
+use nm_tests::maintenance::{start, until_blocked, until_drained, until_gone, until_suspension};
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::wait::wait_until;
@@ -16,7 +18,7 @@ use super::running_roll::{RunningRoll, blocked, guard, guarded_pods};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_roll_evicts_nothing_and_begins_no_node_until_it_is_resumed() {
-    let cluster = Cluster::start(3).await;
+    let cluster = Cluster::start(4).await;
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
     let (workload, mut roll, node) = blocked(&cluster, "pausable", &nodes[..2], &[]).await;
@@ -24,9 +26,26 @@ async fn a_paused_roll_evicts_nothing_and_begins_no_node_until_it_is_resumed() {
     until_suspension(&cluster, &node, Some(Suspension::Paused)).await;
     let status = plugin(&cluster, &["roll", "status", "pausable"]).await.ok();
     assert!(status.stdout.starts_with("roll pausable: 0 done, 2 left, paused\n"), "{status:?}");
-    for node in &nodes[..2] {
+    let witness = &nodes[2];
+    workload.pod_on(witness, &guard(witness), json!({})).await;
+    workload.budget(&guard(witness), 1).await;
+    start(&cluster, witness, witness).await;
+    until_blocked(&cluster, witness, BlockReason::DisruptionBudget).await;
+    for node in &nodes[..3] {
         workload.delete_budget(&guard(node)).await;
     }
+    // When a node that is not part of the roll is drained, the others could be, too.
+    until_drained(&cluster, witness).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    for node in &nodes[..2] {
+        let pod = pods.get(&guard(node)).await.unwrap();
+        assert_eq!(pod.metadata.deletion_timestamp, None, "{node}: nothing was evicted");
+    }
+    let status = plugin(&cluster, &["roll", "status", "pausable", "-o", "json"]).await.ok();
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    let steps: Vec<&Value> = status["nodes"].as_array().unwrap().iter().map(|node| &node["step"]).collect();
+    assert_eq!(steps, ["Draining", "Planned"], "{status:#}");
+    nm_tests::maintenance::stop(&cluster, witness).await;
     // The program that runs it goes on.
     let resumed = plugin(&cluster, &["roll", "resume", "pausable"]).await.ok();
     assert!(resumed.stdout.ends_with(" continues roll pausable\n"), "{resumed:?}");
@@ -148,6 +167,7 @@ async fn an_aborted_roll_deletes_what_is_planned_and_returns_what_is_under_way()
 async fn a_record_that_somebody_has_broken_is_reported_with_its_object() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
     let object: NodeMaintenance = serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": nodes[0], "labels": {"kubectl-nm.dev/roll": "forged"},
@@ -156,10 +176,19 @@ async fn a_record_that_somebody_has_broken_is_reported_with_its_object() {
     }))
     .unwrap();
     cluster.maintenances().create(&kube::api::PostParams::default(), &object).await.unwrap();
+    let mut good = RunningRoll::begin(&cluster, "good", &nodes[1..2], &["--run", "sleep 600"]);
+    good.until_step(&nodes[1], "Acting").await;
+    let all = plugin(&cluster, &["roll", "status"]).await;
+    assert!(all.code == Some(1) && all.stdout.contains("good"), "the other one is shown: {all:?}");
+    assert!(all.stderr.contains("annotation kubectl-nm.dev/roll-node of the NodeMaintenance"), "{all:?}");
+    good.signal("INT");
+    assert_eq!(good.end().await, Some(130));
+    let _ = plugin(&cluster, &["roll", "abort", "good", "--return", "--yes"]).await.ok();
     for args in [vec!["status", "forged"], vec!["resume", "forged"], vec!["abort", "forged", "-y"]] {
         let failed = plugin(&cluster, &[&["roll"], args.as_slice()].concat()).await;
         assert_eq!(failed.code, Some(1), "{failed:?}");
         let object = format!("of the NodeMaintenance \"{}\" is not valid", nodes[0]);
         assert!(failed.stderr.contains(&object) && failed.stderr.contains("kubectl delete nm"), "{failed:?}");
+        assert!(failed.stderr.contains("remove its finalizer kubectl-nm.dev/roll"), "{failed:?}");
     }
 }

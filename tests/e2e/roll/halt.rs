@@ -85,6 +85,12 @@ async fn a_drain_that_times_out_halts() {
     let same = plugin(&cluster, &["roll", "resume", "expires", "--run", "true"]).await;
     assert_eq!(same.code, Some(3), "{same:?}");
     assert!(same.stderr.contains("`kubectl nm roll resume expires --timeout 1h`"), "{same:?}");
+    let node = message.split_whitespace().nth(4).unwrap();
+    let continues = format!(
+        "hint: `kubectl nm roll resume expires` continues, and with --skip {node} continues without this node; \
+         `kubectl nm roll abort expires` ends it"
+    );
+    assert!(same.stderr.contains(&continues), "{same:?}");
     for node in &nodes[..2] {
         workload.delete_budget(&guard(node)).await;
     }

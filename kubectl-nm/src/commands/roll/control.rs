@@ -39,7 +39,7 @@ pub(super) async fn resume(
         // The program that runs a paused roll waits, and then continues.
         let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
         let (roll, _) = store::update(cluster, name, |_, record| {
-            let record = RollRecord { paused: false, ..record };
+            let record = RollRecord { paused: false, aborted: None, ..record };
             if is_unchanged(&record) { Ok(record) } else { Err(RollError::Contended.into()) }
         })
         .await?;

@@ -108,10 +108,11 @@ pub(super) async fn run(
                     "`kubectl nm roll resume {name} --timeout 1h` gives its drain another hour"
                 ));
             }
-            out.hint(&format!(
-                "{continues}, and with --skip {} continues without this node; `kubectl nm roll abort {name}` ends it",
-                halt.node
-            ));
+            let without = match halt.node.as_str() {
+                "" => String::new(),
+                node => format!(", and with --skip {node} continues without this node"),
+            };
+            out.hint(&format!("{continues}{without}; `kubectl nm roll abort {name}` ends it"));
             Exit::Failed
         }
         Ok(RollEnd::Aborted(who)) => {

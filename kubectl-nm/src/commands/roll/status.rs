@@ -53,10 +53,14 @@ pub(crate) fn print(
     let names = name.map_or_else(|| roll_names(all), |name| vec![name]);
     let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
     let now = Timestamp::now();
-    let mut rolls = Vec::new();
-    for name in names {
-        let roll = Roll::find(name, &objects)?.ok_or_else(|| RollError::Unknown(name.to_owned()))?;
-        rolls.push(RollStatus::new(roll, nodes, now));
+    let (mut rolls, mut broken) = (Vec::new(), Vec::new());
+    for of in names {
+        match Roll::find(of, &objects) {
+            Ok(Some(roll)) => rolls.push(RollStatus::new(roll, nodes, now)),
+            Ok(None) => return Err(RollError::Unknown(of.to_owned()).into()),
+            Err(error) if name.is_some() => return Err(error.into()),
+            Err(error) => broken.push(Error::from(error)),
+        }
     }
     match (output, name) {
         (OutputFormat::Data(format), name) => data(&rolls, name.is_some(), format, out)?,
@@ -65,6 +69,7 @@ pub(crate) fn print(
                 print_one(roll, now, out)?;
             }
         }
+        (_, None) if rolls.is_empty() && !broken.is_empty() => {}
         (_, None) if rolls.is_empty() => out.talk(&Line::new("No rolls found.")),
         (_, None) => {
             let rows: Vec<Vec<(Style, String)>> = rolls.iter().map(row).collect();
@@ -73,7 +78,12 @@ pub(crate) fn print(
             }
         }
     }
-    Ok(())
+    // The others are shown nevertheless.
+    let last = broken.pop();
+    for error in &broken {
+        error.print(out);
+    }
+    last.map_or(Ok(()), Err)
 }
 
 impl RollStatus {

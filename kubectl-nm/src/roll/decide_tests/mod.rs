@@ -1,5 +1,7 @@
 //! Decisions in single situations.
 
+mod abort;
+mod clocks;
 mod duration;
 mod lives;
 mod resume;

@@ -178,6 +178,7 @@ impl World {
         let roll = self.roll();
         self.observed.adopt_newer(&mut self.record, &roll);
         self.observed.now = at(self.now);
+        self.observed.note(&roll);
         let decisions = decide(&roll, &self.record, &self.observed);
         let outlook = decisions.outlook.clone();
         // The program ends, and carries nothing out any more.

@@ -1,0 +1,106 @@
+//! What the outcomes of changes mean for a running roll.
+
+use std::sync::Arc;
+
+use super::RollRunner;
+use crate::client::watch_stream::WatchChange;
+use crate::error::Error;
+use crate::maintenance::uid;
+use crate::roll::apply::Applied;
+use crate::roll::decide::Change;
+use crate::roll::record::{ActionState, Halt, Roll, RollRecord};
+use crate::roll::store::is_outdated;
+
+/// How often in a row the result of an action that no longer fits its object is written, if the roll cannot continue: its
+/// objects may not be known any more.
+const MAX_CONFLICTS: u32 = 4;
+
+impl RollRunner<'_> {
+    /// The changes without those that have failed and are made again later. Nothing is changed without the record, unless the
+    /// roll has halted.
+    pub(super) fn due(&self, mut changes: Vec<Change>) -> Vec<Change> {
+        let is_late = |change: &Change| matches!(change, Change::Record(_)) && !self.backoff.is_due(change);
+        if self.record.halt.is_none() && changes.iter().any(is_late) {
+            return Vec::new();
+        }
+        changes.retain(|change| self.backoff.is_due(change));
+        changes
+    }
+
+    /// Records the results of the changes of a decision.
+    pub(super) fn take_applied(&mut self, applied: Applied) {
+        let Applied { roll, objects, outcomes } = applied;
+        for object in objects {
+            // The watch may have shown its end meanwhile.
+            if self.maintenances.get(&uid(&object)).is_some() && !self.is_older(&object) {
+                self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
+            }
+        }
+        for (change, outcome) in outcomes {
+            let failures = match &outcome {
+                Ok(()) => {
+                    self.backoff.succeeded(&change);
+                    0
+                }
+                Err(_) => self.backoff.failed(&change),
+            };
+            match (change, outcome) {
+                (Change::Record(record), Ok(())) => {
+                    if record.revision > self.record.revision {
+                        self.record = record;
+                    }
+                }
+                (Change::Act(name, record), Ok(())) => {
+                    self.observed.actions.insert(name.clone(), ActionState::Running);
+                    self.act(&roll, &name, &record);
+                }
+                (Change::Act(name, _), Err(error)) if !error.is_transient() && !is_outdated(&error) => {
+                    self.observed.actions.insert(name, ActionState::Failed(error.to_string()));
+                }
+                (Change::Begin(name, _), Ok(())) => {
+                    self.observed.refused.remove(&name);
+                }
+                (Change::Begin(name, _), Err(error)) if is_webhook_refusal(&error) => {
+                    self.observed.refused.insert(name, error.to_string());
+                }
+                (Change::Pause(name), Ok(())) => {
+                    self.observed.to_pause.remove(&name);
+                }
+                (_, Ok(())) => {}
+                // The watch has, or will have, what changed: it is decided again.
+                (change, Err(error))
+                    if error.is_transient()
+                        || (is_outdated(&error) && !self.is_given_up(&change, failures)) => {}
+                (Change::Record(record), Err(error)) => self.halt_unrecorded(&roll, record, &error),
+                (change, Err(error)) => {
+                    let Some(node) = change.node() else { continue };
+                    self.fail(node, &format!("the maintenance of node {node} cannot be changed: {error}"));
+                }
+            }
+        }
+    }
+
+    /// Whether a change that no longer fits its object is not made again: if the roll cannot continue, its objects may not be
+    /// known any more.
+    fn is_given_up(&self, change: &Change, failures: u32) -> bool {
+        self.observed.broken.is_some() && (change.node().is_none() || failures >= MAX_CONFLICTS)
+    }
+
+    /// The record cannot be written. The roll halts, which only this program knows.
+    fn halt_unrecorded(&mut self, roll: &Roll, record: RollRecord, error: &Error) {
+        let anchor = roll.anchor(&record).map(|anchor| anchor.node().to_owned()).unwrap_or_default();
+        self.stop(
+            &anchor,
+            format!("the record of the roll cannot be written to the maintenance of node {anchor}: {error}"),
+        );
+        let halt = record.halt.or_else(|| {
+            let (node, message) = self.observed.broken.clone()?;
+            Some(Halt { node, message, at: self.observed.now, timed_out: false })
+        });
+        self.record.halt = self.record.halt.take().or(halt);
+    }
+}
+
+fn is_webhook_refusal(error: &Error) -> bool {
+    error.status().is_some_and(|status| status.message.starts_with("admission webhook"))
+}
