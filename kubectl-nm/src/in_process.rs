@@ -94,7 +94,7 @@ pub fn print(report: Report, received: &Received, is_coloured: bool) -> Printed 
     if let Err(error) = try_print(report, received, &mut out) {
         error.print(&mut out);
     }
-    Printed { data: captured.data(), messages: captured.talk() }
+    Printed { data: captured.data(), messages: captured.messages() }
 }
 
 fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<(), Error> {
@@ -183,11 +183,11 @@ pub fn replay(recording: &[u8], size: (u16, u16)) -> Replayed {
         // It waits for nothing. A line that is not valid is the error of the screens too.
         let _ = printing.now_or_never();
     }
-    let printed = captured.data() + &captured.talk();
+    let printed = captured.data() + &captured.messages();
     let error = failure.map(|error| {
         let (mut out, captured) = captured::output();
         Error::Recording(error).print(&mut out);
-        captured.talk()
+        captured.messages()
     });
     Replayed { shown, printed, error }
 }

@@ -9,7 +9,7 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use kube::runtime::Controller;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
-use nm_shared::{Group, Grouped};
+use nm_shared::{Group, GroupedMaintenance};
 use tokio::sync::watch;
 use tracing::{debug, error};
 
@@ -132,8 +132,8 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
 /// What the controller of one group needs.
 struct GroupWatch {
     group: Group,
-    writer: Writer<Grouped>,
-    triggered: UnboundedReceiver<ObjectRef<Grouped>>,
+    writer: Writer<GroupedMaintenance>,
+    triggered: UnboundedReceiver<ObjectRef<GroupedMaintenance>>,
     check: Option<ReadinessCheck>,
     removals: UnboundedSender<Removal>,
 }

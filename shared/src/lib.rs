@@ -12,7 +12,7 @@ pub mod forecast;
 pub mod gate;
 
 pub use api::grant::Grant;
-pub use api::group::{Group, Grouped};
+pub use api::group::{Group, GroupedMaintenance};
 pub use api::maintenance::{
     CompletionSpec, DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec, OnDetachTimeout,
     SurgePolicy, WaitForVolumeDetach,

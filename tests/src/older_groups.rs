@@ -5,7 +5,7 @@ use std::path::Path;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use nm_shared::{Group, Grouped, Phase};
+use nm_shared::{Group, GroupedMaintenance, Phase};
 use serde_json::json;
 
 use crate::wait::wait_until;
@@ -14,7 +14,7 @@ use crate::wait::wait_until;
 pub const OLDER: [Group; 2] = [Group::NodeMaintenanceKubevirt, Group::Kubevirt];
 
 /// The maintenances of a group.
-pub fn maintenances(client: &Client, group: Group) -> Api<Grouped> {
+pub fn maintenances(client: &Client, group: Group) -> Api<GroupedMaintenance> {
     Api::all_with(client.clone(), &group)
 }
 
@@ -68,8 +68,13 @@ pub async fn start_in_group(client: &Client, group: Group, name: &str, node: &st
 }
 
 /// A maintenance of a group, once it is in this phase.
-pub async fn until_phase_in_group(client: &Client, group: Group, name: &str, phase: Phase) -> Grouped {
-    let is_in_phase = |found: Option<&Grouped>| {
+pub async fn until_phase_in_group(
+    client: &Client,
+    group: Group,
+    name: &str,
+    phase: Phase,
+) -> GroupedMaintenance {
+    let is_in_phase = |found: Option<&GroupedMaintenance>| {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| status.phase == Some(phase))
     };
     wait_until(&maintenances(client, group), name, phase.as_str(), is_in_phase).await.unwrap()

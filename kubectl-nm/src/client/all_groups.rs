@@ -6,24 +6,24 @@
 
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
-use nm_shared::{Group, Grouped, NodeMaintenance};
+use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
 use serde_json::Value;
 
 use crate::client::cluster::{Cluster, Deletion};
 use crate::client::objects;
 use crate::error::Error;
 
-pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<Grouped>, Error> {
+pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<GroupedMaintenance>, Error> {
     let each = Group::ALL.map(|group| list_group(cluster, group));
     Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
 }
 
 /// All maintenances of a group; none if it is not served.
-pub(crate) async fn list_group(cluster: &Cluster, group: Group) -> Result<Vec<Grouped>, Error> {
+pub(crate) async fn list_group(cluster: &Cluster, group: Group) -> Result<Vec<GroupedMaintenance>, Error> {
     if !must_be_listed(cluster, group).await? {
         return Ok(Vec::new());
     }
-    let api: Api<Grouped> = Api::all_with(cluster.client(), &group);
+    let api: Api<GroupedMaintenance> = Api::all_with(cluster.client(), &group);
     match cluster.list(&api, &group.definition(), &ListParams::default()).await {
         Err(error) if error.is_unserved() => Ok(Vec::new()),
         found => found,
@@ -46,13 +46,13 @@ pub(crate) async fn list_raw(cluster: &Cluster, group: Group) -> Result<Option<V
     if !must_be_listed(cluster, group).await? {
         return Ok(None);
     }
-    let (version, kind) = (Grouped::api_version(&group), Grouped::kind(&group));
+    let (version, kind) = (GroupedMaintenance::api_version(&group), GroupedMaintenance::kind(&group));
     objects::list(cluster, (&version, &kind), None, &ListParams::default()).await.map(Some)
 }
 
 /// Deletes a maintenance, unless another one has its name by now.
-pub(crate) async fn delete(cluster: &Cluster, object: &Grouped) -> Result<Deletion, Error> {
-    let api: Api<Grouped> = Api::all_with(cluster.client(), &object.group);
+pub(crate) async fn delete(cluster: &Cluster, object: &GroupedMaintenance) -> Result<Deletion, Error> {
+    let api: Api<GroupedMaintenance> = Api::all_with(cluster.client(), &object.group);
     let maintenance = &object.maintenance;
     cluster.delete_exactly(&api, &object.group.definition(), &maintenance.name_any(), maintenance.uid()).await
 }

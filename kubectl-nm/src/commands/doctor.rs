@@ -71,7 +71,7 @@ pub(crate) async fn run(
         }
         if unknown > 0 {
             let all = findings.len();
-            out.talk(&Line::new(format!(
+            out.message(&Line::new(format!(
                 "{unknown} of {all} checks could not be made, so the state of the installation is not fully known"
             )));
         }

@@ -43,7 +43,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     found.sort_by_key(|object| (object.metadata.creation_timestamp.clone(), object.name_any()));
     if found.is_empty() {
         if !check_exist(cluster, [&args.node]).await?.is_empty() {
-            out.talk(&unchecked(&args.node));
+            out.message(&unchecked(&args.node));
             return Ok(Exit::Error);
         }
         out.data(&Line::new(format!("node/{} is not in maintenance", args.node)))?;

@@ -21,7 +21,7 @@ fn explained_under(leadership: Leadership, object: &NodeMaintenance) -> (String,
 
 #[tokio::test]
 async fn a_node_that_the_user_may_not_read_is_unknown() {
-    for (code, exit, data, talk) in [
+    for (code, exit, data, messages) in [
         (
             403,
             Exit::Error,
@@ -37,7 +37,7 @@ async fn a_node_that_the_user_may_not_read_is_unknown() {
         });
         let (mut out, captured) = output();
         let ended = run(ExplainArgs { node: "n1".into() }, &cluster, &mut out).await.unwrap();
-        assert_eq!((ended, captured.data().as_str(), captured.talk().as_str()), (exit, data, talk));
+        assert_eq!((ended, captured.data().as_str(), captured.messages().as_str()), (exit, data, messages));
     }
 }
 

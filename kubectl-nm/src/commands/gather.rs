@@ -94,10 +94,10 @@ pub(crate) async fn run(
     }
     archive.write(&file).map_err(unwritable)?;
     for missing in &bundle.missing {
-        out.talk(&Line::new(format!("left out: {missing}")));
+        out.message(&Line::new(format!("left out: {missing}")));
     }
     out.data(&Line::new(path.display().to_string()))?;
-    out.talk(&Line::new(
+    out.message(&Line::new(
         "Review the file before you share it: it contains names of nodes, pods and namespaces, and labels.",
     ));
     let has_more_than_versions = bundle.files.iter().any(|(name, _)| name != VERSIONS);

@@ -75,7 +75,7 @@ fn existing_files_are_reported_with_an_alternative() {
         let source = OutputFile::reserve(path).err().unwrap();
         let error = Error::Unwritable { path: path.display().to_string(), source };
         assert_eq!(refuse_existing(path, &error, &mut out), Exit::Error);
-        let printed = captured.talk();
+        let printed = captured.messages();
         assert!(printed.ends_with(&format!("\nhint: {hint}\n")), "{printed}");
     }
 }

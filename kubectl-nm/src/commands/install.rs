@@ -140,7 +140,7 @@ pub(crate) async fn run(
     let plan = Box::pin(plan(asked, args.force_conflicts, cluster));
     let plan = progress::during(out, reading, plan).await?;
     for note in &plan.notes {
-        out.talk(note);
+        out.message(note);
     }
     // A partial installation would be worse than none.
     out.continue_on_stdout_error();
@@ -175,12 +175,12 @@ async fn apply(
         let (line, changes) = (object.line(&after), object.changes(&after));
         applied.push(after);
         if args.output.is_some() {
-            out.talk(&line);
+            out.message(&line);
         } else {
             out.data(&line)?;
         }
         for change in changes {
-            out.talk(&Line::new(format!("  {change}")));
+            out.message(&Line::new(format!("  {change}")));
         }
     }
     Ok(())

@@ -85,7 +85,7 @@ fn a_partial_installation_is_reported_with_its_progress() {
     let (mut out, captured) = output();
     let error = Error::NotInstalled { server: String::from("s") };
     assert_eq!(report_partial(&error, 3, 17, &mut out), Exit::Error);
-    let printed = captured.talk();
+    let printed = captured.messages();
     assert!(printed.contains("\nhint: 3 of 17 objects are applied; "), "{printed}");
 }
 

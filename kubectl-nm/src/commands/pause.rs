@@ -66,7 +66,7 @@ pub(crate) async fn run(
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
     let found = progress::during(out, message, find(&args, cluster)).await?;
     if found.is_empty() {
-        out.talk(&Line::new("No maintenances found."));
+        out.message(&Line::new("No maintenances found."));
     }
     let (done, todo): (Vec<_>, Vec<_>) = found.into_iter().partition(|object| object.spec.suspend == pause);
     for object in &done {
@@ -75,7 +75,7 @@ pub(crate) async fn run(
     }
     for object in todo.iter().filter(|_| !pause) {
         if let Some(roll) = roll_name(object) {
-            out.talk(&Line::new(format!(
+            out.message(&Line::new(format!(
                 "warning: node/{} is part of roll {roll}, whose gates and limit do not apply to it now; \
                  `kubectl nm roll resume {roll}` continues the roll",
                 node(object)
@@ -205,7 +205,7 @@ mod tests {
         let name =
             |path: &str| path.rsplit('/').next().map(|name| name.split('?').next().unwrap().to_owned());
         let patched = patched.filter_map(name).collect();
-        (ended, captured.data() + &captured.talk(), patched)
+        (ended, captured.data() + &captured.messages(), patched)
     }
 
     #[tokio::test]

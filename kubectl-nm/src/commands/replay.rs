@@ -44,7 +44,7 @@ async fn show(args: ReplayArgs, file: RecordingFile, out: &mut Output) -> Result
     let mut player = Player::new(file, options, Pace::new(args.speed.unwrap_or(1.0)));
     let reason = dashboard::replay(&mut player).await?;
     for line in dashboard::summaries(&player.model) {
-        out.talk(&line);
+        out.message(&line);
     }
     report_cut(player.is_cut(), out);
     match (player.into_failure(), reason) {
@@ -84,6 +84,6 @@ async fn print(
 
 fn report_cut(is_cut: bool, out: &mut Output) {
     if is_cut {
-        out.talk(&Line::new("warning: the last line of the recording is incomplete and was left out"));
+        out.message(&Line::new("warning: the last line of the recording is incomplete and was left out"));
     }
 }

@@ -101,10 +101,10 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
     let (nodes, hidden) = progress::during(out, message, check(&args, cluster)).await?;
     for node in hidden {
-        out.talk(&unchecked(&node));
+        out.message(&unchecked(&node));
     }
     if let Some(warning) = args.request.drain.spec().and_then(|drain| drain.warning()) {
-        out.talk(&Line::new(format!("warning: {warning}")));
+        out.message(&Line::new(format!("warning: {warning}")));
     }
     if args.dry_run == DryRun::None {
         let new: Vec<String> = new_nodes(&nodes).cloned().collect();

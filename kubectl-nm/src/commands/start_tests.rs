@@ -26,7 +26,7 @@ async fn start(
     let (mut out, captured) = output();
     let ended = run(args(line), &cluster, &mut out).await;
     let created = requests.lock().unwrap().iter().filter(|request| request.starts_with("POST")).count();
-    (ended, captured.data() + &captured.talk(), created)
+    (ended, captured.data() + &captured.messages(), created)
 }
 
 fn created(node: &str) -> (u16, Value) {

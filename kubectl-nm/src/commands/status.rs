@@ -72,7 +72,7 @@ pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -
             let objects = objects.map_err(|error| Error::Unshowable(error.to_string()))?;
             in_table(&objects, format == OutputFormat::Wide, out)?;
             if objects.is_empty() && nodes.is_empty() {
-                out.talk(&Line::new("No maintenances found."));
+                out.message(&Line::new("No maintenances found."));
             }
         }
     }
@@ -112,21 +112,21 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
     }
     if objects.len() <= MAX_RESULTS {
         for (object, result) in objects.iter().filter_map(|object| Some((object, drain_result(object)?))) {
-            out.talk(&Line::new(format!("node/{}: {result}", node(object))));
+            out.message(&Line::new(format!("node/{}: {result}", node(object))));
         }
     }
     for object in objects {
         for pod in status(object).surging_pods.iter().flatten() {
-            out.talk(&Line::new(format!("node/{}: ", node(object))).join(surging_pod(pod)));
+            out.message(&Line::new(format!("node/{}: ", node(object))).join(surging_pod(pod)));
         }
         for pod in &status(object).blocked_pods {
-            out.talk(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
+            out.message(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
         }
         for volume in attached_volumes(object) {
-            out.talk(&Line::new(format!("node/{}: ", node(object))).join(attached_volume(volume)));
+            out.message(&Line::new(format!("node/{}: ", node(object))).join(attached_volume(volume)));
         }
         for pod in status(object).completing_pods.iter().flatten() {
-            out.talk(&Line::new(format!("node/{}: ", node(object))).join(completing_pod(pod)));
+            out.message(&Line::new(format!("node/{}: ", node(object))).join(completing_pod(pod)));
         }
     }
     Ok(())

@@ -45,7 +45,7 @@ fn blocked_pods_are_printed_on_stderr() {
     let (mut out, captured) = output();
     in_table(&[with_status("n1", running(40, &[("cart-0", "m")]))], false, &mut out).unwrap();
     assert_eq!(captured.data().lines().count(), 2);
-    assert_eq!(captured.talk(), "node/n1: blocked shop/cart-0: DisruptionBudget: m\n");
+    assert_eq!(captured.messages(), "node/n1: blocked shop/cart-0: DisruptionBudget: m\n");
 }
 
 #[test]
@@ -60,11 +60,11 @@ fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
     };
     let (mut out, captured) = output();
     in_table(&[drained("n1"), requested("n2")], false, &mut out).unwrap();
-    assert_eq!(captured.talk(), "node/n1: 3 pods moved in 2m10s\n");
+    assert_eq!(captured.messages(), "node/n1: 3 pods moved in 2m10s\n");
     let many: Vec<NodeMaintenance> = (0..=MAX_RESULTS).map(|at| drained(&format!("n{at}"))).collect();
     let (mut out, captured) = output();
     in_table(&many, false, &mut out).unwrap();
-    assert_eq!(captured.talk(), "");
+    assert_eq!(captured.messages(), "");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn pods_that_the_drain_waits_for_are_printed_on_stderr() {
     let (mut out, captured) = output();
     in_table(&[with_status("n1", status)], false, &mut out).unwrap();
     let line = "node/n1: waiting shop/import-x since 2026-01-02T03:04:05Z: Completing\n";
-    assert_eq!(captured.talk(), line);
+    assert_eq!(captured.messages(), line);
 }
 
 #[test]

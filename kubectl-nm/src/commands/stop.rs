@@ -66,11 +66,11 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         out.data(&Line::new(format!("node/{node} is not in maintenance")))?;
     }
     for node in hidden {
-        out.talk(&unchecked(&node));
+        out.message(&unchecked(&node));
     }
     if maintenances.is_empty() {
         if idle.is_empty() {
-            out.talk(&Line::new("No maintenances found."));
+            out.message(&Line::new("No maintenances found."));
         }
         return Ok(Exit::Done);
     }
@@ -185,7 +185,7 @@ mod tests {
         let log = requests.lock().unwrap();
         let deleted = log.iter().filter_map(|line| line.strip_prefix("DELETE "));
         let deleted = deleted.filter_map(|path| path.rsplit('/').next()).map(str::to_owned).collect();
-        (ended, captured.data() + &captured.talk(), deleted)
+        (ended, captured.data() + &captured.messages(), deleted)
     }
 
     fn args(line: &str) -> StopArgs {

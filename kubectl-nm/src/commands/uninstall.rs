@@ -11,7 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::ResourceExt;
 use nm_shared::api::names::WEBHOOK;
 use nm_shared::cluster::leader_lease;
-use nm_shared::{Grant, Grouped};
+use nm_shared::{Grant, GroupedMaintenance};
 use serde_json::{Value, json};
 
 use crate::args::duration;
@@ -75,19 +75,22 @@ pub(crate) async fn run(
     let reading = || format!("reading the installation from {}", cluster.server());
     let plan = progress::during(out, reading, plan(namespace, cluster)).await?;
     if plan.objects.is_empty() {
-        out.talk(&Line::new("nm-reconciler is not installed."));
+        out.message(&Line::new("nm-reconciler is not installed."));
         return Ok(Exit::Done);
     }
     if !plan.maintenances.is_empty() && !args.stop_all {
         return Err(SetupError::InUse(nodes(&plan.maintenances)).into());
     }
     for object in &plan.maintenances {
-        out.talk(&Line::new(format!("node/{} is in maintenance and will return to service", node(object))));
+        out.message(&Line::new(format!(
+            "node/{} is in maintenance and will return to service",
+            node(object)
+        )));
     }
     if !args.yes {
-        out.talk(&Line::new("These objects will be deleted:"));
+        out.message(&Line::new("These objects will be deleted:"));
         for object in &plan.objects {
-            out.talk(&Line::new(format!("  {}", format::located(object))));
+            out.message(&Line::new(format!("  {}", format::located(object))));
         }
     }
     confirm_always(&question(&plan), args.yes, out)?;
@@ -114,7 +117,7 @@ pub(crate) async fn run(
         if is_own_namespace(object)
             && let Some(why) = reason_to_keep_namespace(&plan.namespace, cluster).await
         {
-            out.talk(&kept(object, &why));
+            out.message(&kept(object, &why));
             for object in runtime_objects(&plan.namespace) {
                 remove(&object, args.timeout, cluster, out).await?;
             }
@@ -123,7 +126,7 @@ pub(crate) async fn run(
         remove(object, args.timeout, cluster, out).await?;
     }
     for note in &plan.notes {
-        out.talk(note);
+        out.message(note);
     }
     out.finish()?;
     Ok(Exit::Done)
@@ -168,7 +171,7 @@ struct UninstallPlan {
     namespace: String,
     /// In the order of removal.
     objects: Vec<Value>,
-    maintenances: Vec<Grouped>,
+    maintenances: Vec<GroupedMaintenance>,
     notes: Vec<Line>,
 }
 
@@ -254,7 +257,7 @@ fn runtime_objects(namespace: &str) -> [Value; 2] {
     [object("coordination.k8s.io/v1", "Lease", leader_lease::NAME), object("v1", "Secret", WEBHOOK)]
 }
 
-fn nodes(maintenances: &[Grouped]) -> Vec<String> {
+fn nodes(maintenances: &[GroupedMaintenance]) -> Vec<String> {
     let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
     distinct(&nodes)
 }

@@ -172,7 +172,7 @@ async fn uninstalled_beside(secrets: (u16, Value)) -> (String, Vec<String>) {
     run(args, None, &cluster, &mut out).await.unwrap();
     let log = requests.lock().unwrap();
     let deleted = log.iter().filter_map(|request| request.strip_prefix("DELETE ")).map(str::to_owned);
-    (captured.talk(), deleted.collect())
+    (captured.messages(), deleted.collect())
 }
 
 fn resources(version: &str, kinds: &[(&str, &str)]) -> (u16, Value) {

@@ -269,7 +269,7 @@ async fn watch(
     let existing =
         progress::during(out, message, existing(&tracker, cluster)).await.map(|(existing, notes)| {
             for note in notes {
-                out.talk(&note);
+                out.message(&note);
             }
             existing
         });
@@ -317,7 +317,7 @@ fn conclude_recording(
             let path = path.display().to_string();
             let messages = counted(usize::try_from(count).unwrap_or(usize::MAX), "message");
             let again = format!("`kubectl nm watch --replay {}` shows it again", shell_quoted(&path));
-            out.talk(&Line::new(format!("recorded {messages} in {path}; {again}")));
+            out.message(&Line::new(format!("recorded {messages} in {path}; {again}")));
             exit
         }
         (_, Some(Err(error))) => {
@@ -374,16 +374,16 @@ async fn show_dashboard(
     let has_failed = results.iter().any(Result::is_err);
     for result in results {
         match result {
-            Ok(text) => out.talk(&Line::new(text)),
+            Ok(text) => out.message(&Line::new(text)),
             Err(text) => out.error(&text),
         }
     }
     for line in summaries {
-        out.talk(&line);
+        out.message(&line);
     }
     if tracker.goal().is_none() {
         for line in dashboard_summary(&tracker, cluster.flags(), stale_since) {
-            out.talk(&line);
+            out.message(&line);
         }
     }
     let exit = conclude(reason, tracker, cluster, out)?;
@@ -440,7 +440,7 @@ mod tests {
             let (mut out, captured) = output();
             let args = Line::parse_from(["watch", named, "--timeout", "1s"]).args;
             assert_eq!(run(args, &cluster, &mut out).await.unwrap(), Exit::TimedOut);
-            assert_eq!(captured.talk().contains(warning), warned, "{}", captured.talk());
+            assert_eq!(captured.messages().contains(warning), warned, "{}", captured.messages());
         }
     }
 

@@ -121,7 +121,7 @@ impl Config {
 fn report(mistakes: &[ConfigError], out: &mut Output) -> Option<String> {
     let (first, others) = mistakes.split_first()?;
     for mistake in mistakes {
-        out.talk(&Line::new(format!("warning: {mistake}")));
+        out.message(&Line::new(format!("warning: {mistake}")));
     }
     let page = docs_url("reference/config.md");
     out.hint(&format!("defaults are used instead; {page} has the whole configuration"));

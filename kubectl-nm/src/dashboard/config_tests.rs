@@ -86,10 +86,10 @@ fn mistakes_are_printed_with_what_to_do_and_summarised_for_the_dashboard() {
     };
     let (mut out, captured) = output();
     assert_eq!(report(&[], &mut out), None);
-    assert_eq!(captured.talk(), "");
+    assert_eq!(captured.messages(), "");
     let summary = report(&[mistake(0, "no theme"), mistake(2, "no column")], &mut out).unwrap();
     assert_eq!(summary, "/h/config.toml:1: no theme (and 1 more); defaults are used instead");
-    let printed = captured.talk();
+    let printed = captured.messages();
     assert!(
         printed
             .starts_with("warning: /h/config.toml:1: no theme\nwarning: /h/config.toml:3: no column\nhint: ")

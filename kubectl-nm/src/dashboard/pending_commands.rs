@@ -40,7 +40,7 @@ pub(super) async fn await_results(
             },
             () = sleep_until(started + NOTICE_DELAY), if silent => {
                 silent = false;
-                out.talk(&Line::new("waiting for the API server to answer"));
+                out.message(&Line::new("waiting for the API server to answer"));
             },
             () = &mut end => break,
             () = sleep_until(started + COMMAND_TIMEOUT) => break,
@@ -71,16 +71,16 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             let _ = to.send(Message::Done(Err(CommandError::refused("n1")))).await;
         });
-        (await_results(commands, &mut messages, end, " --context=c", &mut out).await, captured.talk())
+        (await_results(commands, &mut messages, end, " --context=c", &mut out).await, captured.messages())
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_result_of_a_running_command_is_reported_after_leaving() {
         let waiting = "waiting for the API server to answer\n";
         for (seconds, text) in [(0, ""), (3, waiting)] {
-            let (done, talk) = leave(seconds, pending()).await;
+            let (done, messages) = leave(seconds, pending()).await;
             assert!(matches!(&done[..], [Err(CommandError::Refused { .. })]), "{done:?}");
-            assert_eq!(talk, text, "{seconds}");
+            assert_eq!(messages, text, "{seconds}");
         }
         let unknown = |done: &[Result<String, CommandError>]| {
             let [Err(error)] = done else { panic!("{done:?}") };

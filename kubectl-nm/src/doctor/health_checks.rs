@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use nm_shared::cluster::leader_lease::LeaderLeaseState;
-use nm_shared::{Grant, Grouped};
+use nm_shared::{Grant, GroupedMaintenance};
 use serde_json::{Value, json};
 
 use crate::args::duration::age;
@@ -47,7 +47,7 @@ pub(crate) struct ClusterReport {
     pub(crate) grants: Vec<(Grant, Fetched<bool>)>,
     pub(crate) webhook: Fetched<ProbeResult>,
     pub(crate) nodes: Fetched<Vec<Value>>,
-    pub(crate) maintenances: Fetched<Vec<Grouped>>,
+    pub(crate) maintenances: Fetched<Vec<GroupedMaintenance>>,
     /// The permissions that the user lacks, for each command.
     pub(crate) missing_permissions: Vec<(&'static str, Fetched<Vec<Permission>>)>,
 }

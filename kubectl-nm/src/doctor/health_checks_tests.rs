@@ -286,7 +286,7 @@ fn orphaned_node_changes_are_reported_with_a_remedy() {
     for group in Group::ALL {
         check("nodes", CheckResult::Ok, "none", |report| {
             report.nodes = Ok(vec![drained(group.drain_taint())]);
-            report.maintenances = Ok(vec![Grouped { group, ..ending(&[], NOW) }]);
+            report.maintenances = Ok(vec![GroupedMaintenance { group, ..ending(&[], NOW) }]);
         });
     }
 }
@@ -333,7 +333,7 @@ fn the_undo_record_of_a_cordoned_node_is_not_deleted_alone() {
 }
 
 /// A maintenance of n1 that is being deleted.
-fn ending(finalizers: &[&str], since: &str) -> Grouped {
+fn ending(finalizers: &[&str], since: &str) -> GroupedMaintenance {
     let spec = NodeMaintenanceSpec { node_name: "n1".into(), ..NodeMaintenanceSpec::default() };
     let mut maintenance = NodeMaintenance::new("n1", spec);
     maintenance.metadata = ObjectMeta {
@@ -343,7 +343,7 @@ fn ending(finalizers: &[&str], since: &str) -> Grouped {
         finalizers: Some(finalizers.iter().map(ToString::to_string).collect()),
         ..maintenance.metadata
     };
-    Grouped { group: Group::default(), maintenance }
+    GroupedMaintenance { group: Group::default(), maintenance }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use nm_shared::api::names::{EXCLUDE_LABEL, FINALIZER, PLANNED_TAINT, UNDO_ANNOTATION};
-use nm_shared::{Group, Grouped};
+use nm_shared::{Group, GroupedMaintenance};
 use serde_json::Value;
 
 use crate::doctor::finding::{Fetched, Finding, fail, ok, read, warn};
@@ -20,7 +20,10 @@ const STOP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 const MAX_NAMES: usize = 10;
 
 /// Nodes that are marked as in maintenance, without a maintenance.
-pub(crate) fn nodes(nodes: &Fetched<Vec<Value>>, maintenances: &Fetched<Vec<Grouped>>) -> Fetched<Finding> {
+pub(crate) fn nodes(
+    nodes: &Fetched<Vec<Value>>,
+    maintenances: &Fetched<Vec<GroupedMaintenance>>,
+) -> Fetched<Finding> {
     let (nodes, maintenances) = (read(nodes)?, read(maintenances)?);
     let in_maintenance: BTreeSet<&str> = maintenances.iter().map(|object| node(object)).collect();
     let left = nodes.iter().filter(|found| !in_maintenance.contains(name(found)));
@@ -107,33 +110,33 @@ fn name(found: &Value) -> &str {
 
 /// Maintenances that stay in deletion.
 pub(crate) fn maintenances(
-    maintenances: &Fetched<Vec<Grouped>>,
+    maintenances: &Fetched<Vec<GroupedMaintenance>>,
     is_served: bool,
     now: Timestamp,
 ) -> Fetched<Finding> {
     let maintenances = read(maintenances)?;
-    let since = |object: &Grouped| object.metadata.deletion_timestamp.as_ref().map(|at| at.0);
-    let names = |objects: &[&Grouped]| {
+    let since = |object: &GroupedMaintenance| object.metadata.deletion_timestamp.as_ref().map(|at| at.0);
+    let names = |objects: &[&GroupedMaintenance]| {
         let names = objects.iter().take(MAX_NAMES).map(|object| object.maintenance.name_any());
         names.collect::<Vec<_>>().join(", ")
     };
-    let is_waiting = |object: &&Grouped| {
+    let is_waiting = |object: &&GroupedMaintenance| {
         let mut finalizers = object.maintenance.finalizers().iter();
         since(object).is_some() && finalizers.any(|one| one == FINALIZER)
     };
-    let waiting: Vec<&Grouped> = maintenances.iter().filter(is_waiting).collect();
+    let waiting: Vec<&GroupedMaintenance> = maintenances.iter().filter(is_waiting).collect();
     if !waiting.is_empty() && !is_served {
         return fail(
             format!("{} wait to be stopped, and there is no leader: {}", waiting.len(), names(&waiting)),
             "start nm-reconciler, which returns the nodes to service. Do not remove the finalizer: the nodes would stay cordoned",
         );
     }
-    let is_late = |object: &&Grouped| {
+    let is_late = |object: &&GroupedMaintenance| {
         // A roll keeps it for as long as it soaks.
         kept_by_roll(object).is_none()
             && since(object).is_some_and(|at| now.duration_since(at) > STOP_TIMEOUT)
     };
-    let late: Vec<&Grouped> = maintenances.iter().filter(is_late).collect();
+    let late: Vec<&GroupedMaintenance> = maintenances.iter().filter(is_late).collect();
     if let Some(first) = late.first() {
         let resource = if first.group == Group::default() { "nm".into() } else { first.group.definition() };
         let name = first.maintenance.name_any();

@@ -2,7 +2,7 @@
 //!
 //! Everything here is pure.
 
-use nm_shared::{DrainSpec, Grant, Grouped, SurgePolicy};
+use nm_shared::{DrainSpec, Grant, GroupedMaintenance, SurgePolicy};
 use serde_json::{Value, json};
 
 use crate::client::reconciler_deployment::{NODE_CONDITIONS, SettingValue};
@@ -49,7 +49,7 @@ fn minor(server: &str) -> Option<u32> {
 /// Whether nm-reconciler has the optional permissions that the features in use need. `grants` are those that it has.
 pub(crate) fn permissions(
     deployment: &Value,
-    maintenances: &Fetched<Vec<Grouped>>,
+    maintenances: &Fetched<Vec<GroupedMaintenance>>,
     grants: &[(Grant, Fetched<bool>)],
 ) -> Fetched<Finding> {
     let (mut granted, mut unavailable) = (Vec::new(), None);
@@ -85,7 +85,11 @@ pub(crate) fn permissions(
     }
 }
 
-fn is_used(grant: Grant, deployment: &Value, maintenances: &Fetched<Vec<Grouped>>) -> Fetched<bool> {
+fn is_used(
+    grant: Grant,
+    deployment: &Value,
+    maintenances: &Fetched<Vec<GroupedMaintenance>>,
+) -> Fetched<bool> {
     match grant {
         Grant::NodeConditions => match NODE_CONDITIONS.switch_of(deployment) {
             SettingValue::Unset => Ok(false),
@@ -101,7 +105,10 @@ fn is_used(grant: Grant, deployment: &Value, maintenances: &Fetched<Vec<Grouped>
 }
 
 /// Whether a maintenance has such a drain.
-fn drains_with(maintenances: &Fetched<Vec<Grouped>>, is_such: impl Fn(&DrainSpec) -> bool) -> Fetched<bool> {
+fn drains_with(
+    maintenances: &Fetched<Vec<GroupedMaintenance>>,
+    is_such: impl Fn(&DrainSpec) -> bool,
+) -> Fetched<bool> {
     let maintenances = maintenances.as_ref().map_err(Clone::clone)?;
     Ok(maintenances.iter().any(|object| object.maintenance.spec.drain.as_ref().is_some_and(&is_such)))
 }
@@ -163,7 +170,10 @@ mod tests {
         let drain = |delete_after_seconds| {
             let drain = Some(DrainSpec { delete_after_seconds, ..DrainSpec::default() });
             let spec = NodeMaintenanceSpec { drain, ..NodeMaintenanceSpec::default() };
-            Ok(vec![Grouped { maintenance: NodeMaintenance::new("m", spec), group: Group::Medik8s }])
+            Ok(vec![GroupedMaintenance {
+                maintenance: NodeMaintenance::new("m", spec),
+                group: Group::Medik8s,
+            }])
         };
         let may = |conditions: bool, deletion: bool| {
             [(Grant::NodeConditions, Ok(conditions)), (Grant::PodDeletion, Ok(deletion))]
@@ -187,7 +197,10 @@ mod tests {
         let found = |wait_for_volume_detach: Option<WaitForVolumeDetach>| {
             let drain = Some(DrainSpec { wait_for_volume_detach, ..DrainSpec::default() });
             let spec = NodeMaintenanceSpec { drain, ..NodeMaintenanceSpec::default() };
-            let all = vec![Grouped { maintenance: NodeMaintenance::new("m", spec), group: Group::Medik8s }];
+            let all = vec![GroupedMaintenance {
+                maintenance: NodeMaintenance::new("m", spec),
+                group: Group::Medik8s,
+            }];
             permissions(&deployment, &Ok(all), &[(Grant::VolumeDetach, Ok(false))])
         };
         check(&found(None), CheckResult::Ok, "features in use");

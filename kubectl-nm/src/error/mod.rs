@@ -168,7 +168,7 @@ impl Error {
     }
 
     pub(crate) fn print(&self, out: &mut Output) {
-        out.talk(&Line::new(self.headline()));
+        out.message(&Line::new(self.headline()));
         if let Some(hint) = self.hint() {
             out.hint(&hint);
         }
@@ -180,7 +180,7 @@ impl Error {
         for (node, error) in failures {
             let headline = error.headline();
             let is_named = headline.contains(&format!("\"{node}\""));
-            out.talk(&Line::new(if is_named { headline } else { format!("{headline} (node/{node})") }));
+            out.message(&Line::new(if is_named { headline } else { format!("{headline} (node/{node})") }));
             hints.extend(error.hint().filter(|hint| !hints.contains(hint)));
         }
         for hint in hints {

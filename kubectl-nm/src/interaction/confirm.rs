@@ -18,7 +18,7 @@ pub(crate) fn confirm(what: &str, nodes: &[String], yes: bool, out: &mut Output)
     }
     if out.can_ask() {
         for node in nodes {
-            out.talk(&Line::new(format!("node/{node}")));
+            out.message(&Line::new(format!("node/{node}")));
         }
     }
     confirm_always(&what.replace("{}", &format!("these {} nodes", nodes.len())), yes, out)
@@ -68,7 +68,7 @@ mod tests {
                 answered.is_ok() || answered.is_err_and(|error| error.exit() == Exit::Usage),
                 "{answer:?}"
             );
-            assert_eq!(captured.talk(), "Drain these 2 nodes? [y/N] ");
+            assert_eq!(captured.messages(), "Drain these 2 nodes? [y/N] ");
             assert_eq!(captured.data(), "");
         }
     }
@@ -79,7 +79,7 @@ mod tests {
         confirm("x", &nodes(&["n1"]), false, &mut out).unwrap();
         confirm("x", &nodes(&["n1", "n2"]), true, &mut out).unwrap();
         let refused = confirm("x", &nodes(&["n1", "n2"]), false, &mut out).unwrap_err();
-        assert_eq!((refused.exit(), captured.talk()), (Exit::Usage, String::new()));
+        assert_eq!((refused.exit(), captured.messages()), (Exit::Usage, String::new()));
         assert!(matches!(refused, Error::Unconfirmed), "{refused}");
         confirm_always("x", true, &mut out).unwrap();
         assert_eq!(confirm_always("x", false, &mut out).unwrap_err().exit(), Exit::Usage);

@@ -26,7 +26,7 @@ pub(crate) async fn during<T>(
         tokio::select! {
             biased;
             done = &mut work => return done,
-            _ = ticks.tick() => out.talk(&Line::new(format!("{} ...", doing()))),
+            _ = ticks.tick() => out.message(&Line::new(format!("{} ...", doing()))),
         }
     }
 }
@@ -80,11 +80,11 @@ mod tests {
             "done"
         };
         assert_eq!(during(&mut out, || format!("{} of 9", done.get()), work).await, "done");
-        assert_eq!(captured.talk(), "2 of 9 ...\n9 of 9 ...\n");
+        assert_eq!(captured.messages(), "2 of 9 ...\n9 of 9 ...\n");
         assert_eq!(captured.data(), "");
 
         let (mut out, captured) = output();
         during(&mut out, String::new, tokio::time::sleep(Duration::from_millis(999))).await;
-        assert_eq!(captured.talk(), "");
+        assert_eq!(captured.messages(), "");
     }
 }

@@ -15,7 +15,7 @@ use crate::client::cluster::Cluster;
 use crate::client::objects;
 use crate::error::Error;
 use crate::roll::observed::{Health, NodeView};
-use crate::roll::record::{Baseline, Disturbed, DisturbedKind};
+use crate::roll::record::{Baseline, DisturbedKind, DisturbedObject};
 
 const MAX_CONCURRENT_READS: usize = 16;
 
@@ -52,7 +52,7 @@ impl DisturbedKind {
     }
 }
 
-impl Disturbed {
+impl DisturbedObject {
     /// The object with its name and kind only.
     fn reference(&self) -> Value {
         json!({
@@ -90,7 +90,7 @@ impl Disturbed {
 /// Reads the state of a node before its drain. What the user has no permission to read is left out.
 pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> Result<Baseline, Error> {
     let pods = pods(cluster, node).await?;
-    let mut found: BTreeSet<Disturbed> = stream::iter(pods.iter().filter(|pod| is_running(pod)))
+    let mut found: BTreeSet<DisturbedObject> = stream::iter(pods.iter().filter(|pod| is_running(pod)))
         .map(async |pod| workload(cluster, pod).await)
         .buffered(MAX_CONCURRENT_READS)
         .try_collect::<Vec<_>>()
@@ -99,9 +99,9 @@ pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> 
         .flatten()
         .collect();
     found.extend(budgets(cluster, &pods).await?);
-    let unready: BTreeSet<Disturbed> =
+    let unready: BTreeSet<DisturbedObject> =
         pods.iter().filter(|pod| !is_ready(pod)).filter_map(daemon_set).collect();
-    let checked: Vec<(Disturbed, Option<String>)> = stream::iter(found)
+    let checked: Vec<(DisturbedObject, Option<String>)> = stream::iter(found)
         .map(async |one| {
             let problem = problem(cluster, &one).await?;
             Ok::<_, Error>((one, problem))
@@ -110,7 +110,7 @@ pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> 
         .try_collect()
         .await?;
     let is_healthy =
-        |(one, problem): &(Disturbed, Option<String>)| problem.is_none() && !unready.contains(one);
+        |(one, problem): &(DisturbedObject, Option<String>)| problem.is_none() && !unready.contains(one);
     Ok(Baseline {
         pressure: view.pressure.iter().cloned().collect(),
         healthy: checked.into_iter().filter(is_healthy).map(|(one, _)| one).collect(),
@@ -122,16 +122,17 @@ pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> 
 pub(crate) async fn daemon_sets(
     cluster: &Cluster,
     node: &str,
-    healthy: &[Disturbed],
+    healthy: &[DisturbedObject],
 ) -> Result<Health, Error> {
     let sets = healthy.iter().filter(|one| one.kind == DisturbedKind::DaemonSet);
     if sets.clone().next().is_none() {
         return Ok(Health::Healthy);
     }
     let pods = pods(cluster, node).await?;
-    let ready: BTreeSet<Disturbed> = pods.iter().filter(|pod| is_ready(pod)).filter_map(daemon_set).collect();
-    let present: BTreeSet<Disturbed> = pods.iter().filter_map(daemon_set).collect();
-    let unready: Vec<&Disturbed> = stream::iter(sets.filter(|set| !ready.contains(set)))
+    let ready: BTreeSet<DisturbedObject> =
+        pods.iter().filter(|pod| is_ready(pod)).filter_map(daemon_set).collect();
+    let present: BTreeSet<DisturbedObject> = pods.iter().filter_map(daemon_set).collect();
+    let unready: Vec<&DisturbedObject> = stream::iter(sets.filter(|set| !ready.contains(set)))
         .map(async |set| {
             let is_wanted = present.contains(set) || lacks_pods(cluster, set).await?;
             Ok::<_, Error>(is_wanted.then_some(set))
@@ -146,7 +147,7 @@ pub(crate) async fn daemon_sets(
 }
 
 /// Whether a DaemonSet exists that lacks pods on nodes that it selects. Without permission to read it, it may.
-async fn lacks_pods(cluster: &Cluster, set: &Disturbed) -> Result<bool, Error> {
+async fn lacks_pods(cluster: &Cluster, set: &DisturbedObject) -> Result<bool, Error> {
     let Some(found) = if_permitted(objects::get(cluster, &set.reference()).await)? else { return Ok(true) };
     Ok(found.is_some_and(|set| {
         let number = |path: &str| set.pointer(path).and_then(Value::as_i64).unwrap_or(0);
@@ -157,7 +158,7 @@ async fn lacks_pods(cluster: &Cluster, set: &Disturbed) -> Result<bool, Error> {
 }
 
 /// Whether what the drain of a node disturbed is healthy again.
-pub(crate) async fn recovery(cluster: &Cluster, disturbed: &[Disturbed]) -> Result<Health, Error> {
+pub(crate) async fn recovery(cluster: &Cluster, disturbed: &[DisturbedObject]) -> Result<Health, Error> {
     let problems: Vec<Option<String>> = stream::iter(disturbed)
         .map(async |one| problem(cluster, one).await)
         .buffered(MAX_CONCURRENT_READS)
@@ -178,7 +179,7 @@ fn health(problems: impl Iterator<Item = String>) -> Health {
     Health::Waiting(problems.join(", ") + &more)
 }
 
-async fn problem(cluster: &Cluster, one: &Disturbed) -> Result<Option<String>, Error> {
+async fn problem(cluster: &Cluster, one: &DisturbedObject) -> Result<Option<String>, Error> {
     if one.kind == DisturbedKind::DaemonSet {
         return Ok(None);
     }
@@ -194,7 +195,7 @@ async fn pods(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Error> {
 }
 
 /// The workload of a pod: that of its ReplicaSet, if that has one.
-async fn workload(cluster: &Cluster, pod: &Pod) -> Result<Option<Disturbed>, Error> {
+async fn workload(cluster: &Cluster, pod: &Pod) -> Result<Option<DisturbedObject>, Error> {
     let Some(owner) = controller(pod.owner_references(), &pod.namespace().unwrap_or_default()) else {
         return Ok(None);
     };
@@ -208,7 +209,7 @@ async fn workload(cluster: &Cluster, pod: &Pod) -> Result<Option<Disturbed>, Err
     Ok(controller(&owners, &owner.namespace).or(Some(owner)))
 }
 
-fn daemon_set(pod: &Pod) -> Option<Disturbed> {
+fn daemon_set(pod: &Pod) -> Option<DisturbedObject> {
     let owner = controller(pod.owner_references(), &pod.namespace().unwrap_or_default());
     owner.filter(|owner| owner.kind == DisturbedKind::DaemonSet)
 }
@@ -216,7 +217,7 @@ fn daemon_set(pod: &Pod) -> Option<Disturbed> {
 fn controller(
     owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference],
     namespace: &str,
-) -> Option<Disturbed> {
+) -> Option<DisturbedObject> {
     let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
     let kind = match owner.kind.as_str() {
         "Deployment" => DisturbedKind::Deployment,
@@ -225,11 +226,11 @@ fn controller(
         "DaemonSet" => DisturbedKind::DaemonSet,
         _ => return None,
     };
-    Some(Disturbed { kind, namespace: namespace.to_owned(), name: owner.name.clone() })
+    Some(DisturbedObject { kind, namespace: namespace.to_owned(), name: owner.name.clone() })
 }
 
 /// The budgets that guard pods.
-async fn budgets(cluster: &Cluster, pods: &[Pod]) -> Result<Vec<Disturbed>, Error> {
+async fn budgets(cluster: &Cluster, pods: &[Pod]) -> Result<Vec<DisturbedObject>, Error> {
     let mut by_namespace: BTreeMap<String, Vec<DrainPod>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| is_running(pod)) {
         by_namespace.entry(pod.namespace().unwrap_or_default()).or_default().push(DrainPod::from(pod));
@@ -242,7 +243,7 @@ async fn budgets(cluster: &Cluster, pods: &[Pod]) -> Result<Vec<Disturbed>, Erro
             let budget = Budget::from(budget);
             pods.iter().any(|pod| budget.guards(pod))
         });
-        found.extend(guarding.map(|budget| Disturbed {
+        found.extend(guarding.map(|budget| DisturbedObject {
             kind: DisturbedKind::PodDisruptionBudget,
             namespace: namespace.clone(),
             name: budget.name_any(),

@@ -3,8 +3,8 @@ use crate::client::cluster::tests::{cluster, failure};
 
 const AGENT: &str = "/apis/apps/v1/namespaces/ops/daemonsets/agent";
 
-fn disturbed(kind: DisturbedKind, name: &str) -> Disturbed {
-    Disturbed { kind, namespace: String::from("ops"), name: name.to_owned() }
+fn disturbed(kind: DisturbedKind, name: &str) -> DisturbedObject {
+    DisturbedObject { kind, namespace: String::from("ops"), name: name.to_owned() }
 }
 
 /// A pod of a controller on the node.

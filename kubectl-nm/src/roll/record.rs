@@ -74,12 +74,12 @@ pub(crate) struct Baseline {
     pub(crate) pressure: Vec<String>,
     /// The healthy workloads and budgets of its pods, and each `DaemonSet` whose pod on it was Ready.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) healthy: Vec<Disturbed>,
+    pub(crate) healthy: Vec<DisturbedObject>,
 }
 
 /// A workload or a budget that a drain disturbs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct Disturbed {
+pub(crate) struct DisturbedObject {
     pub(crate) kind: DisturbedKind,
     pub(crate) namespace: String,
     pub(crate) name: String,

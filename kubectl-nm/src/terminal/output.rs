@@ -1,4 +1,4 @@
-//! The only module that prints: data to stdout, messages ("talk") to stderr.
+//! The only module that prints: data to stdout, messages to stderr.
 //!
 //! Whether to use colour is decided here, for each stream. When the reader of stdout goes away (`| head -1`), the program
 //! ends silently with [`StdoutError`]. Messages that cannot be written are dropped.
@@ -34,7 +34,7 @@ impl StdoutError {
 
 pub(crate) struct Output {
     data: Sink,
-    talk: Sink,
+    messages: Sink,
     terminal: bool,
     can_prompt: bool,
     /// Whether the data is complete, so that every further line is a message.
@@ -59,16 +59,16 @@ struct Sink {
 impl Output {
     /// The standard streams of this process. `flags` are the connection flags, each with a leading blank.
     pub(crate) fn from_process(colour: Colour, flags: String) -> Self {
-        let (data_terminal, talk_terminal) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        let (data_terminal, stderr_is_terminal) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         let data = Sink { to: Box::new(io::stdout()), coloured: is_coloured(colour, data_terminal) };
-        let talk = Sink { to: Box::new(io::stderr()), coloured: is_coloured(colour, talk_terminal) };
-        let can_prompt = io::stdin().is_terminal() && talk_terminal;
+        let messages = Sink { to: Box::new(io::stderr()), coloured: is_coloured(colour, stderr_is_terminal) };
+        let can_prompt = io::stdin().is_terminal() && stderr_is_terminal;
         let terminal = can_prompt && data_terminal && !is_dumb();
         Self {
             terminal,
             can_prompt,
             data,
-            talk,
+            messages,
             is_data_complete: false,
             on_stdout_error: OnStdoutError::End,
             flags,
@@ -90,12 +90,12 @@ impl Output {
 
     pub(crate) fn data(&mut self, line: &Line) -> Result<(), StdoutError> {
         if self.is_data_complete {
-            self.talk(line);
+            self.message(line);
             return Ok(());
         }
         let written = self.data.line(line);
         if written.is_err() && matches!(self.on_stdout_error, OnStdoutError::Continue(_)) {
-            self.talk(line);
+            self.message(line);
         }
         self.handle(written)
     }
@@ -147,21 +147,21 @@ impl Output {
 
     /// Prints a question, and leaves the cursor behind it for the answer.
     pub(crate) fn question(&mut self, text: &str) {
-        let _ = self.talk.write(&format!("{} ", harmless(text)));
+        let _ = self.messages.write(&format!("{} ", harmless(text)));
     }
 
-    pub(crate) fn talk(&mut self, line: &Line) {
+    pub(crate) fn message(&mut self, line: &Line) {
         // The command continues without readers of its messages.
-        let _ = self.talk.line(line);
+        let _ = self.messages.line(line);
     }
 
     /// Prints a message that contains commands in backticks, with the connection flags inserted.
     pub(crate) fn advise(&mut self, advice: &str) {
-        self.talk(&Line::new(command_context::with_flags(advice, &self.flags)));
+        self.message(&Line::new(command_context::with_flags(advice, &self.flags)));
     }
 
     pub(crate) fn error(&mut self, message: impl fmt::Display) {
-        self.talk(&Line::new(format!("error: {message}")));
+        self.message(&Line::new(format!("error: {message}")));
     }
 
     /// Prints what to do about an error, with the connection flags inserted into its commands.
@@ -171,7 +171,7 @@ impl Output {
 
     /// Prints what the command line parser returns: help and versions are data, everything else is a message.
     pub(crate) fn parser_error(&mut self, error: &clap::Error) {
-        let sink = if error.use_stderr() { &mut self.talk } else { &mut self.data };
+        let sink = if error.use_stderr() { &mut self.messages } else { &mut self.data };
         let text = error.render();
         let text = if sink.coloured { text.ansi().to_string() } else { text.to_string() };
         let _ = sink.write(&text);
@@ -238,7 +238,7 @@ pub(crate) mod captured {
     #[derive(Clone)]
     pub(crate) struct Captured {
         data: SharedBuffer,
-        talk: SharedBuffer,
+        messages: SharedBuffer,
     }
 
     impl Captured {
@@ -248,8 +248,8 @@ pub(crate) mod captured {
         }
 
         /// The text on stderr.
-        pub(crate) fn talk(&self) -> String {
-            self.talk.text()
+        pub(crate) fn messages(&self) -> String {
+            self.messages.text()
         }
     }
 
@@ -264,13 +264,13 @@ pub(crate) mod captured {
     }
 
     fn capture(coloured: bool) -> (Output, Captured) {
-        let captured = Captured { data: SharedBuffer::default(), talk: SharedBuffer::default() };
+        let captured = Captured { data: SharedBuffer::default(), messages: SharedBuffer::default() };
         let sink = |to: &SharedBuffer| Sink { to: Box::new(to.clone()), coloured };
-        let (data, talk) = (sink(&captured.data), sink(&captured.talk));
+        let (data, messages) = (sink(&captured.data), sink(&captured.messages));
         let flags = String::new();
         let out = Output {
             data,
-            talk,
+            messages,
             terminal: false,
             can_prompt: false,
             is_data_complete: false,
@@ -329,7 +329,7 @@ mod tests {
         out.document("{}").unwrap();
         out.end_data();
         out.data(&Line::new("node/n1 drained")).unwrap();
-        assert_eq!((captured.data(), captured.talk()), ("{}".into(), "node/n1 drained\n".into()));
+        assert_eq!((captured.data(), captured.messages()), ("{}".into(), "node/n1 drained\n".into()));
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
             out.data(&Line::new("b")).unwrap();
             out.document("{}").unwrap();
             out.data(&Line::new("c")).unwrap();
-            assert_eq!(captured.talk(), "b\nc\n");
+            assert_eq!(captured.messages(), "b\nc\n");
             assert_eq!(out.finish().is_err(), is_error);
         }
     }
@@ -361,7 +361,7 @@ mod tests {
     fn data_goes_to_stdout_and_messages_to_stderr() {
         let (mut out, captured) = captured::output();
         out.data(&Line::new("node/n1 drained  ")).unwrap();
-        out.talk(&Line::new("waiting"));
-        assert_eq!((captured.data(), captured.talk()), ("node/n1 drained\n".into(), "waiting\n".into()));
+        out.message(&Line::new("waiting"));
+        assert_eq!((captured.data(), captured.messages()), ("node/n1 drained\n".into(), "waiting\n".into()));
     }
 }

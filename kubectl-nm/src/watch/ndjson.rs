@@ -175,7 +175,7 @@ impl<'a> NdjsonReporter<'a> {
                 self.print_snapshot()?;
             }
             LoopEvent::Heartbeat => self.print_snapshot()?,
-            LoopEvent::Warning(text) => self.out.talk(&Line::new(format!("warning: {text}"))),
+            LoopEvent::Warning(text) => self.out.message(&Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(_) => return self.finish(Exit::TimedOut),
             LoopEvent::Interrupted => return self.finish(Exit::Interrupted),

@@ -58,14 +58,14 @@ impl<'a> WaitReporter<'a> {
             LoopEvent::Watch(WatchUpdate::Lost { since, error }) if self.lost.is_none() => {
                 self.lost = Some(since);
                 let lost = Line::default().with(Style::Bad, "connection lost");
-                self.talk(lost.and(format!(": {error}; retrying")));
+                self.message(lost.and(format!(": {error}; retrying")));
             }
             LoopEvent::Watch(WatchUpdate::Live) if self.lost.is_some() => {
                 self.lost = None;
-                self.talk(Line::default().with(Style::Good, "reconnected"));
+                self.message(Line::default().with(Style::Good, "reconnected"));
             }
             LoopEvent::Heartbeat => self.report_heartbeat()?,
-            LoopEvent::Warning(text) => self.talk(Line::new(format!("warning: {text}"))),
+            LoopEvent::Warning(text) => self.message(Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(after) => {
                 self.report_end(&format!("timed out after {}", duration::show(after)));
@@ -82,12 +82,12 @@ impl<'a> WaitReporter<'a> {
     }
 
     /// Prints a line on stderr, in a log with the time.
-    fn talk(&mut self, line: Line) {
+    fn message(&mut self, line: Line) {
         let line = match self.mode {
             ReportMode::Log(now) => timestamp(now()).and(" ").join(line),
             ReportMode::Progress => line,
         };
-        self.out.talk(&line);
+        self.out.message(&line);
     }
 
     fn report_update(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
@@ -128,7 +128,7 @@ impl<'a> WaitReporter<'a> {
                     self.out.data(&timestamp(now()).and(format!(" {} ", change.node())).join(line))?;
                 }
                 ReportMode::Progress => {
-                    self.out.talk(&Line::new(format!("node/{}: ", change.node())).join(line));
+                    self.out.message(&Line::new(format!("node/{}: ", change.node())).join(line));
                 }
             }
         }
@@ -140,10 +140,10 @@ impl<'a> WaitReporter<'a> {
             return;
         }
         for name in self.tracker.nodes_without_maintenance() {
-            self.out.talk(&Line::new(format!("node/{name} is not in maintenance")));
+            self.out.message(&Line::new(format!("node/{name} is not in maintenance")));
         }
         if self.tracker.nodes().is_empty() && self.tracker.cache().objects().next().is_none() {
-            self.out.talk(&Line::new("No maintenances found."));
+            self.out.message(&Line::new("No maintenances found."));
         }
     }
 
@@ -169,7 +169,7 @@ impl<'a> WaitReporter<'a> {
                     String::from("the maintenance was stopped, and another one was started")
                 }
             };
-            self.out.talk(&Line::new(format!("node/{node}: ")).with(Style::Bad, problem));
+            self.out.message(&Line::new(format!("node/{node}: ")).with(Style::Bad, problem));
         }
         Ok(())
     }
@@ -195,17 +195,17 @@ impl<'a> WaitReporter<'a> {
             if let Some(reason) =
                 object.and_then(|object| stall_reason(object, self.tracker.goal(), self.flags))
             {
-                self.out.talk(&Line::new(format!("node/{}: ", target.node)).and(reason));
+                self.out.message(&Line::new(format!("node/{}: ", target.node)).and(reason));
             }
         }
         Ok(())
     }
 
     fn report_end(&mut self, reason: &str) {
-        self.out.talk(&Line::default().with(Style::Bad, reason));
+        self.out.message(&Line::default().with(Style::Bad, reason));
         for target in self.tracker.open() {
             if let Some(object) = self.tracker.cache().get(&target.uid) {
-                self.out.talk(&Line::new(format!("node/{}: ", target.node)).join(headline(object)));
+                self.out.message(&Line::new(format!("node/{}: ", target.node)).join(headline(object)));
             }
         }
         self.print_resume_hints();
@@ -213,7 +213,7 @@ impl<'a> WaitReporter<'a> {
 
     fn print_resume_hints(&mut self) {
         for line in resume_hints(&self.tracker, self.flags) {
-            self.out.talk(&line);
+            self.out.message(&line);
         }
     }
 }

@@ -89,7 +89,7 @@ fn a_drain_is_over_when_every_node_is_drained() {
     assert_eq!(exit, Some(Exit::Done));
     assert_eq!(captured.data(), "node/n1 drained\nnode/n2 drained\n");
     assert_eq!(
-        captured.talk(),
+        captured.messages(),
         "node/n1: Requested: no reconciler has picked it up yet\n\
          node/n2: Requested: no reconciler has picked it up yet\n\
          node/n1: Drained: 2 pods gone\n\
@@ -135,16 +135,16 @@ fn failure_and_deletion_end_a_wait_while_the_others_continue() {
         events.push(event);
         let (ended, captured) = wait(Goal::Drained, &["n1", "n2"], events);
         assert_eq!(ended, Some(exit));
-        let talk = captured.talk();
-        assert!(talk.contains(expected), "{talk}");
+        let messages = captured.messages();
+        assert!(messages.contains(expected), "{messages}");
         assert!(
-            talk.contains("maintenance continues: n2\nhint: `kubectl nm watch n2 --until drained`"),
-            "{talk}"
+            messages.contains("maintenance continues: n2\nhint: `kubectl nm watch n2 --until drained`"),
+            "{messages}"
         );
     }
     let (ended, captured) = wait(Goal::Drained, &["n1"], list(vec![named("n1", "n1", "later")]));
     assert_eq!(ended, Some(Exit::Lost));
-    assert!(captured.talk().contains("another one was started"), "{}", captured.talk());
+    assert!(captured.messages().contains("another one was started"), "{}", captured.messages());
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_wait_without_progress_reports_why() {
     assert_eq!(exit, None);
     assert!(
         captured
-            .talk()
+            .messages()
             .contains("waiting for finalizers: foregroundDeleteNodeMaintenance; nm-reconciler removes")
     );
 
@@ -173,17 +173,17 @@ fn a_wait_without_progress_reports_why() {
     foreign.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
     let mut events = list(vec![foreign]);
     events.push(LoopEvent::Heartbeat);
-    let talk = wait(Goal::Stopped, &["n1"], events).1.talk();
-    assert!(talk.contains("node/n1: back in service; finalizers: example.com/audit\n"), "{talk}");
-    assert!(!talk.contains("nm-reconciler"), "{talk}");
+    let messages = wait(Goal::Stopped, &["n1"], events).1.messages();
+    assert!(messages.contains("node/n1: back in service; finalizers: example.com/audit\n"), "{messages}");
+    assert!(!messages.contains("nm-reconciler"), "{messages}");
 
     let mut events = list(vec![requested("n1")]);
     events.push(LoopEvent::Heartbeat);
-    assert!(wait(Goal::Drained, &["n1"], events).1.talk().contains("is nm-reconciler running"));
+    assert!(wait(Goal::Drained, &["n1"], events).1.messages().contains("is nm-reconciler running"));
 
     let mut events = list(vec![with_status("n1", running(40, &[]))]);
     events.push(LoopEvent::Heartbeat);
-    assert_eq!(wait(Goal::Drained, &["n1"], events).1.talk().lines().count(), 1);
+    assert_eq!(wait(Goal::Drained, &["n1"], events).1.messages().lines().count(), 1);
 }
 
 #[test]
@@ -196,9 +196,9 @@ fn a_wait_that_ends_early_reports_the_states_and_how_to_resume() {
         events.push(event);
         let (ended, captured) = wait(Goal::Drained, &["n1"], events);
         assert_eq!(ended, Some(exit));
-        let talk: Vec<String> = captured.talk().lines().skip(1).map(str::to_owned).collect();
+        let messages: Vec<String> = captured.messages().lines().skip(1).map(str::to_owned).collect();
         assert_eq!(
-            talk,
+            messages,
             [
                 first,
                 "node/n1: Requested: no reconciler has picked it up yet",
@@ -221,10 +221,10 @@ fn a_log_has_the_time_and_goes_to_stdout() {
          2026-01-02T12:00:00Z n2 Requested: no reconciler has picked it up yet\n\
          2026-01-02T12:00:00Z n2 Stopped: the maintenance was deleted\n"
     );
-    assert_eq!(captured.talk(), "");
+    assert_eq!(captured.messages(), "");
     let (exit, captured) = watch(None, &[], vec![LoopEvent::TimedOut(Duration::from_secs(90))]);
     assert_eq!(exit.unwrap(), Some(Exit::TimedOut));
-    assert_eq!(captured.talk(), "timed out after 1m30s\n", "also without a goal");
+    assert_eq!(captured.messages(), "timed out after 1m30s\n", "also without a goal");
 }
 
 #[test]
@@ -237,8 +237,8 @@ fn a_lost_connection_is_reported_and_what_changed_meanwhile_too() {
     events.push(LoopEvent::Watch(WatchUpdate::Live));
     let (_, captured) = watch(Some(Goal::Stopped), &[], events);
     assert!(captured.data().ends_with("n1 Stopped: the maintenance was deleted\n"));
-    assert_eq!(captured.talk().lines().count(), 2);
-    assert!(captured.talk().ends_with("reconnected\n"));
+    assert_eq!(captured.messages().lines().count(), 2);
+    assert!(captured.messages().ends_with("reconnected\n"));
 }
 
 #[test]
@@ -247,11 +247,11 @@ fn a_watch_without_maintenances_ends_as_its_goal_demands() {
     assert!(matches!(exit, Err(Error::NotInMaintenance(nodes)) if nodes == ["n1"]));
     let (exit, captured) = watch(Some(Goal::Stopped), &["n1"], list(vec![]));
     assert_eq!(
-        (exit.unwrap(), captured.talk().as_str()),
+        (exit.unwrap(), captured.messages().as_str()),
         (Some(Exit::Done), "node/n1 is not in maintenance\n")
     );
     let (exit, captured) = watch(Some(Goal::Drained), &[], list(vec![]));
-    assert_eq!((exit.unwrap(), captured.talk().as_str()), (Some(Exit::Done), "No maintenances found.\n"));
+    assert_eq!((exit.unwrap(), captured.messages().as_str()), (Some(Exit::Done), "No maintenances found.\n"));
     let (exit, _) = watch(None, &["n1"], list(vec![]));
     assert_eq!(exit.unwrap(), None);
 }
@@ -262,9 +262,9 @@ fn a_wait_for_a_stop_reports_maintenances_that_nobody_stopped() {
     events.push(LoopEvent::Interrupted);
     let (exit, captured) = watch(Some(Goal::Stopped), &[], events);
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
-    let talk: Vec<String> = captured.talk().lines().map(str::to_owned).collect();
+    let messages: Vec<String> = captured.messages().lines().map(str::to_owned).collect();
     assert_eq!(
-        talk[3..],
+        messages[3..],
         [
             "maintenance has not been stopped: n1",
             "hint: `kubectl nm stop n1` stops the maintenance, `kubectl nm watch n1 --until stopped` resumes waiting",
@@ -273,7 +273,7 @@ fn a_wait_for_a_stop_reports_maintenances_that_nobody_stopped() {
         ]
     );
     let (_, captured) = watch(Some(Goal::Stopped), &["n1"], vec![LoopEvent::Interrupted]);
-    assert!(captured.talk().contains("in unknown state: n1"), "{}", captured.talk());
+    assert!(captured.messages().contains("in unknown state: n1"), "{}", captured.messages());
 }
 
 #[test]
@@ -285,9 +285,9 @@ fn a_log_has_the_times_at_which_the_connection_was_lost_and_restored() {
         LoopEvent::Watch(WatchUpdate::Live),
     ]);
     let (_, captured) = watch(None, &[], events);
-    let talk: Vec<String> = captured.talk().lines().map(str::to_owned).collect();
-    assert!(talk[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{talk:?}");
-    assert_eq!(talk[1], "2026-01-02T12:00:00Z reconnected");
+    let messages: Vec<String> = captured.messages().lines().map(str::to_owned).collect();
+    assert!(messages[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{messages:?}");
+    assert_eq!(messages[1], "2026-01-02T12:00:00Z reconnected");
 }
 
 #[test]
@@ -298,5 +298,5 @@ fn a_wait_for_a_stop_does_not_report_blocked_pods() {
     let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
     assert_eq!(exit, Some(Exit::Done));
     assert_eq!(captured.data(), "node/n1 maintenance stopped\n");
-    assert_eq!(captured.talk(), "node/n1: Stopped: the node is back in service\n");
+    assert_eq!(captured.messages(), "node/n1: Stopped: the node is back in service\n");
 }

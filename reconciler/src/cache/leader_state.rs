@@ -23,7 +23,7 @@ use nm_shared::drain::cordon_backoff::RecordonBackoff;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 use nm_shared::gate::max_unavailable_queue::GateMember;
 use nm_shared::gate::ownership;
-use nm_shared::{Group, Grouped, NodeMaintenanceStatus};
+use nm_shared::{Group, GroupedMaintenance, NodeMaintenanceStatus};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -47,7 +47,7 @@ pub(crate) struct LeaderState {
 
 struct GroupStore {
     group: Group,
-    store: Store<Grouped>,
+    store: Store<GroupedMaintenance>,
     is_listed: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct MaintenanceState {
     /// Whether its node returned to service and its finalizer was removed. The watch may not show this yet.
     pub(crate) released: bool,
     /// The API server's answer to the last write.
-    pub(crate) last_write: LastWrite<Grouped>,
+    pub(crate) last_write: LastWrite<GroupedMaintenance>,
     /// Boxed, because most maintenances have none.
     pruned_status: Option<Box<PrunedStatus>>,
     recordons: u32,
@@ -154,11 +154,11 @@ impl MaintenanceState {
         self.pruned_status.as_ref().is_some_and(|pruned| pruned.stored.conditions.is_empty())
     }
 
-    fn latest(&mut self, received: Arc<Grouped>) -> Arc<Grouped> {
+    fn latest(&mut self, received: Arc<GroupedMaintenance>) -> Arc<GroupedMaintenance> {
         let latest = self.last_write.latest(received);
         match &self.pruned_status {
             Some(pruned) if latest.status.as_ref() == Some(&pruned.stored) => {
-                let mut complete = Grouped::clone(&latest);
+                let mut complete = GroupedMaintenance::clone(&latest);
                 complete.maintenance.status = Some(pruned.written.clone());
                 Arc::new(complete)
             }
@@ -169,37 +169,40 @@ impl MaintenanceState {
 
 impl LeaderState {
     /// Starts with these stores, one per group, and nothing remembered.
-    pub(crate) fn new(stores: impl IntoIterator<Item = (Group, Store<Grouped>)>) -> Self {
+    pub(crate) fn new(stores: impl IntoIterator<Item = (Group, Store<GroupedMaintenance>)>) -> Self {
         let group = |(group, store)| GroupStore { group, store, is_listed: AtomicBool::new(false) };
         let groups = stores.into_iter().map(group).collect();
         Self { groups, started: Instant::now(), memory: Mutex::default(), gate: GateIndex::default() }
     }
 
     /// All maintenances as the watches delivered them.
-    pub(crate) fn received(&self) -> Vec<Arc<Grouped>> {
+    pub(crate) fn received(&self) -> Vec<Arc<GroupedMaintenance>> {
         self.filter_received(|_| true).collect()
     }
 
     /// Those that `wanted` accepts, as the watches delivered them.
     pub(crate) fn filter_received(
         &self,
-        wanted: impl Fn(&Grouped) -> bool,
-    ) -> impl Iterator<Item = Arc<Grouped>> {
+        wanted: impl Fn(&GroupedMaintenance) -> bool,
+    ) -> impl Iterator<Item = Arc<GroupedMaintenance>> {
         self.groups.iter().flat_map(move |group| group.store.state_filter(&wanted))
     }
 
     /// All maintenances as they were last written, with their whole status.
-    pub(crate) fn maintenances(&self) -> Vec<Arc<Grouped>> {
+    pub(crate) fn maintenances(&self) -> Vec<Arc<GroupedMaintenance>> {
         self.filter(|_| true)
     }
 
     /// The same for those that `wanted` accepts as the watches delivered them.
-    pub(crate) fn filter(&self, wanted: impl Fn(&Grouped) -> bool) -> Vec<Arc<Grouped>> {
+    pub(crate) fn filter(
+        &self,
+        wanted: impl Fn(&GroupedMaintenance) -> bool,
+    ) -> Vec<Arc<GroupedMaintenance>> {
         self.filter_received(wanted).map(|maintenance| self.latest(maintenance)).collect()
     }
 
     /// The maintenance as it was last written, with its whole status, unless someone else has written it since.
-    pub(crate) fn latest(&self, received: Arc<Grouped>) -> Arc<Grouped> {
+    pub(crate) fn latest(&self, received: Arc<GroupedMaintenance>) -> Arc<GroupedMaintenance> {
         let mut memory = self.lock();
         let uid = received.metadata.uid.as_deref().unwrap_or_default();
         match memory.maintenances.get_mut(uid) {
@@ -259,13 +262,13 @@ impl LeaderState {
     }
 
     /// Records whether a decision lets a maintenance work on its node.
-    pub(crate) fn set_at_work(&self, maintenance: &Grouped, at_work: bool) {
+    pub(crate) fn set_at_work(&self, maintenance: &GroupedMaintenance, at_work: bool) {
         self.maintenance(ownership::uid(maintenance), |state| state.at_work = at_work);
         self.gate.update(GateMember::new(maintenance, at_work));
     }
 
     /// Lets the gate know a maintenance that was created or changed.
-    pub(crate) fn update_gate(&self, received: Arc<Grouped>) {
+    pub(crate) fn update_gate(&self, received: Arc<GroupedMaintenance>) {
         self.gate.update(self.gate_member(received));
     }
 
@@ -274,7 +277,7 @@ impl LeaderState {
         self.gate.replace(self.received().into_iter().map(|received| self.gate_member(received)));
     }
 
-    fn gate_member(&self, received: Arc<Grouped>) -> GateMember {
+    fn gate_member(&self, received: Arc<GroupedMaintenance>) -> GateMember {
         let maintenance = self.latest(received);
         let at_work =
             self.lock().maintenances.get(ownership::uid(&maintenance)).is_some_and(|state| state.at_work);
@@ -292,7 +295,7 @@ impl LeaderState {
     }
 
     /// Remembers a status that was written, and what the API server answered.
-    pub(crate) fn remember_status(&self, written: &NodeMaintenanceStatus, answer: Grouped) {
+    pub(crate) fn remember_status(&self, written: &NodeMaintenanceStatus, answer: GroupedMaintenance) {
         let stored = answer.status.clone().unwrap_or_default();
         let uid = answer.metadata.uid.clone().unwrap_or_default();
         self.maintenance(&uid, |state| {

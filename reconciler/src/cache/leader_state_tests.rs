@@ -5,7 +5,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 
-fn maintenance(name: &str, group: Group, status: &Value) -> Grouped {
+fn maintenance(name: &str, group: Group, status: &Value) -> GroupedMaintenance {
     let api_version = format!("{}/{}", group.name(), group.version());
     serde_json::from_value(json!({
         "apiVersion": api_version, "metadata": {"name": name, "uid": format!("{name} {group:?}")},
@@ -74,7 +74,7 @@ fn a_pruned_status_is_complete_until_someone_else_writes() {
     let of = |status: &Value| maintenance("a", Group::Kubevirt, status);
     let stored = of(&json!({"phase": "Running"}));
     let written = of(&json!({"phase": "Running", "drainProgress": 50})).maintenance.status.unwrap();
-    let progress = |state: &LeaderState, received: &Grouped| {
+    let progress = |state: &LeaderState, received: &GroupedMaintenance| {
         state.latest(Arc::new(received.clone())).status.as_ref().map(|status| status.drain_progress)
     };
     assert_eq!(progress(&state, &stored), Some(0));

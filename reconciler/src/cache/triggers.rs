@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use kube::runtime::reflector::ObjectRef;
-use nm_shared::{Group, Grouped};
+use nm_shared::{Group, GroupedMaintenance};
 
 use crate::cache::leader_state::LeaderState;
 
@@ -12,14 +12,14 @@ use crate::cache::leader_state::LeaderState;
 #[derive(Clone)]
 pub(crate) struct Triggers {
     state: Arc<LeaderState>,
-    senders: [(Group, UnboundedSender<ObjectRef<Grouped>>); Group::ALL.len()],
+    senders: [(Group, UnboundedSender<ObjectRef<GroupedMaintenance>>); Group::ALL.len()],
 }
 
 impl Triggers {
     /// The sending end, and per group the stream that its controller reconciles on.
     pub(crate) fn new(
         state: Arc<LeaderState>,
-    ) -> (Self, [UnboundedReceiver<ObjectRef<Grouped>>; Group::ALL.len()]) {
+    ) -> (Self, [UnboundedReceiver<ObjectRef<GroupedMaintenance>>; Group::ALL.len()]) {
         let channels = Group::ALL.map(|group| (group, unbounded()));
         let senders = channels.each_ref().map(|(group, (sender, _))| (*group, sender.clone()));
         (Self { state, senders }, channels.map(|(_, (_, receiver))| receiver))
@@ -36,7 +36,7 @@ impl Triggers {
     }
 
     /// Reconciles one maintenance.
-    pub(crate) fn maintenance(&self, maintenance: &Grouped) {
+    pub(crate) fn maintenance(&self, maintenance: &GroupedMaintenance) {
         let group = maintenance.group;
         for (_, sender) in self.senders.iter().filter(|(of, _)| *of == group) {
             // The receiver is gone only when the program ends.
@@ -44,7 +44,7 @@ impl Triggers {
         }
     }
 
-    fn send(&self, wanted: impl Fn(&Grouped) -> bool) {
+    fn send(&self, wanted: impl Fn(&GroupedMaintenance) -> bool) {
         for maintenance in self.state.filter_received(wanted) {
             self.maintenance(&maintenance);
         }

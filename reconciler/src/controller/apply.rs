@@ -17,7 +17,7 @@ use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::{self, NodePatch};
 use nm_shared::drain::transitions::transitions;
 use nm_shared::gate::max_unavailable_queue::GateNode;
-use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus};
+use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
@@ -91,7 +91,7 @@ const MAX_RECORD_REMOVALS: usize = 5;
 /// Applies `decision`, which was made at `now`.
 pub(crate) async fn apply(
     context: &Context,
-    maintenance: &Grouped,
+    maintenance: &GroupedMaintenance,
     observed: &ClusterState,
     decision: Decision,
     now: Timestamp,
@@ -106,7 +106,7 @@ pub(crate) async fn apply(
 /// A decision that is being applied.
 struct DecisionRun<'a> {
     context: &'a Context,
-    maintenance: &'a Grouped,
+    maintenance: &'a GroupedMaintenance,
     observed: &'a ClusterState,
     now: Timestamp,
     /// The node as the steps so far left it.
@@ -182,7 +182,7 @@ impl DecisionRun<'_> {
 }
 
 /// Verifies that the maintenance is as it was observed. A GET without a resourceVersion is answered by a quorum of etcd.
-async fn verify_maintenance(context: &Context, maintenance: &Grouped) -> Result<(), ApplyError> {
+async fn verify_maintenance(context: &Context, maintenance: &GroupedMaintenance) -> Result<(), ApplyError> {
     let (kind, name) = ("NodeMaintenance", maintenance.name_any());
     let api = context.maintenance_api(maintenance.group);
     match with_timeout(REQUEST_TIMEOUT, api.get_metadata(&name)).await {
@@ -220,7 +220,7 @@ async fn verify_node(context: &Context, name: &str, observed: Option<&Node>) -> 
 /// Writes the status and reports what has changed.
 async fn apply_status(
     context: &Context,
-    maintenance: &Grouped,
+    maintenance: &GroupedMaintenance,
     status: &NodeMaintenanceStatus,
     now: Timestamp,
 ) -> kube::Result<()> {
@@ -236,7 +236,7 @@ async fn apply_status(
 }
 
 /// Removes the finalizer and lets the next maintenance of the node begin.
-async fn release(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<()> {
+async fn release(context: &Context, maintenance: &GroupedMaintenance, patch: &Value) -> kube::Result<()> {
     let released = patch_metadata(context, maintenance, patch).await?;
     let uid = maintenance.uid().unwrap_or_default();
     context.state.maintenance(&uid, |state| {
@@ -278,7 +278,11 @@ async fn remove_undo_record(context: &Context, mut node: Arc<Node>, uid: &str) {
     }
 }
 
-async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<Grouped> {
+async fn patch_metadata(
+    context: &Context,
+    maintenance: &GroupedMaintenance,
+    patch: &Value,
+) -> kube::Result<GroupedMaintenance> {
     let api = context.maintenance_api(maintenance.group);
     with_timeout(REQUEST_TIMEOUT, api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch)))
         .await
@@ -310,12 +314,12 @@ fn report_transitions(
 /// The uid keeps the status from being written to another object of the same name.
 async fn write_status(
     context: &Context,
-    maintenance: &Grouped,
+    maintenance: &GroupedMaintenance,
     status: &NodeMaintenanceStatus,
-) -> kube::Result<Grouped> {
+) -> kube::Result<GroupedMaintenance> {
     let group = maintenance.group;
     let patch = json!({
-        "apiVersion": Grouped::api_version(&group), "kind": Grouped::kind(&group),
+        "apiVersion": GroupedMaintenance::api_version(&group), "kind": GroupedMaintenance::kind(&group),
         "metadata": {"uid": maintenance.metadata.uid}, "status": status,
     });
     let api = context.maintenance_api(group);

@@ -8,7 +8,7 @@ use kube::{Api, Client, ResourceExt};
 use nm_shared::drain::node_conditions;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use nm_shared::gate::ownership;
-use nm_shared::{Group, Grouped, PodReference};
+use nm_shared::{Group, GroupedMaintenance, PodReference};
 
 use crate::cache::leader_state::LeaderState;
 use crate::cache::triggers::Triggers;
@@ -74,15 +74,15 @@ impl Context {
 
     /// The maintenance as it was last written. If its status has lost that it has begun, that is restored from the undo
     /// record on its node.
-    pub(crate) fn latest(&self, received: Arc<Grouped>) -> Arc<Grouped> {
+    pub(crate) fn latest(&self, received: Arc<GroupedMaintenance>) -> Arc<GroupedMaintenance> {
         self.restore_status(self.state.latest(received))
     }
 
-    fn restore_status(&self, maintenance: Arc<Grouped>) -> Arc<Grouped> {
+    fn restore_status(&self, maintenance: Arc<GroupedMaintenance>) -> Arc<GroupedMaintenance> {
         let node = self.cluster.nodes.get(&ObjectRef::new(&maintenance.spec.node_name));
         match node.and_then(|node| ownership::recovered(&maintenance, &node)) {
             Some(status) => {
-                let mut restored = Grouped::clone(&maintenance);
+                let mut restored = GroupedMaintenance::clone(&maintenance);
                 restored.maintenance.status = Some(status);
                 Arc::new(restored)
             }
@@ -90,7 +90,7 @@ impl Context {
         }
     }
 
-    pub(crate) fn maintenance_api(&self, group: Group) -> Api<Grouped> {
+    pub(crate) fn maintenance_api(&self, group: Group) -> Api<GroupedMaintenance> {
         Api::all_with(self.client.clone(), &group)
     }
 

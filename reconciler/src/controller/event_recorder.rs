@@ -7,7 +7,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use nm_shared::api::names::FIELD_MANAGER;
 use nm_shared::decide::decision::{EventSubject, PendingEvent};
-use nm_shared::{Grouped, NodeMaintenance};
+use nm_shared::{GroupedMaintenance, NodeMaintenance};
 use tracing::{info, warn};
 
 /// A [`Recorder`] remembers each event for six minutes, to count repetitions instead of publishing them. An event that is
@@ -49,7 +49,12 @@ impl EventRecorder {
     }
 
     /// Logs and publishes one event. A failure is logged and not retried.
-    pub(crate) async fn publish(&self, maintenance: &Grouped, node: Option<&Node>, pending: &PendingEvent) {
+    pub(crate) async fn publish(
+        &self,
+        maintenance: &GroupedMaintenance,
+        node: Option<&Node>,
+        pending: &PendingEvent,
+    ) {
         let name = maintenance.metadata.name.as_deref().unwrap_or_default();
         let reason = pending.reason.as_str();
         info!(maintenance = name, node = maintenance.spec.node_name, reason, "{}", pending.note);
@@ -105,7 +110,9 @@ mod tests {
             let maintenance = NodeMaintenance::new(name, NodeMaintenanceSpec::default());
             let (subject, reason) = (EventSubject::Maintenance, EventReason::RecordonNode);
             let event = PendingEvent { subject, reason, note: "cordoned again".to_owned() };
-            recorder.publish(&Grouped { group: Group::default(), maintenance }, None, &event).await;
+            recorder
+                .publish(&GroupedMaintenance { group: Group::default(), maintenance }, None, &event)
+                .await;
         };
         for _ in 0..3 {
             publish("m1").await;

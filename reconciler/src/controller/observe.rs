@@ -19,13 +19,13 @@ use nm_shared::drain::virtual_machine::Evacuations;
 use nm_shared::gate::ownership;
 use nm_shared::gate::quorum::{self, EtcdGuard};
 use nm_shared::gate::{Gate, overrides_quorum};
-use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceSpec, Phase, Suspension};
+use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceSpec, Phase, Suspension};
 
 use crate::controller::context::Context;
 use crate::evict::eviction_state::EvictionState;
 
 /// Whether `maintenance` is about to take a node of the control plane, which the guard of etcd may forbid.
-pub(crate) fn takes_control_plane(context: &Context, maintenance: &Grouped) -> bool {
+pub(crate) fn takes_control_plane(context: &Context, maintenance: &GroupedMaintenance) -> bool {
     maintenance.metadata.deletion_timestamp.is_none()
         && !maintenance.spec.suspend
         && !ownership::has_begun(maintenance)
@@ -37,7 +37,7 @@ pub(crate) fn takes_control_plane(context: &Context, maintenance: &Grouped) -> b
 /// none until the pods of that node are listed.
 pub(crate) fn observe(
     context: &Context,
-    maintenance: &Grouped,
+    maintenance: &GroupedMaintenance,
     is_openshift: bool,
     now: Timestamp,
 ) -> Option<ClusterState> {
@@ -52,7 +52,11 @@ pub(crate) fn observe(
 }
 
 /// What decides whether the maintenance may work on its node.
-fn observe_gate(context: &Context, maintenance: &Grouped, guard: Option<&EtcdGuard>) -> ClusterState {
+fn observe_gate(
+    context: &Context,
+    maintenance: &GroupedMaintenance,
+    guard: Option<&EtcdGuard>,
+) -> ClusterState {
     let name = &maintenance.spec.node_name;
     let node = node(context, name);
     let lease = context.leases.on_node(name);
@@ -84,7 +88,7 @@ fn observe_gate(context: &Context, maintenance: &Grouped, guard: Option<&EtcdGua
 }
 
 /// Adds the pods on the node, and what their evictions depend on. The first call starts the watch on the pods.
-fn observe_pods(context: &Context, maintenance: &Grouped, observed: ClusterState) -> ClusterState {
+fn observe_pods(context: &Context, maintenance: &GroupedMaintenance, observed: ClusterState) -> ClusterState {
     let name = &maintenance.spec.node_name;
     let pods = context.watches.pods(name);
     let pods_forbidden = pods.as_ref().err().map(|refusal| refusal.to_string().as_str().into());
@@ -146,7 +150,7 @@ fn budgets(context: &Context, pods: &[Arc<DrainPod>], evictions: &mut EvictionSt
 }
 
 /// The volumes attached to the node, if the maintenance waits for them.
-fn volumes(context: &Context, maintenance: &Grouped) -> (NodeVolumes, Option<AccessDenied>) {
+fn volumes(context: &Context, maintenance: &GroupedMaintenance) -> (NodeVolumes, Option<AccessDenied>) {
     let NodeMaintenanceSpec { node_name, drain, .. } = &maintenance.spec;
     let is_deleted = maintenance.metadata.deletion_timestamp.is_some();
     if !is_deleted && drain.as_ref().is_some_and(|drain| drain.wait_for_volume_detach.is_some()) {
@@ -193,14 +197,14 @@ fn gate(
 }
 
 /// The other maintenances of the same node, including those being deleted.
-fn others(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<Grouped>> {
+fn others(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<GroupedMaintenance>> {
     context.state.filter(|other| {
         other.spec.node_name == maintenance.spec.node_name && other.metadata.uid != maintenance.metadata.uid
     })
 }
 
 /// Those of them that are not being deleted.
-fn competing(others: &[Arc<Grouped>]) -> Vec<Arc<NodeMaintenance>> {
+fn competing(others: &[Arc<GroupedMaintenance>]) -> Vec<Arc<NodeMaintenance>> {
     let competing = others.iter().filter(|other| other.metadata.deletion_timestamp.is_none());
     competing.map(|other| Arc::new(other.maintenance.clone())).collect()
 }
@@ -216,7 +220,7 @@ fn start_batch(context: &Context, maintenance: &NodeMaintenance) -> StartBatch {
     if age >= StartBatch::MAX_DELAY {
         return StartBatch { age, ..StartBatch::default() };
     }
-    let uncordoned = |other: &Grouped| {
+    let uncordoned = |other: &GroupedMaintenance| {
         let phase = other.status.as_ref().and_then(|status| status.phase);
         other.metadata.uid != maintenance.metadata.uid
             && other.metadata.deletion_timestamp.is_none()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
-use nm_shared::Grouped;
+use nm_shared::GroupedMaintenance;
 use nm_shared::api::latency_budget::RECONCILE_INTERVAL;
 use nm_shared::decide::{decide, missing_access};
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::runtime::backoff::Backoff;
 
 /// Reconciles one maintenance. Never waits for a pod.
 pub(crate) async fn reconcile(
-    maintenance: Arc<Grouped>,
+    maintenance: Arc<GroupedMaintenance>,
     context: Arc<Context>,
 ) -> Result<Action, ApplyError> {
     if let Some(wait) = context.state.initial_list_wait() {
@@ -53,7 +53,10 @@ pub(crate) async fn reconcile(
 }
 
 /// Observes, decides, applies, and returns when to reconcile again if nothing triggers that earlier.
-async fn observe_and_apply(context: &Context, maintenance: &Grouped) -> Result<Option<Duration>, ApplyError> {
+async fn observe_and_apply(
+    context: &Context,
+    maintenance: &GroupedMaintenance,
+) -> Result<Option<Duration>, ApplyError> {
     let is_openshift = takes_control_plane(context, maintenance)
         && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
     let (now, decided) = (context.clock.now(), Instant::now());
@@ -76,7 +79,11 @@ async fn observe_and_apply(context: &Context, maintenance: &Grouped) -> Result<O
 
 /// When to retry after a failure. The first of consecutive failures is logged as a warning.
 #[expect(clippy::needless_pass_by_value, reason = "the controller passes both by value")]
-pub(crate) fn after_failure(maintenance: Arc<Grouped>, error: &ApplyError, context: Arc<Context>) -> Action {
+pub(crate) fn after_failure(
+    maintenance: Arc<GroupedMaintenance>,
+    error: &ApplyError,
+    context: Arc<Context>,
+) -> Action {
     let uid = maintenance.uid().unwrap_or_default();
     let (warns, delay) = context.state.maintenance(&uid, |state| {
         (state.backoff.record_failure(error.is_conflict()), state.backoff.delay())

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::transitions::StatusTransitions;
-use nm_shared::{Grouped, Phase, Suspension};
+use nm_shared::{GroupedMaintenance, Phase, Suspension};
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -204,7 +204,7 @@ impl Metrics {
         lines
     }
 
-    fn count(&self, maintenances: &[Arc<Grouped>]) {
+    fn count(&self, maintenances: &[Arc<GroupedMaintenance>]) {
         for phase in [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed] {
             self.maintenances.get_or_create(&[("phase", phase.as_str())]).set(0);
         }

@@ -13,7 +13,7 @@ fn samples(metrics: &Metrics) -> Vec<String> {
     metrics.expose().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-fn maintenance(name: &str, status: &Value) -> Grouped {
+fn maintenance(name: &str, status: &Value) -> GroupedMaintenance {
     serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": name}, "spec": {"nodeName": name}, "status": status,
@@ -22,7 +22,7 @@ fn maintenance(name: &str, status: &Value) -> Grouped {
 }
 
 /// A term whose watch has delivered these maintenances.
-fn watched(objects: impl IntoIterator<Item = Grouped>) -> Arc<LeaderState> {
+fn watched(objects: impl IntoIterator<Item = GroupedMaintenance>) -> Arc<LeaderState> {
     let group = Group::Medik8s;
     let mut writer = Writer::new(group);
     for object in objects {

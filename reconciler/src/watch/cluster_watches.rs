@@ -175,7 +175,7 @@ mod tests {
     use futures::{StreamExt, stream};
     use kube::runtime::reflector::store::Writer;
     use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
-    use nm_shared::{Group, Grouped};
+    use nm_shared::{Group, GroupedMaintenance};
     use serde_json::{Value, json};
     use tokio::time::{Instant, sleep, timeout};
 
@@ -220,7 +220,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_that_recovers_triggers_the_maintenance_whose_turn_it_is() {
         let mut writer = Writer::new(Group::Medik8s);
-        let pending: Grouped = serde_json::from_value(json!({
+        let pending: GroupedMaintenance = serde_json::from_value(json!({
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m", "uid": "m"},
             "spec": {"nodeName": "other"}, "status": {
                 "phase": "Pending", "queue": {"position": 1, "length": 1, "limit": 1},

@@ -8,7 +8,7 @@ use futures::stream::{self, Stream};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use nm_shared::{Group, Grouped};
+use nm_shared::{Group, GroupedMaintenance};
 
 use crate::cache::leader_state::LeaderState;
 use crate::telemetry::readiness::ReadinessCheck;
@@ -16,21 +16,21 @@ use crate::watch::served_groups::GroupServed;
 use crate::watch::watch_stream::{WatchHealth, drop_managed_fields, watch_stream};
 
 /// A maintenance that was deleted; none after a list, before which any may have been.
-pub(crate) type Removal = Option<Grouped>;
+pub(crate) type Removal = Option<GroupedMaintenance>;
 
-type MaintenanceEvent = watcher::Result<watcher::Event<Grouped>>;
+type MaintenanceEvent = watcher::Result<watcher::Event<GroupedMaintenance>>;
 
 /// The watch, which fills a store and reports removals. The check, if any, passes while it is healthy.
 pub(crate) fn maintenance_watch(
     client: &Client,
     group: Group,
     served: GroupServed,
-    writer: Writer<Grouped>,
+    writer: Writer<GroupedMaintenance>,
     state: Arc<LeaderState>,
     removals: UnboundedSender<Removal>,
     check: Option<ReadinessCheck>,
-) -> impl Stream<Item = watcher::Result<Grouped>> + Send + use<> {
-    let api = Api::<Grouped>::all_with(client.clone(), &group);
+) -> impl Stream<Item = watcher::Result<GroupedMaintenance>> + Send + use<> {
+    let api = Api::<GroupedMaintenance>::all_with(client.clone(), &group);
     let mut health = WatchHealth::new(format!("nodemaintenances of {}", group.name()), check);
     while_served(served, move || watch_stream(api.clone(), watcher::Config::default()))
         .modify(drop_managed_fields)

@@ -150,7 +150,7 @@ mod tests {
     use axum::body::Body;
     use futures::{StreamExt, stream};
     use kube::runtime::reflector::store::Writer;
-    use nm_shared::{Group, Grouped};
+    use nm_shared::{Group, GroupedMaintenance};
     use serde_json::json;
     use tokio::time::{Instant, sleep};
 
@@ -179,7 +179,7 @@ mod tests {
         let mut writer = Writer::new(Group::Medik8s);
         let maintenance = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"},
             "spec": {"nodeName": "n"}});
-        let maintenance: Grouped = serde_json::from_value(maintenance).unwrap();
+        let maintenance: GroupedMaintenance = serde_json::from_value(maintenance).unwrap();
         let state = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
         writer.apply_watcher_event(&watcher::Event::Apply(maintenance));
         let (triggers, [mut triggered, ..]) = Triggers::new(state.clone());

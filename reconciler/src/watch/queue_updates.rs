@@ -12,7 +12,7 @@ use nm_shared::api::condition::{self, ConditionReason, ConditionType};
 use nm_shared::decide::position_due;
 use nm_shared::gate::max_unavailable_queue::{MaxUnavailable, Queue, ShownPosition, may_be_queued};
 use nm_shared::gate::ownership;
-use nm_shared::{Grouped, NodeMaintenanceStatus, Phase};
+use nm_shared::{GroupedMaintenance, NodeMaintenanceStatus, Phase};
 use tokio::time::{sleep, timeout};
 
 use crate::cache::leader_state::LeaderState;
@@ -55,7 +55,7 @@ pub(crate) fn trigger_waiting(
 
 /// The maintenances to trigger now, and when the next round is due.
 struct Round {
-    due: Vec<Arc<Grouped>>,
+    due: Vec<Arc<GroupedMaintenance>>,
     next: Duration,
 }
 
@@ -101,7 +101,7 @@ fn per_step(queue: &Queue) -> usize {
     queue.len().div_ceil(usize::try_from(steps).unwrap_or(1))
 }
 
-fn is_pending(maintenance: &Grouped) -> bool {
+fn is_pending(maintenance: &GroupedMaintenance) -> bool {
     maintenance.metadata.deletion_timestamp.is_none()
         && maintenance.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Pending))
 }
@@ -129,7 +129,7 @@ mod tests {
     /// The state with these maintenances, each of the node of its name: its status and when that was last written.
     struct Cluster {
         state: LeaderState,
-        writer: Writer<Grouped>,
+        writer: Writer<GroupedMaintenance>,
     }
 
     impl Cluster {
@@ -159,7 +159,7 @@ mod tests {
                     "lastUpdate": second(since).to_string()}),
             };
             let name = name(at);
-            let maintenance: Grouped = serde_json::from_value(json!({
+            let maintenance: GroupedMaintenance = serde_json::from_value(json!({
                 "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "spec": {"nodeName": name}, "status": status,
                 "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
             }))
@@ -194,7 +194,7 @@ mod tests {
         }
         assert_eq!(cluster.round(1), (vec![], 30));
         let first = cluster.state.filter_received(|found| found.name_any() == name(0)).next().unwrap();
-        cluster.writer.apply_watcher_event(&Event::Delete(Grouped::clone(&first)));
+        cluster.writer.apply_watcher_event(&Event::Delete(GroupedMaintenance::clone(&first)));
         cluster.state.gate.remove(&first);
         let (due, next) = cluster.round(1);
         assert_eq!((due, next), (vec!["n01".to_owned()], 29), "all others have new positions, but not yet");

@@ -53,14 +53,14 @@ struct AttachmentWatch {
     /// The nodes whose maintenances wait for volumes.
     nodes: HashSet<String>,
     objects: Store<VolumeAttachment>,
-    known: Arc<Known>,
+    known: Arc<SharedKnownVolumes>,
     /// The volumes to read, each with the node that it is attached to.
     wanted: UnboundedSender<(String, Box<str>)>,
     _task: ScopedTask,
 }
 
 #[derive(Default)]
-struct Known(Mutex<KnownVolumes>);
+struct SharedKnownVolumes(Mutex<KnownVolumes>);
 
 /// What is known beside the attachments.
 #[derive(Default)]
@@ -76,7 +76,7 @@ struct KnownVolumes {
     claims_forbidden: Option<AccessDenied>,
 }
 
-impl Known {
+impl SharedKnownVolumes {
     fn lock(&self) -> MutexGuard<'_, KnownVolumes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,7 +141,7 @@ impl VolumeAttachments {
         let (objects, writer) = reflector::store();
         let config = watcher::Config::default().page_size(PAGE_SIZE);
         let stream = watch_stream(Api::<VolumeAttachment>::all(self.client.clone()), config).reflect(writer);
-        let known = Arc::new(Known::default());
+        let known = Arc::new(SharedKnownVolumes::default());
         let (wanted, requests) = unbounded();
         let reader = ClaimReader {
             api: Api::all(self.client.clone()),
@@ -185,7 +185,7 @@ impl VolumeAttachments {
 struct ClaimReader {
     api: Api<PersistentVolume>,
     permits: Semaphore,
-    known: Arc<Known>,
+    known: Arc<SharedKnownVolumes>,
     triggers: Triggers,
 }
 

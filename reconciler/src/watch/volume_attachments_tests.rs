@@ -8,7 +8,7 @@ use futures::channel::mpsc::UnboundedReceiver;
 use futures::stream;
 use http::{Response, StatusCode};
 use kube::runtime::reflector::store::Writer;
-use nm_shared::{Group, Grouped};
+use nm_shared::{Group, GroupedMaintenance};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -83,7 +83,7 @@ fn server(answered: &Arc<Answered>, refusals: usize) -> Client {
 }
 
 /// A watch that has not begun, and the triggers of the one maintenance.
-fn watch(client: Client) -> (VolumeAttachments, UnboundedReceiver<ObjectRef<Grouped>>) {
+fn watch(client: Client) -> (VolumeAttachments, UnboundedReceiver<ObjectRef<GroupedMaintenance>>) {
     let mut writer = Writer::new(Group::Medik8s);
     let maintenance = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"},
         "spec": {"nodeName": "n"}});

@@ -11,7 +11,7 @@ use nm_shared::cluster::node;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::plan::DaemonSets;
 use nm_shared::gate::quorum::{self, ETCD_NAMESPACE, EtcdGuard};
-use nm_shared::{Group, Grouped, NodeMaintenance};
+use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {what}: {source}")]
@@ -70,8 +70,8 @@ impl LiveCluster {
         Ok(listed.into_iter().flatten().map(|found| found.maintenance.spec.node_name).collect())
     }
 
-    async fn of_older(&self, group: Group) -> Result<Vec<Grouped>, ReadError> {
-        let all = Api::<Grouped>::all_with(self.client.clone(), &group);
+    async fn of_older(&self, group: Group) -> Result<Vec<GroupedMaintenance>, ReadError> {
+        let all = Api::<GroupedMaintenance>::all_with(self.client.clone(), &group);
         let mut found = match all.list(&ListParams::default()).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Vec::new(),
             listed => reading("nodemaintenances", listed)?.items,

@@ -92,14 +92,14 @@ impl Group {
 
 /// A maintenance and its group, which only code that reads and writes objects needs to know.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Grouped {
+pub struct GroupedMaintenance {
     /// The group.
     pub group: Group,
     /// The maintenance.
     pub maintenance: NodeMaintenance,
 }
 
-impl Deref for Grouped {
+impl Deref for GroupedMaintenance {
     type Target = NodeMaintenance;
 
     fn deref(&self) -> &NodeMaintenance {
@@ -107,7 +107,7 @@ impl Deref for Grouped {
     }
 }
 
-impl Resource for Grouped {
+impl Resource for GroupedMaintenance {
     type DynamicType = Group;
     type Scope = ClusterResourceScope;
 
@@ -146,7 +146,7 @@ struct SerializedMaintenance {
     status: Option<NodeMaintenanceStatus>,
 }
 
-impl<'de> Deserialize<'de> for Grouped {
+impl<'de> Deserialize<'de> for GroupedMaintenance {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let SerializedMaintenance { api_version, metadata, spec, status } =
             SerializedMaintenance::deserialize(deserializer)?;
@@ -166,13 +166,13 @@ mod tests {
     #[test]
     fn the_api_version_names_the_group_of_a_maintenance() {
         let read = |api_version: &str| {
-            serde_json::from_value::<Grouped>(json!({
+            serde_json::from_value::<GroupedMaintenance>(json!({
                 "apiVersion": api_version, "kind": "NodeMaintenance",
                 "metadata": {"name": "m"}, "spec": {"nodeName": "n1"},
             }))
         };
         for group in Group::ALL {
-            let found = read(&Grouped::api_version(&group)).unwrap();
+            let found = read(&GroupedMaintenance::api_version(&group)).unwrap();
             assert_eq!((found.group, found.spec.node_name.as_str()), (group, "n1"));
         }
         assert!(read("example.com/v1").unwrap_err().to_string().contains("example.com/v1"));
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn the_default_group_is_that_of_node_maintenance() {
         let ours = Group::Medik8s;
-        assert_eq!(Grouped::api_version(&ours), NodeMaintenance::api_version(&()));
-        assert_eq!(Grouped::url_path(&ours, None), NodeMaintenance::url_path(&(), None));
+        assert_eq!(GroupedMaintenance::api_version(&ours), NodeMaintenance::api_version(&()));
+        assert_eq!(GroupedMaintenance::url_path(&ours, None), NodeMaintenance::url_path(&(), None));
     }
 
     #[test]

@@ -19,13 +19,13 @@ use crate::drain::volume_detach::VolumeDetach;
 use crate::gate::ownership;
 
 /// A status that is being built.
-struct Draft<'a> {
+struct StatusDraft<'a> {
     status: NodeMaintenanceStatus,
     maintenance: &'a NodeMaintenance,
     now: Timestamp,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> StatusDraft<'a> {
     /// The present status without what says why a maintenance does not work.
     fn new(maintenance: &'a NodeMaintenance, now: Timestamp) -> Self {
         let mut status = maintenance.status.clone().unwrap_or_default();
@@ -72,7 +72,7 @@ pub fn draining(
     deadline: Option<Timestamp>,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
-    let mut draft = Draft::new(maintenance, now);
+    let mut draft = StatusDraft::new(maintenance, now);
     let status = &mut draft.status;
     let is_counted = is_counted(Some(status));
     survey.write_to(status, !is_counted, now);
@@ -169,7 +169,7 @@ pub fn failed(
     forbidden: Option<ForbiddenAccess>,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
-    let mut draft = Draft::new(maintenance, now);
+    let mut draft = StatusDraft::new(maintenance, now);
     let status = &mut draft.status;
     let is_cordoned = at_work || condition::is_true(&status.conditions, ConditionType::Cordoned);
     // The node stays as it is.
@@ -204,7 +204,7 @@ pub fn waiting(
     queue: Option<QueuePosition>,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
-    let mut draft = Draft::new(maintenance, now);
+    let mut draft = StatusDraft::new(maintenance, now);
     draft.status.phase = Some(Phase::Pending);
     draft.status.last_error = error;
     draft.status.queue = queue;
@@ -222,7 +222,7 @@ pub fn planned(
     observed: &ClusterState,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
-    let mut draft = Draft::new(maintenance, now);
+    let mut draft = StatusDraft::new(maintenance, now);
     draft.status.phase = Some(Phase::Pending);
     draft.status.last_error.clear();
     draft.record(ConditionType::Cordoned, false, ConditionReason::Planned, String::new());
@@ -245,7 +245,7 @@ pub fn lease_lost(
     attempts: i32,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
-    let mut draft = Draft::new(maintenance, now);
+    let mut draft = StatusDraft::new(maintenance, now);
     draft.status.error_on_lease_count = attempts;
     draft.status.last_error = error;
     if !condition::is_true(&draft.status.conditions, ConditionType::Drained) {

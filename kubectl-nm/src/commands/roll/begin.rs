@@ -79,12 +79,12 @@ pub(super) async fn run(
     let forecasts = forecasts(&names, drain.as_ref(), args.dry_run, &mut snapshot, cluster, out).await?;
     print_waves(&waves, &forecasts, args.dry_run, out)?;
     for unknown in &snapshot.unknown {
-        out.talk(&Line::new(format!("warning: unknown: {unknown}")));
+        out.message(&Line::new(format!("warning: unknown: {unknown}")));
     }
     let missing = missing_permissions(cluster).await;
     if !missing.is_empty() {
         let what = missing.join(", ");
-        out.talk(&Line::new(format!(
+        out.message(&Line::new(format!(
             "warning: the roll cannot check that nodes and workloads are healthy again: you may not {what}"
         )));
     }
@@ -108,7 +108,7 @@ pub(super) async fn run(
         delete(&created, cluster, out).await?;
     }
     let (roll, record) = claimed?;
-    out.talk(&Line::new(format!("Roll {name} begins.")));
+    out.message(&Line::new(format!("Roll {name} begins.")));
     run_roll(&roll, record, None, &args.output, cluster, out).await
 }
 
@@ -327,7 +327,7 @@ fn print_waves(
         if is_dry_run {
             out.data(line)?;
         } else {
-            out.talk(line);
+            out.message(line);
         }
         Ok(())
     };

@@ -113,7 +113,7 @@ async fn skip(args: &ResumeArgs, roll: &Roll, cluster: &Cluster, out: &mut Outpu
     let is_skipped = |node: &RollNode| args.skip.iter().any(|name| name == node.node()) && is_known(node);
     let skipped = store::remove(cluster, &roll.name, is_skipped).await?;
     for node in &skipped {
-        out.talk(&Line::new(format!("node/{} is skipped, and returns to service", node.node())));
+        out.message(&Line::new(format!("node/{} is skipped, and returns to service", node.node())));
     }
     let stays = |name: &&String| !skipped.iter().any(|node| node.node() == name.as_str());
     args.skip.iter().find(stays).map_or(Ok(()), |node| Err(RollError::HasBegun(node.clone()).into()))
@@ -132,7 +132,7 @@ async fn continue_drains(mut roll: Roll, args: &ResumeArgs, cluster: &Cluster) -
 fn warn_of_lost_record(roll: &Roll, out: &mut Output) {
     let left = roll.nodes.len();
     let gone = roll.settings.nodes().saturating_sub(left);
-    out.talk(&Line::new(format!(
+    out.message(&Line::new(format!(
         "warning: the record of roll {} was deleted with the maintenance of a node. It is not known how many of the other \
          nodes ({gone}) are done, how long they took and how many pods moved, who ran the roll, and whether it was paused or \
          halted. The steps of the remaining nodes ({left}), and the results of their actions, are known from their own \
@@ -161,7 +161,7 @@ fn confirm_action(
         Some(_) => Err(RollError::OtherAction { name, action: shown }.into()),
         None if !out.can_ask() => Err(RollError::UnconfirmedAction { name, action: shown }.into()),
         None => {
-            out.talk(&Line::new(format!("Roll {name}, for each drained node: {shown}")));
+            out.message(&Line::new(format!("Roll {name}, for each drained node: {shown}")));
             confirm_always("Continue the roll", false, out)
         }
     }
@@ -172,7 +172,10 @@ pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Re
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
     let acting = roll.nodes.iter().filter(|node| node.record.step == Step::Acting).count();
     if acting > 0 && record.runner.is_some() {
-        out.talk(&Line::new(format!("The action of {} has begun, and continues.", counted(acting, "node"))));
+        out.message(&Line::new(format!(
+            "The action of {} has begun, and continues.",
+            counted(acting, "node")
+        )));
     }
     Ok(Exit::Done)
 }
@@ -211,7 +214,7 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         Err(error) => return Err(error),
     };
     for node in &left {
-        out.talk(&Line::new(format!(
+        out.message(&Line::new(format!(
             "node/{} is {}: its maintenance stays",
             node.node(),
             node.record.step.word()

@@ -55,7 +55,7 @@ pub(super) async fn run(
     let name = roll.name.as_str();
     let log = roll.settings.command().and_then(|_| log_folder(name, |variable| env::var_os(variable)));
     if let Some(log) = &log {
-        out.talk(&Line::new(format!("The output of the commands is kept in {}.", log.display())));
+        out.message(&Line::new(format!("The output of the commands is kept in {}.", log.display())));
     }
     let unknown = record.unknown;
     let mut runner = RollRunner::new(cluster, roll, record, retried, log);
@@ -64,7 +64,7 @@ pub(super) async fn run(
         None => match dashboard(name, output, out) {
             Ok(mut dashboard) => {
                 let ended = until_ended(&mut runner, &mut dashboard).await;
-                dashboard.close().iter().for_each(|line| out.talk(line));
+                dashboard.close().iter().for_each(|line| out.message(line));
                 ended
             }
             Err(error) => Err(error),
@@ -76,12 +76,12 @@ pub(super) async fn run(
     let continues = format!("`kubectl nm roll resume {name}` continues");
     Ok(match ended {
         Ok(RollEnd::Left) => {
-            out.talk(&Line::new(format!("Interrupted. Roll {name} stays as it is.")));
+            out.message(&Line::new(format!("Interrupted. Roll {name} stays as it is.")));
             out.hint(&continues);
             Exit::Interrupted
         }
         Err(error) => {
-            out.talk(&Line::new(format!("Roll {name} cannot continue.")));
+            out.message(&Line::new(format!("Roll {name} cannot continue.")));
             out.hint(&format!("{continues} once this is fixed"));
             return Err(error);
         }
@@ -89,13 +89,13 @@ pub(super) async fn run(
             // Nodes that were skipped or deleted are not done.
             let all = roll.settings.nodes();
             let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
-            out.talk(&Line::new(format!(
+            out.message(&Line::new(format!(
                 "Roll {name} is done: {nodes}{}, {} moved.",
                 counted(all, "node"),
                 counted(usize::try_from(done.pods).unwrap_or_default(), "pod")
             )));
             if let Some(unknown) = unknown.filter(|unknown| *unknown > 0) {
-                out.talk(&Line::new(format!(
+                out.message(&Line::new(format!(
                     "It is not known whether the other nodes ({unknown}) are done."
                 )));
             }
@@ -116,11 +116,11 @@ pub(super) async fn run(
             Exit::Failed
         }
         Ok(RollEnd::Aborted(who)) => {
-            out.talk(&Line::new(format!("{who} aborted roll {name}.")));
+            out.message(&Line::new(format!("{who} aborted roll {name}.")));
             Exit::Lost
         }
         Ok(RollEnd::TakenOver(other)) => {
-            out.talk(&Line::new(format!("{} runs roll {name} now.", other.who)));
+            out.message(&Line::new(format!("{} runs roll {name} now.", other.who)));
             Exit::Lost
         }
     })

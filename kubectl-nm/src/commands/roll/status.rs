@@ -70,7 +70,7 @@ pub(crate) fn print(
             }
         }
         (_, None) if rolls.is_empty() && !broken.is_empty() => {}
-        (_, None) if rolls.is_empty() => out.talk(&Line::new("No rolls found.")),
+        (_, None) if rolls.is_empty() => out.message(&Line::new("No rolls found.")),
         (_, None) => {
             let rows: Vec<Vec<(Style, String)>> = rolls.iter().map(row).collect();
             for line in table::lines(&["ROLL", "DONE", "LEFT", "STATE"], &rows) {
