@@ -6,7 +6,7 @@ use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, pod_spec};
 use serde_json::{Value, json};
 
-use super::running_roll::{RunningRoll, guard, guarded_pods};
+use super::running_roll::{RunningRoll, guard, guarded_pods, make_pipe};
 
 /// Runs a roll of two nodes, of which the first halts it, and returns the reason.
 async fn halted(cluster: &Cluster, name: &str, nodes: &[String], flags: &[&str]) -> String {
@@ -107,7 +107,7 @@ async fn a_command_that_takes_longer_than_it_may_is_ended_and_halts() {
     let folder = tempfile::TempDir::new().unwrap();
     // The command and what it starts hold the pipe open: reading it ends when they have ended.
     let pipe = folder.path().join("pipe");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    make_pipe(&pipe);
     let command = format!("exec 3>{}; sleep 600", pipe.display());
     let read = tokio::task::spawn_blocking(move || std::fs::read(pipe));
     let message = halted(&cluster, "late", &nodes[..2], &["--run", &command, "--action-timeout", "1s"]).await;

@@ -9,7 +9,7 @@ use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
-use super::running_roll::{RunningRoll, guard, guarded_pods};
+use super::running_roll::{RunningRoll, guard, guarded_pods, make_pipe};
 
 const COMMAND: &str = "echo {}; sleep 0.2";
 
@@ -130,6 +130,23 @@ async fn an_interrupted_roll_is_free_at_once_and_its_command_is_ended() {
         nm_tests::maintenance::until_gone(&cluster, &nodes[0]).await;
     }
     assert!(!marker.path().join("survived").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_was_started_with_nohup_continues_when_its_terminal_is_closed() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let folder = tempfile::TempDir::new().unwrap();
+    let pipe = folder.path().join("pipe");
+    make_pipe(&pipe);
+    let command = format!("echo waits; cat {}", pipe.display());
+    let mut roll = RunningRoll::begin_with_nohup(&cluster, "detached", &nodes[0], &command);
+    roll.until("output", |line| line["text"] == "waits").await;
+    roll.signal("HUP");
+    std::fs::write(&pipe, "continues\n").unwrap();
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    assert_eq!(roll.output(&nodes[0]), ["waits", "continues"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! A roll that runs as a program of its own, followed by its lines of JSON.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use nm_tests::cluster::Cluster;
@@ -59,15 +60,27 @@ impl RunningRoll {
         Self::start(cluster, &[&["roll"], nodes.as_slice(), &common, flags].concat())
     }
 
+    /// The same with nohup: its terminal may be closed.
+    pub(super) fn begin_with_nohup(cluster: &Cluster, name: &str, node: &str, command: &str) -> Self {
+        let program = program("kubectl-nm");
+        let args = [program.to_str().unwrap(), "roll", node, "--name", name, "--run", command, "-o", "json"];
+        let args = [&args[..], &["--min-ready", "1s", "--yes"]].concat();
+        Self::start_program("nohup", cluster, &args)
+    }
+
     /// Runs `kubectl nm roll resume` for a roll.
     pub(super) fn resume(cluster: &Cluster, name: &str, flags: &[&str]) -> Self {
         Self::start(cluster, &[&["roll", "resume", name, "-o", "json"], flags].concat())
     }
 
     fn start(cluster: &Cluster, args: &[&str]) -> Self {
+        Self::start_program(program("kubectl-nm"), cluster, args)
+    }
+
+    fn start_program(program: impl AsRef<OsStr>, cluster: &Cluster, args: &[&str]) -> Self {
         let state = TempDir::new().unwrap();
         let env: [(&str, &Path); 1] = [("XDG_STATE_HOME", state.path())];
-        let command = RunningCommand::start_with_env(program("kubectl-nm"), cluster, args, &env);
+        let command = RunningCommand::start_with_env(program, cluster, args, &env);
         Self { command, lines: Vec::new(), state }
     }
 
