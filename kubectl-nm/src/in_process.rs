@@ -247,3 +247,8 @@ pub fn parse_window(text: &str, now: Timestamp) -> Result<String, String> {
 pub fn is_selected(filter: &str, [node, namespace, state, text]: [&str; 4]) -> bool {
     dashboard::is_selected(filter, [node, namespace, state, text])
 }
+
+/// The words of a filter of the dashboard.
+pub fn filter_words(filter: &str) -> Vec<String> {
+    dashboard::filter_words(filter)
+}

@@ -93,13 +93,16 @@ pub fn filter(data: &[u8]) -> bool {
     let mut row = [""; 4];
     row.iter_mut().zip(lines).for_each(|(cell, line)| *cell = line);
     let selects = |filter: &str| in_process::is_selected(filter, row);
-    let words: Vec<&str> = filter.split_whitespace().collect();
+    let words = in_process::filter_words(filter);
+    let without_blanks = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!(without_blanks(&words.concat()), without_blanks(filter), "no part of a filter is lost");
     let each = words.iter().all(|word| selects(word));
     assert_eq!(selects(filter), each, "{filter:?} of {row:?}");
     let [node, namespace, state, shown] = row;
     for (key, value) in [("node:", node), ("ns:", namespace), ("state:", state), ("", shown)] {
         let is_word = !value.is_empty() && !value.contains(char::is_whitespace);
-        if is_word && !value.contains(['*', '?', ':']) {
+        // A word may be a pattern, a key, a negation or a regular expression.
+        if is_word && !value.contains(['*', '?', ':']) && !value.starts_with(['!', '/']) {
             assert!(selects(&format!("{key}{value}")), "{key}{value} of {row:?}");
         }
     }

@@ -54,7 +54,7 @@ mod wrapping;
 
 pub(crate) use appearance::AppearanceFlags;
 pub(crate) use config::Config;
-pub(crate) use model::filter::is_selected;
+pub(crate) use model::filter::{is_selected, words as filter_words};
 pub(crate) use model::{Options, RecordingMode};
 pub use offscreen::Received;
 pub(crate) use offscreen::{roll_screens, screens};

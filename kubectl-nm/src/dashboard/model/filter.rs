@@ -167,7 +167,7 @@ pub(crate) fn is_selected(filter: &str, [node, namespace, state, text]: [&str; 4
 }
 
 /// The words of a filter. A regular expression may have blanks in it.
-fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
