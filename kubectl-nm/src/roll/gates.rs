@@ -210,6 +210,10 @@ impl Gates<'_> {
                 (attempt.saturating_add(1), format!("failed, and begins again: {why}"))
             }
         };
+        self.act(node, view, attempt, why)
+    }
+
+    fn act(&self, node: &RollNode, view: Option<&NodeView>, attempt: u32, why: String) -> Next {
         let record = NodeRecord {
             step: Step::Acting,
             since: self.observed.now,
@@ -223,12 +227,18 @@ impl Gates<'_> {
     fn next_of_rejoining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
         let name = node.node();
         let needs_reboot = self.settings.expect_reboot && !has_rebooted(node, view);
-        let state = node.record.action.as_ref().map(|action| &action.state);
         let is_new_try = self.observed.retried.as_deref() == Some(name)
             && !self.observed.actions.contains_key(name)
             && view.is_some_and(|view| view.ready_since.is_some());
-        if needs_reboot && is_new_try && state == Some(&ActionState::Disconnected) {
-            return self.begin_action(node, view);
+        match &node.record.action {
+            Some(ActionRecord { state: ActionState::Disconnected, .. }) if needs_reboot && is_new_try => {
+                return self.begin_action(node, view);
+            }
+            Some(ActionRecord { attempt, state: ActionState::Succeeded }) if needs_reboot && is_new_try => {
+                let why = String::from("ended without a reboot, and begins again");
+                return self.act(node, view, attempt.saturating_add(1), why);
+            }
+            _ => {}
         }
         let why = match view {
             None => "it does not exist",

@@ -69,6 +69,10 @@ impl RollView<'_> {
         let done = &self.record.done;
         let nodes = i64::try_from(done.nodes).ok().filter(|nodes| *nodes > 0)?;
         let average = SignedDuration::from_secs(done.seconds / nodes);
+        // The whole time of the node was outside the roll: in a pause, for example.
+        if average.is_zero() {
+            return None;
+        }
         let settings = &self.roll.settings;
         let mut rest = SignedDuration::ZERO;
         for wave in 0..settings.waves.len() {
@@ -77,10 +81,18 @@ impl RollView<'_> {
             let rounds = planned.div_ceil(settings.max_unavailable.max(1));
             let rounds = i32::try_from(rounds).unwrap_or(i32::MAX);
             rest = rest.saturating_add(average.saturating_mul(rounds));
-            if of_wave().any(|node| node.step != Step::Planned) {
-                rest = rest.saturating_add(average / 2);
-            }
+            let under_way = of_wave().filter(|node| node.step != Step::Planned);
+            let left =
+                under_way.map(|node| average.saturating_sub(self.now.duration_since(self.began(node))));
+            rest = rest.saturating_add(left.max().unwrap_or_default().max(SignedDuration::ZERO));
         }
         Some(Estimate { end: self.now.checked_add(rest).ok()?, nodes: done.nodes, average })
+    }
+
+    /// When the maintenance of a node began; if that is not recorded, its step.
+    fn began(&self, progress: &NodeProgress) -> Timestamp {
+        let mut nodes = self.roll.nodes.iter();
+        let node = nodes.find(|node| node.node() == progress.node);
+        node.and_then(|node| node.record.began).unwrap_or(progress.since)
     }
 }

@@ -19,7 +19,7 @@ Examples:
   # Show the waves, and what each drain would do
   kubectl nm roll -l pool=blue --run 'ssh {} sudo reboot' --expect-reboot --dry-run
 
-  # Reboot a pool, two nodes at a time, and wait for two minutes after each
+  # Reboot a pool, zone by zone and at most two nodes at a time, and wait for two minutes after each
   kubectl nm roll -l pool=blue --max-unavailable 2 --run 'ssh {} sudo reboot' --expect-reboot \\
     --soak 2m --reason 'kernel 6.12'
 
