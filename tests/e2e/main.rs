@@ -10,11 +10,13 @@ mod dashboard {
     mod acting;
     mod all_nodes;
     mod configuration;
+    mod editor;
     mod environment;
     mod recording;
     mod replacements;
     mod roll;
     mod session;
+    mod setup;
     mod start_options;
 }
 mod demo;

@@ -36,6 +36,7 @@ async fn show(args: ReplayArgs, file: RecordingFile, out: &mut Output) -> Result
         readonly: true,
         recording: RecordingMode::Replay,
         appearance: args.appearance.on(out, config.theme, config.ascii),
+        without_colours: out.without_colours(),
         config,
         notice,
         size: (0, 0),

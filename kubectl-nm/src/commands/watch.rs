@@ -197,6 +197,7 @@ impl DashboardFlags {
             readonly: self.readonly,
             recording: if is_recording { RecordingMode::Recording } else { RecordingMode::Off },
             appearance: self.appearance.on(out, config.theme, config.ascii),
+            without_colours: out.without_colours(),
             config,
             notice,
             size: (0, 0),
@@ -404,6 +405,7 @@ fn conclude(
         EndReason::Quit if !has_goal => return Ok(Exit::Done),
         EndReason::Quit | EndReason::Interrupted => LoopEvent::Interrupted,
         EndReason::TimedOut(after) => LoopEvent::TimedOut(after),
+        EndReason::Failed(error) => return Err(Error::Screen(error)),
     };
     match reporter.react(event)? {
         ControlFlow::Break(exit) => Ok(exit),

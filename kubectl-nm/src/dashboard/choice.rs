@@ -87,9 +87,26 @@ fn comments(list: &Array) -> Vec<String> {
     parts.flat_map(lines).filter(|line| line.starts_with('#')).collect()
 }
 
+/// Where a path leads after all links, also if there is no such file.
+fn followed(path: &Path) -> io::Result<PathBuf> {
+    const MAX_LINKS: usize = 40;
+    let mut target = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        match fs::read_link(&target) {
+            // A relative one begins where the link is.
+            Ok(next) => target = target.parent().unwrap_or(Path::new(".")).join(next),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
+                return Ok(target);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("too many links"))
+}
+
 /// Writes a file so that no reader sees half of it. A link to the file stays a link.
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let target = followed(path)?;
     let folder = target.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;

@@ -94,3 +94,22 @@ fn a_link_stays_a_link_and_its_file_keeps_its_mode() {
     assert_eq!(read(&file).theme, Some(ThemeName::Mono));
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
 }
+
+#[cfg(unix)]
+#[test]
+fn what_a_link_leads_to_is_created() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().unwrap();
+    let (link, file) = (folder.path().join("config.toml"), folder.path().join("dotfiles").join("nm.toml"));
+    symlink("between.toml", &link).unwrap();
+    symlink("dotfiles/nm.toml", folder.path().join("between.toml")).unwrap();
+    remember(&link, &Choice::Theme(ThemeName::Mono)).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(read(&file).theme, Some(ThemeName::Mono));
+    // Links that lead to each other have no end.
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    symlink(&other, &one).unwrap();
+    symlink(&one, &other).unwrap();
+    assert!(remember(&one, &Choice::Theme(ThemeName::Mono)).is_err());
+    assert!(fs::symlink_metadata(&one).unwrap().is_symlink());
+}

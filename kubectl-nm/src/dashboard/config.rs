@@ -15,7 +15,7 @@ use crate::dashboard::action_table::{ACTIONS, Action};
 use crate::dashboard::appearance::ThemeName;
 use crate::dashboard::columns::{Columns, ListName};
 use crate::dashboard::key_map::{FIXED, KeyMap};
-use crate::dashboard::key_name::is_key_name;
+use crate::dashboard::key_name::{is_key_name, sent_instead};
 use crate::error::config_error::ConfigError;
 use crate::terminal::docs_url::docs_url;
 use crate::terminal::output::Output;
@@ -234,6 +234,9 @@ fn keys_of(
             let words =
                 format!("\"{word}\" is not a key: use a character, or a name such as Space, F5 or Ctrl-G");
             return Err(Problem(span, words));
+        }
+        if let Some(sent) = sent_instead(&word) {
+            return Err(Problem(span, format!("a terminal sends {sent} for {word}: use another key")));
         }
         if let Some((key, owner)) = FIXED.iter().find(|(key, owner)| *key == word && *owner != entry.action) {
             let words = format!("{key} always means {}: use another key", owner.entry().name);

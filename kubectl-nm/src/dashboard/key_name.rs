@@ -53,6 +53,17 @@ pub(crate) fn is_key_name(name: &str) -> bool {
         || NAMED.iter().any(|(_, known)| *known == plain)
 }
 
+/// The name of the key that a terminal sends instead, if it cannot distinguish the two.
+pub(crate) fn sent_instead(name: &str) -> Option<String> {
+    let (alt, letter) = match name.strip_prefix("Ctrl-Alt-") {
+        Some(letter) => ("Alt-", letter),
+        None => ("", name.strip_prefix("Ctrl-")?),
+    };
+    let same = [("I", "Tab"), ("M", "Enter"), ("[", "Esc")];
+    let (_, key) = same.iter().find(|(same, _)| *same == letter)?;
+    Some(format!("{alt}{key}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -62,6 +62,7 @@ pub(crate) fn screens(received: &Received, keys: &str, size: (u16, u16), now: Ti
         config: Config::default(),
         notice: None,
         appearance: Appearance::default(),
+        without_colours: None,
         size,
         now,
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
@@ -56,6 +57,8 @@ pub(crate) enum EndReason {
     /// Ctrl-C, a signal, or a terminal that is gone.
     Interrupted,
     TimedOut(Duration),
+    /// The screen cannot be drawn.
+    Failed(io::Error),
 }
 
 #[derive(Debug)]
@@ -92,9 +95,9 @@ async fn until_ended(
     recording: Option<NewRecording>,
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
-    let (to, mut messages) = mpsc::channel(MESSAGE_QUEUE);
-    let mut signals = signals::listen().map_err(Error::Screen)?;
-    let (program_output, mut program_outputs) = mpsc::channel(MESSAGE_QUEUE);
+    let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
+    let signals = signals::listen().map_err(Error::Screen)?;
+    let (program_output, program_outputs) = mpsc::channel(MESSAGE_QUEUE);
     let mut screen = Screen::take(program_output).map_err(Error::Screen)?;
     let options = Options { size: screen.size().map_err(Error::Screen)?, ..options };
     let model = Model::new(options, tracker);
@@ -104,72 +107,11 @@ async fn until_ended(
         watches.open(node, node);
     }
     let mut dashboard = Dashboard::new(model, watches, cluster, to, recorder);
-    let mut ticks = interval(TICK_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    // A timeout too long for the clock never ends.
-    let deadline = timeout.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
-    let mut redraw = Redraw::default();
-    let reason = loop {
-        let is_lent = dashboard.editor.is_running();
-        if redraw.is_due() && !is_lent {
-            screen.draw(|frame| view::draw(&dashboard.model, frame)).map_err(Error::Screen)?;
-            redraw.done();
-        }
-        let message = tokio::select! {
-            biased;
-            Some(signal) = signals.next() => match signal {
-                // These are for the program that has the terminal.
-                Signal::Interrupt | Signal::Continue if is_lent => continue,
-                Signal::End | Signal::Interrupt => break EndReason::Interrupted,
-                Signal::Stop if is_lent => {
-                    Screen::stop_job().map_err(Error::Screen)?;
-                    continue;
-                }
-                Signal::Stop => {
-                    screen.suspend().map_err(Error::Screen)?;
-                    redraw.now();
-                    continue;
-                }
-                Signal::Continue => {
-                    screen.retake().map_err(Error::Screen)?;
-                    redraw.now();
-                    continue;
-                }
-            },
-            input = dashboard.inputs.next() => match input {
-                Some(Ok(event)) if is_ctrl_c(&event) => break EndReason::Interrupted,
-                Some(Ok(event)) => {
-                    panic_on_request(&event);
-                    redraw.now();
-                    Message::Input(event)
-                }
-                // The terminal is gone.
-                Some(Err(_)) | None => break EndReason::Interrupted,
-            },
-            outcome = dashboard.editor.ended() => {
-                dashboard.take_back(&mut screen, &mut redraw).map_err(Error::Screen)?;
-                Message::Done(outcome)
-            }
-            () = redraw.wait(), if !is_lent => continue,
-            after = expiry(deadline) => break EndReason::TimedOut(after),
-            _ = ticks.tick() => Message::Tick(Timestamp::now()),
-            Some(text) = program_outputs.recv() => Message::ProgramOutput(text),
-            Some(message) = messages.recv() => message,
-        };
-        redraw.soon();
-        dashboard.record(&message);
-        let is_about_maintenances = matches!(message, Message::Maintenances(_));
-        let effect = update(&mut dashboard.model, message);
-        if is_about_maintenances {
-            dashboard.follow();
-        }
-        if let Some(effect) = effect
-            && let Some(reason) =
-                dashboard.carry_out(effect, &mut screen, &mut redraw).map_err(Error::Screen)?
-        {
-            break reason;
-        }
-    };
+    let mut sources = Sources { signals, messages, program_outputs };
+    // Also without a screen, commands that were begun are awaited, and the recording is completed.
+    let ended = dashboard.until_end(&mut screen, &mut sources, timeout).await;
+    let reason = ended.unwrap_or_else(EndReason::Failed);
+    let Sources { mut signals, mut messages, .. } = sources;
     drop(screen);
     let Dashboard { model, watches, commands, recorder, .. } = dashboard;
     // Their messages would fill the queue that the results of commands go through.
@@ -199,6 +141,14 @@ pub(crate) fn summaries(model: &Model) -> Vec<Line> {
         lines.iter().map(|line| Line::new(format!("node/{node}: {line}"))).collect::<Vec<_>>()
     };
     latest.iter().flat_map(of_node).collect()
+}
+
+/// What the dashboard waits for, beside keys.
+struct Sources {
+    signals: BoxStream<'static, Signal>,
+    messages: mpsc::Receiver<Message>,
+    /// What other programs write to standard error.
+    program_outputs: mpsc::Receiver<String>,
 }
 
 struct Dashboard<'a> {
@@ -244,6 +194,100 @@ impl<'a> Dashboard<'a> {
         }
     }
 
+    /// Runs until there is a reason to end. While an editor has the terminal, it is waited for: what was typed there is not
+    /// lost.
+    async fn until_end(
+        &mut self,
+        screen: &mut Screen,
+        Sources { signals, messages, program_outputs }: &mut Sources,
+        timeout: Option<Duration>,
+    ) -> io::Result<EndReason> {
+        let mut ticks = interval(TICK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // A timeout too long for the clock never ends.
+        let deadline = timeout.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
+        let mut redraw = Redraw::default();
+        let mut after_editor: Option<EndReason> = None;
+        loop {
+            let is_lent = self.editor.is_running();
+            if !is_lent && let Some(reason) = after_editor.take() {
+                return Ok(reason);
+            }
+            if redraw.is_due() && !is_lent {
+                screen.draw(|frame| view::draw(&self.model, frame))?;
+                redraw.done();
+            }
+            let message = tokio::select! {
+                biased;
+                Some(signal) = signals.next() => match signal {
+                    // These are for the program that has the terminal.
+                    Signal::Interrupt | Signal::Continue if is_lent => continue,
+                    Signal::End | Signal::Interrupt => return Ok(EndReason::Interrupted),
+                    Signal::Stop if is_lent => {
+                        Screen::stop_job()?;
+                        continue;
+                    }
+                    Signal::Stop => {
+                        screen.suspend()?;
+                        redraw.now();
+                        continue;
+                    }
+                    Signal::Continue => {
+                        screen.retake()?;
+                        redraw.now();
+                        continue;
+                    }
+                },
+                input = self.inputs.next() => match input {
+                    Some(Ok(event)) if is_ctrl_c(&event) => return Ok(EndReason::Interrupted),
+                    Some(Ok(event)) => {
+                        panic_on_request(&event);
+                        redraw.now();
+                        Message::Input(event)
+                    }
+                    // The terminal is gone.
+                    Some(Err(_)) | None => return Ok(EndReason::Interrupted),
+                },
+                outcome = self.editor.ended() => {
+                    if after_editor.is_some() {
+                        self.report_at_end(outcome);
+                        continue;
+                    }
+                    self.take_back(screen, &mut redraw)?;
+                    Message::Done(outcome)
+                }
+                () = redraw.wait(), if !is_lent => continue,
+                after = expiry(deadline), if after_editor.is_none() => {
+                    after_editor = Some(EndReason::TimedOut(after));
+                    continue;
+                }
+                _ = ticks.tick() => Message::Tick(Timestamp::now()),
+                Some(text) = program_outputs.recv() => Message::ProgramOutput(text),
+                Some(message) = messages.recv() => message,
+            };
+            redraw.soon();
+            self.record(&message);
+            let is_about_maintenances = matches!(message, Message::Maintenances(_));
+            let effect = update(&mut self.model, message);
+            if is_about_maintenances {
+                self.follow();
+            }
+            if let Some(effect) = effect
+                && let Some(reason) = self.carry_out(effect, screen, &mut redraw)?
+            {
+                after_editor.get_or_insert(reason);
+            }
+        }
+    }
+
+    /// Has this reported beside the results of commands that are running when the dashboard ends.
+    fn report_at_end(&mut self, outcome: Result<String, CommandError>) {
+        let to = self.to.clone();
+        self.commands.spawn_local(async move {
+            let _ = to.send(Message::Done(outcome)).await;
+        });
+    }
+
     /// Records what comes from the cluster.
     fn record(&mut self, message: &Message) {
         let Some(recorder) = &mut self.recorder else { return };
@@ -271,7 +315,9 @@ impl<'a> Dashboard<'a> {
         match effect {
             Effect::Open(node) => {
                 let subject = self.model.open.as_ref().map_or(&node, |open| &open.subject);
-                self.watches.open(&node, subject);
+                if let Some(closed) = self.watches.open(&node, subject) {
+                    self.record(&Message::NodeClosed(closed));
+                }
             }
             Effect::Close => {
                 if let Some(node) = self.watches.close() {

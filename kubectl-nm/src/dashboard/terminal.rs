@@ -4,7 +4,7 @@
 //! the panic message is printed. Signals are handled in `run`, which drops the screen. Output of other programs is kept
 //! off by [`streams`].
 
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, Stdout, Write};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -24,13 +24,30 @@ use tokio::sync::mpsc::Sender;
 use crate::dashboard::streams;
 use crate::terminal::text::harmless;
 
-/// The buffer of a frame, larger than any frame, so that each is written at once.
-const FRAME_BYTES: usize = 256 * 1024;
-
 /// Whether we have the screen. Static, because there is one terminal and a panic hook takes no arguments.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-type Backend = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
+type Backend = Terminal<CrosstermBackend<FrameWriter<Stdout>>>;
+
+/// Collects what is drawn, so that each frame is written at once. A frame that cannot be written is dropped: no rest of it
+/// may follow what restores the terminal.
+struct FrameWriter<W> {
+    to: W,
+    frame: Vec<u8>,
+}
+
+impl<W: Write> Write for FrameWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.frame.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let written = self.to.write_all(&self.frame).and_then(|()| self.to.flush());
+        self.frame.clear();
+        written
+    }
+}
 
 /// The terminal's screen, while we have it.
 pub(crate) struct Screen {
@@ -103,9 +120,10 @@ impl Screen {
         self.enter()
     }
 
-    /// Releases the screen for another program, whose command is shown.
+    /// Releases the screen for another program, whose command is shown. Standard error stays diverted: a credential plugin
+    /// would take the keys from that program.
     pub(crate) fn lend(command: &str) -> io::Result<()> {
-        release();
+        release_screen();
         writeln!(io::stdout(), "$ {}", harmless(command))
     }
 
@@ -141,21 +159,31 @@ impl Drop for Screen {
 }
 
 fn blank() -> io::Result<Backend> {
-    Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(FRAME_BYTES, io::stdout())))
+    Terminal::new(CrosstermBackend::new(FrameWriter { to: io::stdout(), frame: Vec::new() }))
+}
+
+/// Restores the terminal and standard error.
+fn release() {
+    release_screen();
+    #[cfg(unix)]
+    streams::restore();
 }
 
 /// Restores the terminal, once for every time that the screen was taken.
-fn release() {
-    if !TAKEN.swap(false, SeqCst) {
-        return;
+fn release_screen() {
+    if TAKEN.swap(false, SeqCst) {
+        restore_modes(&mut io::stdout());
+        let _ = terminal::disable_raw_mode();
     }
-    // Errors are ignored: a terminal that is gone needs no restoring.
-    let mut out = io::stdout();
-    let _ = queue!(out, EndSynchronizedUpdate);
-    let _ = execute!(out, DisableBracketedPaste, LeaveAlternateScreen, Show);
-    let _ = terminal::disable_raw_mode();
-    #[cfg(unix)]
-    streams::restore();
+}
+
+/// Restores the modes that are set by what is written. Errors are ignored: a terminal that is gone needs no restoring, and
+/// after one that fails the others are still needed.
+fn restore_modes(out: &mut impl Write) {
+    let _ = execute!(out, EndSynchronizedUpdate);
+    let _ = execute!(out, DisableBracketedPaste);
+    let _ = execute!(out, LeaveAlternateScreen);
+    let _ = execute!(out, Show);
 }
 
 /// Restores the terminal before a panic message is printed, in whatever task.
@@ -184,4 +212,47 @@ fn stop() -> io::Result<()> {
     use rustix::process::{Signal, kill_current_process_group};
 
     Ok(kill_current_process_group(Signal::STOP)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A terminal that refuses some writes at first, as one does whose buffer is full.
+    struct Busy {
+        refusals: usize,
+        written: String,
+    }
+
+    impl Write for Busy {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.refusals > 0 {
+                self.refusals -= 1;
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.written.push_str(std::str::from_utf8(bytes).unwrap());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_mode_that_cannot_be_restored_leaves_none_of_the_others() {
+        let mut out = Busy { refusals: 2, written: String::new() };
+        restore_modes(&mut out);
+        assert_eq!(out.written, "\x1b[?1049l\x1b[?25h");
+    }
+
+    #[test]
+    fn a_frame_that_cannot_be_written_does_not_follow_later() {
+        let mut writer = FrameWriter { to: Busy { refusals: 1, written: String::new() }, frame: Vec::new() };
+        writer.write_all(b"a frame").unwrap();
+        assert!(writer.flush().is_err());
+        writer.write_all(b"the next").unwrap();
+        writer.flush().unwrap();
+        assert_eq!(writer.to.written, "the next");
+    }
 }

@@ -16,9 +16,13 @@ pub(crate) fn creator(maintenance: &NodeMaintenance) -> Option<String> {
 
 /// Drops the `managedFields`, except for what names the creator: they are most of an object, and change with every status.
 pub(crate) fn keep_creator(maintenance: &mut NodeMaintenance) {
-    let kept = entry(maintenance)
-        .map(|entry| ManagedFieldsEntry { manager: entry.manager.clone(), ..ManagedFieldsEntry::default() });
-    maintenance.metadata.managed_fields = kept.map(|entry| vec![entry]);
+    maintenance.metadata.managed_fields = creator_fields(maintenance);
+}
+
+/// Of the `managedFields`, what names the creator.
+pub(crate) fn creator_fields(maintenance: &NodeMaintenance) -> Option<Vec<ManagedFieldsEntry>> {
+    let manager = entry(maintenance)?.manager.clone();
+    Some(vec![ManagedFieldsEntry { manager, ..ManagedFieldsEntry::default() }])
 }
 
 fn entry(maintenance: &NodeMaintenance) -> Option<&ManagedFieldsEntry> {

@@ -33,6 +33,8 @@ impl StdoutError {
 }
 
 pub(crate) struct Output {
+    /// What was asked for.
+    colour: Colour,
     data: Sink,
     messages: Sink,
     terminal: bool,
@@ -65,6 +67,7 @@ impl Output {
         let can_prompt = io::stdin().is_terminal() && stderr_is_terminal;
         let terminal = can_prompt && data_terminal && !is_dumb();
         Self {
+            colour,
             terminal,
             can_prompt,
             data,
@@ -86,6 +89,15 @@ impl Output {
 
     pub(crate) fn is_coloured(&self) -> bool {
         self.data.coloured
+    }
+
+    /// What turns colours off on standard output, if something does.
+    pub(crate) fn without_colours(&self) -> Option<&'static str> {
+        (!self.is_coloured()).then_some(if self.colour == Colour::Never {
+            "--color never"
+        } else {
+            "NO_COLOR"
+        })
     }
 
     pub(crate) fn data(&mut self, line: &Line) -> Result<(), StdoutError> {
@@ -212,7 +224,7 @@ fn use_colour(colour: Colour, terminal: bool, no_color: bool, dumb: bool) -> boo
 pub(crate) mod captured {
     use std::{cell::RefCell, rc::Rc};
 
-    use super::{OnStdoutError, Output, Sink, Write, io};
+    use super::{Colour, OnStdoutError, Output, Sink, Write, io};
 
     #[derive(Clone, Default)]
     struct SharedBuffer(Rc<RefCell<Vec<u8>>>);
@@ -272,6 +284,7 @@ pub(crate) mod captured {
             data,
             messages,
             terminal: false,
+            colour: Colour::Auto,
             can_prompt: false,
             is_data_complete: false,
             on_stdout_error: OnStdoutError::End,

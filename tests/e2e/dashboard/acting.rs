@@ -1,8 +1,5 @@
 //! Actions on the selected row of the dashboard, in a terminal.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -17,55 +14,7 @@ use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, node_of, parse};
 use serde_json::json;
 
-/// A node in maintenance with a pod that its budget blocks.
-struct Blocked {
-    cluster: Cluster,
-    workload: Workload,
-    node: String,
-    pod: String,
-    _reconciler: Reconciler,
-}
-
-impl Blocked {
-    async fn start(name: &str) -> Self {
-        let cluster = Cluster::start(2).await;
-        let workload = Workload::new(&cluster, name).await;
-        let pod = workload.pod_behind_budget("cart").await;
-        let node = node_of(&pod).to_owned();
-        start(&cluster, &node, &node).await;
-        let reconciler = Reconciler::start(&cluster);
-        until_blocked(&cluster, &node, BlockReason::DisruptionBudget).await;
-        Self { pod: pod.metadata.name.unwrap(), cluster, workload, node, _reconciler: reconciler }
-    }
-
-    /// The dashboard with the view of the node, and the blocked pod selected.
-    async fn dashboard(&self, more: &[&str], env: &[(&str, &str)]) -> Terminal {
-        let arguments = [&["watch", self.node.as_str()], more].concat();
-        let terminal = Terminal::run_plugin(self.cluster.kubeconfig(), &arguments, env);
-        terminal.resize(30, 140);
-        terminal.until_live().await;
-        terminal.until("the pod", |screen| screen.contents().contains("!Blocked")).await;
-        terminal
-    }
-
-    fn path(&self) -> String {
-        format!("{}/{}", self.workload.namespace(), self.pod)
-    }
-}
-
-async fn quit(mut terminal: Terminal) {
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
-}
-
-/// A program in a folder of its own, and `PATH` with that folder first.
-fn program_in_path(files: &Path, name: &str, script: &str) -> String {
-    let file = files.join(name);
-    std::fs::write(&file, script).unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-    format!("{}:{}", files.display(), std::env::var("PATH").unwrap_or_default())
-}
+use crate::dashboard::setup::{Blocked, program_in_path, quit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_and_descriptions_are_pages_with_the_command_and_come_back_to_the_row() {
@@ -291,34 +240,6 @@ async fn a_change_that_the_definition_would_drop_is_reported_and_not_made() {
     terminal.press("45m");
     terminal.press(ENTER);
     terminal.until_shown("has no spec.drain.timeoutSeconds").await;
-    quit(terminal).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_budget_of_a_pod_is_edited_in_an_editor_and_the_dashboard_comes_back() {
-    if !has_kubectl() {
-        return;
-    }
-    let blocked = Blocked::start("edit").await;
-    let files = tempfile::tempdir().unwrap();
-    let path = program_in_path(
-        files.path(),
-        "relax",
-        "#!/bin/sh\nsed -i.old 's/minAvailable: 1/minAvailable: 0/' \"$1\"\n",
-    );
-    let env = [("PATH", path.as_str()), ("KUBE_EDITOR", "relax")];
-    let terminal = blocked.dashboard(&[], &env).await;
-    terminal.press("E");
-    let question = terminal.until_shown("[Enter] edit").await;
-    assert!(
-        question.contains(&format!("kubectl -n {} edit pdb cart", blocked.workload.namespace())),
-        "{question}"
-    );
-    terminal.press(ENTER);
-    let pods = blocked.workload.pods();
-    wait_until(&pods, &blocked.pod, "gone", |found| found.is_none()).await;
-    terminal.until_live().await;
-    terminal.until_shown("ended: kubectl").await;
     quit(terminal).await;
 }
 

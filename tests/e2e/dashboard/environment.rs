@@ -1,32 +1,14 @@
 //! The dashboard's environment: terminals of all kinds, credential plugins that prompt, servers that stop responding.
 
-use std::path::{Path, PathBuf};
-
 use kube::api::{Patch, PatchParams};
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::start;
 use nm_tests::programs::{RunningCommand, program};
 use nm_tests::terminal::Terminal;
 use nm_tests::terminal::keys::{CTRL_C, CTRL_U};
-use serde_json::{Value, json};
+use serde_json::json;
 
-/// A credential plugin that prompts for a password on its first run. Its credential has expired, so it runs for every
-/// request. While a file `expired` exists beside it, it prompts again, and fails if there is no input.
-const CREDENTIAL_PLUGIN: &str = r#"#!/bin/sh
-cd "$(dirname "$0")" || exit 1
-if [ -e expired ]; then
-    echo 'visit https://login.example' >&2
-    printf 'Code: ' >&2
-    read -r code || exit 9
-    echo "answered $code" >> answers
-fi
-if [ ! -e known ]; then
-    printf 'Password: ' >&2
-    read -r password || exit 9
-    echo "$password" > known
-fi
-cat credential
-"#;
+use crate::dashboard::setup::with_credential_plugin;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credential_plugins_prompt_before_the_dashboard_opens_and_never_on_it() {
@@ -72,28 +54,6 @@ async fn credential_plugins_prompt_before_the_dashboard_opens_and_never_on_it() 
     // The exit summary on standard error.
     terminal.until_shown("kubectl nm watch").await;
     assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
-}
-
-/// A kubeconfig whose credentials come from [`CREDENTIAL_PLUGIN`].
-fn with_credential_plugin(cluster: &Cluster, folder: &Path) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
-
-    let mut kubeconfig: Value =
-        serde_saphyr::from_str(&std::fs::read_to_string(cluster.kubeconfig()).unwrap()).unwrap();
-    let credential = json!({
-        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
-        "status": {"token": kubeconfig["users"][0]["user"]["token"], "expirationTimestamp": "2020-01-01T00:00:00Z"},
-    });
-    std::fs::write(folder.join("credential"), credential.to_string()).unwrap();
-    let script = folder.join("login");
-    std::fs::write(&script, CREDENTIAL_PLUGIN).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    kubeconfig["users"][0]["user"] = json!({"exec": {
-        "apiVersion": "client.authentication.k8s.io/v1", "command": script, "interactiveMode": "IfAvailable",
-    }});
-    let path = folder.join("kubeconfig");
-    std::fs::write(&path, kubeconfig.to_string()).unwrap();
-    path
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -105,7 +105,12 @@ pub(crate) fn plugin_command(kubectl: &str, verb: &str, targets: &[Arc<NodeMaint
     // A plugin takes kubectl's flags after its name.
     let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
     let nodes: Vec<_> = targets.iter().map(|target| shell_quoted(node(target))).collect();
-    format!("{program} nm {verb} {}{flags}", nodes.join(" "))
+    let nodes = nodes.join(" ");
+    // The API server accepts any name of a node in a maintenance.
+    if targets.iter().any(|target| node(target).starts_with('-')) {
+        return format!("{program} nm {verb}{flags} -- {nodes}");
+    }
+    format!("{program} nm {verb} {nodes}{flags}")
 }
 
 /// Whether what was typed confirms so many: one needs only Enter, several need their number.
@@ -116,6 +121,15 @@ pub(crate) fn is_confirmed(typed: &Field, count: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::maintenance::fixture::requested;
+
+    #[test]
+    fn the_name_of_a_node_is_never_a_flag() {
+        let command =
+            |node: &str| plugin_command("kubectl --context c", "stop", &[Arc::new(requested(node))]);
+        assert_eq!(command("n1"), "kubectl nm stop n1 --context c");
+        assert_eq!(command("--all"), "kubectl nm stop --context c -- --all");
+    }
 
     #[test]
     fn several_nodes_need_their_number_typed() {

@@ -57,6 +57,7 @@ use self::replay::{BackgroundNodes, ReplayStatus};
 use self::start_plan::StartPlan;
 use self::tree::Tree;
 use self::watch_health::WatchHealth;
+use crate::args::names;
 use crate::dashboard::action_table::{Action, ActionEntry};
 use crate::dashboard::appearance::Appearance;
 use crate::dashboard::config::Config;
@@ -109,6 +110,8 @@ pub(crate) struct Options {
     /// What the last line shows at first.
     pub(crate) notice: Option<String>,
     pub(crate) appearance: Appearance,
+    /// What turns colours off, if something does. Then the theme cannot be changed.
+    pub(crate) without_colours: Option<&'static str>,
     /// Columns and rows of the terminal at the start; later sizes arrive as messages.
     pub(crate) size: (u16, u16),
     /// The time at the start; later times arrive as messages.
@@ -289,6 +292,20 @@ impl Model {
             matches!(self.health.of(WatchKind::Nodes), WatchState::Live | WatchState::Lost { .. });
         // A watch may be live before its first list has arrived.
         is_listed && self.fleet.node_names().next().is_some()
+    }
+
+    /// The node of this name. Without permission to list nodes, there may be one.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub(crate) fn node_named(&self, text: &str) -> Result<String, String> {
+        let name = names::parse_node(text).map_err(|problem| format!("{text}: {problem}"))?;
+        let is_unknown = self.fleet.node(&name).is_none() && self.fleet.maintenance_of(&name).is_none();
+        if is_unknown && self.nodes_are_known() {
+            return Err(format!("node {name} does not exist"));
+        }
+        Ok(name)
     }
 
     pub(crate) fn start_plan(&self, dialog: &StartDialog) -> StartPlan {

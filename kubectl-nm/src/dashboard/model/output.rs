@@ -11,6 +11,9 @@ use crate::terminal::text::harmless;
 /// How many lines are kept at most; then the oldest are dropped.
 const MAX_LINES: usize = 10_000;
 
+/// How many bytes are kept at most, without those of the wrapped lines.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
 /// How many are dropped at once, because the others have to be wrapped again.
 const DROPPED: usize = 1_000;
 
@@ -37,6 +40,8 @@ pub(crate) struct OutputPage {
     /// The arguments of kubectl, to run it again.
     pub(crate) arguments: Vec<String>,
     lines: VecDeque<OutputLine>,
+    /// How many lines were dropped, the oldest ones.
+    pub(crate) dropped: usize,
     /// The lines as they are shown in so many columns.
     shown: Vec<OutputLine>,
     width: usize,
@@ -56,6 +61,7 @@ impl OutputPage {
             command,
             arguments,
             lines: VecDeque::new(),
+            dropped: 0,
             shown: Vec::new(),
             width: usize::MAX,
             is_wrapped: true,
@@ -73,15 +79,29 @@ impl OutputPage {
                     self.shown.extend(self.broken(&line));
                     self.lines.push_back(line);
                 }
-                if self.lines.len() > MAX_LINES {
-                    let before = self.shown.len();
-                    self.lines.drain(..self.lines.len() - MAX_LINES + DROPPED);
-                    self.rebuild();
-                    self.top = self.top.saturating_sub(before - self.shown.len());
-                }
+                self.limit();
             }
             OutputChange::Ended(result) => self.ended = Some(result),
         }
+    }
+
+    /// Drops the oldest lines if there are too many, or too long ones.
+    fn limit(&mut self) {
+        let mut bytes: usize = self.lines.iter().map(|line| line.text.len()).sum();
+        if self.lines.len() <= MAX_LINES && bytes <= MAX_BYTES {
+            return;
+        }
+        let least = (self.lines.len() + DROPPED).saturating_sub(MAX_LINES);
+        let mut dropped = 0;
+        while dropped < least || bytes > MAX_BYTES / 4 * 3 {
+            let Some(line) = self.lines.pop_front() else { break };
+            bytes -= line.text.len();
+            dropped += 1;
+        }
+        self.dropped += dropped;
+        let before = self.shown.len();
+        self.rebuild();
+        self.top = self.top.saturating_sub(before - self.shown.len());
     }
 
     /// The lines as they are shown.
@@ -181,5 +201,18 @@ mod tests {
         assert_eq!(page.denial(), None, "it has not failed yet");
         page.apply(OutputChange::Ended(Err(String::from("kubectl exited with 1"))));
         assert_eq!(page.denial().as_deref(), Some("ann may not get pods/log"));
+    }
+
+    #[test]
+    fn a_page_has_only_so_many_bytes_and_says_that_it_was_cut() {
+        let mut page = page(3, false);
+        assert_eq!(page.dropped, 0);
+        let long = line(&"x".repeat(16 * 1024));
+        for _ in 0..2 * MAX_BYTES / long.text.len() {
+            page.apply(OutputChange::Lines(vec![long.clone()]));
+        }
+        let kept: usize = page.lines.iter().map(|line| line.text.len()).sum();
+        assert!(kept <= MAX_BYTES && kept > MAX_BYTES / 2, "{kept}");
+        assert_eq!(page.dropped + page.lines.len(), 3 + 2 * MAX_BYTES / long.text.len());
     }
 }

@@ -115,8 +115,8 @@ impl PodDialog {
     /// The arguments of kubectl with which it edits the budgets.
     pub(crate) fn edit_arguments(&self) -> Vec<String> {
         let names = self.budgets().iter().map(|budget| budget.name.as_str());
-        let words = ["-n", &self.target.namespace, "edit", "pdb"].into_iter().chain(names);
-        words.map(str::to_owned).collect()
+        let object: Vec<&str> = ["pdb"].into_iter().chain(names).collect();
+        with_object(&["-n", &self.target.namespace, "edit"], &object, &[])
     }
 
     /// The command that does the same; `kubectl` is kubectl with the connection flags.
@@ -142,6 +142,15 @@ impl PodDialog {
             PodAction::EditBudget => shown_command(kubectl, &self.edit_arguments()),
         }
     }
+}
+
+/// The arguments of a command of kubectl about an object. A name that looks like a flag, as the API server accepts in an
+/// ownerReference, comes after `--`.
+pub(crate) fn with_object(command: &[&str], object: &[&str], flags: &[&str]) -> Vec<String> {
+    let looks_like_flag = object.iter().any(|word| word.starts_with('-'));
+    let parts =
+        if looks_like_flag { [command, flags, &["--"], object] } else { [command, object, flags, &[]] };
+    parts.concat().into_iter().map(str::to_owned).collect()
 }
 
 /// A command of kubectl with these arguments, to paste into a shell.

@@ -9,7 +9,7 @@ use crate::terminal::command_context::shell_quoted;
 #[derive(Parser, Clone, Debug, Default)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 pub(crate) struct StartOptions {
-    /// Only plan the maintenance: the scheduler prefers other nodes, and [p] begins it
+    /// Only plan the maintenance: the scheduler prefers other nodes until it is resumed
     #[arg(long)]
     pub(crate) suspend: bool,
 

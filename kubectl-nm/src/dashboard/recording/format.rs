@@ -22,6 +22,7 @@ use crate::dashboard::replacement_scope::ReplacementScope;
 use crate::dashboard::replica::{Replica, ReplicaState, WaitsFor};
 use crate::dashboard::workload::{Workload, WorkloadKind};
 use crate::gather::redact;
+use crate::maintenance::creator::creator_fields;
 
 /// The version of the format. A program reads its own version and older ones.
 pub(crate) const VERSION: u64 = 1;
@@ -142,7 +143,11 @@ pub(crate) struct RecordedEvent(Arc<Event>);
 impl Serialize for RecordedMaintenance {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let whole = serde_json::to_value(&*self.0).map_err(S::Error::custom)?;
-        redact::plain(&whole).serialize(serializer)
+        let mut kept = redact::plain(&whole);
+        if let Some(fields) = creator_fields(&self.0) {
+            kept["metadata"]["managedFields"] = serde_json::to_value(fields).map_err(S::Error::custom)?;
+        }
+        kept.serialize(serializer)
     }
 }
 

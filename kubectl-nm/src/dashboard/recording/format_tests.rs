@@ -16,6 +16,7 @@ use crate::dashboard::replacement_scope::ReplacementScope;
 use crate::dashboard::replica::WatchedReplica;
 use crate::dashboard::tests::scenes::{events, maintenances, node_messages, pods, whole_nodes};
 use crate::dashboard::workload::{Readiness, Workload, WorkloadKind};
+use crate::maintenance::creator::creator;
 
 fn at() -> Timestamp {
     "2026-01-02T03:10:00.25Z".parse().unwrap()
@@ -78,6 +79,22 @@ fn what_is_read_is_what_was_received() {
     for message in messages {
         assert_eq!(format!("{:?}", read(&message)), format!("{message:?}"));
     }
+}
+
+#[test]
+fn the_program_that_created_a_maintenance_is_recorded_and_nothing_else_about_its_writers() {
+    let mut object = serde_json::to_value(maintenances().remove(0)).unwrap();
+    object["metadata"]["managedFields"] = json!([
+        {"manager": "s3cr3t", "operation": "Update", "fieldsV1": {"f:spec": {"f:reason": {}}}},
+        {"manager": "argocd-controller", "operation": "Apply", "fieldsV1": {"f:spec": {"f:nodeName": {}, "f:s3cr3t": {}}}},
+    ]);
+    let message =
+        Message::Maintenances(WatchChange::Applied(Arc::new(serde_json::from_value(object).unwrap())));
+    let text = written(&message).unwrap();
+    assert!(text.contains("\"managedFields\":[{\"manager\":\"argocd-controller\"}]"), "{text}");
+    assert!(!text.contains("s3cr3t"), "{text}");
+    let Message::Maintenances(WatchChange::Applied(object)) = read(&message) else { panic!("{text}") };
+    assert_eq!(creator(&object).as_deref(), Some("argocd-controller"));
 }
 
 #[test]
@@ -161,8 +178,11 @@ fn secrets_in_whatever_place_are_not_recorded() {
         "spec": {"providerID": "SECRET"}, "status": {"addresses": [{"address": "SECRET"}], "images": [{"names": ["SECRET"]}]}});
     let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": metadata(json!({})),
         "reason": "R", "note": "n", "deprecatedSource": {"host": "SECRET"}});
+    // Only the name of the program that created it is recorded.
+    let writers = json!([{"manager": "SECRET"}, {"manager": "kubectl-nm", "operation": "SECRET", "apiVersion": "SECRET",
+        "subresource": "SECRET", "fieldsV1": {"f:spec": {"f:nodeName": {}, "f:SECRET": {}}}}]);
     let maintenance = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-        "metadata": metadata(json!({})), "spec": {"nodeName": "n1"}});
+        "metadata": metadata(json!({"managedFields": writers})), "spec": {"nodeName": "n1"}});
     let drain_pod = || Arc::new(NodePod::from(serde_json::from_value::<DrainPod>(pod.clone()).unwrap()));
     let replica =
         || Arc::new(serde_json::from_value::<WatchedReplica>(pod.clone()).unwrap().into_replica().unwrap());

@@ -61,6 +61,7 @@ pub(crate) fn replay_screens(
         config: Config::default(),
         notice: None,
         appearance: Appearance::default(),
+        without_colours: None,
         size,
         now: Timestamp::UNIX_EPOCH,
     };

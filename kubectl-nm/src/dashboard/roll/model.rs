@@ -247,6 +247,7 @@ impl RollModel {
         }
         // While there is a question, its answers go before the keys of the configuration.
         if self.asked.is_some()
+            && !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
             && let KeyCode::Char(c @ ('y' | 'Y' | 'n' | 'N')) = key.code
         {
             self.asked = None;

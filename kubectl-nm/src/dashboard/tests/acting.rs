@@ -4,6 +4,7 @@ use crossterm::event::{Event, KeyCode};
 use insta::assert_snapshot;
 use nm_shared::{BudgetFacts, ForbiddenAccess};
 
+use crate::client::watch_stream::WatchChange;
 use crate::dashboard::action_table::{ACTIONS, View};
 use crate::dashboard::appearance::{Appearance, ThemeName};
 use crate::dashboard::message::{Effect, Message};
@@ -11,7 +12,7 @@ use crate::dashboard::model::output::{OutputChange, OutputLine};
 use crate::dashboard::model::pod_question::{PodAction, PodFacts, PodTarget};
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::tests::painted::{painted, text};
-use crate::dashboard::tests::scenes::{all_nodes, fleet, node, options, press, send, type_in};
+use crate::dashboard::tests::scenes::{all_nodes, fleet, node, options, pod, press, send, type_in};
 
 fn sized(width: u16, height: u16) -> Options {
     Options { size: (width, height), ..options() }
@@ -130,6 +131,28 @@ fn kubectl_reads_about_the_row_of_each_view() {
     assert_eq!(read(&mut fleet(options()), "d"), "describe nm worker-07");
     assert_eq!(read(&mut all_nodes(options()), "gd"), "describe node worker-33");
     assert_eq!(read(&mut node(options()), "wgd"), "-n shop describe sts/cart");
+}
+
+#[test]
+fn a_name_from_the_cluster_is_never_a_flag_of_kubectl() {
+    // The API server does not check the kind and the name of an owner.
+    let mut model = node(options());
+    let hostile = pod("shop", "a-0", "--Kubeconfig=x/evil", &serde_json::json!({}));
+    send(&mut model, Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(vec![hostile]) });
+    type_in(&mut model, "w/evil");
+    press(&mut model, KeyCode::Enter);
+    type_in(&mut model, "g");
+    for (key, command) in [
+        ("d", "kubectl -n shop describe -- --kubeconfig=x/evil"),
+        ("l", "--follow --max-log-requests=50 -- --kubeconfig=x/evil"),
+    ] {
+        let effects = type_in(&mut model, key);
+        let [Effect::Read { arguments, .. }] = &effects[..] else { panic!("{effects:?}") };
+        let at = arguments.iter().position(|word| word == "--").unwrap();
+        assert_eq!(arguments[at + 1..], ["--kubeconfig=x/evil"]);
+        assert!(model.output.as_ref().unwrap().command.contains(command), "{:?}", model.output);
+        press(&mut model, KeyCode::Esc);
+    }
 }
 
 #[test]

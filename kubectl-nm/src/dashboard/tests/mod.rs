@@ -6,6 +6,7 @@ mod cluster;
 mod drain_options;
 mod keys;
 mod nodes;
+mod opening;
 pub(crate) mod painted;
 mod reading;
 mod reference;

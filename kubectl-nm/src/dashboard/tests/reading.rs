@@ -254,6 +254,22 @@ fn the_theme_is_changed_and_remembered() {
     assert_eq!(type_in(&mut model, "T"), [Effect::Remember(Choice::Theme(ThemeName::Dark))]);
 }
 
+#[test]
+fn without_colours_the_theme_stays_mono_and_the_key_says_why() {
+    let appearance = Appearance { theme: ThemeName::Mono, ascii: false };
+    for keys in ["T", ":theme light\r"] {
+        let mut model = fleet(Options { appearance, without_colours: Some("NO_COLOR"), ..options() });
+        let (typed, enter) = keys.split_once('\r').map_or((keys, false), |(typed, _)| (typed, true));
+        assert_eq!(type_in(&mut model, typed), []);
+        if enter {
+            assert_eq!(press(&mut model, KeyCode::Enter), [], "nothing to remember");
+        }
+        assert_eq!(model.options.appearance, appearance);
+        let said = "NO_COLOR turns colours off: the theme stays mono";
+        assert!(text(&model).contains(said), "{}", text(&model));
+    }
+}
+
 fn command(model: &mut Model, line: &str) -> Vec<Effect> {
     type_in(model, ":");
     type_in(model, line);
@@ -329,6 +345,38 @@ fn a_bad_expression_is_shown_beside_the_filter() {
     type_in(&mut model, "/!node:/-[012]/ !state:failed");
     let left = model.fleet.rows.len();
     assert_eq!(left, 1, "{}", text(&model));
+}
+
+#[test]
+fn a_bad_expression_is_reported_after_it_was_entered() {
+    for by_command in [false, true] {
+        let mut model = fleet(sized(120, 30));
+        type_in(&mut model, if by_command { ":filter cart /worker-1(/" } else { "/cart /worker-1(/" });
+        press(&mut model, KeyCode::Enter);
+        let shown = text(&model);
+        assert!(shown.contains("not in the filter: /worker-1(/: unclosed group"), "{shown}");
+    }
+    let mut model = fleet(options());
+    type_in(&mut model, "/cart");
+    press(&mut model, KeyCode::Enter);
+    assert_eq!(model.notice, None, "nothing is wrong with it");
+}
+
+#[test]
+fn every_column_can_be_chosen_on_a_screen_of_few_rows() {
+    for (width, height) in [(45, 8), (45, 12), (80, 9), (80, 15)] {
+        let mut model = fleet(sized(width, height));
+        type_in(&mut model, "C");
+        for _ in ListName::Maintenances.columns() {
+            let shown = text(&model);
+            let is_selected = |line: &str| line.contains("▶ [");
+            let selected: Vec<&str> = shown.lines().filter(|line| is_selected(line)).collect();
+            assert_eq!(selected.len(), 1, "{shown}");
+            assert!(shown.contains("[Enter]") && shown.contains("cancel"), "{shown}");
+
+            press(&mut model, KeyCode::Down);
+        }
+    }
 }
 
 #[test]

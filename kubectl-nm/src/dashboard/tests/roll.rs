@@ -323,6 +323,20 @@ fn a_question_is_answered_once() {
 }
 
 #[test]
+fn a_question_is_not_answered_by_a_letter_with_control_or_alt() {
+    for (letter, modifiers) in
+        [('n', KeyModifiers::CONTROL), ('y', KeyModifiers::ALT), ('n', KeyModifiers::ALT)]
+    {
+        let mut model = confirming(80, 24);
+        assert_eq!(model.react(&Event::Key(KeyEvent::new(KeyCode::Char(letter), modifiers))), None);
+        assert!(model.asked.is_some(), "{letter} {modifiers:?}");
+    }
+    let mut model = confirming(80, 24);
+    let shifted = Event::Key(KeyEvent::new(KeyCode::Char('Y'), KeyModifiers::SHIFT));
+    assert_eq!(model.react(&shifted), Some(RollEffect::Input(RollInput::Answer(true))));
+}
+
+#[test]
 fn help_is_closed_by_any_key_and_leaving_needs_another() {
     let mut model = working(80, 24);
     press(&mut model, KeyCode::Char('?'));

@@ -48,6 +48,7 @@ pub(crate) fn options() -> Options {
         config: Config::default(),
         notice: None,
         appearance: Appearance::default(),
+        without_colours: None,
         size: (120, 30),
         now: now(),
     }

@@ -100,6 +100,7 @@ fn options_are_offered_while_they_are_typed_and_completed_by_tab() {
     assert!(!text(&model).contains("--surge"), "{}", text(&model));
     press(&mut model, KeyCode::Tab);
     type_in(&mut model, "10m --sus");
+    assert!(!text(&model).contains("[p] begins"), "keys can be configured: {}", text(&model));
     press(&mut model, KeyCode::Tab);
     let effects = press(&mut model, KeyCode::Enter);
     let [Effect::Start(objects)] = &effects[..] else { panic!("{effects:?}") };

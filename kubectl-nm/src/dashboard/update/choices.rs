@@ -1,7 +1,7 @@
 //! What is chosen and remembered: the theme, and the columns of the lists.
 
 use clap::ValueEnum;
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::dashboard::appearance::ThemeName;
 use crate::dashboard::choice::Choice;
@@ -24,6 +24,7 @@ pub(super) fn open_columns(model: &mut Model) {
 
 /// Handles a key in the dialog. Columns change at once, and are remembered when it is confirmed.
 pub(super) fn press(model: &mut Model, mut dialog: ColumnDialog, key: KeyEvent) -> Option<Effect> {
+    let is_letter = !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
     match key.code {
         KeyCode::Esc => return None,
         KeyCode::Enter => {
@@ -31,10 +32,12 @@ pub(super) fn press(model: &mut Model, mut dialog: ColumnDialog, key: KeyEvent) 
             model.options.config.columns.choose(list, chosen.clone());
             return Some(Effect::Remember(Choice::Columns(list, chosen)));
         }
-        KeyCode::Char(' ') => dialog.toggle(),
-        KeyCode::Char('J') | KeyCode::Right => dialog.shift(1),
-        KeyCode::Char('K') | KeyCode::Left => dialog.shift(-1),
-        KeyCode::Char('r') => dialog.reset(),
+        KeyCode::Char(' ') if is_letter => dialog.toggle(),
+        KeyCode::Char('J') if is_letter => dialog.shift(1),
+        KeyCode::Char('K') if is_letter => dialog.shift(-1),
+        KeyCode::Right => dialog.shift(1),
+        KeyCode::Left => dialog.shift(-1),
+        KeyCode::Char('r') if is_letter => dialog.reset(),
         _ => {
             if let Some(motion) = Motion::of_key(&model.options.config.keys, key) {
                 dialog.select(motion.target(dialog.at, dialog.entries.len()));
@@ -49,11 +52,15 @@ pub(super) fn next_theme(model: &mut Model) -> Option<Effect> {
     let themes = ThemeName::value_variants();
     let at = themes.iter().position(|theme| *theme == model.options.appearance.theme);
     let next = themes.get(at.map_or(0, |at| (at + 1) % themes.len()))?;
-    Some(choose_theme(model, *next))
+    choose_theme(model, *next)
 }
 
 /// Uses a theme from now on, and remembers it.
-pub(super) fn choose_theme(model: &mut Model, theme: ThemeName) -> Effect {
+pub(super) fn choose_theme(model: &mut Model, theme: ThemeName) -> Option<Effect> {
+    if let Some(cause) = model.options.without_colours {
+        model.show_error(format!("{cause} turns colours off: the theme stays mono"));
+        return None;
+    }
     model.options.appearance.theme = theme;
-    Effect::Remember(Choice::Theme(theme))
+    Some(Effect::Remember(Choice::Theme(theme)))
 }

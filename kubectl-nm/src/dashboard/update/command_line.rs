@@ -43,7 +43,10 @@ fn run(model: &mut Model, line: &str) -> Option<Effect> {
     };
     match action {
         _ if argument.is_empty() => return keys::perform(model, action),
-        Action::Filter => model.rearrange(|view| view.filter = Filter::new(argument)),
+        Action::Filter => {
+            model.rearrange(|view| view.filter = Filter::new(argument));
+            keys::check_filter(model);
+        }
         Action::Sort => {
             let sort = Sort::named(&argument).filter(|sort| model.rows().sorts().contains(sort));
             match sort {
@@ -52,10 +55,13 @@ fn run(model: &mut Model, line: &str) -> Option<Effect> {
             }
         }
         Action::Theme => match ThemeName::from_str(&argument, true) {
-            Ok(theme) => return Some(choices::choose_theme(model, theme)),
+            Ok(theme) => return choices::choose_theme(model, theme),
             Err(_) => model.show_error(format!("there is no theme \"{argument}\"")),
         },
-        Action::Open => return Some(keys::open(model, &argument)),
+        Action::Open => match model.node_named(&argument) {
+            Ok(node) => return keys::open(model, &node),
+            Err(why) => model.show_error(why),
+        },
         _ => {}
     }
     None

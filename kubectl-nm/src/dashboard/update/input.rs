@@ -37,7 +37,7 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     }
     let Some((mut field, before)) = model.typing.take() else { return keys::press(model, key) };
     match key.code {
-        KeyCode::Enter => {}
+        KeyCode::Enter => keys::check_filter(model),
         KeyCode::Esc => model.rearrange(|view| view.filter = before),
         _ => {
             field.press(key);

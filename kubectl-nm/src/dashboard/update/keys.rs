@@ -127,11 +127,15 @@ fn is_refused(model: &mut Model, entry: &ActionEntry) -> bool {
 
 fn enter(model: &mut Model) -> Option<Effect> {
     let node = model.selected_node()?.to_owned();
-    Some(open(model, &node))
+    open(model, &node)
 }
 
-/// Opens a node by its name.
-pub(super) fn open(model: &mut Model, node: &str) -> Effect {
+/// Opens a node by its name, unless it is open. Another one that is open is closed.
+pub(super) fn open(model: &mut Model, node: &str) -> Option<Effect> {
+    if model.opened() == Some(node) {
+        return None;
+    }
+    model.close_node();
     let subject = model.fleet.maintenance_of(node).map(|maintenance| maintenance.name_any());
     let is_recording = model.options.is_recording();
     let open = model.open_node(node);
@@ -140,7 +144,14 @@ pub(super) fn open(model: &mut Model, node: &str) -> Effect {
         open.tree.watch();
     }
     model.side = None;
-    Effect::Open(node.to_owned())
+    Some(Effect::Open(node.to_owned()))
+}
+
+/// Reports a regular expression that the filter leaves out.
+pub(super) fn check_filter(model: &mut Model) {
+    if let Some(problem) = model.arrangement().filter.problem().map(str::to_owned) {
+        model.show_error(format!("not in the filter: {problem}"));
+    }
 }
 
 /// Closes what was opened last.

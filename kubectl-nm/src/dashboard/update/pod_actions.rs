@@ -8,7 +8,7 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::output::OutputPage;
 use crate::dashboard::model::pod_question::{
-    Lookup, PodAction, PodDialog, PodFacts, PodTarget, shown_command,
+    Lookup, PodAction, PodDialog, PodFacts, PodTarget, shown_command, with_object,
 };
 use crate::dashboard::model::pod_target::SelectedObject;
 
@@ -25,27 +25,28 @@ pub(super) fn open_logs(model: &mut Model, previous: bool) -> Option<Effect> {
             return None;
         }
     };
-    let which = if previous {
+    let which: &[&str] = if previous {
         // A container that did not restart has no previous log.
-        vec!["--previous", "--ignore-errors"]
+        &["--previous", "--ignore-errors"]
     } else {
-        vec!["--follow", "--max-log-requests=50"]
+        &["--follow", "--max-log-requests=50"]
     };
-    let words = ["-n", &namespace, "logs", &object, "--all-containers", "--prefix", LOG_LINES];
-    let arguments = words.into_iter().chain(which).map(str::to_owned).collect();
+    let flags = [&["--all-containers", "--prefix", LOG_LINES], which].concat();
+    let arguments = with_object(&["-n", &namespace, "logs"], &[&object], &flags);
     Some(read(model, arguments, true))
 }
 
 /// Describes the object of the selected row.
 pub(super) fn open_description(model: &mut Model) -> Option<Effect> {
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let arguments = match model.selected_object()? {
         SelectedObject::Pod(PodTarget { namespace, name, .. }) => {
-            words(&["-n", &namespace, "describe", "pod", &name])
+            with_object(&["-n", &namespace, "describe"], &["pod", &name], &[])
         }
-        SelectedObject::Workload(namespace, workload) => words(&["-n", &namespace, "describe", &workload]),
-        SelectedObject::Node(name) => words(&["describe", "node", &name]),
-        SelectedObject::Maintenance(name) => words(&["describe", "nm", &name]),
+        SelectedObject::Workload(namespace, workload) => {
+            with_object(&["-n", &namespace, "describe"], &[&workload], &[])
+        }
+        SelectedObject::Node(name) => with_object(&["describe"], &["node", &name], &[]),
+        SelectedObject::Maintenance(name) => with_object(&["describe"], &["nm", &name], &[]),
     };
     Some(read(model, arguments, false))
 }

@@ -9,6 +9,7 @@ use crate::dashboard::model::field::Field;
 use crate::dashboard::model::pod_question::{DELETE_WORD, Lookup, PodAction, PodDialog, PodFacts, denial};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority};
 use crate::dashboard::view::theme::Tone;
+use crate::dashboard::wrapping::wrap;
 use crate::maintenance::node;
 use crate::terminal::text::counted;
 
@@ -151,8 +152,14 @@ pub(super) fn change_lines(
     lines
 }
 
-/// The lines of the dialog that chooses columns, of which these fit the screen.
-pub(super) fn column_lines(dialog: &ColumnDialog, fitting: &[&str], cursor: &str) -> Vec<DialogLine> {
+/// The lines of the dialog that chooses columns, of which these fit the screen. Where there are few rows, those around the
+/// selected column are shown.
+pub(super) fn column_lines(
+    dialog: &ColumnDialog,
+    fitting: &[&str],
+    cursor: &str,
+    (width, rows): (u16, usize),
+) -> Vec<DialogLine> {
     let line = |(at, (name, is_shown)): (usize, &(&str, bool))| {
         let mark = if *is_shown { "[x]" } else { "[ ]" };
         let is_selected = at == dialog.at;
@@ -167,10 +174,15 @@ pub(super) fn column_lines(dialog: &ColumnDialog, fitting: &[&str], cursor: &str
         };
         DialogLine::new(format!("{cursor} {mark} {name:<11} {what}"), tone, LinePriority::Required)
     };
-    let mut lines: Vec<DialogLine> = dialog.entries.iter().enumerate().map(line).collect();
-    lines.push(DialogLine::blank());
     let words = "[Space] show  [J K] move  [r] default  [Enter] save  [Esc] cancel";
-    lines.push(sentence(words, Tone::Quiet));
+    let keys = wrap(words, usize::from(width)).into_iter();
+    let keys: Vec<_> = keys.map(|text| DialogLine::new(text, Tone::Quiet, LinePriority::Required)).collect();
+    let space = rows.saturating_sub(keys.len()).max(1);
+    let top = dialog.at.saturating_sub(space / 2).min(dialog.entries.len().saturating_sub(space));
+    let mut lines: Vec<DialogLine> =
+        dialog.entries.iter().enumerate().skip(top).take(space).map(line).collect();
+    lines.push(DialogLine::blank());
+    lines.extend(keys);
     lines
 }
 

@@ -62,12 +62,9 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
         }
         Dialog::Columns(dialog) => {
             let title = format!("columns of {}", dialog.list.name());
-            draw_lines(
-                canvas,
-                area,
-                &title,
-                &column_lines(dialog, &fitting(model, dialog), canvas.glyphs.cursor),
-            );
+            let space = (width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
+            let lines = column_lines(dialog, &fitting(model, dialog), canvas.glyphs.cursor, space);
+            draw_lines(canvas, area, &title, &lines);
         }
         Dialog::Pod(dialog) => {
             draw_lines(canvas, area, &pod_title(dialog), &pod_lines(model, dialog, typed));

@@ -11,6 +11,7 @@ use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::footer::{draw_key_line, draw_notice};
 use crate::dashboard::view::theme::Tone;
 use crate::dashboard::wrapping::wrap;
+use crate::terminal::text::counted;
 
 fn keys(map: &KeyMap) -> [(String, &'static str); 6] {
     [
@@ -42,8 +43,15 @@ pub(super) fn draw(model: &Model, page: &OutputPage, canvas: &mut Canvas<'_>, ar
     }
     let (state, tone) = state(page, canvas);
     let last = (page.top + areas.rows()).min(shown.len());
-    let position =
-        if shown.is_empty() { state } else { format!("{}-{last} of {}  {state}", page.top + 1, shown.len()) };
+    let cut = match page.dropped {
+        0 => String::new(),
+        dropped => format!("  {} before cut", counted(dropped, "line")),
+    };
+    let position = if shown.is_empty() {
+        state
+    } else {
+        format!("{}-{last} of {}{cut}  {state}", page.top + 1, shown.len())
+    };
     let width = areas.footer.width.saturating_sub(1);
     let start = canvas.write_right(Rect { width, ..areas.footer }, &position, tone);
     let keys = keys(&model.options.config.keys);

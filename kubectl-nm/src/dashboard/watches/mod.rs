@@ -79,13 +79,18 @@ impl Watches {
         }
     }
 
-    /// Watches the pods of this node, and the events about it and the maintenance named `subject`.
-    pub(crate) fn open(&mut self, node: &str, subject: &str) {
+    /// Watches the pods of this node, and the events about it and the maintenance named `subject`. Returns the node that was
+    /// open before, if it is another one and not watched for a recording.
+    pub(crate) fn open(&mut self, node: &str, subject: &str) -> Option<String> {
         // Whoever opens a node needs the lists with which its watches begin.
         self.followed.remove(node);
-        let before = self.node.take().filter(|open| open.node == node);
-        self.node = Some(self.watch_node(node, subject, before));
+        let (same, other) = match self.node.take() {
+            Some(open) if open.node == node => (Some(open), None),
+            open => (None, open.map(|open| open.node)),
+        };
+        self.node = Some(self.watch_node(node, subject, same));
         self.follow_wanted();
+        other.filter(|node| !self.wanted.contains(node))
     }
 
     /// Closes the open node. Returns it, unless it is watched for a recording.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::client::cluster::tests::{NEVER, cluster};
 
 fn parse<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -55,4 +56,19 @@ async fn several_watches_are_live_when_all_are_and_lost_when_one_is() {
     else {
         panic!("{states:?}")
     };
+}
+
+#[tokio::test]
+async fn opening_another_node_ends_the_watches_on_the_one_before() {
+    let (cluster, _) = cluster(|_, _| (NEVER, Value::Null));
+    let (to, _from) = mpsc::channel(16);
+    let mut watches = Watches::start(cluster.client(), cluster.server(), false, to);
+    assert_eq!(watches.open("a", "a"), None);
+    assert_eq!(watches.open("a", "its-maintenance"), None, "the same node");
+    assert_eq!(watches.open("b", "b").as_deref(), Some("a"));
+    // What belongs in a recording is still watched.
+    assert_eq!(watches.follow(BTreeSet::from(["b".to_owned()])), Vec::<String>::new());
+    assert_eq!(watches.open("c", "c"), None);
+    assert!(watches.followed.contains_key("b"));
+    assert_eq!(watches.close().as_deref(), Some("c"));
 }
