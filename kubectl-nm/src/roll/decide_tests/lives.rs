@@ -16,6 +16,10 @@ enum Harm {
     Paused(bool),
     /// Somebody pauses the roll while a decision is being carried out.
     PausedMeanwhile,
+    /// Somebody asks for a heartbeat while a decision is being carried out.
+    AskedMeanwhile,
+    /// Of the next writes, this one is refused, because somebody has changed its object.
+    Conflict(usize),
     NotReady(usize),
     ActionFails(usize),
     Seconds(i64),
@@ -27,6 +31,8 @@ fn harm() -> impl Strategy<Value = Harm> {
         1 => (0..9_usize).prop_map(Harm::Deleted),
         1 => any::<bool>().prop_map(Harm::Paused),
         1 => Just(Harm::PausedMeanwhile),
+        1 => Just(Harm::AskedMeanwhile),
+        2 => (1..9_usize).prop_map(Harm::Conflict),
         1 => (0..9_usize).prop_map(Harm::NotReady),
         1 => (0..9_usize).prop_map(Harm::ActionFails),
         4 => (1..20_i64).prop_map(Harm::Seconds),
@@ -53,8 +59,16 @@ proptest! {
                 Harm::Paused(paused) => world.pause(paused),
                 Harm::PausedMeanwhile => {
                     world.pause_meanwhile();
-                    world.decide(usize::MAX);
+                    // The second time, if the first write was refused.
+                    for _ in 0..2 {
+                        world.decide(usize::MAX);
+                    }
                     prop_assert!(!world.drains(), "a paused roll drains no node");
+                }
+                Harm::AskedMeanwhile => world.meanwhile = Some(World::ask),
+                Harm::Conflict(after) => {
+                    let refused = world.writes + after;
+                    world.conflicts = Box::new(move |write| write == refused);
                 }
                 Harm::NotReady(node) => {
                     if let Some(view) = world.observed.nodes.get_mut(&format!("n{node}")) {

@@ -2,6 +2,7 @@
 
 mod abort;
 mod clocks;
+mod conflicts;
 mod duration;
 mod lives;
 mod resume;

@@ -62,6 +62,12 @@ pub(super) struct World {
     pub(super) begun: Vec<String>,
     pub(super) acted: Vec<String>,
     pub(super) last: Option<Decisions>,
+    /// How many writes the program has sent.
+    pub(super) writes: usize,
+    /// Before which of these writes somebody changes the object, so that it is refused.
+    pub(super) conflicts: Box<dyn Fn(usize) -> bool>,
+    /// What another program does before the writes of the next decision.
+    pub(super) meanwhile: Option<fn(&mut Self)>,
 }
 
 impl World {
@@ -92,6 +98,9 @@ impl World {
             begun: Vec::new(),
             acted: Vec::new(),
             last: None,
+            writes: 0,
+            conflicts: Box::new(|_| false),
+            meanwhile: None,
         };
         let roll = world.roll();
         let record = RollRecord { revision: 1, runner, ..RollRecord::default() };
@@ -132,17 +141,34 @@ impl World {
 
     /// Somebody pauses the roll while the changes of a decision are being carried out.
     pub(super) fn pause_meanwhile(&mut self) {
+        self.meanwhile = Some(|world| world.pause(true));
+        self.decide(usize::MAX);
+    }
+
+    /// Somebody asks for a heartbeat.
+    pub(super) fn ask(&mut self) {
+        self.change_record(|record| RollRecord { asked: true, ..record });
+    }
+
+    /// Another program runs the roll from now on.
+    pub(super) fn take_over(&mut self) {
+        let runner = Some(Runner { id: "other".into(), who: "other@there".into(), at: at(self.now) });
+        self.change_record(|record| RollRecord { runner, ..record });
+    }
+
+    /// Another program writes the record that is stored.
+    fn change_record(&mut self, change: impl FnOnce(RollRecord) -> RollRecord) {
         let roll = self.roll();
-        self.observed.now = at(self.now);
-        let decisions = decide(&roll, &self.record, &self.observed);
-        self.pause(true);
-        let anchor = roll.anchor(&self.record).map(RollNode::node);
-        for change in decisions.changes {
-            // Whoever pauses has changed the anchor, so the others' writes to it are refused.
-            if !matches!(change, Change::Record(_)) && change.node() != anchor {
-                self.carry_out(&roll, change);
-            }
+        let record = change(roll.record.clone().unwrap_or_default().next());
+        if let Some(anchor) = roll.anchor(&record).map(|anchor| anchor.node().to_owned()) {
+            self.store(&anchor, &record);
         }
+    }
+
+    /// Somebody changes an object in a way that does not concern the roll.
+    fn touch(&mut self, node: &str) {
+        let annotations = self.objects.get_mut(node).unwrap().metadata.annotations.get_or_insert_default();
+        annotations.insert("touched".into(), self.writes.to_string());
     }
 
     /// Whether a drain is under way that is not paused.
@@ -183,14 +209,50 @@ impl World {
         let outlook = decisions.outlook.clone();
         // The program ends, and carries nothing out any more.
         let is_over = !matches!(outlook, Outlook::Working | Outlook::Waiting(_));
+        if let Some(meanwhile) = self.meanwhile.take() {
+            meanwhile(self);
+        }
+        let mut roll = roll;
         for change in decisions.changes.iter().take(if is_over { 0 } else { carried_out }) {
-            self.carry_out(&roll, change.clone());
+            let is_written = self.write_unless_changed(&mut roll, change);
+            // As `apply` does it.
+            if !is_written && matches!(change, Change::Record(_)) && self.record.halt.is_none() {
+                break;
+            }
         }
         self.forget_health();
         let under_way = decisions.progress.iter().filter(|progress| progress.step != Step::Planned).count();
         self.most_under_way = self.most_under_way.max(under_way);
         self.last = Some(decisions);
         outlook
+    }
+
+    /// Carries out a change, unless its object has changed since the decision has read it. Returns whether it was carried out.
+    fn write_unless_changed(&mut self, roll: &mut Roll, change: &Change) -> bool {
+        let target = match change {
+            Change::Record(record) => roll.anchor(record).map(RollNode::node),
+            other => other.node(),
+        };
+        let Some(target) = target.map(str::to_owned) else {
+            self.carry_out(roll, change.clone());
+            return true;
+        };
+        self.writes += 1;
+        if self.objects.contains_key(&target) && (self.conflicts)(self.writes) {
+            self.touch(&target);
+        }
+        let read = roll.node(&target).map(|node| Arc::clone(&node.object));
+        if self.objects.get(&target) != read.as_deref() {
+            return false;
+        }
+        self.carry_out(roll, change.clone());
+        // The changes that follow are made to the object as it was written.
+        if let Some(written) = self.objects.get(&target).cloned() {
+            for node in roll.nodes.iter_mut().filter(|node| node.object.spec.node_name == target) {
+                node.object = Arc::new(written.clone());
+            }
+        }
+        true
     }
 
     pub(super) fn carry_out(&mut self, roll: &Roll, change: Change) {
