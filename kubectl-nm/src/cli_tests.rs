@@ -127,6 +127,26 @@ fn the_help_of_every_command_has_examples_and_exit_codes() {
 }
 
 #[test]
+fn the_short_help_of_roll_has_what_a_first_roll_needs_and_the_long_one_has_everything_under_headings() {
+    let [short, long] = ["-h", "--help"].map(|flag| parse(&format!("roll {flag}")).unwrap_err().to_string());
+    assert!(short.lines().count() <= 75, "{} lines: {short}", short.lines().count());
+    for flag in ["--run", "--job", "--confirm", "--expect-reboot", "--max-unavailable", "--waves", "--window"]
+    {
+        assert!(short.contains(&format!("{flag} ")), "{flag}: {short}");
+    }
+    for heading in ["Action", "Order and pace", "Limits", "Drain", "Dashboard", "Connection, as in kubectl"] {
+        assert!(long.contains(&format!("\n{heading}:\n")), "{heading}: {long}");
+    }
+    let (options, _) = long.split_once("\nAction:\n").unwrap();
+    for flag in ["--selector", "--name", "--dry-run", "--yes", "--reason"] {
+        assert!(options.contains(flag), "{flag}: {options}");
+    }
+    for part in ["Steps of a node:", "Exit codes: "] {
+        assert!(long.contains(part) && !short.contains(part), "{part}");
+    }
+}
+
+#[test]
 fn only_flags_of_the_drain_are_under_its_heading() {
     let help = parse("start -h").unwrap_err().to_string();
     let (options, drain) = help.split_once("\nDrain:").unwrap();

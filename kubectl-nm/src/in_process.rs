@@ -112,7 +112,14 @@ fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<()
             let now = Timestamp::now();
             for leadership in [Leadership::Held, Leadership::Lapsed(now)] {
                 for object in objects {
-                    explain::explain(object, leadership, "kubectl", now, out)?;
+                    explain::explain(
+                        object,
+                        explain::halt_of_roll(object, objects).as_ref(),
+                        leadership,
+                        "kubectl",
+                        now,
+                        out,
+                    )?;
                 }
             }
             Ok(())

@@ -5,6 +5,7 @@
 //! readable [`Error`]s.
 
 use std::fmt::Debug;
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -81,6 +82,11 @@ impl Cluster {
     /// The connection flags for kubectl as a program that is started, with credentials.
     pub(crate) fn kubectl_arguments(&self) -> &[String] {
         &self.0.kubectl_arguments
+    }
+
+    /// The kubeconfig that a flag names.
+    pub(crate) fn kubeconfig(&self) -> Option<&Path> {
+        self.0.kubeconfig.as_deref()
     }
 
     fn api(&self) -> Api<NodeMaintenance> {

@@ -77,6 +77,7 @@ fn serve(
         context: "c".into(),
         flags: String::new(),
         kubectl: "kubectl".into(),
+        kubeconfig: None,
         kubectl_arguments: Vec::new(),
         request_timeout: None,
     });

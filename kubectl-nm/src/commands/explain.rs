@@ -1,5 +1,7 @@
 //! `kubectl nm explain`: why a node's maintenance makes no progress, and what to do about it.
 
+use std::sync::Arc;
+
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -15,6 +17,8 @@ use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
 use crate::install::leadership::{self, Leadership};
 use crate::interaction::progress;
 use crate::maintenance::{self, State, name_unless_node, node, roll_name};
+use crate::roll::record::{Halt, Roll};
+use crate::terminal::command_context::shell_quoted;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
@@ -57,14 +61,24 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         if at > 0 {
             out.data(&Line::default())?;
         }
-        stuck |= explain(object, leadership, cluster.kubectl(), Timestamp::now(), out)?;
+        let halt = halt_of_roll(object, &all);
+        stuck |= explain(object, halt.as_ref(), leadership, cluster.kubectl(), Timestamp::now(), out)?;
     }
     Ok(if stuck { Exit::Failed } else { Exit::Done })
+}
+
+/// Why the roll of a maintenance has halted; none if it has not, or if its records cannot be read.
+pub(crate) fn halt_of_roll(object: &NodeMaintenance, all: &[NodeMaintenance]) -> Option<Halt> {
+    let name = roll_name(object)?;
+    let of_roll = all.iter().filter(|object| roll_name(object) == Some(name));
+    let objects: Vec<_> = of_roll.cloned().map(Arc::new).collect();
+    Roll::find(name, &objects).ok()??.record?.halt
 }
 
 /// Prints what blocks a maintenance, and returns whether something does that does not pass by itself.
 pub(crate) fn explain(
     object: &NodeMaintenance,
+    halt: Option<&Halt>,
     leadership: Leadership,
     kubectl: &str,
     now: Timestamp,
@@ -73,6 +87,7 @@ pub(crate) fn explain(
     let state = State::of(object);
     let mut causes = causes(object, kubectl, now);
     causes.splice(0..0, abandoned(object, leadership, kubectl, now));
+    causes.splice(0..0, roll_name(object).zip(halt).map(|(roll, halt)| halted(roll, halt, kubectl)));
     // The reason why it is queued or failed is among the causes.
     let headline = match state {
         State::Queued | State::Failed => Line::default().with(state.style(), state.word()),
@@ -102,6 +117,29 @@ pub(crate) fn explain(
         out.data(&Line::new(format!("{more} more pods are blocked; the status does not list them.")))?;
     }
     Ok(causes.iter().any(|cause| !cause.passes))
+}
+
+/// The cause that the roll of the node has halted.
+fn halted(roll: &str, halt: &Halt, kubectl: &str) -> Cause {
+    // A plugin takes kubectl's flags after its name.
+    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
+    let roll = shell_quoted(roll);
+    let skip = Some(halt.node.as_str()).filter(|node| !node.is_empty());
+    let skip = skip.map(|node| format!("resume {roll} --skip {}", shell_quoted(node)));
+    let commands = [Some(format!("resume {roll}")), skip, Some(format!("abort {roll}"))];
+    Cause {
+        what: vec![format!("Roll {roll} halted: {}.", halt.message)],
+        since: Timestamp::from_second(halt.at.as_second()).ok(),
+        advice: String::from(
+            "Once this is fixed, continue the roll; or continue without the node, or abort the roll",
+        ),
+        commands: commands
+            .into_iter()
+            .flatten()
+            .map(|rest| format!("{program} nm roll {rest}{flags}"))
+            .collect(),
+        ..Cause::default()
+    }
 }
 
 fn paragraph(cause: &Cause, now: Timestamp) -> Vec<Line> {

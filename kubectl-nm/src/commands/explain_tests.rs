@@ -6,6 +6,7 @@ use super::*;
 use crate::client::cluster::tests::{cluster, failure, list};
 use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::fixture::{named, requested, running, with_status};
+use crate::roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation};
 use crate::terminal::output::captured::output;
 
 fn explained(object: &NodeMaintenance) -> (String, bool) {
@@ -15,7 +16,8 @@ fn explained(object: &NodeMaintenance) -> (String, bool) {
 fn explained_under(leadership: Leadership, object: &NodeMaintenance) -> (String, bool) {
     let (mut out, captured) = output();
     let stuck =
-        explain(object, leadership, "kubectl", "2026-01-02T03:07:25Z".parse().unwrap(), &mut out).unwrap();
+        explain(object, None, leadership, "kubectl", "2026-01-02T03:07:25Z".parse().unwrap(), &mut out)
+            .unwrap();
     (captured.data(), stuck)
 }
 
@@ -108,6 +110,51 @@ fn the_roll_of_a_maintenance_is_named() {
     object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
     let (said, _) = explained(&object);
     assert!(said.contains("4 gone\nIt is part of roll kernel.\nNothing is stuck"), "{said}");
+}
+
+#[test]
+fn the_node_of_a_roll_that_has_halted_is_stuck() {
+    let drained = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
+    let halt = Halt {
+        node: String::from("n1"),
+        message: String::from("the action for node n1 failed: the command ended with exit code 1"),
+        at: "2026-01-02T03:04:05.716405103Z".parse().unwrap(),
+        timed_out: false,
+    };
+    let record = RollRecord { halt: Some(halt), ..RollRecord::default() };
+    let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+        "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+    let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z"});
+    let of_roll = |state: String| {
+        let mut object = drained.clone();
+        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
+        let annotations = [(SETTINGS, settings.to_string()), (NODE, node.to_string()), (STATE, state)];
+        object.metadata.annotations = Some(annotations.map(|(name, value)| (name.to_owned(), value)).into());
+        object
+    };
+    let object = of_roll(annotation(&record));
+    let halt = halt_of_roll(&object, std::slice::from_ref(&object));
+    let (mut out, captured) = output();
+    let now = "2026-01-02T03:07:25Z".parse().unwrap();
+    let stuck =
+        explain(&object, halt.as_ref(), Leadership::Held, "kubectl --context blue", now, &mut out).unwrap();
+    let expected = "\
+node/n1: Drained: 3 pods gone
+It is part of roll kernel.
+
+Roll kernel halted: the action for node n1 failed: the command ended with exit code 1.
+  Lasting for 3m20s, since 2026-01-02T03:04:05Z.
+  Once this is fixed, continue the roll; or continue without the node, or abort the roll:
+    kubectl nm roll resume kernel --context blue
+    kubectl nm roll resume kernel --skip n1 --context blue
+    kubectl nm roll abort kernel --context blue
+";
+    assert_eq!((captured.data().as_str(), stuck), (expected, true));
+
+    for unknown in [annotation(&RollRecord::default()), String::from("{")] {
+        let object = of_roll(unknown);
+        assert_eq!(halt_of_roll(&object, std::slice::from_ref(&object)), None);
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod kubeconfig;
 mod proxy;
 mod response_guard;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -41,6 +42,8 @@ pub(crate) struct Connection {
     pub(crate) kubectl: String,
     /// The connection flags for kubectl as a program that is started, with credentials.
     pub(crate) kubectl_arguments: Vec<String>,
+    /// The kubeconfig that a flag names.
+    pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) request_timeout: Option<Duration>,
 }
 
@@ -65,9 +68,10 @@ pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connection, Conne
         .build();
     let context = context.unwrap_or_else(|| server.clone());
     let (kubectl_arguments, request_timeout) = (flags.for_kubectl(), flags.request_timeout());
+    let kubeconfig = flags.kubeconfig.clone();
     let flags = flags.to_paste();
     let kubectl = format!("kubectl{flags}");
-    Ok(Connection { client, server, context, flags, kubectl, kubectl_arguments, request_timeout })
+    Ok(Connection { client, server, context, flags, kubectl, kubectl_arguments, kubeconfig, request_timeout })
 }
 
 /// Whether a credential program would be started for this connection.

@@ -4,6 +4,7 @@ use nm_shared::{Group, NodeMaintenance, NodeMaintenanceSpec};
 
 use super::*;
 use crate::doctor::finding::CheckResult;
+use crate::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
 
 const NOW: &str = "2026-01-02T03:04:05Z";
 
@@ -358,6 +359,27 @@ fn a_maintenance_without_a_reconciler_is_reported_at_once_and_a_slow_one_later()
     let long_ago = "2026-01-02T02:58:00Z";
     check("maintenances", CheckResult::Warn, "more than 5 minutes: n1", |report| {
         report.maintenances = Ok(vec![ending(&["others.example.com/hold"], long_ago)]);
+    });
+}
+
+#[test]
+fn a_maintenance_that_a_roll_keeps_is_not_stuck_and_its_roll_is_named() {
+    let kept = |label: Option<&str>| {
+        let mut object = ending(&[ROLL_FINALIZER], "2026-01-01T00:00:00Z");
+        object.maintenance.metadata.labels =
+            label.map(|roll| [(ROLL_LABEL.to_owned(), roll.to_owned())].into());
+        object
+    };
+    let expected =
+        "1 kept by a roll after the node returned to service: n1; `kubectl nm roll status kernel` shows";
+    check("maintenances", CheckResult::Ok, expected, |report| {
+        report.maintenances = Ok(vec![kept(Some("kernel"))]);
+        // nm-reconciler has done its part.
+        report.lease = Ok(LeaseObservation::default());
+    });
+    // No roll removes the finalizer, because none has the object.
+    check("maintenances", CheckResult::Warn, "more than 5 minutes: n1", |report| {
+        report.maintenances = Ok(vec![kept(None)]);
     });
 }
 

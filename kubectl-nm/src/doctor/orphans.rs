@@ -145,5 +145,17 @@ pub(crate) fn maintenances(
             format!("`kubectl get {resource} {name} -o yaml` shows the finalizers that block it"),
         );
     }
-    ok(format!("{} in total, none of which is stuck stopping", maintenances.len()))
+    let total = format!("{} in total, none of which is stuck stopping", maintenances.len());
+    let kept: Vec<&GroupedMaintenance> =
+        maintenances.iter().filter(|object| kept_by_roll(object).is_some()).collect();
+    // It ends with its roll, and whether somebody runs that is not known here.
+    ok(match kept.first().and_then(|first| kept_by_roll(first)) {
+        Some(roll) => format!(
+            "{total}; {} kept by a roll after the node returned to service: {}; `kubectl nm roll status {roll}` shows who \
+             runs it",
+            kept.len(),
+            names(&kept)
+        ),
+        None => total,
+    })
 }

@@ -33,15 +33,15 @@ pub(crate) enum RollError {
     InRoll { node: String, roll: String },
 
     #[error("annotation {annotation} of the NodeMaintenance \"{maintenance}\" is missing")]
-    NoRecord { maintenance: String, annotation: &'static str },
+    NoRecord { roll: String, maintenance: String, annotation: &'static str },
 
     #[error("annotation {annotation} of the NodeMaintenance \"{maintenance}\" is not valid: {source}")]
-    InvalidRecord { maintenance: String, annotation: &'static str, source: serde_json::Error },
+    InvalidRecord { roll: String, maintenance: String, annotation: &'static str, source: serde_json::Error },
 
     #[error(
         "the NodeMaintenance \"{maintenance}\" of the roll is for \"{node}\", which no node can be named"
     )]
-    InvalidNode { maintenance: String, node: String },
+    InvalidNode { roll: String, maintenance: String, node: String },
 
     #[error("cannot use the Job in {}: {problem}", file.display())]
     Job { file: PathBuf, problem: Box<JobProblem> },
@@ -60,6 +60,12 @@ pub(crate) enum RollError {
 
     #[error("--confirm and the confirmation by this roll need a terminal")]
     NoTerminal,
+
+    #[error("somebody has paused roll \"{0}\" meanwhile")]
+    PausedMeanwhile(String),
+
+    #[error("{who} has aborted roll \"{name}\" meanwhile")]
+    AbortedMeanwhile { name: String, who: String },
 
     #[error("the roll changed too often to write to it")]
     Contended,
@@ -83,9 +89,17 @@ pub(crate) enum JobProblem {
 }
 
 impl RollError {
+    /// Whether what a roll has stored in its maintenances cannot be read.
+    pub(crate) fn is_about_records(&self) -> bool {
+        matches!(self, Self::NoRecord { .. } | Self::InvalidRecord { .. } | Self::InvalidNode { .. })
+    }
+
     pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Unknown(_) | Self::NotInRoll { .. } => {
+            Self::Unknown(_) => String::from(
+                "a roll is gone when its last node is done; `kubectl nm roll status` lists the rolls that are left",
+            ),
+            Self::NotInRoll { .. } => {
                 String::from("`kubectl nm roll status` lists the rolls and their nodes")
             }
             Self::Exists(name) => format!(
@@ -110,13 +124,18 @@ impl RollError {
             Self::InRoll { roll, .. } => format!(
                 "`kubectl nm roll resume {roll}` continues it; `kubectl nm roll abort {roll}` ends it"
             ),
-            Self::NoRecord { maintenance, .. }
-            | Self::InvalidRecord { maintenance, .. }
-            | Self::InvalidNode { maintenance, .. } => {
+            Self::NoRecord { roll, maintenance, .. }
+            | Self::InvalidRecord { roll, maintenance, .. }
+            | Self::InvalidNode { roll, maintenance, .. } => {
                 format!(
                     "`kubectl delete nm {maintenance}` takes it out of the roll; if it stays, remove its finalizer kubectl-nm.dev/roll \
-                     with `kubectl edit nm {maintenance}`"
+                     with `kubectl edit nm {maintenance}`. `kubectl nm roll abort {roll} --return` ends the roll, and returns all \
+                     of its nodes to service"
                 )
+            }
+            Self::PausedMeanwhile(name) => format!("`kubectl nm roll resume {name}` continues it"),
+            Self::AbortedMeanwhile { name, .. } => {
+                format!("`kubectl nm roll resume {name}` finishes the nodes that are left")
             }
             Self::HasBegun(node) => format!(
                 "wait for its end, or run this again: --skip {node} then ends it and returns the node to service"

@@ -1,7 +1,7 @@
 //! The actions of a roll that run: commands on this machine, and Jobs in the cluster.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use futures::future::{AbortHandle, Abortable, FutureExt, LocalBoxFuture};
 use serde_json::Value;
@@ -38,8 +38,9 @@ impl RunningActions {
         let (action, job): (LocalBoxFuture<'a, ActionState>, _) = match roll.settings.action.clone() {
             None => return async { Some(ActionState::Succeeded) }.boxed_local(),
             Some(NodeAction::Run(command)) => {
-                let roll = roll.name.clone();
-                let command = NodeCommand { command, roll, node: name.clone(), timeout, log };
+                let (roll, node) = (roll.name.clone(), name.clone());
+                let kubeconfig = cluster.kubeconfig().map(Path::to_owned);
+                let command = NodeCommand { command, roll, node, timeout, log, kubeconfig };
                 (command.run(lines).boxed_local(), None)
             }
             Some(NodeAction::Job(template)) => {

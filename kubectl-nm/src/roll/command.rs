@@ -37,16 +37,20 @@ pub(crate) struct NodeCommand {
     pub(crate) timeout: Duration,
     /// Where the output is kept; nowhere if there is no such folder.
     pub(crate) log: Option<PathBuf>,
+    /// The kubeconfig that a flag of the roll names.
+    pub(crate) kubeconfig: Option<PathBuf>,
 }
 
 impl NodeCommand {
-    /// Runs the command, and returns how it ended. If the future is dropped, the command and what it started are killed.
+    /// Runs the command, and returns how it ended. If the future is dropped, or this program is killed, the command and what it
+    /// started are ended.
     pub(crate) async fn run(self, lines: mpsc::Sender<OutputLine>) -> ActionState {
-        let mut child = match self.spawn() {
-            Ok(child) => ProcessGroup(child),
+        let mut group = match self.spawn().and_then(ProcessGroup::new) {
+            Ok(group) => group,
             Err(error) => return ActionState::Failed(format!("cannot start the command: {error}")),
         };
-        let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
+        let child = &mut group.child;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut log = self.open_log().await;
         let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(64);
         let read = async {
@@ -70,11 +74,11 @@ impl NodeCommand {
             let output = async { tokio::join!(read, show) };
             tokio::pin!(output);
             tokio::select! {
-                status = child.0.wait() => {
+                status = child.wait() => {
                     let _ = timeout(Duration::from_millis(500), &mut output).await;
                     status
                 }
-                _ = &mut output => child.0.wait().await,
+                _ = &mut output => child.wait().await,
             }
         };
         match timeout(self.timeout, ended).await {
@@ -96,6 +100,9 @@ impl NodeCommand {
         let mut shell = if cfg!(windows) { Command::new("cmd") } else { Command::new("sh") };
         shell.args([OsString::from(if cfg!(windows) { "/C" } else { "-c" }), command.into()]);
         shell.env("NM_NODE", &self.node).env("NM_ROLL", &self.roll);
+        if let Some(kubeconfig) = &self.kubeconfig {
+            shell.env("KUBECONFIG", kubeconfig);
+        }
         shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         #[cfg(unix)]
         shell.process_group(0);
@@ -109,17 +116,51 @@ impl NodeCommand {
     }
 }
 
-/// A child that leads a process group, all of which is killed when this is dropped.
-struct ProcessGroup(Child);
+/// A child that leads a process group, all of which is ended when this is dropped, or when this program is killed.
+struct ProcessGroup {
+    child: Child,
+    #[cfg(unix)]
+    guard: Child,
+}
+
+impl ProcessGroup {
+    #[cfg(unix)]
+    fn new(child: Child) -> io::Result<Self> {
+        let guard = guard(child.id().unwrap_or_default())?;
+        Ok(Self { child, guard })
+    }
+
+    #[cfg(not(unix))]
+    #[expect(clippy::unnecessary_wraps, reason = "on Unix, it may fail")]
+    fn new(child: Child) -> io::Result<Self> {
+        Ok(Self { child })
+    }
+}
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         #[cfg(unix)]
-        if let Some(leader) = self.0.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())) {
-            // It may have ended meanwhile.
-            let _ = rustix::process::kill_process_group(leader, rustix::process::Signal::TERM);
+        {
+            if let Some(leader) =
+                self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()))
+            {
+                // It may have ended meanwhile.
+                let _ = rustix::process::kill_process_group(leader, rustix::process::Signal::TERM);
+            }
+            // What a command has left in the background stays.
+            let _ = self.guard.start_kill();
         }
     }
+}
+
+/// Starts a process that ends a process group if this program is killed, which cannot do so itself then: the process reads
+/// from a pipe, which the system closes at that moment.
+#[cfg(unix)]
+fn guard(leader: u32) -> io::Result<Child> {
+    let script = "read -r _; kill -s TERM -- \"-$0\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, &leader.to_string()]).process_group(0);
+    shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn()
 }
 
 async fn read_lines(from: Option<impl AsyncRead + Unpin>, to: mpsc::Sender<Vec<u8>>) {

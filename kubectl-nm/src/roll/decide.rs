@@ -111,8 +111,12 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
     let is_settled = pass.is_settled();
     if !observed.is_current {
         // Decisions from old data may be wrong. They are only shown.
+        waits = Some(match pass.next.halt.as_ref().filter(|_| record.halt.is_none()) {
+            // Whoever resumes the roll has to know it.
+            Some(halt) => format!("{}; the roll halts when the cluster responds again", halt.message),
+            None => String::from("the cluster does not respond"),
+        });
         (pass.next, pass.changes) = (record.clone(), Vec::new());
-        waits = Some(String::from("the cluster does not respond"));
     }
     pass.finish(record, waits, is_settled)
 }
@@ -228,6 +232,7 @@ impl Pass<'_> {
         done.pods = done.pods.saturating_add(moved(node).0);
         done.seconds = done.seconds.saturating_add(seconds);
         done.slowest_seconds = done.slowest_seconds.max(seconds);
+        self.next.skipped.retain(|skipped| skipped != node.node());
         self.next.released.push(node.node().to_owned());
         self.changes.push(Change::Release(node.node().to_owned()));
     }

@@ -142,7 +142,7 @@ pub(crate) enum ActionState {
 }
 
 /// The record of the roll as a whole, in an annotation of the anchor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RollRecord {
     pub(crate) revision: u64,
@@ -162,6 +162,9 @@ pub(crate) struct RollRecord {
     /// The nodes that count as [`done`](Self::done), and whose maintenances are not gone yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) released: Vec<String>,
+    /// The nodes that somebody took out of the roll with `--skip`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) skipped: Vec<String>,
     pub(crate) done: DoneNodes,
     /// For how many milliseconds a program has run the roll, without the time while it was paused or halted.
     pub(crate) worked_millis: i64,
@@ -222,6 +225,7 @@ impl RollNode {
         // Commands and selectors contain the name.
         if !node::is_valid_name(&object.spec.node_name) {
             return Err(RollError::InvalidNode {
+                roll: roll_of(object),
                 maintenance: object.name_any(),
                 node: object.spec.node_name.clone(),
             });
@@ -268,8 +272,7 @@ impl RollNode {
 
     /// The finalizers of the object with that of the roll, or without it.
     pub(crate) fn finalizers(&self, is_kept: bool) -> Vec<String> {
-        let others = self.object.finalizers().iter().filter(|finalizer| *finalizer != FINALIZER);
-        others.cloned().chain(is_kept.then(|| FINALIZER.to_owned())).collect()
+        finalizers(&self.object, is_kept)
     }
 }
 
@@ -361,6 +364,12 @@ impl RollRecord {
     }
 }
 
+/// The finalizers of an object with that of the roll, or without it.
+pub(crate) fn finalizers(object: &NodeMaintenance, is_kept: bool) -> Vec<String> {
+    let others = object.finalizers().iter().filter(|finalizer| *finalizer != FINALIZER);
+    others.cloned().chain(is_kept.then(|| FINALIZER.to_owned())).collect()
+}
+
 /// The names of the rolls that maintenances are part of.
 pub(crate) fn roll_names(all: &[NodeMaintenance]) -> Vec<&str> {
     let mut names: Vec<&str> = all.iter().filter_map(roll_name).collect();
@@ -392,8 +401,13 @@ fn annotation_text<'a>(object: &'a NodeMaintenance, annotation: &str) -> Option<
     object.metadata.annotations.as_ref()?.get(annotation)
 }
 
+fn roll_of(object: &NodeMaintenance) -> String {
+    roll_name(object).unwrap_or_default().to_owned()
+}
+
 fn required<T: DeserializeOwned>(object: &NodeMaintenance, annotation: &'static str) -> Result<T, RollError> {
-    let missing = || RollError::NoRecord { maintenance: object.name_any(), annotation };
+    let missing =
+        || RollError::NoRecord { roll: roll_of(object), maintenance: object.name_any(), annotation };
     parse(object, annotation)?.ok_or_else(missing)
 }
 
@@ -402,7 +416,12 @@ fn parse<T: DeserializeOwned>(
     annotation: &'static str,
 ) -> Result<Option<T>, RollError> {
     let text = annotation_text(object, annotation);
-    let invalid = |source| RollError::InvalidRecord { maintenance: object.name_any(), annotation, source };
+    let invalid = |source| RollError::InvalidRecord {
+        roll: roll_of(object),
+        maintenance: object.name_any(),
+        annotation,
+        source,
+    };
     text.map(|text| serde_json::from_str(text)).transpose().map_err(invalid)
 }
 

@@ -60,6 +60,8 @@ enum Record<'a> {
         done: usize,
         nodes: usize,
         pods: i64,
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        skipped: &'a [String],
         #[serde(skip_serializing_if = "Option::is_none")]
         estimated_end: Option<Timestamp>,
     },
@@ -120,6 +122,8 @@ impl<'a> LineReporter<'a> {
             line.with(Style::Good, "Done")
                 .and(format!(" ({done} of {})", counted(all, "node")))
                 .and(estimate.map(|text| format!(", {text}")).unwrap_or_default())
+        } else if view.record.skipped.contains(&last.node) {
+            line.and("was skipped")
         } else {
             line.and("is not part of the roll any more: its maintenance was deleted")
         })?)
@@ -132,6 +136,7 @@ impl<'a> LineReporter<'a> {
             done: view.record.done.nodes,
             nodes: view.roll.settings.nodes(),
             pods: view.moved_pods(),
+            skipped: &view.record.skipped,
             estimated_end: view.estimate().map(|estimate| estimate.end),
         };
         self.record(&record, view.now)

@@ -32,9 +32,7 @@ use crate::roll::decide::{Change, Decisions, Outlook, decide, heartbeat};
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::observed::{Health, Observed};
-use crate::roll::record::{
-    ActionState, DoneNodes, Halt, NodeRecord, Roll, RollRecord, Runner, STATE, Step, roll_name,
-};
+use crate::roll::record::{ActionState, Halt, NodeRecord, Roll, RollRecord, Runner, STATE, Step, roll_name};
 use crate::roll::settings::RollSettings;
 use crate::roll::store;
 use crate::roll::view::{RollInput, RollReporter, RollView};
@@ -45,8 +43,10 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How a run of a roll ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RollEnd {
-    Done(DoneNodes),
-    Halted(Halt),
+    /// With the record as it was at the end.
+    Done(Box<RollRecord>),
+    /// The nodes whose command or Job has begun, and that `roll abort` leaves in maintenance.
+    Halted(Halt, Vec<String>),
     TakenOver(Runner),
     /// Somebody aborted the roll; who.
     Aborted(String),
@@ -329,8 +329,12 @@ impl<'a> RollRunner<'a> {
             now: self.observed.now,
         })?;
         match outlook {
-            Outlook::Done => return Ok(Some(RollEnd::Done(self.record.done.clone()))),
-            Outlook::Halted(halt) => return Ok(Some(RollEnd::Halted(halt))),
+            Outlook::Done => return Ok(Some(RollEnd::Done(Box::new(self.record.clone())))),
+            Outlook::Halted(halt) => {
+                let begun = roll.nodes.iter().filter(|node| node.is_worked_on());
+                let begun = begun.map(|node| node.node().to_owned()).collect();
+                return Ok(Some(RollEnd::Halted(halt, begun)));
+            }
             Outlook::TakenOver(other) => return Ok(Some(RollEnd::TakenOver(other))),
             Outlook::Aborted(who) => return Ok(Some(RollEnd::Aborted(who))),
             Outlook::Working | Outlook::Waiting(_) => {}

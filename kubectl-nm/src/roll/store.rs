@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::error::roll_error::RollError;
 use crate::maintenance::uid;
 use crate::roll::job;
-use crate::roll::record::{self, Roll, RollNode, RollRecord, Runner, STATE, Step};
+use crate::roll::record::{self, FINALIZER, Roll, RollNode, RollRecord, Runner, STATE, Step, roll_name};
 use crate::roll::settings::NodeAction;
 
 const MAX_ATTEMPTS: usize = 10;
@@ -171,9 +171,44 @@ async fn end(
 
 /// Removes the finalizer that keeps the maintenance of a node.
 pub(crate) async fn release(cluster: &Cluster, node: &RollNode) -> Result<NodeMaintenance, Error> {
-    let version = &node.object.metadata.resource_version;
-    let patch = json!({"metadata": {"resourceVersion": version, "finalizers": node.finalizers(false)}});
-    cluster.patch(&node.object.name_any(), &patch, false).await
+    release_object(cluster, &node.object).await
+}
+
+async fn release_object(cluster: &Cluster, object: &NodeMaintenance) -> Result<NodeMaintenance, Error> {
+    let mut patch = record::version_patch(object);
+    patch["metadata"]["finalizers"] = json!(record::finalizers(object, false));
+    cluster.patch(&object.name_any(), &patch, false).await
+}
+
+/// Ends all maintenances with the label of a roll, whatever their records are. Returns them as they were.
+pub(crate) async fn remove_unread(cluster: &Cluster, name: &str) -> Result<Vec<NodeMaintenance>, Error> {
+    let all = cluster.maintenances().await?;
+    let of_roll = all.into_iter().filter(|object| roll_name(object) == Some(name));
+    try_join_all(of_roll.map(async |object| {
+        end_unread(cluster, object.clone()).await?;
+        Ok(object)
+    }))
+    .await
+}
+
+async fn end_unread(cluster: &Cluster, mut object: NodeMaintenance) -> Result<(), Error> {
+    let (name, id) = (object.name_any(), uid(&object));
+    for _ in 0..MAX_ATTEMPTS {
+        if object.metadata.deletion_timestamp.is_none() {
+            cluster.delete(&name, &id).await?;
+        } else if object.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+            match release_object(cluster, &object).await {
+                Err(error) if !is_outdated(&error) => return Err(error),
+                _ => {}
+            }
+        } else {
+            return Ok(());
+        }
+        let newer = cluster.maintenance(&name).await?.filter(|newer| uid(newer) == id);
+        let Some(newer) = newer else { return Ok(()) };
+        object = newer;
+    }
+    Err(RollError::Contended.into())
 }
 
 /// Gives each drain of a roll that is not done this time limit, counted from now. Zero means none.

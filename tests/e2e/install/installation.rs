@@ -7,17 +7,19 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use nm_shared::{Group, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::files::kubeconfig_for;
+use nm_tests::maintenance::until_drained;
 use nm_tests::manifests;
 use nm_tests::older_groups;
 use nm_tests::older_groups::{start_in_group, until_phase_in_group};
 use nm_tests::programs::{Outcome, plugin, plugin_of, program};
 use nm_tests::rbac::service_account;
 use nm_tests::reconciler::Reconciler;
+use nm_tests::wait::wait_until;
 use nm_tests::webhook;
 use nm_tests::webhook::serve_installed_webhook;
 use nm_tests::workload::Workload;
@@ -281,6 +283,35 @@ async fn uninstalling_keeps_a_namespace_with_objects_of_others() {
     assert_eq!(left.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["db"]);
 }
 
+/// A roll that ended before its last node was done keeps the maintenance of that node, and nobody removes its finalizer.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_roll_has_left_is_no_problem_for_doctor_and_is_gone_when_all_is_uninstalled() {
+    let (cluster, _reconciler) = installed().await;
+    let node = cluster.nodes().await[0].clone();
+    let left: nm_shared::NodeMaintenance = serde_json::from_value(json!({
+        "metadata": {"name": node, "labels": {"kubectl-nm.dev/roll": "left"}, "finalizers": ["kubectl-nm.dev/roll"]},
+        "spec": {"nodeName": node}}))
+    .unwrap();
+    cluster.maintenances().create(&PostParams::default(), &left).await.unwrap();
+    until_drained(&cluster, &node).await;
+    cluster.maintenances().delete(&node, &DeleteParams::default()).await.unwrap();
+    let is_kept = |object: Option<&nm_shared::NodeMaintenance>| {
+        object.is_some_and(|object| object.finalizers() == ["kubectl-nm.dev/roll"])
+    };
+    wait_until(&cluster.maintenances(), &node, "kept by its roll only", is_kept).await;
+
+    let checked = plugin(&cluster, &["doctor", "-o", "json"]).await;
+    let checks: Value = serde_json::from_str(&checked.stdout).unwrap();
+    let found = checks["findings"].as_array().unwrap().iter().find(|check| check["check"] == "maintenances");
+    let found = found.unwrap_or_else(|| panic!("{checks:#}"));
+    let kept =
+        format!("1 kept by a roll after the node returned to service: {node}; `kubectl nm roll status left`");
+    assert!(found["message"].as_str().unwrap().contains(&kept) && found["result"] == "ok", "{found:#}");
+    let removed = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "60s"]).await.ok();
+    assert_eq!(removed.stdout, REMOVED);
+    assert_eq!(cluster.node(&node).await.spec.unwrap().unschedulable, None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstalling_also_stops_maintenances_of_an_older_group() {
     let (cluster, _reconciler) = installed().await;
@@ -304,7 +335,7 @@ async fn nothing_is_uninstalled_while_a_maintenance_does_not_end() {
     // No reconciler serves the webhook here.
     let configurations: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
         Api::all(cluster.client.clone());
-    configurations.delete("nm-reconciler", &kube::api::DeleteParams::default()).await.unwrap();
+    configurations.delete("nm-reconciler", &DeleteParams::default()).await.unwrap();
     let node = cluster.nodes().await[0].clone();
     let held: nm_shared::NodeMaintenance = serde_json::from_value(json!({
         "metadata": {"name": node, "finalizers": [nm_shared::api::names::FINALIZER]}, "spec": {"nodeName": node}}))

@@ -16,7 +16,7 @@ use nm_tests::wait::{wait_until, wait_until_all};
 use nm_tests::workload::{Workload, node_of, pod_spec};
 use serde_json::json;
 
-use super::running_roll::RunningRoll;
+use super::running_roll::{RunningRoll, pool};
 
 const STEPS: [&str; 8] =
     ["Draining", "Acting", "Rejoining", "Checking", "Returning", "Recovering", "Soaking", "Done"];
@@ -302,4 +302,19 @@ async fn a_node_that_disappears_leaves_the_roll() {
         (Some(&"Removed"), Some(&"Done"))
     );
     wait_until(&cluster.maintenances(), &nodes[0], "gone", |object| object.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_of_a_roll_acts_on_the_cluster_of_the_flag_for_a_kubeconfig() {
+    let (cluster, nodes, _reconciler) = pool(1).await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("elsewhere");
+    std::fs::copy(cluster.kubeconfig(), &file).unwrap();
+    for (flags, kubeconfig) in [(vec![], cluster.kubeconfig()), (vec!["--kubeconfig"], &*file)] {
+        let flags = flags.into_iter().flat_map(|flag| [flag, file.to_str().unwrap()]);
+        let flags: Vec<&str> = ["--run", "echo $KUBECONFIG"].into_iter().chain(flags).collect();
+        let mut roll = RunningRoll::begin(&cluster, "passed-on", &nodes, &flags);
+        roll.is_done(1).await;
+        assert_eq!(roll.output(&nodes[0]), [kubeconfig.to_str().unwrap()]);
+    }
 }

@@ -109,6 +109,33 @@ async fn a_node_that_begins_at_the_moment_of_a_pause_is_paused_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_roll_sees_what_has_changed_while_the_server_forgot_its_history() {
+    let why = "only a sandbox forgets its history on demand";
+    let Some(cluster) = Cluster::sandbox_or_skip(3, why).await else { return };
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let (workload, mut roll, first) = blocked(&cluster, "expired", &nodes[..2], &[]).await;
+    let faults = cluster.sandbox().unwrap().faults();
+    let watches = || Target::any().verb("watch").user_agent("kubectl-nm/*");
+    let late = faults.add(Rule::new(watches(), Action::Delay(Duration::from_secs(5))));
+    assert!(faults.end_watches(&watches(), 0) >= 2, "of maintenances and of nodes");
+    faults.until_played(late).await;
+    let _ = plugin(&cluster, &["roll", "pause", "expired"]).await.ok();
+    for node in &nodes[..2] {
+        workload.delete_budget(&guard(node)).await;
+    }
+    faults.forget_history();
+    // The watch cannot resume: everything is listed again.
+    let lists = Target::any().verb("list").resource("nodemaintenances").user_agent("kubectl-nm/*");
+    let listed = faults.add(Rule::new(lists, Action::Delay(Duration::ZERO)));
+    faults.until_played(listed).await;
+    roll.until("paused", |line| line["node"] == first && line["detail"] == "paused").await;
+    faults.clear();
+    let _ = plugin(&cluster, &["roll", "resume", "expired"]).await.ok();
+    roll.is_done(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_output_of_a_command_is_shown_while_a_request_of_the_roll_hangs() {
     let why = "only a sandbox does not answer requests";
     let Some(cluster) = Cluster::sandbox_or_skip(3, why).await else { return };
@@ -184,11 +211,24 @@ async fn a_record_that_somebody_has_broken_is_reported_with_its_object() {
     good.signal("INT");
     assert_eq!(good.end().await, Some(130));
     let _ = plugin(&cluster, &["roll", "abort", "good", "--return", "--yes"]).await.ok();
+    let before = cluster.maintenances().get(&nodes[0]).await.unwrap();
     for args in [vec!["status", "forged"], vec!["resume", "forged"], vec!["abort", "forged", "-y"]] {
         let failed = plugin(&cluster, &[&["roll"], args.as_slice()].concat()).await;
         assert_eq!(failed.code, Some(1), "{failed:?}");
         let object = format!("of the NodeMaintenance \"{}\" is not valid", nodes[0]);
         assert!(failed.stderr.contains(&object) && failed.stderr.contains("kubectl delete nm"), "{failed:?}");
         assert!(failed.stderr.contains("remove its finalizer kubectl-nm.dev/roll"), "{failed:?}");
+        assert!(
+            failed.stderr.contains("`kubectl nm roll abort forged --return` ends the roll"),
+            "{failed:?}"
+        );
     }
+    assert_eq!(cluster.maintenances().get(&nodes[0]).await.unwrap().metadata, before.metadata);
+    let aborted = plugin(&cluster, &["roll", "abort", "forged", "--return", "-y"]).await.ok();
+    assert_eq!(aborted.stdout, format!("node/{} maintenance stopped\n", nodes[0]));
+    assert!(
+        aborted.stderr.contains("It is not known for which nodes a command or a Job has begun."),
+        "{aborted:?}"
+    );
+    until_gone(&cluster, &nodes[0]).await;
 }

@@ -37,8 +37,20 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
     let refused = plugin(&cluster, &["roll", "resume", "fails"]).await;
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains(&command), "{refused:?}");
-    let other = plugin(&cluster, &["roll", "resume", "fails", "--run", "true"]).await;
+    let other = plugin(&cluster, &["roll", "resume", "fails", "--run", "true", "--yes"]).await;
     assert!(other.code == Some(2) && other.stderr.contains("does something else"), "{other:?}");
+
+    // Whoever is asked to look into it sees why, and after each halt how to continue, or to return the node to service.
+    let explained = plugin(&cluster, &["explain", node]).await;
+    assert_eq!(explained.code, Some(3), "{explained:?}");
+    assert!(explained.stdout.contains(&format!("Roll fails halted: {message}.")), "{explained:?}");
+    let again = plugin(&cluster, &["roll", "resume", "fails", "--yes"]).await;
+    assert_eq!(again.code, Some(3), "{again:?}");
+    let confirmed =
+        format!("`kubectl nm roll resume fails --run '{command}'` continues, and with --skip {node} ");
+    let returned =
+        format!("`kubectl nm roll abort fails` ends it, and with --return also returns {node} to service");
+    assert!(again.stderr.contains(&confirmed) && again.stderr.contains(&returned), "{again:?}");
 
     for node in &nodes[..2] {
         std::fs::write(marker.path().join(node), "").unwrap();
@@ -69,6 +81,7 @@ async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
     let mut resumed = RunningRoll::resume(&cluster, "blocked", &["--run", "true", "--skip", node]);
     assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
     assert_eq!((resumed.outlook()["done"].as_u64(), resumed.steps(other).last()), (Some(1), Some(&"Done")));
+    assert_eq!(resumed.outlook()["skipped"], json!([node]));
     assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "the node is back in service");
 }
 
@@ -84,10 +97,10 @@ async fn a_drain_that_times_out_halts() {
     // Without more time, nothing has changed, and the roll says what has to.
     let same = plugin(&cluster, &["roll", "resume", "expires", "--run", "true"]).await;
     assert_eq!(same.code, Some(3), "{same:?}");
-    assert!(same.stderr.contains("`kubectl nm roll resume expires --timeout 1h`"), "{same:?}");
+    assert!(same.stderr.contains("`kubectl nm roll resume expires --timeout 1h --run true`"), "{same:?}");
     let node = message.split_whitespace().nth(4).unwrap();
     let continues = format!(
-        "hint: `kubectl nm roll resume expires` continues, and with --skip {node} continues without this node; \
+        "hint: `kubectl nm roll resume expires --run true` continues, and with --skip {node} continues without this node; \
          `kubectl nm roll abort expires` ends it"
     );
     assert!(same.stderr.contains(&continues), "{same:?}");

@@ -5,19 +5,16 @@ use kube::api::{ListParams, Patch, PatchParams};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::plugin;
 use nm_tests::rbac::{bind_cluster_role, service_account};
-use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
-use super::running_roll::{RunningRoll, guard, guarded_pods, make_pipe};
+use super::running_roll::{RunningRoll, abort, blocked, change_annotation, guard, make_pipe, other, pool};
 
 const COMMAND: &str = "echo {}; sleep 0.2";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_roll_that_is_killed_in_any_step_is_continued_by_another_program() {
-    let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let (cluster, nodes, _reconciler) = pool(3).await;
     for (at, step) in
         ["Draining", "Acting", "Rejoining", "Checking", "Returning", "Recovering", "Soaking", "Done"]
             .iter()
@@ -37,8 +34,8 @@ async fn a_roll_that_is_killed_in_any_step_is_continued_by_another_program() {
             runs <= 1 && (*step == "Acting" || runs == again),
             "{step}: the command of {first} ran {runs} times"
         );
-        let other = nodes[..2].iter().find(|node| **node != first).unwrap();
-        assert_eq!(resumed.output(other), [other.as_str()], "{step}: {:#?}", resumed.lines);
+        let other = other(&nodes[..2], &first);
+        assert_eq!(resumed.output(other), [other], "{step}: {:#?}", resumed.lines);
         for node in &nodes[..2] {
             assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "{step}: {node}");
         }
@@ -47,9 +44,7 @@ async fn a_roll_that_is_killed_in_any_step_is_continued_by_another_program() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_heartbeat_for_a_minute_a_roll_has_no_runner_whatever_the_clock_of_its_computer_says() {
-    let cluster = Cluster::start(2).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let (cluster, nodes, _reconciler) = pool(2).await;
     let command = "sleep 30";
     let mut roll = RunningRoll::begin(&cluster, "crashed", &nodes[..1], &["--run", command]);
     roll.until_step(&nodes[0], "Acting").await;
@@ -62,29 +57,24 @@ async fn without_a_heartbeat_for_a_minute_a_roll_has_no_runner_whatever_the_cloc
     let mut resumed = RunningRoll::resume(&cluster, "crashed", &["--run", command]);
     let again = resumed.until("an action", |line| line["step"] == "Acting").await;
     assert_eq!(again["node"], nodes[0]);
-    resumed.signal("INT");
-    assert_eq!(resumed.end().await, Some(130));
-    let _ = plugin(&cluster, &["roll", "abort", "crashed", "--return", "--yes"]).await.ok();
+    resumed.interrupt().await;
+    abort(&cluster, "crashed").await;
 }
 
 /// Sets the time of the last heartbeat, as a computer writes it whose clock is wrong by so many seconds.
 async fn change_runner(cluster: &Cluster, node: &str, seconds: i64) {
-    const STATE: &str = "kubectl-nm.dev/roll-state";
-    let object = cluster.maintenances().get(node).await.unwrap();
-    let mut record: Value = serde_json::from_str(&object.annotations()[STATE]).unwrap();
     let wrong = jiff::Timestamp::now().checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap();
-    record["runner"]["at"] = json!(wrong);
-    let revision = record["revision"].as_u64().unwrap();
-    record["revision"] = json!(revision + 1);
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {STATE: record.to_string()}}}));
-    cluster.maintenances().patch(node, &PatchParams::default(), &patch).await.unwrap();
+    change_annotation(cluster, node, "kubectl-nm.dev/roll-state", |record| {
+        record["runner"]["at"] = json!(wrong);
+        let revision = record["revision"].as_u64().unwrap();
+        record["revision"] = json!(revision + 1);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_deleted_record_knew_is_named_and_no_action_is_repeated() {
-    let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let (cluster, nodes, _reconciler) = pool(3).await;
     let folder = tempfile::TempDir::new().unwrap();
     let command = format!("echo run >> {}/{{}}", folder.path().display());
     // No node reboots.
@@ -107,14 +97,12 @@ async fn what_a_deleted_record_knew_is_named_and_no_action_is_repeated() {
     );
     assert!(resumed.stderr.contains(&format!("node {first} is not back after 2s")), "{resumed:?}");
     assert_eq!(std::fs::read_to_string(folder.path().join(&first)).unwrap(), "run\n", "it had succeeded");
-    let _ = plugin(&cluster, &["roll", "abort", "forgetful", "--return", "--yes"]).await.ok();
+    abort(&cluster, "forgetful").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_roll_is_free_at_once_and_its_command_is_ended() {
-    let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let (cluster, nodes, _reconciler) = pool(3).await;
     let marker = tempfile::TempDir::new().unwrap();
     let command = format!("echo begun; sleep 600; touch {}/survived", marker.path().display());
     for signal in ["INT", "TERM", "HUP"] {
@@ -133,10 +121,30 @@ async fn an_interrupted_roll_is_free_at_once_and_its_command_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_command_of_a_program_that_is_killed_ends_before_another_program_runs_it_again() {
+    let (cluster, nodes, _reconciler) = pool(2).await;
+    let folder = tempfile::TempDir::new().unwrap();
+    // The command and what it starts hold the pipe open: reading it ends when they have ended.
+    let pipe = folder.path().join("pipe");
+    make_pipe(&pipe);
+    let command = format!("exec 3>{}; echo begun; sleep 600 & wait", pipe.display());
+    let mut roll = RunningRoll::begin(&cluster, "killed", &nodes[..1], &["--run", &command]);
+    let reader = pipe.clone();
+    let read = tokio::task::spawn_blocking(move || std::fs::read(reader));
+    roll.until("output", |line| line["text"] == "begun").await;
+    roll.crash().await;
+    assert!(read.await.unwrap().unwrap().is_empty());
+    let args = ["roll", "resume", "killed", "--run", "other", "--take-over"];
+    let refused = plugin(&cluster, &args).await;
+    let warning =
+        format!("has begun the command for {}. It may still run there, or on the node, and", nodes[0]);
+    assert!(refused.code == Some(2) && refused.stderr.contains(&warning), "{refused:?}");
+    abort(&cluster, "killed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_roll_that_was_started_with_nohup_continues_when_its_terminal_is_closed() {
-    let cluster = Cluster::start(2).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let (cluster, nodes, _reconciler) = pool(2).await;
     let folder = tempfile::TempDir::new().unwrap();
     let pipe = folder.path().join("pipe");
     make_pipe(&pipe);
@@ -151,9 +159,7 @@ async fn a_roll_that_was_started_with_nohup_continues_when_its_terminal_is_close
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_of_a_node_ends_if_somebody_stops_its_maintenance() {
-    let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let (cluster, nodes, _reconciler) = pool(3).await;
     // The first command waits forever, all others end.
     let marker = tempfile::TempDir::new().unwrap();
     let command =
@@ -170,32 +176,23 @@ async fn the_command_of_a_node_ends_if_somebody_stops_its_maintenance() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_of_two_people_is_told_who_runs_it_and_may_take_over() {
-    let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await;
-    let workload = guarded_pods(&cluster, "contended", &nodes[..2]).await;
-    let _reconciler = Reconciler::start(&cluster);
-    let mut first = RunningRoll::begin(&cluster, "shared", &nodes[..2], &["--run", COMMAND]);
-    first
-        .until("blocked", |line| line["detail"].as_str().is_some_and(|why| why.starts_with("blocked")))
-        .await;
-    let refused = plugin(&cluster, &["roll", "resume", "shared", "--run", COMMAND]).await;
+    let (cluster, nodes, _reconciler) = pool(3).await;
+    let (workload, mut first, _) = blocked(&cluster, "shared", &nodes[..2], &[]).await;
+    let refused = plugin(&cluster, &["roll", "resume", "shared", "--run", "true"]).await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("runs roll \"shared\"\n"), "{refused:?}");
     assert!(refused.stderr.contains("--take-over"), "{refused:?}");
-    let mut second = RunningRoll::resume(&cluster, "shared", &["--run", COMMAND, "--take-over"]);
+    let mut second = RunningRoll::resume(&cluster, "shared", &["--run", "true", "--take-over"]);
     assert_eq!(first.end().await, Some(4), "{:#?}", first.lines);
     for node in &nodes[..2] {
         workload.delete_budget(&guard(node)).await;
     }
-    assert_eq!(second.end().await, Some(0), "{:#?}", second.lines);
-    assert_eq!(second.outlook()["done"], 2);
+    second.is_done(2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_permission_the_roll_ends_with_its_name_and_keeps_its_state() {
-    let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let (cluster, nodes, _reconciler) = pool(3).await;
     let workload = Workload::new(&cluster, "unprivileged").await;
     let account = service_account("default", workload.namespace());
     let read = json!({"apiGroups": ["", "apps", "policy"], "verbs": ["get", "list", "watch"],
@@ -225,15 +222,12 @@ async fn without_a_permission_the_roll_ends_with_its_name_and_keeps_its_state() 
     assert!(refused.stderr.contains("you need permission to patch nodemaintenances"), "{refused:?}");
     // Somebody with the permission continues it.
     let mut resumed = RunningRoll::resume(&cluster, "poor", &["--run", "true"]);
-    assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
-    assert_eq!(resumed.outlook()["done"], 2);
+    resumed.is_done(2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_health_gates_cannot_read_is_named_before_the_roll_begins() {
-    let cluster = Cluster::start(2).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let (cluster, nodes, _reconciler) = pool(2).await;
     let workload = Workload::new(&cluster, "blind").await;
     let account = service_account("default", workload.namespace());
     let rules = [
@@ -252,9 +246,7 @@ async fn what_the_health_gates_cannot_read_is_named_before_the_roll_begins() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_somebody_writes_into_the_objects_of_a_running_roll_is_not_run() {
-    let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let (cluster, nodes, _reconciler) = pool(3).await;
     let command = "echo confirmed; sleep 2";
     let mut roll = RunningRoll::begin(&cluster, "swapped", &nodes[..2], &["--run", command]);
     roll.until("output", |line| line["type"] == "output").await;

@@ -3,8 +3,11 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{RunningCommand, program};
+use nm_tests::programs::{RunningCommand, plugin, program};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,9 +36,40 @@ pub(super) async fn blocked(
 ) -> (Workload, RunningRoll, String) {
     let workload = guarded_pods(cluster, name, nodes).await;
     let mut roll = RunningRoll::begin(cluster, name, nodes, &[&["--run", "true"], flags].concat());
-    let is_blocked = |line: &Value| line["detail"].as_str().is_some_and(|why| why.starts_with("blocked"));
-    let node = roll.until("blocked", is_blocked).await["node"].as_str().unwrap().to_owned();
+    let node = roll.until_blocked().await;
     (workload, roll, node)
+}
+
+/// A cluster of so many nodes, their names, and nm-reconciler, which serves it.
+pub(super) async fn pool(nodes: usize) -> (Cluster, Vec<String>, Reconciler) {
+    let cluster = Cluster::start(nodes).await;
+    let names = cluster.nodes().await;
+    let reconciler = Reconciler::start(&cluster);
+    (cluster, names, reconciler)
+}
+
+/// The node of two that is not this one.
+pub(super) fn other<'a>(nodes: &'a [String], node: &str) -> &'a str {
+    nodes.iter().find(|other| *other != node).unwrap()
+}
+
+/// Changes the JSON in an annotation of the maintenance of a node.
+pub(super) async fn change_annotation(
+    cluster: &Cluster,
+    node: &str,
+    annotation: &str,
+    change: impl Fn(&mut Value),
+) {
+    let object = cluster.maintenances().get(node).await.unwrap();
+    let mut value = serde_json::from_str(&object.annotations()[annotation]).unwrap();
+    change(&mut value);
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value.to_string()}}}));
+    cluster.maintenances().patch(node, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Ends a roll whatever it does, and returns its nodes to service.
+pub(super) async fn abort(cluster: &Cluster, name: &str) {
+    let _ = plugin(cluster, &["roll", "abort", name, "--return", "--yes"]).await.ok();
 }
 
 /// Makes a pipe: what reads or writes it waits for the other side.
@@ -68,6 +102,18 @@ impl RunningRoll {
         Self::start_program("nohup", cluster, &args)
     }
 
+    /// Reads all lines of a roll, all of whose nodes are done in the end.
+    pub(super) async fn is_done(&mut self, nodes: usize) {
+        assert_eq!(self.end().await, Some(0), "{:#?}", self.lines);
+        assert_eq!(self.outlook()["done"], nodes, "{:#?}", self.lines);
+    }
+
+    /// Interrupts the program as Ctrl-C does, and waits for its end.
+    pub(super) async fn interrupt(&mut self) {
+        self.signal("INT");
+        assert_eq!(self.end().await, Some(130), "{:#?}", self.lines);
+    }
+
     /// Runs `kubectl nm roll resume` for a roll.
     pub(super) fn resume(cluster: &Cluster, name: &str, flags: &[&str]) -> Self {
         Self::start(cluster, &[&["roll", "resume", name, "-o", "json"], flags].concat())
@@ -94,6 +140,12 @@ impl RunningRoll {
                 return line;
             }
         }
+    }
+
+    /// Waits until the drain of a node is blocked, and returns the node.
+    pub(super) async fn until_blocked(&mut self) -> String {
+        let is_blocked = |line: &Value| line["detail"].as_str().is_some_and(|why| why.starts_with("blocked"));
+        self.until("blocked", is_blocked).await["node"].as_str().unwrap().to_owned()
     }
 
     /// Waits until a node takes this step.

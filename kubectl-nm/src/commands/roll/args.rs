@@ -32,66 +32,67 @@ pub(super) struct BeginArgs {
 
     // A doc comment would have to put backticks around the variable.
     #[arg(
-        help = "Run this command on this machine for each drained node. {} and $NM_NODE are the node's name. The \
-        command gets no terminal. If it fails or is interrupted, `roll resume` runs it again"
+        help = "Run this command on this machine for each drained node. {} and $NM_NODE are the node's name; $KUBECONFIG \
+        is the file of --kubeconfig. The command gets no terminal. If it fails or is interrupted, `roll resume` runs it \
+        again"
     )]
-    #[arg(long, value_name = "COMMAND", value_parser = parse_command, conflicts_with = "job")]
+    #[arg(long, value_name = "COMMAND", value_parser = parse_command, conflicts_with = "job", help_heading = "Action")]
     pub(super) run: Option<String>,
 
     // A doc comment would have to put backticks around the variable.
     #[arg(
         help = "Run this Job on each drained node. {} in its command and arguments, and $NM_NODE, are the node's name"
     )]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Action")]
     pub(super) job: Option<PathBuf>,
 
     /// Ask after each drain whether to continue with the node. This needs a terminal
-    #[arg(long)]
+    #[arg(long, help_heading = "Action")]
     pub(super) confirm: bool,
 
     /// Wait until each node has rebooted: until its bootID has changed. The command may then end with exit code 255, which
     /// ssh returns when it loses its connection
-    #[arg(long)]
+    #[arg(long, help_heading = "Action")]
     pub(super) expect_reboot: bool,
 
     /// How many nodes may be under way at once: a number, or a percentage of the nodes. The default is 1, or with
     /// --waves the whole wave
-    #[arg(long, value_name = "N|N%")]
+    #[arg(long, value_name = "N|N%", help_heading = "Order and pace")]
     pub(super) max_unavailable: Option<MaxUnavailable>,
 
     /// Sizes of the waves, such as 1,3,10%; the last one repeats. Without it, each topology zone is a wave. A wave has nodes
     /// of one zone only and is done before the next one begins. Control-plane nodes are last, one by one
-    #[arg(long, value_name = "SIZES")]
+    #[arg(long, value_name = "SIZES", help_heading = "Order and pace")]
     pub(super) waves: Option<WaveSizes>,
 
     /// Begin nodes only in this window, such as 'Sat,Sun 22:00-04:00 Europe/Berlin', and only if as much of it is left as
     /// the slowest node so far took. May be repeated
-    #[arg(long, value_name = "WINDOW")]
+    #[arg(long, value_name = "WINDOW", help_heading = "Order and pace")]
     pub(super) window: Vec<Window>,
 
     /// Wait this long after a node has returned to service and is healthy, before the next one begins
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse, help_heading = "Order and pace")]
     pub(super) soak: Duration,
 
     /// How long a node has to be Ready before it returns to service
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) min_ready: Duration,
 
     /// Halt the roll if the command or the Job takes longer
-    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) action_timeout: Duration,
 
     /// Halt the roll if a node takes longer to be Ready after the command or the Job, with --expect-reboot to reboot, or later
     /// to return to service, or if nm-reconciler takes longer to begin its drain
-    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) return_timeout: Duration,
 
     /// Halt the roll if a node, or a workload that its drain has disturbed, takes longer to be healthy
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) recovery_timeout: Duration,
 
     /// Halt the roll if a pod blocks a drain for longer; the default is never
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) halt_on_blocked: Option<Duration>,
 
     /// Print the waves and what each drain would do, and change nothing
@@ -174,6 +175,10 @@ pub(super) struct ResumeArgs {
     /// Confirm the Job that the roll creates, by naming its file again. Without this flag you are asked
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     pub(super) job: Option<PathBuf>,
+
+    /// Do not ask for confirmation: run the command or create the Job that the objects of the roll contain
+    #[arg(long, short = 'y')]
+    pub(super) yes: bool,
 
     /// Give each drain that is not done this time from now, such as 30m; 0 means no limit. A drain that timed out
     /// continues

@@ -91,7 +91,8 @@ pub(super) async fn run(
     if args.dry_run {
         return Ok(Exit::Done);
     }
-    let question = format!("Roll {}, {} at once", counted(names.len(), "node"), settings.max_unavailable);
+    let question =
+        format!("Roll {}, at most {} at once", counted(names.len(), "node"), settings.max_unavailable);
     confirm_always(&question, args.yes, out)?;
 
     // The answer may have taken its time.

@@ -3,16 +3,32 @@
 mod args;
 mod begin;
 mod control;
+mod resume;
 mod run;
 pub(crate) mod status;
 
-use clap::{Args, Subcommand};
+use clap::{Arg, Args, Subcommand};
 
 use self::args::{AbortArgs, BeginArgs, NameArgs, ResumeArgs, StatusArgs};
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::terminal::output::Output;
+
+/// What a first roll needs.
+const FIRST_EXAMPLES: &str = "\
+Examples:
+  # Show the waves, and what each drain would do
+  kubectl nm roll -l pool=blue --run 'ssh {} sudo reboot' --expect-reboot --dry-run
+
+  # Reboot a pool, at most two nodes at a time
+  kubectl nm roll -l pool=blue --max-unavailable 2 --run 'ssh {} sudo reboot' --expect-reboot
+
+  # See the rolls, and continue one that halted or was interrupted
+  kubectl nm roll status
+  kubectl nm roll resume kernel-6.12
+
+`kubectl nm roll --help` has all flags, more examples, the steps of a node and the exit codes.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,7 +76,9 @@ const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, 
 
 /// Roll a pool: drain nodes wave by wave, and run a command on each
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = FIRST_EXAMPLES, after_long_help = EXAMPLES)]
+#[command(mut_args(|arg| if is_rare(&arg) { arg.hide_short_help(true) } else { arg }))]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(mut_arg("timeout", |arg| arg.help(DRAIN_TIMEOUT)))]
 pub(crate) struct RollArgs {
     #[command(subcommand)]
@@ -68,6 +86,11 @@ pub(crate) struct RollArgs {
 
     #[command(flatten)]
     begin: BeginArgs,
+}
+
+/// Whether only the long help has a flag: those of the drain and of the screen.
+fn is_rare(arg: &Arg) -> bool {
+    ["Drain", "Dashboard"].map(Some).contains(&arg.get_help_heading())
 }
 
 #[derive(Subcommand, Debug)]
@@ -98,7 +121,7 @@ pub(crate) async fn run(
     match args.command {
         None => Box::pin(begin::run(args.begin, namespace, cluster, out)).await,
         Some(RollCommand::Status(args)) => status::run(&args, cluster, out).await,
-        Some(RollCommand::Resume(args)) => control::resume(args, namespace, cluster, out).await,
+        Some(RollCommand::Resume(args)) => resume::resume(args, namespace, cluster, out).await,
         Some(RollCommand::Pause(args)) => control::pause(&args.name, cluster, out).await,
         Some(RollCommand::Abort(args)) => control::abort(&args, cluster, out).await,
     }

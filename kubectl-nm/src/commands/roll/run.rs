@@ -13,7 +13,9 @@ use crate::roll::command::log_folder;
 use crate::roll::record::{Roll, RollRecord, Runner};
 use crate::roll::report::LineReporter;
 use crate::roll::runner::{RollEnd, RollRunner};
+use crate::roll::settings::NodeAction;
 use crate::roll::view::RollReporter;
+use crate::terminal::command_context::shell_quoted;
 use crate::terminal::output::Output;
 use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, counted};
@@ -57,7 +59,6 @@ pub(super) async fn run(
     if let Some(log) = &log {
         out.message(&Line::new(format!("The output of the commands is kept in {}.", log.display())));
     }
-    let unknown = record.unknown;
     let mut runner = RollRunner::new(cluster, roll, record, retried, log);
     let ended = match output.lines(out) {
         Some(format) => until_ended(&mut runner, &mut LineReporter::new(out, format)).await,
@@ -73,7 +74,9 @@ pub(super) async fn run(
     if !matches!(ended, Ok(RollEnd::TakenOver(_))) {
         runner.release().await;
     }
-    let continues = format!("`kubectl nm roll resume {name}` continues");
+    let resume = format!("kubectl nm roll resume {name}");
+    let confirmed = confirmation(roll.settings.action.as_ref(), out);
+    let continues = format!("`{resume}{confirmed}` continues");
     Ok(match ended {
         Ok(RollEnd::Left) => {
             out.message(&Line::new(format!("Interrupted. Roll {name} stays as it is.")));
@@ -85,34 +88,26 @@ pub(super) async fn run(
             out.hint(&format!("{continues} once this is fixed"));
             return Err(error);
         }
-        Ok(RollEnd::Done(done)) => {
-            // Nodes that were skipped or deleted are not done.
-            let all = roll.settings.nodes();
-            let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
-            out.message(&Line::new(format!(
-                "Roll {name} is done: {nodes}{}, {} moved.",
-                counted(all, "node"),
-                counted(usize::try_from(done.pods).unwrap_or_default(), "pod")
-            )));
-            if let Some(unknown) = unknown.filter(|unknown| *unknown > 0) {
-                out.message(&Line::new(format!(
-                    "It is not known whether the other nodes ({unknown}) are done."
-                )));
+        Ok(RollEnd::Done(record)) => {
+            for line in summary(roll, &record) {
+                out.message(&line);
             }
             Exit::Done
         }
-        Ok(RollEnd::Halted(halt)) => {
+        Ok(RollEnd::Halted(halt, begun)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             if halt.timed_out {
-                out.hint(&format!(
-                    "`kubectl nm roll resume {name} --timeout 1h` gives its drain another hour"
-                ));
+                out.hint(&format!("`{resume} --timeout 1h{confirmed}` gives its drain another hour"));
             }
             let without = match halt.node.as_str() {
                 "" => String::new(),
                 node => format!(", and with --skip {node} continues without this node"),
             };
-            out.hint(&format!("{continues}{without}; `kubectl nm roll abort {name}` ends it"));
+            let returned = match begun.as_slice() {
+                [] => String::new(),
+                begun => format!(", and with --return also returns {} to service", begun.join(", ")),
+            };
+            out.hint(&format!("{continues}{without}; `kubectl nm roll abort {name}` ends it{returned}"));
             Exit::Failed
         }
         Ok(RollEnd::Aborted(who)) => {
@@ -126,9 +121,70 @@ pub(super) async fn run(
     })
 }
 
+/// The flag that `roll resume` needs where it cannot ask for confirmation.
+fn confirmation(action: Option<&NodeAction>, out: &Output) -> String {
+    match action {
+        Some(NodeAction::Run(command)) if !out.can_ask() => format!(" --run {}", shell_quoted(command)),
+        Some(NodeAction::Job(_)) if !out.can_ask() => String::from(" --job FILE"),
+        _ => String::new(),
+    }
+}
+
+/// The end of a roll, in sentences.
+fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
+    let RollRecord { skipped, done, unknown, .. } = record;
+    // Nodes that were skipped or deleted are not done.
+    let all = roll.settings.nodes();
+    let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
+    let pods = counted(usize::try_from(done.pods).unwrap_or_default(), "pod");
+    let mut lines = vec![Line::new(format!(
+        "Roll {} is done: {nodes}{}, {pods} moved.",
+        roll.name,
+        counted(all, "node")
+    ))];
+    if !skipped.is_empty() {
+        lines.push(Line::new(format!("Skipped: {}.", skipped.join(", "))));
+    }
+    if let Some(unknown) = unknown.filter(|unknown| *unknown > 0) {
+        lines.push(Line::new(format!("It is not known whether the other nodes ({unknown}) are done.")));
+    }
+    lines
+}
+
 async fn until_ended(runner: &mut RollRunner<'_>, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
     tokio::select! {
         () = interrupted() => Ok(RollEnd::Left),
         ended = runner.run(reporter) => ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::roll::record::DoneNodes;
+    use crate::terminal::output::captured::output;
+
+    #[test]
+    fn the_end_of_a_roll_names_what_it_has_not_done() {
+        let settings = json!({"waves": [3], "maxUnavailable": 1, "minReadySeconds": 30,
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let settings = serde_json::from_value(settings).unwrap();
+        let roll = Roll { name: "r".into(), settings, nodes: Vec::new(), record: None };
+        let end = |nodes: usize, skipped: &[&str], unknown: Option<usize>| {
+            let done = DoneNodes { nodes, pods: 7, ..DoneNodes::default() };
+            let skipped = skipped.iter().map(ToString::to_string).collect();
+            let (mut out, captured) = output();
+            let record = RollRecord { skipped, done, unknown, ..RollRecord::default() };
+            for line in summary(&roll, &record) {
+                out.message(&line);
+            }
+            captured.messages()
+        };
+        assert_eq!(end(3, &[], None), "Roll r is done: 3 nodes, 7 pods moved.\n");
+        let skipped = "Roll r is done: 1 of 3 nodes, 7 pods moved.\nSkipped: n1, n2.\n";
+        assert_eq!(end(1, &["n1", "n2"], None), skipped);
+        assert!(end(2, &[], Some(1)).ends_with("known whether the other nodes (1) are done.\n"));
     }
 }

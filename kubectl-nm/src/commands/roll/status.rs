@@ -70,7 +70,9 @@ pub(crate) fn print(
             }
         }
         (_, None) if rolls.is_empty() && !broken.is_empty() => {}
-        (_, None) if rolls.is_empty() => out.message(&Line::new("No rolls found.")),
+        (_, None) if rolls.is_empty() => {
+            out.message(&Line::new("No rolls found. A roll is gone when its last node is done."));
+        }
         (_, None) => {
             let rows: Vec<Vec<(Style, String)>> = rolls.iter().map(row).collect();
             for line in table::lines(&["ROLL", "DONE", "LEFT", "STATE"], &rows) {
@@ -189,6 +191,7 @@ fn document(status: &RollStatus) -> Value {
         "state": status.state,
         "settings": status.roll.settings,
         "done": status.record.done,
+        "skipped": status.record.skipped,
         "halt": status.record.halt,
         "paused": status.record.paused,
         "runner": status.record.runner,

@@ -355,3 +355,18 @@ fn old_data_changes_nothing_but_the_heartbeat_goes_on() {
     assert!(matches!(world.last.unwrap().changes.as_slice(), [Change::Record(record)]
         if record.runner.as_ref().unwrap().at == at(15)));
 }
+
+#[test]
+fn a_roll_that_cannot_store_why_it_halts_says_so_and_waits_for_the_cluster() {
+    let mut world = World::new(&[2], 1);
+    world.run_to("n0", Step::Acting);
+    world.decide(usize::MAX);
+    world.observed.is_current = false;
+    world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
+    let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+    let failed = "the action for node n0 failed: exit code 3";
+    assert_eq!(why, format!("{failed}; the roll halts when the cluster responds again"));
+    world.observed.is_current = true;
+    let Outlook::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
+    assert_eq!((halt.message.as_str(), &world.roll().record.unwrap().halt), (failed, &Some(halt.clone())));
+}

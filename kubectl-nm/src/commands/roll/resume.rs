@@ -1,0 +1,247 @@
+//! `kubectl nm roll resume`: continues a roll.
+
+use super::args::ResumeArgs;
+use super::run::{run as run_roll, this_runner};
+use crate::args::duration;
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::error::exit::Exit;
+use crate::error::roll_error::RollError;
+use crate::interaction::confirm::confirm_always;
+use crate::interaction::progress;
+use crate::roll::decide::HEARTBEAT_TIMEOUT;
+use crate::roll::job;
+use crate::roll::record::{ActionState, Roll, RollNode, RollRecord, Runner, Step};
+use crate::roll::settings::NodeAction;
+use crate::roll::store;
+use crate::terminal::output::Output;
+use crate::terminal::text::Line;
+
+pub(super) async fn resume(
+    args: ResumeArgs,
+    namespace: Option<&str>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let name = args.roll.name.as_str();
+    let roll = store::load(cluster, name).await?;
+    let before = roll.complete_record()?;
+    let is_left = |name: &String| roll.node(name).is_some() && !before.released.contains(name);
+    if let Some(unknown) = args.skip.iter().find(|node| !is_left(node)) {
+        return Err(RollError::NotInRoll { name: name.to_owned(), node: unknown.clone() }.into());
+    }
+    // The program that runs a paused roll continues it itself, and nothing has to be confirmed. Otherwise, the question comes
+    // before the wait: nobody watches that.
+    let may_be_continued = before.paused && before.runner.is_some() && !args.take_over;
+    if !may_be_continued {
+        confirm(&args, namespace, &roll, &before, out)?;
+    }
+    let runner = if args.take_over { None } else { find_runner(name, &before, cluster, out).await? };
+    if let Some(Runner { id, who, .. }) = runner {
+        if !before.paused {
+            return Err(RollError::Running { name: name.to_owned(), who }.into());
+        }
+        skip(&args, &roll, cluster, out).await?;
+        // The program that runs a paused roll waits, and then continues.
+        let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
+        let (roll, _) = store::update(cluster, name, |_, record| {
+            let record = RollRecord { paused: false, aborted: None, ..record };
+            if is_unchanged(&record) { Ok(record) } else { Err(RollError::Contended.into()) }
+        })
+        .await?;
+        continue_drains(roll, &args, cluster).await?;
+        out.data(&Line::new(format!("{who} continues roll {name}")))?;
+        return Ok(Exit::Done);
+    }
+    if may_be_continued {
+        confirm(&args, namespace, &roll, &before, out)?;
+    }
+    let confirmed = roll.settings.clone();
+    let earlier = roll;
+
+    let me = this_runner();
+    let (roll, record) = store::update(cluster, name, |roll, record| {
+        if roll.settings != confirmed {
+            return Err(RollError::Contended.into());
+        }
+        Ok(claim(name, &before, record, &me, args.take_over)?)
+    })
+    .await?;
+    let continued = async {
+        let skipped = skip(&args, &earlier, cluster, out).await?;
+        Ok::<_, Error>((continue_drains(roll, &args, cluster).await?, skipped))
+    };
+    let (roll, skipped) = match continued.await {
+        Ok(continued) => continued,
+        Err(error) => {
+            store::release_runner(cluster, name, &me.id).await;
+            return Err(error);
+        }
+    };
+    let retried = before.halt.map(|halt| halt.node);
+    run_roll(&roll, skipped.unwrap_or(record), retried, &args.output, cluster, out).await
+}
+
+/// The record of a roll that this program continues, unless somebody else has continued, paused or aborted it since it was
+/// read.
+fn claim(
+    name: &str,
+    before: &RollRecord,
+    record: RollRecord,
+    me: &Runner,
+    take_over: bool,
+) -> Result<RollRecord, RollError> {
+    let is_free = record.runner.is_none() || record.runner == before.runner;
+    if !(is_free || take_over) {
+        return Err(RollError::Contended);
+    }
+    if let (Some(who), None) = (&record.aborted, &before.aborted) {
+        return Err(RollError::AbortedMeanwhile { name: name.to_owned(), who: who.clone() });
+    }
+    if record.paused && !before.paused {
+        return Err(RollError::PausedMeanwhile(name.to_owned()));
+    }
+    let runner = Some(me.clone());
+    Ok(RollRecord { paused: false, halt: None, aborted: None, asked: false, runner, ..record })
+}
+
+/// What the user has to know and to confirm before this program runs the roll.
+fn confirm(
+    args: &ResumeArgs,
+    namespace: Option<&str>,
+    roll: &Roll,
+    record: &RollRecord,
+    out: &mut Output,
+) -> Result<(), Error> {
+    if roll.settings.confirm && !out.can_ask() {
+        return Err(RollError::NoTerminal.into());
+    }
+    if roll.is_record_lost() {
+        warn_of_lost_record(roll, out);
+    }
+    warn_of_running_commands(roll, record, out);
+    confirm_action(args, namespace, roll, out)
+}
+
+/// The program that runs the roll now; none if nobody does.
+async fn find_runner(
+    name: &str,
+    record: &RollRecord,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Option<Runner>, Error> {
+    let Some(last) = &record.runner else { return Ok(None) };
+    let timeout = HEARTBEAT_TIMEOUT.unsigned_abs();
+    let message = || {
+        format!(
+            "waiting for a heartbeat of {}, who ran roll {name} last: {} at most, and not with --take-over",
+            last.who,
+            duration::show(timeout)
+        )
+    };
+    progress::during(out, message, store::find_runner(cluster, name, last, timeout)).await
+}
+
+/// Takes the skipped nodes out of the roll, which was like this when the user decided that. A node whose command or Job has
+/// begun since then stays. Returns the record with them; none if no node is skipped.
+async fn skip(
+    args: &ResumeArgs,
+    roll: &Roll,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Option<RollRecord>, Error> {
+    if args.skip.is_empty() {
+        return Ok(None);
+    }
+    let (_, record) = store::update(cluster, &roll.name, |_, mut record| {
+        let new = args.skip.iter().filter(|node| !record.skipped.contains(node)).cloned().collect::<Vec<_>>();
+        record.skipped.extend(new);
+        Ok(record)
+    })
+    .await?;
+    let is_known =
+        |node: &RollNode| !node.is_worked_on() || roll.node(node.node()).is_some_and(RollNode::is_worked_on);
+    let is_skipped = |node: &RollNode| args.skip.iter().any(|name| name == node.node()) && is_known(node);
+    let skipped = store::remove(cluster, &roll.name, is_skipped).await?;
+    for node in &skipped {
+        out.message(&Line::new(format!("node/{} is skipped, and returns to service", node.node())));
+    }
+    let stays = |name: &&String| !skipped.iter().any(|node| node.node() == name.as_str());
+    match args.skip.iter().find(stays) {
+        None => Ok(Some(record)),
+        Some(node) => Err(RollError::HasBegun(node.clone()).into()),
+    }
+}
+
+/// Lets the drains continue. Returns the roll without the nodes that were skipped.
+async fn continue_drains(mut roll: Roll, args: &ResumeArgs, cluster: &Cluster) -> Result<Roll, Error> {
+    roll.nodes.retain(|node| !args.skip.iter().any(|name| name == node.node()));
+    if let Some(limit) = args.timeout {
+        store::extend_drains(cluster, &roll, limit).await?;
+    }
+    store::suspend_drains(cluster, &roll, false).await?;
+    Ok(roll)
+}
+
+fn warn_of_lost_record(roll: &Roll, out: &mut Output) {
+    let left = roll.nodes.len();
+    let gone = roll.settings.nodes().saturating_sub(left);
+    out.message(&Line::new(format!(
+        "warning: the record of roll {} was deleted with the maintenance of a node. It is not known how many of the other \
+         nodes ({gone}) are done, how long they took and how many pods moved, who ran the roll, and whether it was paused or \
+         halted. The steps of the remaining nodes ({left}), and the results of their actions, are known from their own \
+         maintenances.",
+        roll.name,
+    )));
+}
+
+/// The program that ran the roll last may not have ended, or its command may run on the node although it has.
+fn warn_of_running_commands(roll: &Roll, record: &RollRecord, out: &mut Output) {
+    let is_running = |node: &&RollNode| {
+        let action = node.record.action.as_ref();
+        node.record.step == Step::Acting && action.is_some_and(|action| action.state == ActionState::Running)
+    };
+    let running = roll.nodes.iter().filter(is_running).map(RollNode::node).collect::<Vec<_>>().join(", ");
+    let Some(runner) = record.runner.as_ref().filter(|_| roll.settings.command().is_some()) else { return };
+    if !running.is_empty() {
+        out.message(&Line::new(format!(
+            "warning: {} has begun the command for {running}. It may still run there, or on the node, and is run again here.",
+            runner.who
+        )));
+    }
+}
+
+/// The action is in the objects, which others may write. So the user who resumes the roll confirms what is run on this
+/// machine, or created with their permissions.
+fn confirm_action(
+    args: &ResumeArgs,
+    namespace: Option<&str>,
+    roll: &Roll,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let Some(action) = &roll.settings.action else { return Ok(()) };
+    let given = match (&args.run, &args.job) {
+        (Some(command), _) => Some(NodeAction::Run(command.clone())),
+        (None, Some(file)) => Some(NodeAction::Job(job::read(file, namespace)?)),
+        (None, None) => None,
+    };
+    let (name, shown) = (roll.name.clone(), action.to_string());
+    let notice = Line::new(format!("Roll {name}, for each drained node: {shown}"));
+    match given {
+        Some(given) if given == *action => Ok(()),
+        Some(_) => Err(RollError::OtherAction { name, action: shown }.into()),
+        None if args.yes => {
+            out.message(&notice);
+            Ok(())
+        }
+        None if !out.can_ask() => Err(RollError::UnconfirmedAction { name, action: shown }.into()),
+        None => {
+            out.message(&notice);
+            confirm_always("Continue the roll", false, out)
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "resume_tests.rs"]
+mod tests;

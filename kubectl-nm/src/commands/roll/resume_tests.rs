@@ -1,0 +1,179 @@
+//! What `roll resume` confirms, and who continues a roll.
+
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use nm_shared::NodeMaintenance;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::*;
+use crate::client::cluster::tests::{list, reading_cluster};
+use crate::commands::roll::args::{NameArgs, OutputArgs, RollFormat};
+use crate::dashboard::AppearanceFlags;
+use crate::roll::record::{LABEL, NODE, SETTINGS, STATE, annotation};
+use crate::roll::settings::RollSettings;
+use crate::terminal::output::captured::output;
+
+const JOB: &str = "{apiVersion: batch/v1, kind: Job, spec: {template: {spec: {containers: [{name: a}]}}}}";
+
+/// Settings that do this with each drained node.
+fn settings(action: &Value) -> RollSettings {
+    serde_json::from_value(json!({
+        "waves": [1], "maxUnavailable": 1, "action": action, "minReadySeconds": 30,
+        "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1,
+    }))
+    .unwrap()
+}
+
+/// A roll as its objects describe it.
+fn roll(action: &Value) -> Roll {
+    Roll { name: String::from("r"), settings: settings(action), nodes: Vec::new(), record: None }
+}
+
+fn args() -> ResumeArgs {
+    ResumeArgs {
+        roll: NameArgs { name: String::from("r") },
+        skip: Vec::new(),
+        run: None,
+        job: None,
+        timeout: None,
+        yes: false,
+        take_over: false,
+        output: OutputArgs { output: Some(RollFormat::Lines), appearance: AppearanceFlags::default() },
+    }
+}
+
+/// How an action is confirmed without a terminal, by these flags.
+fn confirmed(action: &Value, run: Option<&str>, job: Option<&str>, yes: bool) -> Result<(), Error> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), job.unwrap_or_default()).unwrap();
+    let job = job.map(|_| file.path().to_owned());
+    let args = ResumeArgs { run: run.map(str::to_owned), job, yes, ..args() };
+    confirm_action(&args, None, &roll(action), &mut output().0)
+}
+
+#[test]
+fn an_action_from_the_objects_is_not_begun_unless_it_is_confirmed_word_for_word() {
+    let command = json!({"run": "reboot {}"});
+    let mut template = serde_saphyr::from_str::<Value>(JOB).unwrap();
+    template["metadata"]["namespace"] = json!("default");
+    let mut privileged = template.clone();
+    privileged["spec"]["template"]["spec"]["hostPID"] = json!(true);
+    for (action, run, job, is_confirmed) in [
+        (&Value::Null, None, None, true),
+        (&command, Some("reboot {}"), None, true),
+        (&command, Some("reboot {} "), None, false),
+        (&command, Some(""), None, false),
+        (&command, None, Some(JOB), false),
+        (&command, None, None, false),
+        (&json!({"job": template}), None, Some(JOB), true),
+        (&json!({"job": privileged}), None, Some(JOB), false),
+        (&json!({"job": template}), Some("reboot {}"), None, false),
+        (&json!({"job": template}), None, None, false),
+    ] {
+        let outcome = confirmed(action, run, job, false);
+        assert_eq!(outcome.is_ok(), is_confirmed, "{action} by {run:?} and {job:?}: {outcome:?}");
+        let outcome = confirmed(action, run, job, true);
+        let is_confirmed = is_confirmed || (run, job) == (None, None);
+        assert_eq!(outcome.is_ok(), is_confirmed, "with --yes, {action} by {run:?} and {job:?}: {outcome:?}");
+    }
+}
+
+fn runner() -> Runner {
+    Runner { id: "other".into(), who: "other@there".into(), at: Timestamp::UNIX_EPOCH }
+}
+
+/// Resumes a roll whose runner has died while the command of its only node ran. When somebody asks for a heartbeat, the
+/// record changes like this. Returns the outcome, the record that is stored then, the messages, and how long it took.
+async fn resumed(
+    args: ResumeArgs,
+    meanwhile: impl Fn(&mut RollRecord) + Send + Sync + 'static,
+) -> (Result<Exit, Error>, RollRecord, String, Instant) {
+    let record = RollRecord { revision: 1, runner: Some(runner()), ..RollRecord::default() };
+    let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": Timestamp::UNIX_EPOCH,
+        "action": {"attempt": 1, "state": "running"}});
+    let object: NodeMaintenance = serde_json::from_value(json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "n0", "uid": "uid-n0", "resourceVersion": "5", "labels": {LABEL: "r"}, "annotations":
+            {SETTINGS: annotation(&settings(&json!({"run": "x"}))), NODE: node.to_string(), STATE: annotation(&record)}},
+        "spec": {"nodeName": "n0"},
+    }))
+    .unwrap();
+    let stored = Arc::new(Mutex::new(object));
+    let server = Arc::clone(&stored);
+    let cluster = reading_cluster(move |method, _, body| {
+        let mut object = server.lock().unwrap();
+        if method == "GET" {
+            return list(std::slice::from_ref(&object));
+        }
+        let annotations = object.metadata.annotations.get_or_insert_default();
+        if let Some(state) = body.pointer("/metadata/annotations").and_then(|all| all[STATE].as_str()) {
+            let mut record: RollRecord = serde_json::from_str(state).unwrap();
+            if record.asked {
+                record.revision += 1;
+                meanwhile(&mut record);
+            }
+            annotations.insert(STATE.to_owned(), annotation(&record));
+        }
+        (200, json!(*object))
+    });
+    let (mut out, captured) = output();
+    let ended = resume(args, None, &cluster, &mut out).await;
+    let record = stored.lock().unwrap().metadata.annotations.as_ref().unwrap()[STATE].clone();
+    (ended, serde_json::from_str(&record).unwrap(), captured.messages(), Instant::now())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_roll_that_is_paused_or_aborted_while_resume_waits_for_a_heartbeat_stays_so() {
+    let confirmed = || ResumeArgs { run: Some(String::from("x")), ..args() };
+    let (ended, record, ..) = resumed(confirmed(), |record| record.paused = true).await;
+    assert!(matches!(&ended, Err(Error::Roll(RollError::PausedMeanwhile(_)))), "{ended:?}");
+    assert_eq!((record.paused, record.runner), (true, Some(runner())));
+    let abort = |record: &mut RollRecord| {
+        (record.paused, record.aborted) = (true, Some(String::from("she@there")));
+    };
+    let (ended, record, ..) = resumed(confirmed(), abort).await;
+    assert!(matches!(&ended, Err(Error::Roll(RollError::AbortedMeanwhile { .. }))), "{ended:?}");
+    assert!(record.paused && record.aborted.is_some(), "{record:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_to_be_confirmed_is_known_before_the_wait_for_a_heartbeat() {
+    let begun = Instant::now();
+    for run in [None, Some("other")] {
+        let (ended, record, messages, at) =
+            resumed(ResumeArgs { run: run.map(str::to_owned), ..args() }, |_| {}).await;
+        let refused = matches!(
+            ended,
+            Err(Error::Roll(RollError::UnconfirmedAction { .. } | RollError::OtherAction { .. }))
+        );
+        assert!(refused && at == begun, "{ended:?} after {:?}", at - begun);
+        assert_eq!(record.revision, 1, "nothing was written");
+        // The command of the program that has died may not have.
+        assert!(
+            messages.starts_with("warning: other@there has begun the command for n0. It may"),
+            "{messages}"
+        );
+    }
+}
+
+#[test]
+fn a_roll_is_continued_only_if_it_is_as_it_was_read() {
+    let (before, me) = (RollRecord { runner: Some(runner()), ..RollRecord::default() }, this_runner());
+    let paused = RollRecord { paused: true, ..before.clone() };
+    let other = RollRecord { runner: Some(Runner { id: "third".into(), ..runner() }), ..before.clone() };
+    for (before, record, take_over, is_claimed) in [
+        (&before, &before, false, true),
+        (&before, &RollRecord { runner: None, ..before.clone() }, false, true),
+        (&before, &other, false, false),
+        (&before, &other, true, true),
+        (&before, &paused, true, false),
+        (&paused, &paused, false, true),
+    ] {
+        let claimed = claim("r", before, record.clone(), &me, take_over);
+        assert_eq!(claimed.is_ok(), is_claimed, "{record:?}: {claimed:?}");
+        let claimed = claimed.unwrap_or_else(|_| RollRecord { runner: Some(me.clone()), ..record.clone() });
+        assert!(!is_claimed || (!claimed.paused && claimed.runner.as_ref() == Some(&me)), "{claimed:?}");
+    }
+}
