@@ -23,9 +23,11 @@ const EVENTS_PER_NODE: usize = 2;
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Drains with maintenances that are created concurrently. The reconciler runs before that, without flags other than that of
-/// its metrics, as it does in a cluster.
+/// its metrics, as it does in a cluster, and those of `NM_DRAIN_FLAGS`.
 pub(crate) async fn reconciler(prepared: &PreparedCluster, limit: Duration) -> Run {
+    let more = std::env::var("NM_DRAIN_FLAGS").unwrap_or_default();
     let flags = ["--metrics-addr", "127.0.0.1:0", "--log-format", "text"];
+    let flags: Vec<&str> = flags.into_iter().chain(more.split_whitespace()).collect();
     let program = program_of_benchmark("nm-reconciler");
     let mut reconciler = Reconciler::start_build(&prepared.route.reconciler_kubeconfig, &program, &flags);
     let address = reconciler.metrics_address().await;

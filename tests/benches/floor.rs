@@ -1,7 +1,7 @@
 //! The floor: a lower bound for the time that any client of the API server needs.
 //!
 //! It only sends evictions, and sees the deletions by the cheapest watch: one of the metadata of each node's pods. Before
-//! the time starts, the nodes are cordoned, 64 connections are open and the pods are listed. Without budgets all evictions are
+//! the time starts, the nodes are cordoned, the connections are open (64, or `NM_DRAIN_FLOOR`) and the pods are listed. Without budgets all evictions are
 //! sent at once. With budgets it reads them in the sandbox's memory, and sends an eviction as soon as the pod's budget allows
 //! one more, so that none is refused.
 
@@ -19,15 +19,20 @@ use tokio::sync::{Mutex, mpsc};
 
 use crate::pod_watch::PodWatch;
 use crate::run::{Run, Stopwatch};
-use crate::scenario::{Pod, PreparedCluster, set_unschedulable};
+use crate::scenario::{Pod, PreparedCluster, number, set_unschedulable};
 
-const CONNECTIONS: usize = 64;
+const CONNECTIONS: u64 = 64;
 const AGENT: &str = "floor";
 /// What the API server asks a throttled client to wait.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 type Requests = mpsc::UnboundedSender<Pod>;
 type Responses = mpsc::UnboundedReceiver<(Pod, bool)>;
+
+/// How many evictions are in progress at once.
+pub(crate) fn connections() -> u64 {
+    number("NM_DRAIN_FLOOR", CONNECTIONS)
+}
 
 /// Drains the nodes of `prepared`.
 pub(crate) async fn drain(prepared: &PreparedCluster, budgets: bool, limit: Duration) -> Run {
@@ -65,7 +70,7 @@ async fn connect(prepared: &PreparedCluster) -> (Requests, Responses) {
     let (requests, queue) = mpsc::unbounded_channel::<Pod>();
     let (sender, responses) = mpsc::unbounded_channel();
     let queue = Arc::new(Mutex::new(queue));
-    for _ in 0..CONNECTIONS {
+    for _ in 0..connections() {
         let client = client(prepared).await;
         client.apiserver_version().await.unwrap();
         let (queue, sender, requests) = (queue.clone(), sender.clone(), requests.downgrade());

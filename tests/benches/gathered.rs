@@ -17,7 +17,7 @@ use nm_tests::wait::{wait_until, wait_until_all};
 use serde_json::{Value, json};
 
 use crate::route::Route;
-use crate::scenario::{Pod, PreparedCluster, number, set_unschedulable};
+use crate::scenario::{Pod, PreparedCluster, set_unschedulable};
 
 const NAMESPACE: &str = "nm-drain-benchmark";
 /// Pods of a deployment.
@@ -55,15 +55,27 @@ impl GatheredPods {
         gathered
     }
 
-    /// Installs the component of the manifests that gives the reconciler a priority level of its own, or removes it if
-    /// `NM_DRAIN_FLOW_SCHEMA` is 0.
+    /// Installs the component of the manifests that gives the reconciler a priority level of its own. `NM_DRAIN_FLOW_SCHEMA`
+    /// is `none` to remove it, the number of that level's shares, or the name of another level, such as `exempt`.
     async fn set_priority_level(&self) {
-        for object in manifests::component("flow_schema") {
-            if number("NM_DRAIN_FLOW_SCHEMA", 1) == 0 {
+        let level = std::env::var("NM_DRAIN_FLOW_SCHEMA").ok();
+        let shares = level.as_ref().and_then(|level| level.parse::<u32>().ok());
+        for mut object in manifests::component("flow_schema") {
+            if level.as_deref() == Some("none") {
                 self.cluster.remove(&object).await;
-            } else {
-                self.cluster.apply(&object).await;
+                continue;
             }
+            let spec = &mut object.data["spec"];
+            if let (Some(shares), Some(limited)) = (shares, spec.get_mut("limited")) {
+                limited["nominalConcurrencyShares"] = json!(shares);
+            }
+            // The other FlowSchema is that of the lease.
+            if let Some(level) = level.as_ref().filter(|_| shares.is_none())
+                && spec["priorityLevelConfiguration"]["name"] == "nm-reconciler"
+            {
+                spec["priorityLevelConfiguration"]["name"] = json!(level);
+            }
+            self.cluster.apply(&object).await;
         }
     }
 

@@ -111,7 +111,9 @@ async fn measure(replicas: usize, has_budget: bool, program: Program) -> (Option
             let mut command = Command::new("kubectl");
             command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(drain);
             command.stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-            timeout(LIMIT, command.status()).await.map(drop)
+            timeout(LIMIT, command.status())
+                .await
+                .map(|status| assert!(status.unwrap().success(), "kubectl drain failed"))
         }
         Program::Surge | Program::Plain => {
             let surge = if program == Program::Surge { "WhenBlocked" } else { "Never" };

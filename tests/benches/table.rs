@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use crate::floor::connections;
 use crate::route::faults;
 use crate::run::Run;
 use crate::scenario::termination_times;
@@ -15,6 +16,11 @@ pub(crate) fn print_environment(with_kubectl: bool) {
     if with_kubectl {
         let version = Command::new("kubectl").args(["version", "--client"]).output().unwrap();
         println!("kubectl: {}", String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or_default());
+    }
+    for name in ["NM_DRAIN_FLAGS", "NM_DRAIN_FLOW_SCHEMA"] {
+        if let Ok(value) = std::env::var(name) {
+            println!("{name}: {value}");
+        }
     }
     let (delay, throttled) = faults();
     if !delay.is_zero() || throttled > 0 {
@@ -42,7 +48,11 @@ pub(crate) fn print_scenario(name: &str, nodes: usize, pods: usize, budgets: boo
     } else {
         "no budgets; floor: all evictions at once"
     };
-    println!("\n{name}: {nodes} nodes, {pods} pods, {floor}, over 64 open connections (load {})", load());
+    let connections = connections();
+    println!(
+        "\n{name}: {nodes} nodes, {pods} pods, {floor}, over {connections} open connections (load {})",
+        load()
+    );
     println!(
         "{:<14} {:>11} {:>7} {:>11} {:>13} {:>15} {:>6} {:>10} {:>9}",
         "", "all gone", "x floor", "reported", "requests/pod", "evictions/pod", "429s", "processor", "memory"
