@@ -143,7 +143,7 @@ async fn an_interrupted_creation_is_completed_by_the_same_command_with_the_same_
     // The first one is a dry run.
     let never = Action::NeverAnswer(Moment::BeforeEffect);
     let rule = faults.add(Rule::new(requests, never).when(When::Nth(2)));
-    let flags = ["--run", "echo {}", "--max-unavailable", "2", "--request-timeout", "0"];
+    let flags = ["--run", "echo {}", "--max-unavailable", "1", "--request-timeout", "0"];
     let roll = RunningRoll::begin(&cluster, "half", &nodes[..3], &flags);
     faults.until_played(rule).await;
     let two = |all: &[NodeMaintenance]| all.len() == 2;
