@@ -1,6 +1,7 @@
 //! What Deployments promise while their pods are replaced.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use crate::cluster::catalog::resource::{
 };
 use crate::cluster::registry::{DeleteOptions, Part};
 use crate::cluster::store::{Key, State};
-use crate::controllers::engine::test_cluster::{TestCluster, pods, web};
+use crate::controllers::engine::test_cluster::{TestCluster, pods, ready, web};
 use crate::model::{condition, pod};
 
 fn key() -> Key {
@@ -68,6 +69,22 @@ async fn a_restart_of_one_pod_never_leaves_its_service_without_a_ready_endpoint(
     .await;
     let annotations = test.read(deployment)["metadata"]["annotations"].clone();
     assert_eq!(annotations["deployment.kubernetes.io/revision"], "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_pod_stays_until_the_new_one_was_ready_for_min_ready_seconds() {
+    let test = TestCluster::new(2);
+    test.run(web().replicas(1)).await;
+    test.edit(&DEPLOYMENTS, &key(), Part::Main, |deployment| {
+        deployment["spec"]["minReadySeconds"] = json!(30);
+    });
+    restart(&test, "now");
+    test.until("both are Ready", |state| ready(state).len() == 2).await;
+    test.pass(Duration::from_secs(25)).await;
+    let counts = |status: &Value| [&status["readyReplicas"], &status["availableReplicas"]].map(Value::clone);
+    assert_eq!(test.read(|state| ready(state).len()), 2);
+    assert_eq!(counts(&test.read(deployment)["status"]), [json!(2), json!(1)]);
+    test.until("the old one is gone", |state| is_rolled_out(state) && pods(state).len() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -190,7 +190,7 @@ fn replica_set(deployment: &Value, hash: &str, revision: u64, size: usize) -> Va
     template["metadata"]["labels"][HASH_LABEL] = json!(hash);
     let mut selector = deployment["spec"]["selector"].clone();
     selector["matchLabels"][HASH_LABEL] = json!(hash);
-    json!({
+    let mut set = json!({
         "metadata": {
             "name": format!("{}-{hash}", pod::name(deployment)),
             "namespace": deployment["metadata"]["namespace"],
@@ -199,7 +199,11 @@ fn replica_set(deployment: &Value, hash: &str, revision: u64, size: usize) -> Va
             "ownerReferences": [owner_reference(deployment)],
         },
         "spec": {"replicas": size, "selector": selector, "template": template},
-    })
+    });
+    if let Some(seconds) = deployment["spec"].get("minReadySeconds") {
+        set["spec"]["minReadySeconds"] = seconds.clone();
+    }
+    set
 }
 
 /// Writes the status. Returns when the rollout exceeds its deadline.
@@ -215,18 +219,18 @@ fn report(
         .filter(|set| set["metadata"]["labels"][HASH_LABEL] == *hash)
         .map(|set| counter(&set["status"], "replicas"))
         .sum();
-    let (wanted, ready) = (replicas(deployment), sum("readyReplicas"));
+    let (wanted, available) = (replicas(deployment), sum("availableReplicas"));
     let counts = json!({
         "observedGeneration": deployment["metadata"]["generation"], "replicas": sum("replicas"),
-        "updatedReplicas": updated, "readyReplicas": ready, "availableReplicas": ready,
-        "unavailableReplicas": wanted.max(sum("replicas")).saturating_sub(ready),
+        "updatedReplicas": updated, "readyReplicas": sum("readyReplicas"), "availableReplicas": available,
+        "unavailableReplicas": wanted.max(sum("replicas")).saturating_sub(available),
         "terminatingReplicas": sum("terminatingReplicas"),
     });
     let failure =
         sets.iter().rev().find_map(|set| condition::find(&set["status"], "ReplicaFailure").cloned());
     let missing = Limits::of(deployment, wanted).unavailable;
     let (all, now) = (sum("replicas"), ctx.now);
-    let is_complete = ready >= wanted && updated >= wanted && all == updated;
+    let is_complete = available >= wanted && updated >= wanted && all == updated;
     let deadline =
         SignedDuration::from_secs(deployment["spec"]["progressDeadlineSeconds"].as_i64().unwrap_or(600));
     let (progressing, exceeded_at) = if is_paused(deployment) {
@@ -239,14 +243,14 @@ fn report(
         deployment["status"] = counts;
         deployment["status"]["conditions"] = conditions;
         let status = &mut deployment["status"];
-        let available = if ready >= wanted.saturating_sub(missing) {
+        let condition = if available >= wanted.saturating_sub(missing) {
             json!({"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable",
                 "message": "Deployment has minimum availability."})
         } else {
             json!({"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable",
                 "message": "Deployment does not have minimum availability."})
         };
-        condition::set(status, available, now);
+        condition::set(status, condition, now);
         condition::set(status, progressing, now);
         match failure {
             Some(failure) => condition::set(status, failure, now),

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::model::pod;
+use crate::model::{condition, pod};
 
 /// The summary of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(crate) struct PodSummary {
     pub(crate) finished: bool,
     /// Whether it is Ready.
     pub(crate) ready: bool,
+    /// When it became Ready or unready.
+    pub(crate) readiness_changed: Option<Timestamp>,
     /// Whether it is terminating.
     pub(crate) terminating: bool,
     /// When it was created.
@@ -39,17 +41,25 @@ impl PodSummary {
             _ => Arc::new(value.clone()),
         };
         let controller = pod::controller(pod).unwrap_or(&Value::Null);
-        let born = pod["metadata"]["creationTimestamp"].as_str();
+        let time = |text: &Value| text.as_str().and_then(|time| time.parse().ok());
+        let readiness = condition::find(&pod["status"], "Ready");
         Self {
             bound: pod::node(pod).is_some(),
             running: pod::phase(pod) == "Running",
             finished: pod::is_finished(pod),
             ready: pod::is_ready(pod),
             terminating: pod::is_terminating(pod),
-            born: born.and_then(|born| born.parse().ok()),
+            readiness_changed: readiness.and_then(|readiness| time(&readiness["lastTransitionTime"])),
+            born: time(&pod["metadata"]["creationTimestamp"]),
             labels: shared(&pod["metadata"]["labels"], sibling.map(|sibling| &sibling.labels)),
             controller: shared(controller, sibling.map(|sibling| &sibling.controller)),
         }
+    }
+
+    /// From when on it counts as available, if it stays Ready; none if it is not Ready.
+    pub(crate) fn available_at(&self, min_ready: SignedDuration) -> Option<Timestamp> {
+        let since = self.readiness_changed.unwrap_or(Timestamp::MIN);
+        self.ready.then(|| since.saturating_add(min_ready).unwrap_or(Timestamp::MAX))
     }
 
     /// Whether the pod counts as a replica: neither finished nor terminating.

@@ -28,14 +28,14 @@ const RETRY_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ReplicaSets {
     pods: OwnedPods,
-    /// The sets that could not create a pod.
-    retries: DelayQueue<()>,
+    /// The sets that could not create a pod, and those with a pod that is going to be available.
+    delayed: DelayQueue<()>,
 }
 
 impl ReplicaSets {
     /// A controller that has seen nothing yet.
     pub(crate) fn new() -> Self {
-        Self { pods: OwnedPods::of_kind("ReplicaSet"), retries: DelayQueue::default() }
+        Self { pods: OwnedPods::of_kind("ReplicaSet"), delayed: DelayQueue::default() }
     }
 
     fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, key: Key) {
@@ -75,10 +75,10 @@ impl ReplicaSets {
                 }
             }
         }
-        report(ctx, &set, pods().map(|(_, pod)| pod), refusal.as_deref());
-        if refusal.is_some() {
-            let retry = ctx.now.saturating_add(RETRY_INTERVAL).unwrap_or(Timestamp::MAX);
-            self.retries.plan(key.clone(), pod::uid(&set), (), retry);
+        let available = report(ctx, &set, pods().map(|(_, pod)| pod), refusal.as_deref());
+        let retry = refusal.map(|_| ctx.now.saturating_add(RETRY_INTERVAL).unwrap_or(Timestamp::MAX));
+        if let Some(due) = available.into_iter().chain(retry).min() {
+            self.delayed.plan(key.clone(), pod::uid(&set), (), due);
         }
         if more {
             self.pods.again(key);
@@ -99,17 +99,20 @@ fn surplus<'a>(pods: impl Iterator<Item = (&'a str, &'a PodSummary)>, number: us
     ranked.into_iter().take(number).map(|(name, _)| name).collect()
 }
 
+/// Writes the status. Returns when the next pod is available.
 fn report<'a>(
     ctx: &mut ReconcileContext<'_>,
     set: &Object,
     pods: impl Iterator<Item = &'a PodSummary>,
     refusal: Option<&str>,
-) {
+) -> Option<Timestamp> {
+    let min_ready = SignedDuration::from_secs(set["spec"]["minReadySeconds"].as_i64().unwrap_or(0));
     let selector =
         LabelSelector::parse(&json!({"matchLabels": set["spec"]["template"]["metadata"]["labels"]}));
     // Usually all pods share one copy of their labels.
     let mut judged: Option<(&Arc<Value>, bool)> = None;
-    let (mut active, mut labelled, mut ready, mut terminating) = (0, 0, 0, 0);
+    let (mut active, mut labelled, mut ready, mut available, mut terminating) = (0, 0, 0, 0, 0);
+    let mut next = None;
     for pod in pods {
         terminating += usize::from(pod.terminating);
         if !pod.is_active() {
@@ -123,10 +126,14 @@ fn report<'a>(
         active += 1;
         labelled += usize::from(is_labelled);
         ready += usize::from(pod.ready);
+        match pod.available_at(min_ready) {
+            Some(at) if at > ctx.now => next = next.into_iter().chain([at]).min(),
+            at => available += usize::from(at.is_some()),
+        }
     }
     let mut status = json!({
         "replicas": active, "fullyLabeledReplicas": labelled, "readyReplicas": ready,
-        "availableReplicas": ready, "terminatingReplicas": terminating,
+        "availableReplicas": available, "terminatingReplicas": terminating,
         "observedGeneration": set["metadata"]["generation"],
     });
     if let Some(message) = refusal {
@@ -136,6 +143,7 @@ fn report<'a>(
         condition::set(&mut status, failure, ctx.now);
     }
     ctx.edit_status(&REPLICA_SETS, set, |set| set["status"] = status);
+    next
 }
 
 impl Controller for ReplicaSets {
@@ -153,11 +161,11 @@ impl Controller for ReplicaSets {
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
-        while let Some((key, ..)) = self.retries.pop(ctx.now) {
+        while let Some((key, ..)) = self.delayed.pop(ctx.now) {
             self.pods.again(key);
         }
         match sync_queue(self, ctx, |this| this.pods.next(), Self::reconcile) {
-            Requeue::Change => Requeue::at(self.retries.next_at()),
+            Requeue::Change => Requeue::at(self.delayed.next_at()),
             more => more,
         }
     }
