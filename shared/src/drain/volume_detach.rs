@@ -13,7 +13,7 @@ use crate::api::maintenance::{OnDetachTimeout, WaitForVolumeDetach};
 use crate::api::status::{AttachedVolume, ClaimReference, NodeMaintenanceStatus};
 use crate::cluster::pod;
 use crate::cluster::volume_attachment::{NodeVolumes, VolumeAttachment};
-use crate::drain::plan::DrainPlan;
+use crate::drain::plan::{DrainPlan, PlannedPod, SkipReason, Verdict};
 
 /// How many volumes a sentence names before it says "and N more".
 const MAX_NAMED_VOLUMES: usize = 3;
@@ -140,9 +140,13 @@ impl VolumeDetach {
     }
 }
 
-/// The claims of the pods on the node. While one of them uses a volume, it stays attached.
+/// The claims of the pods that stay on the node. While one of them uses a volume, it stays attached.
 fn claims_in_use(plan: &DrainPlan) -> HashSet<ClaimReference> {
-    let claims = plan.pods.iter().flat_map(|planned| {
+    // A pod that terminates for too long has to leave; only the drain does not wait for it.
+    let leaves = |planned: &PlannedPod| {
+        planned.verdict == Verdict::Skip(SkipReason::TerminatingTooLong) || pod::is_finished(&planned.pod)
+    };
+    let claims = plan.pods.iter().filter(|planned| !leaves(planned)).flat_map(|planned| {
         let namespace = pod::names(&planned.pod).namespace;
         planned
             .pod
@@ -157,12 +161,13 @@ fn claims_in_use(plan: &DrainPlan) -> HashSet<ClaimReference> {
 mod tests {
     use std::sync::Arc;
 
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::api::condition::ConditionUpdate;
     use crate::api::maintenance::DrainSpec;
-    use crate::cluster::pod::DrainPod;
+    use crate::cluster::pod::{DrainPod, PodPhase};
     use crate::drain::plan::DaemonSets;
 
     fn at(second: i64) -> Timestamp {
@@ -263,6 +268,28 @@ mod tests {
         assert_eq!(detach(WAIT, stays(), &volumes, None, 0).unwrap().attached.len(), 3);
         volumes.claims.insert("logs".into(), None);
         assert_eq!(detach(WAIT, stays(), &volumes, None, 0).unwrap().attached.len(), 3);
+    }
+
+    #[test]
+    fn volumes_of_pods_that_have_ended_or_terminate_for_too_long_are_waited_for() {
+        let with = |change: fn(&mut DrainPod)| {
+            let mut changed = DrainPod::clone(&pod("moved", "ReplicaSet", "data"));
+            change(&mut changed);
+            changed.metadata.owner_references = None;
+            let spec =
+                json!({"podSelector": {"matchLabels": {"app": "a"}}, "skipWaitForDeleteTimeoutSeconds": 1});
+            let spec: DrainSpec = serde_json::from_value(spec).unwrap();
+            let plan = DrainPlan::new([Arc::new(changed)], &spec, &DaemonSets::default(), at(60)).unwrap();
+            let detach = VolumeDetach::new(WAIT, &plan, &volumes(&["data"]), None, at(60)).unwrap();
+            names(&detach).len()
+        };
+        assert_eq!(with(|_| ()), 0, "the pod is not selected");
+        assert_eq!(with(|pod| pod.phase = PodPhase::Finished), 1);
+        let terminating = |pod: &mut DrainPod| {
+            pod.metadata.labels = Some([("app".to_owned(), "a".to_owned())].into());
+            pod.metadata.deletion_timestamp = Some(Time(at(0)));
+        };
+        assert_eq!(with(terminating), 1);
     }
 
     #[test]
