@@ -14,7 +14,7 @@ use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE, PLANNED_TAINT, UNDO_
 use serde_json::json;
 
 use crate::completion_lives::left_to_complete;
-use crate::surge_lives::{surge_undone, surged};
+use crate::surge_lives::{surge_undone, surged, surged_three};
 use crate::volume_lives::{volumes_detached, volumes_not_detached};
 use crate::world::{Done, MAINTENANCES, PATH, Setup, World};
 
@@ -49,6 +49,7 @@ pub(crate) fn all() -> Vec<Life> {
         life!(respawned),
         life!(timed_out),
         life!(surged),
+        life!(surged_three),
         life!(surge_undone),
         life!(kinds_of_pods_refused),
         life!(stopped_midway),

@@ -15,9 +15,19 @@ use crate::world::{Done, MAINTENANCES, World};
 const NODE: &str = "node-01";
 
 pub(crate) async fn surged(world: Arc<World>) -> Done {
-    let web = App::new(Kind::Deployment, "default", "web").budget(json!({"minAvailable": 1}));
+    surges(world, 1).await
+}
+
+pub(crate) async fn surged_three(world: Arc<World>) -> Done {
+    surges(world, 3).await
+}
+
+/// All pods of a Deployment are on the node, and its budget requires all of them.
+async fn surges(world: Arc<World>, replicas: usize) -> Done {
+    let web = App::new(Kind::Deployment, "default", "web").replicas(replicas);
+    let web = web.budget(json!({"minAvailable": replicas}));
     world.run_on(NODE, &web).await;
-    let bare = AtomicBool::new(false);
+    let too_few = AtomicBool::new(false);
     world.step("start");
     world.start("m", NODE, json!({"surge": "WhenBlocked"})).await;
     let is_drained = |state: &State| {
@@ -29,8 +39,8 @@ pub(crate) async fn surged(world: Arc<World>) -> Done {
                 && pod["metadata"]["labels"]["app"] == "web"
                 && pod["metadata"]["deletionTimestamp"].is_null()
         };
-        if !state.list(&PODS, Some("default")).any(|pod| ready(&pod)) {
-            bare.store(true, Ordering::Relaxed);
+        if state.list(&PODS, Some("default")).filter(|pod| ready(pod)).count() < replicas {
+            too_few.store(true, Ordering::Relaxed);
         }
         state.get(&MAINTENANCES, &Key::cluster("m")).is_some_and(|m| m["status"]["phase"] == "Succeeded")
     };
@@ -38,8 +48,8 @@ pub(crate) async fn surged(world: Arc<World>) -> Done {
     world.step("stop");
     world.stop("m").await?;
     let templates = world.read(|state| state.list(&REPLICA_SETS, Some("default")).count());
-    match (bare.load(Ordering::Relaxed), templates) {
-        (true, _) => Err("web had no ready pod".to_owned()),
+    match (too_few.load(Ordering::Relaxed), templates) {
+        (true, _) => Err("web had too few ready pods".to_owned()),
         (false, 1..=2) => Ok(()),
         (false, templates) => Err(format!("web was restarted {} times", templates - 1)),
     }

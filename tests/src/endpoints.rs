@@ -37,6 +37,8 @@ struct Seen {
     none_since: Option<Instant>,
     without: Duration,
     fewest: Option<usize>,
+    /// Errors of the watch, after which endpoints may have changed unseen.
+    interruptions: usize,
 }
 
 impl Seen {
@@ -67,6 +69,7 @@ impl EndpointProbe {
             let mut begun = false;
             while let Some(event) = events.next().await {
                 if event.is_err() {
+                    noted.lock().unwrap().interruptions += 1;
                     continue;
                 }
                 let ready: usize = store.state().iter().map(|slice| ready_in(slice)).sum();
@@ -89,8 +92,12 @@ impl EndpointProbe {
     }
 
     /// For how long there was no ready endpoint, and the smallest number of them.
+    ///
+    /// # Panics
+    /// If the watch was interrupted: nobody knows then.
     pub fn without(&self) -> (Duration, usize) {
         let seen = self.seen.lock().unwrap();
+        assert_eq!(seen.interruptions, 0, "the watch on the endpoints was interrupted");
         let now = seen.none_since.map_or(Duration::ZERO, |since| since.elapsed());
         (seen.without + now, seen.fewest.unwrap_or(0))
     }

@@ -294,16 +294,15 @@ fn of_volumes(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
 fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> Cause {
     let labels: Vec<String> =
         volumes.iter().map(|volume| format!("{} of {}", volume.label(), volume.driver)).collect();
-    let (named, more) = (labels.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", "), labels.len());
-    let more = if more > LISTED { format!(" and {} more", more - LISTED) } else { String::new() };
+    let named = labels.join(", ");
     let (noun, verb) = if labels.len() == 1 { ("Volume", "is") } else { ("Volumes", "are") };
     let (what, advice) = match error {
         Some(error) => (
-            format!("{noun} {named}{more} cannot be detached: {}.", error.trim_end_matches('.')),
+            format!("{noun} {named} cannot be detached: {}.", error.trim_end_matches('.')),
             "The CSI driver reports this error: check the driver's controller, and the state of the attachment",
         ),
         None => (
-            format!("{noun} {named}{more} {verb} being detached."),
+            format!("{noun} {named} {verb} being detached."),
             "The CSI driver has to confirm it; if that takes long, see the state of the attachment",
         ),
     };

@@ -118,17 +118,21 @@ fn surging(of: &NodeMaintenance) -> BTreeMap<PodReference, &SurgingPod> {
     status(of).surging_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
 }
 
-/// `Deployment web: web-7c9f on node-2, not Ready yet`.
+/// `Deployment web: not Ready yet: web-7c9f on node-2`.
 pub(crate) fn surge_progress(pod: &SurgingPod) -> String {
-    let deployment = &pod.deployment;
-    let Some(Replacement { name, node, ready }) = &pod.replacement else {
-        let state = if pod.restarted { "restarted" } else { "another rollout is under way" };
-        return format!("Deployment {deployment}: {state}");
-    };
-    let place = node.as_ref().map_or(String::from("not scheduled yet"), |node| format!("on {node}"));
-    match ready {
-        true => format!("Deployment {deployment}: {name} {place} is Ready"),
-        false => format!("Deployment {deployment}: {name} {place}, not Ready yet"),
+    format!("Deployment {}: {}", pod.deployment, surge_state(pod))
+}
+
+/// `not Ready yet: web-7c9f on node-2`.
+pub(crate) fn surge_state(pod: &SurgingPod) -> String {
+    match &pod.replacement {
+        None if pod.restarted => String::from("restarted"),
+        None => String::from("another rollout is under way"),
+        Some(Replacement { name, node: None, .. }) => format!("not scheduled yet: {name}"),
+        Some(Replacement { name, node: Some(node), ready: false }) => {
+            format!("not Ready yet: {name} on {node}")
+        }
+        Some(Replacement { name, node: Some(node), ready: true }) => format!("Ready: {name} on {node}"),
     }
 }
 

@@ -35,7 +35,7 @@ impl Planning {
         let mut preview = preview(&nodes, drain.as_ref(), &snapshot, now)
             .map_err(|error| Error::Unplannable(error.to_string()))?;
         if let Some(preview) = &mut preview {
-            let workloads = surge_workloads::read(preview, &mut snapshot, cluster).await?;
+            let workloads = Box::pin(surge_workloads::read(preview, &mut snapshot, cluster)).await?;
             preview.set_workloads(workloads);
         }
         Ok(Self { nodes, drain, snapshot, preview, now })

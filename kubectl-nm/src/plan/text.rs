@@ -8,7 +8,7 @@ use nm_shared::cluster::pod;
 use nm_shared::drain::plan::{SkipReason, Warning};
 use nm_shared::drain::pod_state::Blocker;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
-use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
+use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome, ReplacedBy};
 
 use crate::args::duration;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
@@ -52,7 +52,7 @@ fn rank(outcome: &PodOutcome) -> u8 {
         PodOutcome::Evicted => 2,
         PodOutcome::Migrated => 3,
         PodOutcome::Completes(_) => 4,
-        PodOutcome::Surges => 5,
+        PodOutcome::Surges(_) => 5,
         PodOutcome::WaitsForBudget(_) => 6,
         PodOutcome::Deleted(_) => 7,
         PodOutcome::Blocked(_) => 8,
@@ -66,7 +66,7 @@ pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
         PodOutcome::Evicted => ("evicted", Style::Good),
         PodOutcome::Migrated => ("migrated", Style::Good),
         PodOutcome::Completes(_) => ("completing", Style::Busy),
-        PodOutcome::Surges => ("surging", Style::Good),
+        PodOutcome::Surges(_) => ("surging", Style::Good),
         PodOutcome::WaitsForBudget(_) => ("waiting", Style::Busy),
         PodOutcome::Deleted(_) => ("deleted", Style::Busy),
         PodOutcome::Blocked(_) => ("blocked", Style::Bad),
@@ -79,8 +79,11 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
         PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
         PodOutcome::Completes(limit) => vec![completion(*limit)],
-        PodOutcome::Surges => {
-            vec![String::from("its Deployment is restarted, and replaces it before it leaves")]
+        PodOutcome::Surges(ReplacedBy::Restart) => {
+            vec![String::from("its Deployment is restarted, and replaces all of its pods before they leave")]
+        }
+        PodOutcome::Surges(ReplacedBy::Rollout) => {
+            vec![String::from("a rollout of its Deployment is under way, and replaces it before it leaves")]
         }
         PodOutcome::WaitsForBudget(budget) => {
             vec![format!("budget {budget} allows its eviction after those of other pods")]
@@ -246,7 +249,7 @@ fn budgets(forecast: &Forecast) -> Vec<Line> {
     // A surge needs no eviction that the budget would have to allow.
     let evicts = |budget: &BudgetForecast| {
         let mut guarded = forecast.pods.iter().filter(|pod| pod.guarded_by.as_ref() == Some(&budget.budget));
-        guarded.any(|pod| pod.fate != PodOutcome::Surges)
+        guarded.any(|pod| !matches!(pod.fate, PodOutcome::Surges(_)))
     };
     let limits = |budget: &&BudgetForecast| budget.now < budget.pods && evicts(budget);
     let mut budgets: Vec<&BudgetForecast> = forecast.budgets.iter().filter(limits).collect();

@@ -50,6 +50,19 @@ struct Memory {
     refusals: HashMap<WorkloadKey, (SteadyTime, RestartRefusal)>,
 }
 
+impl Memory {
+    /// Ends the watches on the `ReplicaSet`s that no node needs any more.
+    fn release(&mut self, is_needed_by: impl Fn(&WorkloadKey, &str) -> bool) {
+        self.replica_sets.retain(|key, set| {
+            set.nodes.retain(|node| is_needed_by(key, node));
+            !set.nodes.is_empty()
+        });
+        if self.replica_sets.is_empty() {
+            self.refusals.clear();
+        }
+    }
+}
+
 /// A `ReplicaSet` whose Deployment is watched. Dropping this ends the watch.
 struct WatchedReplicaSet {
     /// The nodes that need it.
@@ -89,23 +102,12 @@ impl WorkloadWatches {
             let set = memory.replica_sets.entry(key.clone()).or_insert_with(|| self.start(key.clone()));
             set.nodes.insert(node.to_owned());
         }
-        memory.replica_sets.retain(|key, set| {
-            if !wanted.contains(key) {
-                set.nodes.remove(node);
-            }
-            !set.nodes.is_empty()
-        });
-        if memory.replica_sets.is_empty() {
-            memory.refusals.clear();
-        }
+        memory.release(|key, other| other != node || wanted.contains(key));
     }
 
     /// Ends what only these nodes need.
     pub(crate) fn retain_nodes(&self, in_maintenance: impl Fn(&str) -> bool) {
-        self.lock().replica_sets.retain(|_, set| {
-            set.nodes.retain(|node| in_maintenance(node));
-            !set.nodes.is_empty()
-        });
+        self.lock().release(|_, node| in_maintenance(node));
     }
 
     /// What is known of the `ReplicaSet`s that a node needs.
@@ -219,7 +221,6 @@ struct ReplicaSetWatch {
 impl ReplicaSetWatch {
     async fn run(self) {
         let set = self.read_replica_set().await;
-        locked(&self.seen).denied = None;
         let Some(name) = deployment_of(&set).map(str::to_owned) else {
             self.publish(SeenReplicaSet { revision: None, deployment: None, pods: None });
             return std::future::pending().await;
@@ -235,7 +236,11 @@ impl ReplicaSetWatch {
         let deployment_watch =
             run_watch(&what, None, stream.modify(drop_managed_fields).reflect(writer), |update| {
                 match update {
-                    WatchUpdate::Interrupted => return,
+                    // A rollout may have begun meanwhile.
+                    WatchUpdate::Interrupted => {
+                        locked(&self.seen).set = None;
+                        return;
+                    }
                     WatchUpdate::Forbidden(refusal) => {
                         self.deny(refusal.to_string().as_str().into());
                         self.watches.trigger(&self.key);
@@ -281,15 +286,19 @@ impl ReplicaSetWatch {
                     let _ = selected.send(selector);
                 }
                 let current = revision(&deployment.metadata);
+                let publish = |set: &ObjectMeta| {
+                    self.publish(SeenReplicaSet {
+                        revision: revision(set),
+                        deployment: Some(deployment.clone()),
+                        pods: Some(pods.clone()),
+                    });
+                };
                 if known.replace(current) != Some(current) {
+                    // A rollout is under way, whatever becomes of the `ReplicaSet`.
+                    publish(&set);
                     set = self.read_replica_set().await;
                 }
-                let revision = revision(&set);
-                self.publish(SeenReplicaSet {
-                    revision,
-                    deployment: Some(deployment),
-                    pods: Some(pods.clone()),
-                });
+                publish(&set);
             }
         };
         tokio::join!(deployment_watch, pod_watch, publish);
@@ -298,10 +307,17 @@ impl ReplicaSetWatch {
     /// Reads the metadata of the `ReplicaSet`. One that does not exist has no owner.
     async fn read_replica_set(&self) -> ObjectMeta {
         let api: Api<ReplicaSet> = Api::namespaced(self.watches.client.clone(), &self.key.namespace);
+        let mut was_denied = false;
         loop {
             match with_timeout(REQUEST_TIMEOUT, api.get_metadata_opt(&self.key.name)).await {
-                Ok(set) => return set.map(|set| set.metadata).unwrap_or_default(),
+                Ok(set) => {
+                    if was_denied {
+                        locked(&self.seen).denied = None;
+                    }
+                    return set.map(|set| set.metadata).unwrap_or_default();
+                }
                 Err(kube::Error::Api(status)) if status.code == 403 => {
+                    was_denied = true;
                     self.deny(status.message.as_str().into());
                     self.watches.trigger(&self.key);
                 }

@@ -98,11 +98,25 @@ impl Budget {
         usize::try_from(self.status.expected_pods - self.status.desired_healthy).unwrap_or(0)
     }
 
+    /// Whether it allows no disruption even when all expected pods are healthy. They are at least the `replicas` of a
+    /// Deployment. If its `minAvailable` is a number, it also expects pods that end or have ended, and never are healthy
+    /// again: `others` may have such pods.
+    pub fn never_allows<'a>(&self, replicas: i32, others: impl Iterator<Item = &'a DrainPod>) -> bool {
+        if !self.counts_additional {
+            return self.at_most() == 0;
+        }
+        let ends = |pod: &&DrainPod| pod::is_finished(pod) || pod::deadline(pod).is_some();
+        let ending = others.filter(ends).filter(|pod| self.guards(pod)).count();
+        let ending = i32::try_from(ending).unwrap_or(i32::MAX);
+        let expected = self.status.expected_pods.saturating_sub(ending).max(replicas);
+        expected <= self.status.desired_healthy
+    }
+
     /// Whether it allows no disruption even when all expected pods are healthy, as soon as no rollout adds to them. Of a rollout
     /// of `replicas` pods, no more than that many are additional.
     pub fn never_allows_after_rollout(&self, replicas: Option<i32>) -> bool {
-        let desired = self.status.desired_healthy;
-        let additional = || self.at_most() <= usize::try_from(desired).unwrap_or(0);
+        let (desired, healthy) = (self.status.desired_healthy, self.status.current_healthy);
+        let additional = || healthy.saturating_sub(desired) <= desired;
         self.at_most() == 0
             || (self.counts_additional && additional() && replicas.is_none_or(|replicas| desired >= replicas))
     }

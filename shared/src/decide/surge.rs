@@ -4,7 +4,7 @@
 //! it is not, or that its Deployment was restarted: a budget also counts the pods that are to replace it. Its `ReplicaSet`
 //! and Deployment are read only then. While it surges, no eviction is requested: its Deployment ends it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -18,7 +18,7 @@ use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::RESTART_RETRY_INTERVAL;
 use crate::decide::eviction_order::EvictionOrder;
-use crate::drain::plan::{DrainPlan, Verdict};
+use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Restart, Surge, SurgeBlock, Workload, WorkloadKey, WorkloadState};
 
@@ -96,6 +96,7 @@ impl Surges {
             }
             surges.wanted.insert(set);
         }
+        surges.name_replacements(plan, observed, status);
         surges
     }
 
@@ -151,16 +152,25 @@ impl Surges {
             return self.block(pod, block);
         }
         let is_required = found == Surge::Required;
+        let replicas = surge::replicas(deployment);
+        let may_be_replaced = || observed.budgets.never_allow_eviction_after_rollout(pod, Some(replicas));
+        let is_blocked = || observed.budgets.never_allow_eviction(pod, replicas, &workload.pods);
         match found {
-            Surge::Impossible(block) => return self.block(pod, block),
+            Surge::Impossible(block) => {
+                // Such a rollout may continue at any moment, before the status of the Deployment says so.
+                let is_stuck = matches!(block.reason, SurgeObstacle::Stalled | SurgeObstacle::CreationFailed);
+                if is_stuck && may_be_replaced() {
+                    self.unknown.insert(pod::uid(pod).to_owned());
+                }
+                return self.block(pod, block);
+            }
             Surge::Rolling | Surge::Waiting => {
-                let replicas = Some(surge::replicas(deployment));
                 let is_known = before.is_shown() || restarted.is_some();
-                if !is_known && !observed.budgets.never_allow_eviction_after_rollout(pod, replicas) {
+                if !is_known && !may_be_replaced() {
                     return;
                 }
             }
-            Surge::Required if !may_restart || !observed.budgets.never_allow_eviction(pod) => return,
+            Surge::Required if !may_restart || !is_blocked() => return,
             Surge::Required if restarted.is_none() && self.is_full() => return,
             Surge::Required => {
                 let Some(restart) = Restart::of(deployment, set, now) else { return };
@@ -180,10 +190,37 @@ impl Surges {
         let surging = SurgingPod {
             deployment: name,
             restarted: is_required || (restarted.is_some() && !is_current),
-            replacement: surge::replacement(pod, workload).filter(|_| !is_current),
             ..before.surging(pod, now)
         };
         self.surging.insert(pod::uid(pod).to_owned(), surging);
+    }
+
+    /// Names the replacements of the pods that a rollout is replacing.
+    fn name_replacements(
+        &mut self,
+        plan: &DrainPlan,
+        observed: &ClusterState,
+        status: Option<&NodeMaintenanceStatus>,
+    ) {
+        let mut deployments: BTreeMap<_, (&Workload, Vec<_>)> = BTreeMap::new();
+        for PlannedPod { pod, .. } in &plan.pods {
+            let Some(surging) = self.surging.get(pod::uid(pod)) else { continue };
+            let set = surge::replica_set_of(pod).and_then(|set| observed.workloads.get(&set));
+            let Some(WorkloadState::Known(workload)) = set else { continue };
+            if surge::judge(pod, workload) == Surge::Rolling {
+                let deployment = (pod::names(pod).namespace, surging.deployment.clone());
+                let before = Before::of(status, pod).surging;
+                let before = before.and_then(|before| Some(before.replacement.as_ref()?.name.as_str()));
+                deployments.entry(deployment).or_insert((workload, Vec::new())).1.push((&**pod, before));
+            }
+        }
+        for (workload, pods) in deployments.into_values() {
+            for ((pod, _), replacement) in pods.iter().zip(surge::replacements(&pods, workload)) {
+                if let Some(surging) = self.surging.get_mut(pod::uid(pod)) {
+                    surging.replacement = replacement;
+                }
+            }
+        }
     }
 
     /// Whether no more restarts can be recorded.

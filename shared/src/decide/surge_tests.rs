@@ -1,5 +1,6 @@
 //! Which Deployments are restarted when, and which pods are not evicted meanwhile.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,13 +47,18 @@ fn budget(desired: i32, healthy: i32, expected: i32) -> Budgets {
     Budgets::from_objects([&budget])
 }
 
-/// A budget whose `minAvailable` is a number, so that it counts the additional pods of a rollout.
+/// A budget whose `minAvailable` is a number, so that it counts the additional pods of a rollout. All pods are healthy.
 fn counting_budget(desired: i32, expected: i32) -> Budgets {
+    counting_unhealthy(desired, expected, expected)
+}
+
+/// The same while so many pods are healthy.
+fn counting_unhealthy(desired: i32, healthy: i32, expected: i32) -> Budgets {
     let budget: PodDisruptionBudget = parse(json!({
         "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"},
         "spec": {"selector": {}, "minAvailable": desired},
-        "status": {"currentHealthy": expected, "desiredHealthy": desired, "expectedPods": expected,
-            "disruptionsAllowed": expected - desired},
+        "status": {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected,
+            "disruptionsAllowed": (healthy - desired).max(0)},
     }));
     Budgets::from_objects([&budget])
 }
@@ -223,6 +229,57 @@ fn a_pod_that_a_rollout_added_is_left_alone_until_the_rollout_ended() {
     assert_eq!(evictions(rolling(3), counting_budget(2, 4)), 1, "its budget allows an eviction anyway");
     assert_eq!(evictions(None, counting_budget(1, 3)), 1, "no rollout adds that many pods");
     assert_eq!(evictions(Some(workload(4, 4)), counting_budget(1, 2)), 1, "no rollout is under way");
+}
+
+/// The same with more pods of the Deployment.
+fn with_pods(workload: WorkloadState, pods: &[Value]) -> WorkloadState {
+    let WorkloadState::Known(mut workload) = workload else { unreachable!() };
+    workload.pods.extend(pods.iter().map(|pod| Arc::new(parse(pod.clone()))));
+    WorkloadState::Known(workload)
+}
+
+#[test]
+fn a_budget_that_counts_pods_which_have_ended_never_allows_an_eviction_either() {
+    let names = json!({"namespace": "shop", "name": "other"});
+    let failed = json!({"metadata": names, "status": {"phase": "Failed"}});
+    let deletion = json!({"namespace": "shop", "name": "other", "deletionTimestamp": "2026-01-01T01:00:30Z"});
+    let terminating = json!({"metadata": deletion});
+    let restarts = |budgets: Budgets, others: &[Value]| {
+        let workload = with_pods(workload(3, 3), others);
+        decided(&json!({}), &ClusterState { budgets, ..observed(Some(workload)) }).restarts.len()
+    };
+    assert_eq!(restarts(counting_unhealthy(1, 1, 2), &[]), 0, "the other pod may become healthy");
+    assert_eq!(restarts(counting_unhealthy(1, 1, 2), slice::from_ref(&failed)), 1);
+    assert_eq!(restarts(counting_unhealthy(1, 1, 2), slice::from_ref(&terminating)), 1);
+    assert_eq!(restarts(counting_unhealthy(1, 1, 4), &[failed.clone(), failed.clone(), terminating]), 1);
+    assert_eq!(restarts(budget(1, 1, 2), &[failed]), 0, "its budget expects what its controllers want");
+}
+
+#[test]
+fn a_pod_that_a_rollout_added_is_left_alone_beside_pods_that_have_ended() {
+    let WorkloadState::Known(mut rolling) = workload(4, 4) else { unreachable!() };
+    let mut deployment = rolling.deployment.as_deref().unwrap().clone();
+    deployment.status.as_mut().unwrap().replicas = Some(2);
+    rolling.deployment = Some(Arc::new(deployment));
+    let observed = ClusterState {
+        budgets: counting_unhealthy(1, 2, 5),
+        ..observed(Some(WorkloadState::Known(rolling)))
+    };
+    assert!(decided(&json!({}), &observed).evictions.is_empty());
+}
+
+#[test]
+fn a_pod_of_a_stalled_rollout_is_left_alone_because_the_rollout_may_continue() {
+    let evictions = |state: WorkloadState, budgets: Budgets| {
+        decided(&json!({}), &ClusterState { budgets, ..observed(Some(state)) }).evictions.len()
+    };
+    assert_eq!(evictions(stalled(), counting_budget(1, 2)), 0, "its replacement has become Ready");
+    assert_eq!(evictions(stalled(), counting_budget(1, 3)), 1, "its budget allows an eviction anyway");
+}
+
+#[test]
+fn no_eviction_is_requested_while_it_is_not_known_whether_a_rollout_replaces_the_pod() {
+    assert!(decided(&json!({}), &observed(None)).evictions.is_empty());
 }
 
 #[test]

@@ -134,9 +134,11 @@ impl Budgets {
         self.find(budget).map_or(0, |left| left.budget.at_most())
     }
 
-    /// Whether the only budget that guards `pod` allows no disruption even when all pods of the budget are healthy.
-    pub fn never_allow_eviction(&self, pod: &DrainPod) -> bool {
-        self.only_guard(pod).is_some_and(|budget| budget.at_most() == 0)
+    /// Whether the only budget that guards `pod` allows no disruption even when all `replicas` of its Deployment are healthy.
+    /// `others` are the pods of the Deployment.
+    pub fn never_allow_eviction(&self, pod: &DrainPod, replicas: i32, others: &[Arc<DrainPod>]) -> bool {
+        let others = others.iter().map(|other| &**other);
+        self.only_guard(pod).is_some_and(|budget| budget.never_allows(replicas, others))
     }
 
     /// The same once no rollout adds to the pods of the budget. `replicas` are those that the Deployment of the pod wants, if that is known.

@@ -8,6 +8,7 @@
 //!
 //! Source of the rules: kubernetes `pkg/controller/deployment` (`rolling.go`, `util/deployment_util.go`), v1.36.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -285,21 +286,36 @@ pub fn replica_set_of(pod: &DrainPod) -> Option<WorkloadKey> {
     is_set.then(|| WorkloadKey { namespace, name: owner.name.clone() })
 }
 
-/// The pod that replaces `pod`: one of another `ReplicaSet` of the Deployment. Of several, one that is not Ready yet is the
-/// one that is waited for.
-pub fn replacement(pod: &DrainPod, workload: &Workload) -> Option<Replacement> {
-    let own = pod::controller(pod).map(|owner| &owner.uid);
-    let others = workload.pods.iter().filter(|other| {
-        pod::controller(other).map(|owner| &owner.uid) != own
+/// The replacements of pods of one Deployment: pods of its other `ReplicaSet`s, each for one of `pods`. The name beside a pod
+/// is that of its replacement so far, which it keeps. Of several pods, none gets a replacement that is Ready already: that
+/// was for a pod that has left, here or on another node.
+pub fn replacements(pods: &[(&DrainPod, Option<&str>)], workload: &Workload) -> Vec<Option<Replacement>> {
+    let own: HashSet<_> = pods.iter().filter_map(|(pod, _)| replica_set_of(pod)).collect();
+    let is_other = |other: &&Arc<DrainPod>| {
+        replica_set_of(other).is_some_and(|set| !own.contains(&set))
             && pod::deadline(other).is_none()
             && !pod::is_finished(other)
-    });
-    let first = others.min_by_key(|other| (pod::is_ready(other), pod::names(other).name))?;
-    Some(Replacement {
-        name: pod::names(first).name.to_owned(),
-        node: Some(first.node.to_string()).filter(|node| !node.is_empty()),
-        ready: pod::is_ready(first),
-    })
+    };
+    let others = workload.pods.iter().filter(is_other).map(|other| (pod::names(other).name, &**other));
+    let mut others: BTreeMap<&str, &DrainPod> = others.collect();
+    let mut named: Vec<_> =
+        pods.iter().map(|(_, before)| before.and_then(|name| others.remove(name))).collect();
+    let mut rest: Vec<_> =
+        others.into_values().filter(|pod| pods.len() == 1 || !pod::is_ready(pod)).collect();
+    rest.sort_by_key(|pod| pod::is_ready(pod));
+    let mut rest = rest.into_iter();
+    for unnamed in named.iter_mut().filter(|pod| pod.is_none()) {
+        *unnamed = rest.next();
+    }
+    named.into_iter().map(|pod| pod.map(replacement)).collect()
+}
+
+fn replacement(pod: &DrainPod) -> Replacement {
+    Replacement {
+        name: pod::names(pod).name.to_owned(),
+        node: Some(pod.node.to_string()).filter(|node| !node.is_empty()),
+        ready: pod::is_ready(pod),
+    }
 }
 
 /// A restart of a Deployment.

@@ -123,7 +123,7 @@ fn a_replica_set_without_a_deployment_cannot_surge() {
 }
 
 #[test]
-fn the_replacement_is_a_pod_of_another_set_that_is_waited_for() {
+fn each_replacement_is_for_one_pod_and_stays_with_it() {
     let pod = |name: &str, set: &str, node: &str, ready: &str, extra: &Value| {
         let mut pod = json!({
             "metadata": {"namespace": "shop", "name": name, "uid": name, "ownerReferences": [
@@ -135,10 +135,12 @@ fn the_replacement_is_a_pod_of_another_set_that_is_waited_for() {
     };
     let old = pod("old", "web-1", "n1", "True", &json!({}));
     let gone = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-    let with = |pods: &[&Arc<DrainPod>]| {
+    let older = pod("older", "web-1", "n1", "True", &json!({}));
+    let named = |replaced: &[(&DrainPod, Option<&str>)], pods: &[&Arc<DrainPod>]| {
         let pods = pods.iter().map(|pod| Arc::clone(pod)).collect();
-        replacement(&old, &Workload { pods, ..workload(&json!({}), 2) })
+        replacements(replaced, &Workload { pods, ..workload(&json!({}), 2) })
     };
+    let with = |pods: &[&Arc<DrainPod>]| named(&[(&old, None)], pods).remove(0);
     assert_eq!(with(&[&old, &pod("gone", "web-2", "n2", "True", &gone)]), None);
     let ready = pod("a", "web-2", "n2", "True", &json!({}));
     let starting = pod("b", "web-2", "", "False", &json!({}));
@@ -146,6 +148,20 @@ fn the_replacement_is_a_pod_of_another_set_that_is_waited_for() {
     assert_eq!((found.name.as_str(), found.node, found.ready), ("b", None, false));
     let found = with(&[&old, &ready]).unwrap();
     assert_eq!((found.node.as_deref(), found.ready), (Some("n2"), true));
+
+    let both = |names: [Option<&str>; 2], pods: &[&Arc<DrainPod>]| {
+        let found = named(&[(&old, names[0]), (&older, names[1])], pods).into_iter();
+        found.map(|found| found.map(|found| found.name)).collect::<Vec<_>>()
+    };
+    let name = |name: &str| Some(name.to_owned());
+    let other = pod("c", "web-2", "n3", "False", &json!({}));
+    let bare =
+        Arc::new(serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "0"}})).unwrap());
+    assert_eq!(both([None, None], &[&bare, &starting]), [name("b"), None]);
+    assert_eq!(both([None, None], &[&starting, &other]), [name("b"), name("c")]);
+    assert_eq!(both([None, Some("b")], &[&starting, &other]), [name("c"), name("b")]);
+    assert_eq!(both([Some("a"), None], &[&ready]), [name("a"), None], "it keeps the one that is Ready");
+    assert_eq!(both([None, None], &[&ready]), [None, None], "it replaces a pod that has left");
 }
 
 #[test]

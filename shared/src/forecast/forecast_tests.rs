@@ -56,7 +56,7 @@ fn words(forecast: &Forecast) -> Vec<&'static str> {
         PodOutcome::Evicted => "goes",
         PodOutcome::Migrated => "migrates",
         PodOutcome::Completes(_) => "completes",
-        PodOutcome::Surges => "surges",
+        PodOutcome::Surges(_) => "surges",
         PodOutcome::WaitsForBudget(_) => "later",
         PodOutcome::Deleted(_) => "deleted",
         PodOutcome::Blocked(obstacle) => obstacle.reason.as_str(),

@@ -75,6 +75,15 @@ pub struct PodForecast {
     pub guarded_by: Option<BudgetKey>,
 }
 
+/// What replaces a pod before it leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplacedBy {
+    /// A restart of its Deployment.
+    Restart,
+    /// A rollout that is under way.
+    Rollout,
+}
+
 /// What would happen to a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodOutcome {
@@ -89,7 +98,7 @@ pub enum PodOutcome {
     /// It is left to end by itself, for at most so many seconds if there is a limit, and then evicted.
     Completes(Option<i64>),
     /// Its Deployment replaces it first.
-    Surges,
+    Surges(ReplacedBy),
     /// It is evicted after others that the budget guards were evicted and replaced.
     WaitsForBudget(BudgetKey),
     /// It is blocked, and deleted after `deleteAfterSeconds`.
@@ -203,26 +212,33 @@ impl DrainPreview {
         self.workloads = workloads;
     }
 
-    /// Whether a pod is replaced first, or what prevents that; none if that is not asked for or not known.
+    /// Who replaces a pod first, or what prevents that; none if that is not asked for or not known.
     fn surge(
         &self,
         node: &PlannedNode,
         planned: &PlannedPod,
         budgets: &Budgets,
-    ) -> Option<Result<(), SurgeBlock>> {
+    ) -> Option<Result<ReplacedBy, SurgeBlock>> {
         if !is_surge_candidate(node, planned, budgets) {
             return None;
         }
         let Some(key) = surge::replica_set_of(&planned.pod) else {
             return Some(Err(SurgeBlock::no_deployment(&planned.pod)));
         };
-        Some(match self.workloads.get(&key)? {
-            WorkloadState::Forbidden(denied) => Err(SurgeBlock::forbidden(denied)),
-            WorkloadState::Known(workload) => match surge::judge(&planned.pod, workload) {
-                Surge::Required | Surge::Rolling | Surge::Waiting => Ok(()),
-                Surge::Impossible(block) => Err(block),
-            },
-        })
+        let workload = match self.workloads.get(&key)? {
+            WorkloadState::Forbidden(denied) => return Some(Err(SurgeBlock::forbidden(denied))),
+            WorkloadState::Known(workload) => workload,
+        };
+        let replicas = workload.deployment.as_deref().map_or(1, surge::replicas);
+        match surge::judge(&planned.pod, workload) {
+            Surge::Impossible(block) => Some(Err(block)),
+            Surge::Required => budgets
+                .never_allow_eviction(&planned.pod, replicas, &workload.pods)
+                .then_some(Ok(ReplacedBy::Restart)),
+            Surge::Rolling | Surge::Waiting => budgets
+                .never_allow_eviction_after_rollout(&planned.pod, Some(replicas))
+                .then_some(Ok(ReplacedBy::Rollout)),
+        }
     }
 
     /// The pods for which an eviction would be requested.
@@ -271,7 +287,9 @@ impl DrainPreview {
             let waits = opinion.is_some_and(|(budget, _)| guards[budget].now > 0);
             let held = opinion.filter(|_| !waits).map(|(_, refusal)| refusal);
             let answer = answer.cloned().or_else(|| several_budgets(planned, &budgets));
-            let surge = held.and_then(|_| self.surge(node, planned, &budgets));
+            let surge = self.surge(node, planned, &budgets);
+            let surge = surge.filter(|surge| held.is_some() || *surge == Ok(ReplacedBy::Rollout));
+            let replaced_by = surge.as_ref().and_then(|surge| surge.as_ref().ok()).copied();
             let attempt =
                 Attempt { last: answer.map(|answer| (SteadyTime::MIN, answer)), ..Attempt::default() };
             let known = PodContext {
@@ -282,7 +300,7 @@ impl DrainPreview {
                 overdue: false,
                 budgets: &budgets,
                 evacuation: None,
-                surges: surge == Some(Ok(())),
+                surges: replaced_by.is_some(),
                 surge_block: surge.as_ref().and_then(|surge| surge.as_ref().err()),
                 node_ready: node.ready,
                 paused: false,
@@ -294,7 +312,7 @@ impl DrainPreview {
                 },
                 PodState::Terminating => PodOutcome::Terminating,
                 PodState::Migrating => PodOutcome::Migrated,
-                PodState::Surging => PodOutcome::Surges,
+                PodState::Surging => PodOutcome::Surges(replaced_by.unwrap_or(ReplacedBy::Restart)),
                 PodState::Blocked(blocker) if node.deletes() && is_refused(planned, blocker.reason) => {
                     PodOutcome::Deleted(blocker)
                 }
@@ -347,11 +365,11 @@ impl BudgetForecast {
     }
 }
 
-/// Whether a pod is replaced first if its Deployment can do that.
+/// Whether a pod may be replaced first if its Deployment can do that.
 fn is_surge_candidate(node: &PlannedNode, planned: &PlannedPod, budgets: &Budgets) -> bool {
     node.drain.surge == SurgePolicy::WhenBlocked
         && is_asked(planned)
-        && budgets.never_allow_eviction(&planned.pod)
+        && budgets.never_allow_eviction_after_rollout(&planned.pod, None)
 }
 
 fn is_asked(planned: &PlannedPod) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
@@ -242,6 +243,32 @@ async fn a_rollout_that_put_its_new_pod_on_the_node_is_waited_for_before_that_po
     until_rolled_out(&workload).await;
     assert_eq!(probe.without(), (NONE, 1));
     assert_eq!(templates(&cluster, &workload).await, 3, "the rollout, and one restart");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_failed_before_does_not_keep_another_from_being_replaced_first() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "failed-before").await;
+    let (probe, pods) = web(&cluster, &workload, 1, json!({})).await;
+    let node = node_of(&pods[0]);
+    let other = cluster.nodes().await.into_iter().find(|other| other != node).unwrap();
+    // The budget expects this pod too, though it never becomes healthy.
+    workload.pod_on(&other, "failed", json!({})).await;
+    let labels = Patch::Merge(json!({"metadata": {"labels": {"app": "web"}}}));
+    workload.pods().patch("failed", &PatchParams::default(), &labels).await.unwrap();
+    let failed = Patch::Merge(json!({"status": {"phase": "Failed", "conditions": []}}));
+    workload.pods().patch_status("failed", &PatchParams::default(), &failed).await.unwrap();
+    let both = |budget: Option<&PodDisruptionBudget>| {
+        budget.and_then(|budget| Some(budget.status.as_ref()?.expected_pods)) == Some(2)
+    };
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    wait_until(&budgets, "web", "the budget expects both", both).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start_with_drain(&cluster, "e2e-failed-before", node, surge()).await;
+    until_drained_without_errors(&cluster, "e2e-failed-before").await;
+    assert!(restarted_at(&until_rolled_out(&workload).await).is_some());
+    assert_eq!(probe.without(), (NONE, 1));
 }
 
 async fn pods_of(workload: &Workload) -> Vec<Pod> {

@@ -1,5 +1,7 @@
 //! What keeps a pod from being replaced first, and what changes that.
 
+use std::time::Duration;
+
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -27,6 +29,12 @@ async fn until_obstacle(cluster: &Cluster, name: &str, obstacle: SurgeObstacle) 
 /// A deployment `web` of one pod behind a budget, and its node.
 async fn web(workload: &Workload) -> String {
     node_of(&workload.pod_behind_budget("web").await).to_owned()
+}
+
+/// Watches the endpoints of a Service of `web`.
+async fn probe(cluster: &Cluster, workload: &Workload) -> EndpointProbe {
+    serve(&cluster.client, workload.namespace(), "web").await;
+    EndpointProbe::start(&cluster.client, workload.namespace(), "web", 1).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,8 +79,7 @@ async fn a_paused_deployment_is_named_and_surges_once_it_is_resumed() {
     cluster.grant("surge").await;
     let workload = Workload::new(&cluster, "paused").await;
     let node = web(&workload).await;
-    serve(&cluster.client, workload.namespace(), "web").await;
-    let probe = EndpointProbe::start(&cluster.client, workload.namespace(), "web", 1).await;
+    let probe = probe(&cluster, &workload).await;
     patch_web(&workload, json!({"spec": {"paused": true}})).await;
     let _reconciler = Reconciler::start(&cluster);
     start_with_drain(&cluster, "e2e-paused", &node, surge()).await;
@@ -82,7 +89,7 @@ async fn a_paused_deployment_is_named_and_surges_once_it_is_resumed() {
     assert!(explained.stdout.contains("rollout resume deployment/web"), "{explained:?}");
     patch_web(&workload, json!({"spec": {"paused": false}})).await;
     until_drained_without_errors(&cluster, "e2e-paused").await;
-    assert_eq!(probe.without(), (std::time::Duration::ZERO, 1));
+    assert_eq!(probe.without(), (Duration::ZERO, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,6 +98,7 @@ async fn an_exhausted_quota_is_named_and_the_pod_surges_once_it_is_raised() {
     cluster.grant("surge").await;
     let workload = Workload::new(&cluster, "quota").await;
     let node = web(&workload).await;
+    let probe = probe(&cluster, &workload).await;
     let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client.clone(), workload.namespace());
     let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}});
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
@@ -106,6 +114,7 @@ async fn an_exhausted_quota_is_named_and_the_pod_surges_once_it_is_raised() {
         sets.patch(&set.name_any(), &PatchParams::default(), &changed).await.unwrap();
     }
     until_drained_without_errors(&cluster, "e2e-quota").await;
+    assert_eq!(probe.without(), (Duration::ZERO, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,6 +123,7 @@ async fn a_rollout_that_exceeds_its_deadline_is_named_until_it_ends() {
     cluster.grant("surge").await;
     let workload = Workload::new(&cluster, "stalled").await;
     let node = web(&workload).await;
+    let probe = probe(&cluster, &workload).await;
     patch_web(&workload, json!({"spec": {"progressDeadlineSeconds": 1}})).await;
     schedule_beside(&cluster, &node, false).await;
     let _reconciler = Reconciler::start(&cluster);
@@ -124,6 +134,7 @@ async fn a_rollout_that_exceeds_its_deadline_is_named_until_it_ends() {
     assert!(explained.stdout.contains("rollout status deployment/web"), "{explained:?}");
     schedule_beside(&cluster, &node, true).await;
     until_drained_without_errors(&cluster, "e2e-stalled").await;
+    assert_eq!(probe.without(), (Duration::ZERO, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use nm_shared::{
 use crate::dashboard::model::listing::{Listing, Row};
 use crate::dashboard::model::pod_row::{PodProgress, PodRow};
 use crate::dashboard::node_pod::{NodePod, PodId};
-use crate::maintenance::changes::{completion_progress, surge_progress};
+use crate::maintenance::changes::{completion_progress, surge_state};
 use crate::maintenance::{PodState, status};
 
 /// From so many changes on, a full sort is cheaper than moving rows one by one.
@@ -301,7 +301,7 @@ impl<'a> StatusView<'a> {
             return Some(PodProgress { since, message, ..PodState::Waiting.into() });
         }
         if let Some(pod) = self.surging.get(&(namespace, name)) {
-            let (since, message) = (Some(pod.since.0), surge_progress(pod));
+            let (since, message) = (Some(pod.since.0), surge_state(pod));
             return Some(PodProgress { since, message, ..PodState::Surging.into() });
         }
         let pod = self.migrating.get(&(namespace, name))?;
