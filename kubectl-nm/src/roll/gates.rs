@@ -1,4 +1,8 @@
 //! The gates of a node: what it waits for in each step, and what comes next.
+//!
+//! If the program dies while a command runs, the result of the command is unknown: the node stays in the step `Acting`, and
+//! `roll resume` runs the command again. Only a reboot since the command began is visible, by the boot ID, and is not
+//! repeated.
 
 use std::time::Duration;
 

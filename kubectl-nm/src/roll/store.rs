@@ -1,4 +1,9 @@
 //! Reads and changes a roll in the cluster.
+//!
+//! A pause writes the record and then suspends the drains that are under way. If the program of the roll has just begun a
+//! node, it suspends that node when it sees the record. Whoever resumes a roll asks for a heartbeat in its record, and waits
+//! until it changes, at most for a minute: the clocks of two computers may differ, so a heartbeat is compared with the one
+//! before.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,8 @@
 //! The order of a drain: which pods may leave now.
+//!
+//! With `PriorityAscending`, a storage plugin leaves after the pods that it serves. Only the plugin itself reports the name of
+//! its driver, to the kubelet, and which driver serves a claim is in its `PersistentVolume`, which the reconciler has no
+//! permission to read by default. So every plugin waits for all pods with volumes.
 
 use crate::api::maintenance::{DrainOrder, DrainSpec};
 use crate::cluster::pod::{self, DrainPod};
@@ -20,7 +24,6 @@ impl<'a> EvictionOrder<'a> {
     pub(super) fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &'a ClusterState) -> Self {
         let others = || plan.pending().filter(|planned| !is_own(&planned.pod, observed));
         let is_ordered = spec.order == DrainOrder::PriorityAscending;
-        // The API does not say which pod is the plugin of which driver, so each plugin waits for all of them.
         let needs_plugins = is_ordered
             && others().any(|planned| planned.pod.mounts_served_volume && !planned.pod.registers_plugin);
         let counts = |planned: &&PlannedPod| is_ordered && !(needs_plugins && planned.pod.registers_plugin);

@@ -3,6 +3,13 @@
 //! A pod is considered if the budget that guards it never allows its eviction, or if the status says that it is surging, why
 //! it is not, or that its Deployment was restarted: a budget also counts the pods that are to replace it. Its `ReplicaSet`
 //! and Deployment are read only then. While it surges, no eviction is requested: its Deployment ends it.
+//!
+//! During a rollout, a budget with a number as `minAvailable` counts the additional pod too and allows an eviction, at the
+//! moment at which the Deployment ends another pod: the service would lose both. So the Deployment of such a pod is read
+//! first, and its pods are left alone until the rollout has ended.
+//!
+//! A restart is in the status before it is requested, whatever state the pods of its `ReplicaSet` are in, so a restart that
+//! somebody undid is not repeated.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -1,4 +1,8 @@
 //! `spec.drain.waitForCompletion`: pods that are left to end by themselves, because an eviction would waste their work.
+//!
+//! Without a selector, these are the pods of Jobs, by their controller. Whoever owns a Job (a `CronJob`, a `JobSet`, a
+//! workflow) does not declare whether the work continues where it stopped, and reading Jobs would need a permission that
+//! nothing else uses. A selector excludes Jobs that need not finish.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! The classifier of API answers: what an answer to an eviction means, and the facts in it.
 //!
 //! The API server, its disruption budgets and any number of webhooks answer the same request, and the status code alone
-//! does not distinguish them. So the causes and messages are read too, which are the API server's: no other code in the
-//! project parses a sentence.
+//! does not distinguish them. So the causes and messages of the API server are read too. The programs read its messages in few
+//! other places, each for what no field contains: which webhook failed or refused, and that one cannot take part in a dry run.
+//! Our own sentences are never parsed.
 
 use std::fmt;
 use std::time::Duration;

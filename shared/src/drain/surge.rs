@@ -6,6 +6,9 @@
 //! replacing the pod, whoever requested it. Only a restart that was undone looks as if there had been none: the undo gives
 //! the `ReplicaSet` a new revision, so the one in the status distinguishes the two, as long as the pod has to leave.
 //!
+//! Pods that share a `PersistentVolumeClaim` are not replaced first: the rollout would wait for a volume that the old pod
+//! holds, also after the drain. Reading the access modes of claims would need one more permission.
+//!
 //! Source of the rules: kubernetes `pkg/controller/deployment` (`rolling.go`, `util/deployment_util.go`), v1.36.
 
 use std::collections::{BTreeMap, HashSet};

@@ -4,7 +4,8 @@
 //! all maintenances together. Waiting maintenances begin in the order of their creation as far as the limit allows, so two
 //! that are decided at the same time never both take the last place. A maintenance that cannot begin for another reason,
 //! by its status, is not in the queue: it would only block the others. Neither is a planned one. A paused one has begun and
-//! counts as unavailable.
+//! counts as unavailable. A deleted one that only the finalizers of others keep, such as that of a roll, does not count: its
+//! node is in service.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
