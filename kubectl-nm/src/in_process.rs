@@ -1,5 +1,4 @@
-//! The plugin in this process, for tests without a cluster: what it accepts from people and from kubeconfigs, and what it
-//! prints and draws of what an API server sends.
+//! Entry points for in-process tests: parsing of arguments, files and kubeconfigs, and rendering of API responses.
 //!
 //! These are the functions that the commands use. Nothing here prints, sends a request or starts a program.
 

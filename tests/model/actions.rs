@@ -61,7 +61,7 @@ impl Harmful {
     }
 }
 
-/// `reconcile m0`, `lose-answer m0`: one word or two, so that a history can be given back.
+/// `reconcile m0`, `lose-answer m0`: one word or two, so that a printed history can be replayed.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -93,7 +93,7 @@ pub(crate) struct ActionEntry {
     pub(crate) help: &'static str,
     /// Its word in the footer, and its place there: the lowest comes first. None keeps it out.
     pub(crate) footer: Option<(u8, &'static str)>,
-    /// Whether it changes the cluster, or serves only what does.
+    /// Whether it changes the cluster or prepares a change.
     pub(crate) changes: bool,
     /// The views in which it is offered.
     pub(crate) views: &'static [View],

@@ -8,12 +8,12 @@ use nm_shared::{NodeMaintenance, Phase, Suspension};
 use crate::maintenance::fields::{condition, status};
 use crate::terminal::text::Style;
 
-/// The state of a maintenance. The order is that of attention: what needs somebody most comes first.
+/// The state of a maintenance. The order is most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum State {
     /// The drain is under way, and at least one pod is blocked.
     Blocked,
-    /// The maintenance was given up; `status.lastError` has the reason.
+    /// The maintenance was aborted; `status.lastError` has the reason.
     Failed,
     /// The object exists, and no reconciler has picked it up.
     Requested,
@@ -92,7 +92,7 @@ impl State {
     }
 }
 
-/// The state of a pod on a node in maintenance. The order is that of attention: what needs somebody most comes first.
+/// The state of a pod on a node in maintenance. The order is most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum PodState {
     /// Something refuses to let it go.

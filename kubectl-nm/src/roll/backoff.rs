@@ -1,5 +1,5 @@
-//! When a change that failed is made again: at once for the first time, because somebody may have changed the object just
-//! then, and later after longer and longer delays.
+//! Retries of failed changes: the first at once, because somebody may have changed the object just then, later ones with
+//! growing delays.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

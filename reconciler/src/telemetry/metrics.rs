@@ -109,7 +109,7 @@ impl Metrics {
             pod_blocked_duration: register_duration(
                 to,
                 "pod_blocked_duration",
-                "How long pods were blocked that no longer are",
+                "How long pods were blocked, measured when they are unblocked",
                 &LONG_BUCKETS,
             ),
             reconcile_duration: register_duration(

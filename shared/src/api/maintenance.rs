@@ -117,7 +117,7 @@ pub struct DrainSpec {
     #[schemars(range(min = 0))]
     pub skip_wait_for_delete_timeout_seconds: i64,
 
-    /// Seconds after which a pod whose eviction is refused without interruption is deleted instead, bypassing disruption
+    /// Seconds after which a pod whose eviction has been refused continuously is deleted instead, bypassing disruption
     /// budgets. 0: never. This needs a permission that is not installed by default: run
     /// `kubectl nm install --grant pod-deletion`.
     #[schemars(range(min = 0))]
@@ -148,8 +148,8 @@ pub struct DrainSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct CompletionSpec {
     /// The pods to wait for. Default: the pods of all Jobs (`batch/v1`), because the owner of a Job, such as a `CronJob`, does
-    /// not declare whether the work continues where it stopped. To evict the pods of Jobs whose work does, select the other
-    /// pods by their labels. An empty selector matches all pods.
+    /// not declare whether the work continues where it stopped. To evict the pods of Jobs that can continue elsewhere,
+    /// select only the pods to wait for. An empty selector matches all pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<LabelSelector>,
 

@@ -316,7 +316,7 @@ fn marks_of_others_survive_a_repeated_uncordon() {
         "the reconciler was killed after the first"
     );
     assert_eq!(tidy(maintenance.remove_record(&back)), node);
-    // Somebody cordons the node after it was given back, and before its maintenance is gone.
+    // Somebody cordons the node after it has returned to service, and before its maintenance is gone.
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
     let mut back =
         maintenance.uncordon(&maintenance.cordon(&bare, CordonedBy::Nobody), CordonedBy::NmReconciler);

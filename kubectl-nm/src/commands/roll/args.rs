@@ -65,8 +65,8 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "SIZES", help_heading = "Order and pace")]
     pub(super) waves: Option<WaveSizes>,
 
-    /// Begin nodes only in this window, such as 'Sat,Sun 22:00-04:00 Europe/Berlin', and only if as much of it is left as
-    /// the slowest node so far took. May be repeated
+    /// Begin nodes only in this window, such as 'Sat,Sun 22:00-04:00 Europe/Berlin', and only if the time left is at
+    /// least as long as the slowest node has taken so far. May be repeated
     #[arg(long, value_name = "WINDOW", help_heading = "Order and pace")]
     pub(super) window: Vec<Window>,
 
@@ -82,8 +82,8 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) action_timeout: Duration,
 
-    /// Halt the roll if a node takes longer to be Ready after the command or the Job, with --expect-reboot to reboot, or later
-    /// to return to service, or if nm-reconciler takes longer to begin its drain
+    /// Halt the roll if one of these takes longer: nm-reconciler begins the drain; the node becomes Ready after the command
+    /// or Job (with --expect-reboot, it reboots first); the node returns to service
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) return_timeout: Duration,
 

@@ -1,7 +1,7 @@
 //! The tree of replacements of the open node: each workload, its pods that leave, and what replaces them elsewhere.
 //!
 //! It is watched from the first time that it is shown until the node is closed: the pods and the workloads of the
-//! namespaces concerned, and nothing else. What is missing, for example for lack of permission, is said in its place.
+//! namespaces concerned, and nothing else. What is missing, for example for lack of permission, is shown in its place.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The summary: the fleet in sum, or one node in full.
+//! The summary: totals of all maintenances, or the details of one node.
 
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::api::condition::ConditionReason;
