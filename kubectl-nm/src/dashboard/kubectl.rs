@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::dashboard::message::Message;
 use crate::dashboard::model::output::{OutputChange, OutputLine};
+use crate::terminal::text::plain;
 
 const PROGRAM: &str = "kubectl";
 
@@ -108,24 +109,8 @@ fn whole_lines(partial: &mut Vec<u8>, bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// The text without colours and with blanks instead of tabs.
 fn text(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            // A control sequence ends with a character from @ to ~.
-            '\x1b' if rest.peek() == Some(&'[') => {
-                rest.next();
-                let _ = rest.find(|c| ('@'..='~').contains(c));
-            }
-            '\t' => plain.push_str(&" ".repeat(8 - plain.chars().count() % 8)),
-            '\r' if rest.peek().is_none() => {}
-            _ => plain.push(c),
-        }
-    }
-    plain
+    plain(&String::from_utf8_lossy(bytes))
 }
 
 #[cfg(test)]

@@ -124,6 +124,25 @@ fn misleads(c: char) -> bool {
     matches!(c, '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
+/// What a program prints, without colours and with blanks instead of tabs.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            // A control sequence ends with a character from @ to ~.
+            '\x1b' if rest.peek() == Some(&'[') => {
+                rest.next();
+                let _ = rest.find(|c| ('@'..='~').contains(c));
+            }
+            '\t' => plain.push_str(&" ".repeat(8 - plain.chars().count() % 8)),
+            '\r' if rest.peek().is_none() => {}
+            _ => plain.push(c),
+        }
+    }
+    plain
+}
+
 /// `1 pod`, `2 pods`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }

@@ -1,6 +1,8 @@
 //! Runs a roll until it ends, and reports how.
 
 use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
@@ -39,10 +41,22 @@ fn host() -> String {
     env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-fn dashboard(name: &str, output: &OutputArgs, out: &mut Output) -> Result<RollDashboard, Error> {
+fn dashboard(
+    name: &str,
+    log: Option<PathBuf>,
+    output: &OutputArgs,
+    out: &mut Output,
+) -> Result<RollDashboard, Error> {
     let (config, notice) = Config::load(out);
     let appearance = output.appearance.on(out, config.theme, config.ascii);
-    RollDashboard::open(name, appearance, config.keys, notice)
+    RollDashboard::open(name, appearance, config.keys, log, notice)
+}
+
+/// The path as a shell takes it, with `~` for the home.
+fn below_home(path: &Path, home: Option<OsString>) -> PathBuf {
+    let home = home.map(PathBuf::from).filter(|home| home.is_absolute());
+    let below = home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned));
+    below.map_or_else(|| path.to_owned(), |below| Path::new("~").join(below))
 }
 
 /// Runs a roll whose record has this program as its runner. `retried` is the node that had halted it before.
@@ -59,10 +73,11 @@ pub(super) async fn run(
     if let Some(log) = &log {
         out.message(&Line::new(format!("The output of the commands is kept in {}.", log.display())));
     }
+    let shown_log = log.as_deref().map(|log| below_home(log, env::var_os("HOME")));
     let mut runner = RollRunner::new(cluster, roll, record, retried, log);
     let ended = match output.lines(out) {
         Some(format) => until_ended(&mut runner, &mut LineReporter::new(out, format)).await,
-        None => match dashboard(name, output, out) {
+        None => match dashboard(name, shown_log, output, out) {
             Ok(mut dashboard) => {
                 let ended = until_ended(&mut runner, &mut dashboard).await;
                 dashboard.close().iter().for_each(|line| out.message(line));
@@ -186,5 +201,17 @@ mod tests {
         let skipped = "Roll r is done: 1 of 3 nodes, 7 pods moved.\nSkipped: n1, n2.\n";
         assert_eq!(end(1, &["n1", "n2"], None), skipped);
         assert!(end(2, &[], Some(1)).ends_with("known whether the other nodes (1) are done.\n"));
+    }
+
+    #[test]
+    fn a_path_below_the_home_begins_with_a_tilde() {
+        for (path, home, shown) in [
+            ("/home/ada/.local/log", Some("/home/ada"), "~/.local/log"),
+            ("/home/adam/log", Some("/home/ada"), "/home/adam/log"),
+            ("/srv/log", Some(""), "/srv/log"),
+            ("/srv/log", None, "/srv/log"),
+        ] {
+            assert_eq!(below_home(Path::new(path), home.map(OsString::from)), Path::new(shown));
+        }
     }
 }

@@ -4,6 +4,7 @@ pub(super) mod model;
 pub(super) mod view;
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crossterm::event::EventStream;
@@ -44,11 +45,12 @@ pub(crate) struct RollDashboard {
 }
 
 impl RollDashboard {
-    /// Takes the screen, for the roll of this name. The last line shows the notice until a key is pressed.
+    /// Takes the screen, for the roll of this name, whose commands have their output in a folder. The last line shows the notice until a key is pressed.
     pub(crate) fn open(
         name: &str,
         appearance: Appearance,
         keys: KeyMap,
+        log_folder: Option<PathBuf>,
         notice: Option<String>,
     ) -> Result<Self, Error> {
         let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
@@ -60,7 +62,7 @@ impl RollDashboard {
         let mut redraw = Redraw::default();
         redraw.now();
         let mut model = RollModel::new(name, appearance, keys, size, Timestamp::now());
-        model.notice = notice;
+        (model.log_folder, model.notice) = (log_folder, notice);
         Ok(Self { model, screen, inputs: EventStream::new(), signals, messages, ticks, redraw })
     }
 

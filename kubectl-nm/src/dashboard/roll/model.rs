@@ -2,6 +2,7 @@
 //! a clock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
@@ -15,8 +16,9 @@ use crate::maintenance::State;
 use crate::roll::command::OutputLine;
 use crate::roll::decide::{NodeProgress, Outlook};
 use crate::roll::record::{RollNode, RollRecord, Step};
+use crate::roll::settings::NodeAction;
 use crate::roll::view::{Estimate, RollInput, RollView};
-use crate::terminal::text::{Line, Style, counted};
+use crate::terminal::text::{Line, Style, counted, plain};
 
 /// The most lines of output that are kept of a node.
 const MAX_OUTPUT: usize = 200;
@@ -102,10 +104,27 @@ pub(crate) struct Shown {
     pub(crate) nodes: usize,
     pub(crate) pods: i64,
     pub(crate) estimate: Option<Estimate>,
+    /// When its maintenances were created; none if none of them is left.
+    pub(crate) began: Option<Timestamp>,
+    /// How many nodes may be under way at once.
+    pub(crate) at_a_time: usize,
+    /// What it does with a drained node.
+    pub(crate) action: Option<String>,
     pub(crate) is_current: bool,
     /// When it was last known to be current.
     pub(crate) current_at: Timestamp,
     at: Timestamp,
+}
+
+/// What a roll does with a drained node, if it does anything.
+pub(crate) fn action_words(action: Option<&NodeAction>) -> Option<String> {
+    Some(match action? {
+        NodeAction::Run(command) => format!("runs {command}"),
+        NodeAction::Job(job) => {
+            let name = ["name", "generateName"].iter().find_map(|field| job["metadata"][*field].as_str());
+            name.map_or_else(|| String::from("creates a Job"), |name| format!("creates Job {name}"))
+        }
+    })
 }
 
 #[derive(Debug)]
@@ -116,6 +135,8 @@ pub(crate) struct RollModel {
     pub(crate) now: Timestamp,
     pub(crate) name: String,
     pub(crate) reason: String,
+    /// Where the output of the commands is kept.
+    pub(crate) log_folder: Option<PathBuf>,
     /// None before the roll is read.
     pub(crate) shown: Option<Shown>,
     /// In the order of the roll. Nodes that were done before the dashboard opened are not known.
@@ -150,6 +171,7 @@ impl RollModel {
             now,
             name: name.to_owned(),
             reason: String::new(),
+            log_folder: None,
             shown: None,
             rows: Vec::new(),
             output: HashMap::new(),
@@ -184,12 +206,19 @@ impl RollModel {
         self.asked.take_if(|node| !view.progress.iter().any(|progress| progress.node == *node));
         self.now = view.now;
         let current_before = self.shown.as_ref().map(|shown| shown.current_at);
+        let created =
+            view.roll.nodes.iter().filter_map(|node| node.object.metadata.creation_timestamp.as_ref());
+        let began_before = self.shown.as_ref().and_then(|shown| shown.began);
+        let settings = &view.roll.settings;
         self.shown = Some(Shown {
             record: record.clone(),
             outlook: view.outlook.clone(),
             nodes: view.roll.settings.nodes(),
             pods: view.moved_pods(),
             estimate: view.estimate(),
+            began: created.map(|time| time.0).chain(began_before).min(),
+            at_a_time: settings.max_unavailable,
+            action: action_words(settings.action.as_ref()),
             is_current: view.is_current,
             current_at: current_before.filter(|_| !view.is_current).unwrap_or(view.now),
             at: view.now,
@@ -204,7 +233,7 @@ impl RollModel {
         if lines.len() == MAX_OUTPUT {
             lines.pop_front();
         }
-        lines.push_back(text.to_owned());
+        lines.push_back(plain(text));
         self.last_printed = Some(node.clone());
     }
 

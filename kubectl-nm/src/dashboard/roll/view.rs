@@ -17,11 +17,14 @@ use crate::roll::decide::{NodeProgress, Outlook};
 use crate::roll::report::estimate_text;
 use crate::terminal::text::counted;
 
-/// From so many columns on, the summary has a bar.
+/// From so many columns on, the summary has a bar, and the beginning its time.
 const BAR_FROM: u16 = 60;
 
 /// From so many rows on, there is space for more than the table.
 const TALL: u16 = 14;
+
+/// From so many rows on, there is space for the settings of the roll.
+const ROOMY: u16 = 18;
 
 /// The cursor comes before the first column.
 const INDENT: u16 = 2;
@@ -51,26 +54,38 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     let area = frame.area();
     let canvas = &mut Canvas::new(frame.buffer_mut(), model.appearance);
     let is_tall = area.height >= TALL;
+    let settings = if area.height >= ROOMY { settings(model, area.width) } else { Lines::new() };
     let outlook = limited(outlook(model, area.width), if is_tall { 3 } else { 1 });
     let question = limited(question(model, area.width), 2);
     let columns = columns(model, area.width);
     let why = limited(why(model, &columns, area.width), if is_tall { 2 } else { 0 });
     let length = |lines: &Lines| u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let fixed = 4 + length(&outlook) + length(&question) + length(&why);
+    let fixed = 4 + length(&settings) + length(&outlook) + length(&question) + length(&why);
     let output = if is_tall { output_height(model, area.height.saturating_sub(fixed)) } else { 0 };
-    let [header, summary, outlook_area, question_area, heads, body, why_area, output_area, footer] =
-        Layout::vertical([
-            Constraint::Length(1),
-            Constraint::Length(1),
-            Constraint::Length(length(&outlook)),
-            Constraint::Length(length(&question)),
-            Constraint::Length(1),
-            Constraint::Fill(1),
-            Constraint::Length(length(&why)),
-            Constraint::Length(output),
-            Constraint::Length(1),
-        ])
-        .areas(area);
+    let [
+        header,
+        summary,
+        settings_area,
+        outlook_area,
+        question_area,
+        heads,
+        body,
+        why_area,
+        output_area,
+        footer,
+    ] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(length(&settings)),
+        Constraint::Length(length(&outlook)),
+        Constraint::Length(length(&question)),
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(length(&why)),
+        Constraint::Length(output),
+        Constraint::Length(1),
+    ])
+    .areas(area);
     draw_header(model, canvas, header);
     canvas.write_lines(question_area, 1, &question);
     // Stale data never looks live.
@@ -78,6 +93,7 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     if let Some(shown) = &model.shown {
         draw_summary(model, shown, canvas, summary);
     }
+    canvas.write_lines(settings_area, 1, &settings);
     canvas.write_lines(outlook_area, 1, &outlook);
     draw_rows(model, &columns, canvas, heads, body);
     canvas.write_lines(why_area, 1, &why);
@@ -89,7 +105,14 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     }
 }
 
+/// At most so many lines. The rest is in the last one, whose end the canvas marks as cut.
 fn limited(mut lines: Lines, rows: usize) -> Lines {
+    if lines.len() > rows && rows > 0 {
+        let rest = lines.split_off(rows - 1);
+        let tone = rest[0].1;
+        let words: Vec<String> = rest.into_iter().map(|(text, _)| text).collect();
+        lines.push((words.join(" "), tone));
+    }
     lines.truncate(rows);
     lines
 }
@@ -142,6 +165,20 @@ fn draw_summary(model: &RollModel, shown: &Shown, canvas: &mut Canvas<'_>, area:
     if let Some(runner) = &shown.record.runner {
         canvas.write_whole(area, x + 2, &format!("run by {}", runner.who), Tone::Quiet);
     }
+}
+
+/// Since when the roll runs, and what it does. What does not fit is cut.
+fn settings(model: &RollModel, width: u16) -> Lines {
+    let Some(Shown { began, at_a_time, action, .. }) = &model.shown else { return Lines::new() };
+    let began = began.map(|began| {
+        let since = model.now.duration_since(began);
+        let format = if since.as_hours() < 24 { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" };
+        let at = if width < BAR_FROM { String::new() } else { format!(" {},", began.strftime(format)) };
+        format!("began{at} {} ago", age(since.as_secs()))
+    });
+    let at_a_time = format!("{} at a time", counted(*at_a_time, "node"));
+    let parts: Vec<String> = began.into_iter().chain([at_a_time]).chain(action.clone()).collect();
+    vec![(parts.join("  "), Tone::Plain)]
 }
 
 /// What happens next, and when the roll will end.
@@ -299,7 +336,19 @@ fn draw_outputs(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
         let across = canvas.glyphs.frame[0].repeat(usize::from(head.width));
         canvas.write(head, head.x, &across, Tone::Quiet);
         let x = canvas.write(head, head.x + 1, &format!(" {} ", row.progress.node), Tone::Strong);
-        canvas.write(head, x + 1, &format!(" {} ", step_word(row)), Tone::Quiet);
+        let step = format!(" {} ", step_word(row));
+        let log = model.log_folder.as_ref().map(|folder| folder.join(format!("{}.log", row.progress.node)));
+        let log = log.map(|log| format!(" log {} ", log.display())).unwrap_or_default();
+        // The table has the step, too.
+        let space = usize::from((head.x + head.width).saturating_sub(x + 1));
+        let (step_width, log_width) = (step.chars().count() + 1, log.chars().count());
+        let shown = match log_width {
+            0 => vec![step],
+            _ if step_width + log_width <= space => vec![step, log],
+            _ if log_width <= space => vec![log],
+            _ => vec![step],
+        };
+        let _ = shown.iter().fold(x, |x, text| canvas.write(head, x + 1, text, Tone::Quiet));
         let height = usize::from(area.height.saturating_sub(1));
         let last = &lines[lines.len().saturating_sub(height)..];
         for (at, text) in (1u16..).zip(last) {

@@ -1,16 +1,14 @@
-//! Screens of a node whose drain waits: for replacements, for work that finishes, and for volumes.
+//! A node whose drain waits: for replacements, for work that finishes, and for volumes.
 
 use std::sync::Arc;
 
-use insta::assert_snapshot;
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::{Model, Options};
-use crate::dashboard::tests::painted::painted;
-use crate::dashboard::tests::scenes::{ago, node, options, pod, send, worker_07};
+use crate::dashboard::tests::scenes::{ago, node, pod, send, worker_07};
 
 fn with_status(status: &Value) -> NodeMaintenance {
     let mut object = worker_07();
@@ -22,7 +20,7 @@ fn with_status(status: &Value) -> NodeMaintenance {
     object
 }
 
-fn waiting_for_pods(options: Options) -> Model {
+pub(super) fn waiting_for_pods(options: Options) -> Model {
     let mut model = node(options);
     let pods = [
         pod("web", "front-6c4f9-9zq", "ReplicaSet/front-6c4f9", &json!({})),
@@ -46,7 +44,7 @@ fn waiting_for_pods(options: Options) -> Model {
     model
 }
 
-fn waiting_for_volumes(options: Options) -> Model {
+pub(super) fn waiting_for_volumes(options: Options) -> Model {
     let mut model = node(options);
     send(&mut model, Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(Vec::new()) });
     let status = json!({
@@ -60,16 +58,4 @@ fn waiting_for_volumes(options: Options) -> Model {
     });
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(with_status(&status)))));
     model
-}
-
-#[test]
-fn a_node_shows_what_its_drain_waits_for() {
-    for (name, model) in
-        [("pods", waiting_for_pods as fn(Options) -> Model), ("volumes", waiting_for_volumes)]
-    {
-        for (width, height) in [(200, 50), (120, 30), (80, 24), (45, 20)] {
-            let model = model(Options { size: (width, height), ..options() });
-            assert_snapshot!(format!("{name}_{width}x{height}"), painted(&model));
-        }
-    }
 }

@@ -5,6 +5,7 @@ mod benchmark;
 mod cluster;
 mod drain_options;
 mod keys;
+mod looks;
 mod nodes;
 mod opening;
 pub(crate) mod painted;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ratatui::backend::TestBackend;
-use ratatui::buffer::Buffer;
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
 use ratatui::{Frame, Terminal};
 
@@ -39,17 +39,9 @@ pub(crate) fn painted_buffer(buffer: &Buffer) -> String {
     for y in 0..buffer.area.height {
         let line: String = (0..buffer.area.width)
             .map(|x| {
-                let cell = &buffer[(x, y)];
-                // Of a blank, only the background is visible.
-                let fg = if cell.symbol() == " " { Color::Reset } else { cell.fg };
-                let blank_modifiers = Modifier::REVERSED | Modifier::UNDERLINED;
-                let modifier =
-                    if cell.symbol() == " " { cell.modifier & blank_modifiers } else { cell.modifier };
-                if (fg, cell.bg, modifier) == (Color::Reset, Color::Reset, Modifier::empty()) {
-                    return ' ';
-                }
+                let Some(look) = look(&buffer[(x, y)]) else { return ' ' };
                 let next = char::from(b'a' + u8::try_from(letters.len()).unwrap());
-                *letters.entry(describe(fg, cell.bg, modifier)).or_insert(next)
+                *letters.entry(look).or_insert(next)
             })
             .collect();
         looks.push(line.trim_end().to_owned());
@@ -64,6 +56,17 @@ pub(crate) fn painted_buffer(buffer: &Buffer) -> String {
         writeln!(painted, "{letter}: {look}").unwrap();
     }
     painted
+}
+
+/// The style of a cell in words; none if it is plain.
+pub(crate) fn look(cell: &Cell) -> Option<String> {
+    // Of a blank, only the background is visible.
+    let is_blank = cell.symbol() == " ";
+    let fg = if is_blank { Color::Reset } else { cell.fg };
+    let of_blank = Modifier::REVERSED | Modifier::UNDERLINED;
+    let modifier = if is_blank { cell.modifier & of_blank } else { cell.modifier };
+    let is_plain = (fg, cell.bg, modifier) == (Color::Reset, Color::Reset, Modifier::empty());
+    (!is_plain).then(|| describe(fg, cell.bg, modifier))
 }
 
 /// The lines of a screen, without trailing blanks.

@@ -5,18 +5,21 @@ use std::sync::Arc;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use insta::assert_snapshot;
 use jiff::{SignedDuration, Timestamp};
+use ratatui::buffer::Buffer;
 use serde_json::json;
 
 use crate::dashboard::action_table::Action;
 use crate::dashboard::appearance::{Appearance, ThemeName};
 use crate::dashboard::key_map::KeyMap;
-use crate::dashboard::roll::model::{RollEffect, RollModel, RowState};
+use crate::dashboard::model::Options;
+use crate::dashboard::roll::model::{RollEffect, RollModel, RowState, action_words};
 use crate::dashboard::roll::view::draw;
 use crate::dashboard::tests::painted::{drawn, lines, painted_buffer};
 use crate::dashboard::tests::scenes::{maintenance, now};
 use crate::roll::command::OutputLine;
 use crate::roll::decide::{NodeProgress, Outlook};
 use crate::roll::record::{Baseline, DoneNodes, Halt, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
+use crate::roll::settings::NodeAction;
 use crate::roll::view::{RollInput, RollView};
 
 /// A roll of eight nodes in waves of one, three and four, at a moment of its life.
@@ -96,7 +99,7 @@ impl Scene {
 
     fn show_at(&self, model: &mut RollModel, now: Timestamp) {
         let settings = serde_json::from_value(json!({
-            "waves": [1, 3, 4], "maxUnavailable": 3, "minReadySeconds": 30, "actionTimeoutSeconds": 1800,
+            "waves": [1, 3, 4], "maxUnavailable": 3, "action": {"run": "ssh {} sudo dnf -y upgrade kernel && ssh {} sudo reboot"}, "minReadySeconds": 30, "actionTimeoutSeconds": 1800,
             "returnTimeoutSeconds": 900, "recoveryTimeoutSeconds": 600,
         }))
         .unwrap();
@@ -132,7 +135,10 @@ impl Scene {
 }
 
 fn empty(width: u16, height: u16) -> RollModel {
-    RollModel::new("kernel-6.12", Appearance::default(), KeyMap::default(), (width, height), now())
+    let mut model =
+        RollModel::new("kernel-6.12", Appearance::default(), KeyMap::default(), (width, height), now());
+    model.log_folder = Some("~/.local/state/kubectl-nm/roll/kernel-6.12".into());
+    model
 }
 
 fn shown(scene: &Scene, width: u16, height: u16) -> RollModel {
@@ -141,12 +147,16 @@ fn shown(scene: &Scene, width: u16, height: u16) -> RollModel {
     model
 }
 
+pub(super) fn beginning(width: u16, height: u16) -> RollModel {
+    shown(&Scene::beginning(), width, height)
+}
+
 fn print(model: &mut RollModel, node: &str, text: &str) {
     model.output(&OutputLine { node: node.into(), text: text.into() });
 }
 
 /// A roll whose first node is done, with the output of the commands.
-fn working(width: u16, height: u16) -> RollModel {
+pub(super) fn working(width: u16, height: u16) -> RollModel {
     let mut model = shown(&Scene::working(), width, height);
     print(&mut model, "worker-1", "worker-1 rebooted");
     for line in 1..=20 {
@@ -162,14 +172,14 @@ fn working(width: u16, height: u16) -> RollModel {
     model
 }
 
-fn halted(width: u16, height: u16) -> RollModel {
+pub(super) fn halted(width: u16, height: u16) -> RollModel {
     let mut model = working(width, height);
     print(&mut model, "worker-2", "Error: no space left on device");
     Scene::halted().show(&mut model);
     model
 }
 
-fn waiting(width: u16, height: u16) -> RollModel {
+pub(super) fn waiting(width: u16, height: u16) -> RollModel {
     let mut scene = Scene::beginning();
     scene.progress.drain(..4);
     scene.record.done = DoneNodes { nodes: 4, pods: 46, seconds: 800, slowest_seconds: 260 };
@@ -177,7 +187,7 @@ fn waiting(width: u16, height: u16) -> RollModel {
     shown(&scene, width, height)
 }
 
-fn confirming(width: u16, height: u16) -> RollModel {
+pub(super) fn confirming(width: u16, height: u16) -> RollModel {
     let mut model = shown(&Scene::confirming(), width, height);
     model.asked = Some(String::from("worker-1"));
     model
@@ -197,31 +207,22 @@ fn press(model: &mut RollModel, code: KeyCode) -> Option<RollEffect> {
 
 type Model = fn(u16, u16) -> RollModel;
 
+/// What is drawn of a roll.
+pub(super) fn screen(make: Model, options: &Options) -> Buffer {
+    let mut model = make(options.size.0, options.size.1);
+    model.appearance = options.appearance;
+    drawn(model.size, |frame| draw(&model, frame))
+}
+
 #[test]
-fn every_state_at_every_width() {
-    let beginning: Model = |width, height| shown(&Scene::beginning(), width, height);
-    for (name, model) in [
-        ("beginning", beginning),
-        ("working", working),
-        ("waiting", waiting),
-        ("halted", halted),
-        ("confirming", confirming),
-    ] {
-        for (width, height) in [(120, 30), (80, 24), (45, 20)] {
-            assert_snapshot!(format!("{name}_{width}x{height}"), painted(&model(width, height)));
-        }
-    }
+fn a_roll_that_is_not_known_yet_and_one_on_a_small_screen() {
     assert_snapshot!("connecting", text(&empty(80, 10)));
     assert_snapshot!("working_30x8", text(&working(30, 8)));
 }
 
 #[test]
-fn ascii_and_mono_show_the_same_information() {
-    for (name, model) in [("working", working as Model), ("halted", halted)] {
-        let mut model = model(80, 24);
-        model.appearance.ascii = true;
-        assert!(text(&model).is_ascii());
-        assert_snapshot!(format!("{name}_ascii"), text(&model));
+fn the_mono_theme_uses_no_colours() {
+    for mut model in [working(80, 24), halted(80, 24)] {
         model.appearance = Appearance { theme: ThemeName::Mono, ascii: true };
         assert!(!painted(&model).rsplit("~~~\n").next().unwrap().contains("on "), "no colours");
     }
@@ -289,6 +290,32 @@ fn the_output_is_that_of_all_running_commands_or_of_the_selected_node() {
     assert_eq!(model.selected(), Some(1), "the first key selects the row that was followed");
     press(&mut model, KeyCode::Down);
     assert_eq!(model.selected(), Some(2));
+}
+
+#[test]
+fn the_dashboard_says_since_when_it_runs_what_and_where_the_log_is() {
+    let shown = text(&working(200, 50));
+    for said in [
+        "began 02:55 UTC, 15m ago  3 nodes at a time  runs ssh {} sudo dnf -y upgrade kernel && ssh {} sudo reboot",
+        "log ~/.local/state/kubectl-nm/roll/kernel-6.12/worker-2.log",
+    ] {
+        assert!(shown.contains(said), "{shown}");
+    }
+    let mut later = working(200, 50);
+    later.now = now() + SignedDuration::from_secs(60);
+    assert!(text(&later).contains("16m ago"), "{}", text(&later));
+    later.now = now() + SignedDuration::from_hours(24);
+    assert!(text(&later).contains("began 2026-01-02 02:55 UTC, 24h ago"), "{}", text(&later));
+    let narrow = text(&working(45, 20));
+    assert!(narrow.contains("\n began 15m ago  3 nodes at a time  runs ssh …\n"), "{narrow}");
+    let job = json!({"metadata": {"generateName": "flash-"}});
+    for (action, words) in [
+        (Some(NodeAction::Job(job)), Some("creates Job flash-")),
+        (Some(NodeAction::Job(json!({}))), Some("creates a Job")),
+        (None, None),
+    ] {
+        assert_eq!(action_words(action.as_ref()).as_deref(), words);
+    }
 }
 
 #[test]

@@ -18,6 +18,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let start =
         canvas.write_right(Rect { width: area.width.saturating_sub(1), ..area }, &freshness_word, tone);
     let area = Rect { width: start.saturating_sub(area.x), ..area };
+    let beside = area;
+    // What is cut does not touch the word.
+    let area = Rect { width: area.width.saturating_sub(1), ..area };
     let mut x = canvas.write(area, area.x + 1, "nm watch", Tone::Strong);
     if area.width >= 60 || model.open.is_none() {
         x = canvas.write(area, x + 2, &format!("ctx:{}", model.options.context), Tone::Plain);
@@ -41,8 +44,8 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             x = canvas.write(area, x + 2, &format!("{} marked", model.marked().len()), Tone::Strong);
         }
     }
-    let width = usize::from((area.x + area.width).saturating_sub(x + 2));
-    canvas.write_right(area, &details(model, width), Tone::Quiet);
+    let width = usize::from((beside.x + beside.width).saturating_sub(x + 2));
+    canvas.write_right(beside, &details(model, width), Tone::Quiet);
 }
 
 /// Details, as far as there is space: whether changes are recorded or not possible before the sort order before the time of the last change.
