@@ -12,6 +12,7 @@ mod dashboard {
     mod configuration;
     mod editor;
     mod environment;
+    mod panes;
     mod recording;
     mod replacements;
     mod roll;

@@ -14,6 +14,8 @@ use nm_tests::wait::wait_until;
 use nm_tests::workload::pods_on;
 use serde_json::{Value, json};
 
+use crate::dashboard::setup::quit;
+
 /// The row of a node on the screen.
 fn row(screen: &vt100::Screen, node: &str) -> String {
     let shown = screen.contents();
@@ -38,7 +40,7 @@ async fn all_nodes_are_shown_with_who_cordoned_them_and_maintenances_start_from_
     let nodes = cluster.nodes().await;
     let [ours, person, program, controller] = &nodes[..4] else { panic!("four of six nodes") };
     let _reconciler = Reconciler::start(&cluster);
-    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch", "--all"], &[]);
+    let terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch", "--all"], &[]);
     terminal.until_live().await;
     for node in &nodes[..4] {
         until_row(&terminal, node, &[" Ready"]).await;
@@ -50,6 +52,15 @@ async fn all_nodes_are_shown_with_who_cordoned_them_and_maintenances_start_from_
     let taint = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
     patch_as(&cluster, "cluster-autoscaler", controller, json!({"taints": taint})).await;
     until_row(&terminal, controller, &["ToBeDeletedByC"]).await;
+
+    terminal.press("g  ");
+    terminal.until_shown("2 marked").await;
+    terminal.press("n");
+    terminal.until_shown("start 2 nodes").await;
+    terminal.press(ESCAPE);
+    terminal.until("no dialog", |screen| !screen.contents().contains("start 2 nodes")).await;
+    terminal.press(ESCAPE);
+    terminal.until("no marked node", |screen| !screen.contents().contains(" marked")).await;
 
     terminal.press("/");
     terminal.press(ours);
@@ -74,9 +85,7 @@ async fn all_nodes_are_shown_with_who_cordoned_them_and_maintenances_start_from_
     terminal.until_shown("stop 1 maintenance").await;
     terminal.press(ENTER);
     wait_until(&cluster.maintenances(), ours, "gone", |found| found.is_none()).await;
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    quit(terminal).await;
     for (manager, node) in [("kubectl", person), ("kured", program)] {
         patch_as(&cluster, manager, node, json!({"unschedulable": null})).await;
     }
@@ -95,7 +104,7 @@ async fn whole_nodes_are_watched_once_they_are_shown_and_only_pods_on_the_screen
         let ours = requests.filter(|entry| entry.user == "viewer" && entry.verb == verb);
         ours.filter(|entry| entry.resource == resource).collect::<Vec<_>>()
     };
-    let mut terminal = Terminal::run_plugin(&kubeconfig, &["watch"], &[]);
+    let terminal = Terminal::run_plugin(&kubeconfig, &["watch"], &[]);
     terminal.until_live().await;
     let of_nodes =
         |entry: &Entry| entry.user == "viewer" && entry.verb == "watch" && entry.resource == "nodes";
@@ -114,6 +123,5 @@ async fn whole_nodes_are_watched_once_they_are_shown_and_only_pods_on_the_screen
     assert!(lists.len() <= on_screen, "{} lists for {on_screen} rows", lists.len());
     assert!(lists.iter().all(|entry| entry.field_selector.starts_with("spec.nodeName=node-")), "{lists:?}");
     assert!(requested("watch", "pods").is_empty());
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
+    quit(terminal).await;
 }

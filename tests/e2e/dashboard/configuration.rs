@@ -8,17 +8,13 @@ use nm_tests::programs::plugin;
 use nm_tests::terminal::Terminal;
 use nm_tests::terminal::keys::{ENTER, ESCAPE};
 
+use crate::dashboard::setup::{quit, quit_by};
+
 fn dashboard(cluster: &Cluster, home: &Path) -> Terminal {
     let env = [("HOME", home.to_str().unwrap()), ("XDG_CONFIG_HOME", "")];
     let terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &env);
     terminal.resize(30, 140);
     terminal
-}
-
-async fn quit(mut terminal: Terminal, key: &str) {
-    terminal.press(key);
-    assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +32,7 @@ async fn what_was_chosen_is_remembered_across_two_runs_and_comments_stay() {
     terminal.press("G \r");
     terminal.until_shown("remembered in").await;
     terminal.until_shown(" NAME").await;
-    quit(terminal, "q").await;
+    quit(terminal).await;
     let written = std::fs::read_to_string(&file).unwrap();
     assert!(written.contains("\"name\"]"), "{written}");
 
@@ -50,7 +46,7 @@ async fn what_was_chosen_is_remembered_across_two_runs_and_comments_stay() {
     terminal.until_shown(" NAME").await;
     terminal.press("T");
     terminal.until_shown("remembered in").await;
-    quit(terminal, "\x1bOS").await;
+    quit_by(terminal, "\x1bOS").await;
     let written = std::fs::read_to_string(&file).unwrap();
     assert!(written.contains("theme = \"light\""), "{written}");
     for kept in ["# of the night shift", "quit = \"F4\" # as ever", "\"name\"]"] {
@@ -87,7 +83,7 @@ async fn a_mistake_is_reported_with_its_file_and_line_and_stops_nothing() {
     terminal.until_live().await;
     terminal.press("T");
     terminal.until_shown("remembered in").await;
-    quit(terminal, "q").await;
+    quit(terminal).await;
     let written = std::fs::read_to_string(&file).unwrap();
     assert_eq!(written, "theme = \"light\"\n[columns]\nnodes = [\"node\", \"size\"]\n");
 }
@@ -101,7 +97,7 @@ async fn without_a_home_the_dashboard_works_and_says_that_nothing_is_remembered(
         terminal.until_live().await;
         terminal.press("T");
         terminal.until_shown("not remembered: ").await;
-        quit(terminal, "q").await;
+        quit(terminal).await;
     }
 }
 
@@ -145,7 +141,7 @@ async fn commands_are_typed_with_completion_and_filters_take_expressions() {
     terminal.press(":nonsense");
     terminal.press(ENTER);
     terminal.until_shown("there is no command \"nonsense\"").await;
-    quit(terminal, "q").await;
+    quit(terminal).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,5 +163,5 @@ async fn columns_show_the_reason_and_the_creator() {
             row.is_some_and(|row| row.contains(node.as_str()) && row.contains("kubectl-nm"))
         })
         .await;
-    quit(terminal, "q").await;
+    quit(terminal).await;
 }

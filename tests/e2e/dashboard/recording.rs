@@ -14,6 +14,8 @@ use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::dashboard::setup::{dashboard, quit};
+
 /// A kubeconfig that does not exist: a replay needs none.
 const NO_KUBECONFIG: &str = "/nonexistent/kubeconfig";
 
@@ -66,9 +68,7 @@ async fn a_recorded_drain_is_shown_again_as_it_was() {
     let node = node_of(&workload.until_running("web", 1).await[0]).to_owned();
     start(&cluster, &node, &node).await;
     let (_folder, file) = folder();
-    let env = [("KUBECONFIG", cluster.kubeconfig().to_str().unwrap())];
-    let args = ["watch", &node, "--record", file.to_str().unwrap()];
-    let mut terminal = Terminal::run(&program("kubectl-nm"), &args, &env, 30, 120);
+    let terminal = dashboard(&cluster, &[&node, "--record", file.to_str().unwrap()], (30, 120));
     terminal.until_live().await;
     terminal.until_shown("recording").await;
     terminal.press("w");
@@ -79,13 +79,11 @@ async fn a_recorded_drain_is_shown_again_as_it_was() {
         [" moved in", "1/1 ready", "lowest 0/1"].iter().all(|words| shown.contains(words))
     };
     let recorded = terminal.until("the end of the drain", has_ended).await;
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
-    let left = terminal.until_shown("kubectl nm watch --replay").await;
+    let left = quit(terminal).await.until_shown("kubectl nm watch --replay").await;
     assert!(left.contains("recorded "), "{left}");
 
     // The replay has a line more.
-    let mut terminal = replay(&file, &["--speed", "50"], 31);
+    let terminal = replay(&file, &["--speed", "50"], 31);
     terminal.until_shown("ended").await;
     terminal.press("w");
     let replayed = terminal.until("the end of the drain", has_ended).await;
@@ -101,9 +99,7 @@ async fn a_recorded_drain_is_shown_again_as_it_was() {
     terminal.press(" ");
     terminal.press(END);
     terminal.until_shown(" moved in").await;
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    quit(terminal).await;
     let lines = printed(&file, &[]).await.ok();
     assert!(lines.stdout.contains(&format!("{node} Drained")), "{}", lines.stdout);
 }
@@ -122,7 +118,7 @@ fn without_ages(line: &str) -> String {
 async fn a_replay_pauses_and_seeks_and_changes_its_speed_by_keys() {
     let (_folder, file) = folder();
     std::fs::write(&file, hundred_seconds()).unwrap();
-    let mut terminal = replay(&file, &[], 24);
+    let terminal = replay(&file, &[], 24);
     terminal.until_shown("playing 1x").await;
     terminal.press(" ");
     terminal.until_shown("paused 1x").await;
@@ -168,9 +164,7 @@ async fn a_replay_pauses_and_seeks_and_changes_its_speed_by_keys() {
         };
         terminal.until(&what, is_drawn).await;
     }
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    quit(terminal).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,15 +233,12 @@ async fn secrets_of_the_cluster_are_not_recorded() {
     let (params, patch) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(patch));
     cluster.maintenances().patch(&node, &params, &patch).await.unwrap();
     let (_folder, file) = folder();
-    let env = [("KUBECONFIG", cluster.kubeconfig().to_str().unwrap())];
-    let args = ["watch", &node, "--record", file.to_str().unwrap()];
-    let mut terminal = Terminal::run(&program("kubectl-nm"), &args, &env, 30, 120);
+    let terminal = dashboard(&cluster, &[&node, "--record", file.to_str().unwrap()], (30, 120));
     terminal.until_live().await;
     terminal.until_shown("holder").await;
     terminal.press("wey");
     terminal.until_shown("YAML").await;
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
+    quit(terminal).await;
     let recorded = std::fs::read_to_string(&file).unwrap();
     for kind in ["maintenances", "nodes", "pods", "watch"] {
         assert!(recorded.contains(&format!("\"message\":{{\"{kind}\":")), "{kind}: {recorded}");

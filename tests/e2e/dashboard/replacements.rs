@@ -3,13 +3,15 @@
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::start;
-use nm_tests::programs::{plugin, program};
+use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::terminal::keys::ESCAPE;
 use nm_tests::wait::TEST_TIMEOUT;
 use nm_tests::workload::{Workload, node_of, pinned_to};
 use serde_json::Value;
+
+use crate::dashboard::setup::{dashboard, quit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tree_shows_replacements_and_the_summary_of_a_drain_stays() {
@@ -24,8 +26,7 @@ async fn the_tree_shows_replacements_and_the_summary_of_a_drain_stays() {
     workload.deployment_of("here", 1, &here).await;
     start(&cluster, &node, &node).await;
 
-    let env = [("KUBECONFIG", cluster.kubeconfig().to_str().unwrap())];
-    let mut terminal = Terminal::run(&program("kubectl-nm"), &["watch", &node], &env, 40, 140);
+    let terminal = dashboard(&cluster, &[&node], (40, 140));
     terminal.until_live().await;
     terminal.press("w");
     let space = workload.namespace();
@@ -49,11 +50,8 @@ async fn the_tree_shows_replacements_and_the_summary_of_a_drain_stays() {
     }
     terminal.press(ESCAPE);
     terminal.until_shown("NAMESPACE/POD").await;
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
-    let left = terminal.until_shown("readiness lost:").await;
+    let left = quit(terminal).await.until_shown("readiness lost:").await;
     assert!(left.contains(&format!("node/{node}: ")) && left.contains("pods moved in"), "{left}");
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
     let status = plugin(&cluster, &["status", &node]).await;
     assert!(status.stderr.contains("pods moved in"), "{}", status.stderr);
     assert!(!status.stderr.contains("readiness"), "the object does not have it: {}", status.stderr);
@@ -89,7 +87,7 @@ async fn the_tree_watches_only_the_namespaces_concerned_and_says_what_is_forbidd
         requested.dedup();
         requested
     };
-    let mut terminal = Terminal::run_plugin(&kubeconfig, &["watch", node], &[]);
+    let terminal = Terminal::run_plugin(&kubeconfig, &["watch", node], &[]);
     terminal.until_live().await;
     terminal.until_shown("web-").await;
     assert_eq!(requested(), Vec::<String>::new(), "the tree costs nothing before it is opened");
@@ -111,7 +109,5 @@ async fn the_tree_watches_only_the_namespaces_concerned_and_says_what_is_forbidd
     sandbox.faults().add(Rule::new(lists, Action::Fail(Failure::Forbidden, Moment::BeforeEffect)));
     terminal.press("r");
     terminal.until_shown("no permission to list deployments.apps").await;
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    quit(terminal).await;
 }

@@ -18,7 +18,19 @@ async fn a_roll_is_watched_paused_continued_and_left() {
     let args = [&["roll", &nodes[0], &nodes[1]], &command[..]].concat();
     let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &args, &env);
     let screen = terminal.until_shown(&format!("hello from {}", nodes[0])).await;
-    for shown in ["nm roll kernel", "kernel 6.12", "0/2 nodes done", "run by", "WAVE", "Planned"] {
+    let log = format!("kubectl-nm/roll/kernel/{}.log", nodes[0]);
+    for shown in [
+        "nm roll kernel",
+        "kernel 6.12",
+        "0/2 nodes done",
+        "run by",
+        "began ",
+        "1 node at a time",
+        "runs echo hello from {}",
+        &log,
+        "WAVE",
+        "Planned",
+    ] {
         assert!(screen.contains(shown), "no {shown:?} in:\n{screen}");
     }
     terminal.until_shown("Checking").await;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nm_shared::BlockReason;
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{start, until_blocked};
+use nm_tests::programs::program;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::workload::{Workload, node_of};
@@ -58,10 +59,22 @@ impl Blocked {
 }
 
 /// Leaves a dashboard, and checks that the terminal is as it was.
-pub(super) async fn quit(mut terminal: Terminal) {
-    terminal.press("q");
+pub(super) async fn quit(terminal: Terminal) -> Terminal {
+    quit_by(terminal, "q").await
+}
+
+/// The same by another key.
+pub(super) async fn quit_by(mut terminal: Terminal, key: &str) -> Terminal {
+    terminal.press(key);
     assert_eq!(terminal.exit_code().await, 0);
     assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    terminal
+}
+
+/// A dashboard in a terminal of so many rows and columns.
+pub(super) fn dashboard(cluster: &Cluster, args: &[&str], (rows, columns): (u16, u16)) -> Terminal {
+    let env = [("KUBECONFIG", cluster.kubeconfig().to_str().unwrap())];
+    Terminal::run(&program("kubectl-nm"), &[&["watch"], args].concat(), &env, rows, columns)
 }
 
 /// A program in a folder of its own, and `PATH` with that folder first.

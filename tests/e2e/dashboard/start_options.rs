@@ -5,21 +5,29 @@ use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::terminal::keys::{CTRL_U, ENTER};
 use nm_tests::wait::wait_until;
-use nm_tests::workload::{Workload, node_of};
+use nm_tests::workload::{Workload, node_of, pinned_to};
 use serde_json::json;
+
+use crate::dashboard::setup::{dashboard, quit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
     let cluster = Cluster::start(3).await;
     let workload = Workload::new(&cluster, "options").await;
     let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
-    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &[]);
-    terminal.resize(40, 120);
+    let cache = json!({"spec": {"volumes": [{"name": "cache", "emptyDir": {}}]}});
+    workload.pod_on(&node, "cache", cache).await;
+    // No other node may have it.
+    workload.deployment_of("here", 1, &pinned_to(&node)).await;
+    workload.until_running("here", 1).await;
+    let terminal = dashboard(&cluster, &[], (40, 120));
     terminal.until_live().await;
     terminal.press("n");
     terminal.press(&node);
     let screen = terminal.until_shown("The drain would be blocked.").await;
     assert!(screen.contains("blocked ") && screen.contains("/cart"), "{screen}");
+    assert!(screen.contains("emptyDir data is lost of 1 pod: "), "{screen}");
+    assert!(screen.contains("no capacity for ") && screen.contains("/here"), "{screen}");
     terminal.press("\t\t");
     terminal.until_shown("--delete-after DURATION").await;
     terminal.press("--pod-selector app=nobody");
@@ -34,9 +42,7 @@ async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
     let spec = cluster.maintenances().get(&node).await.unwrap().spec;
     assert!(spec.suspend);
     assert_eq!(json!(spec.drain)["timeoutSeconds"], 600);
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    quit(terminal).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +51,7 @@ async fn of_several_nodes_some_begin_and_the_others_wait_to_be_resumed() {
     let nodes = cluster.nodes().await;
     let [first, second] = &nodes[..2] else { panic!("two nodes") };
     let _reconciler = Reconciler::start(&cluster);
-    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &[]);
+    let terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &[]);
     terminal.until_live().await;
     terminal.press("n");
     terminal.press(&format!("{first} {second}"));
@@ -74,6 +80,5 @@ async fn of_several_nodes_some_begin_and_the_others_wait_to_be_resumed() {
     wait_until(&cluster.maintenances(), second, "resumed", |found| found.is_some_and(|it| !it.spec.suspend))
         .await;
     terminal.until("both drained", |screen| row(screen, &waits, "Drained")).await;
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
+    quit(terminal).await;
 }
