@@ -64,6 +64,9 @@ pub(crate) enum RollError {
     #[error("somebody has paused roll \"{0}\" meanwhile")]
     PausedMeanwhile(String),
 
+    #[error("roll \"{name}\" has halted meanwhile: {message}")]
+    HaltedMeanwhile { name: String, message: String },
+
     #[error("{who} has aborted roll \"{name}\" meanwhile")]
     AbortedMeanwhile { name: String, who: String },
 
@@ -133,7 +136,9 @@ impl RollError {
                      of its nodes to service"
                 )
             }
-            Self::PausedMeanwhile(name) => format!("`kubectl nm roll resume {name}` continues it"),
+            Self::PausedMeanwhile(name) | Self::HaltedMeanwhile { name, .. } => {
+                format!("`kubectl nm roll resume {name}` continues it")
+            }
             Self::AbortedMeanwhile { name, .. } => {
                 format!("`kubectl nm roll resume {name}` finishes the nodes that are left")
             }
@@ -141,7 +146,7 @@ impl RollError {
                 "wait for its end, or run this again: --skip {node} then ends it and returns the node to service"
             ),
             Self::UnconfirmedAction { .. } => String::from(
-                "run it on a terminal, or pass --run with the same command, or --job with the same file",
+                "run it on a terminal, or pass --run with the same command, --job with the same file, or --yes",
             ),
             Self::OtherAction { .. } => String::from(
                 "a roll keeps its action; `kubectl nm roll abort` ends it, and a new one can have another",

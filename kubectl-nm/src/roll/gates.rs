@@ -12,7 +12,7 @@ use nm_shared::decide::drain_status;
 
 use crate::maintenance::{State, status};
 use crate::roll::observed::{Health, NodeView, Observed, shown};
-use crate::roll::record::{ActionRecord, ActionState, NodeRecord, RollNode, Step};
+use crate::roll::record::{ActionRecord, ActionState, Halt, NodeRecord, RollNode, Step};
 use crate::roll::settings::RollSettings;
 
 /// For how long a roll that is resumed waits for nm-reconciler to try a failed drain again.
@@ -231,7 +231,10 @@ impl Gates<'_> {
     fn next_of_rejoining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
         let name = node.node();
         let needs_reboot = self.settings.expect_reboot && !has_rebooted(node, view);
-        let is_new_try = self.observed.retried.as_deref() == Some(name)
+        let timeout = self.settings.return_timeout_seconds;
+        let limit = SignedDuration::try_from(Duration::from_secs(timeout)).unwrap_or(SignedDuration::MAX);
+        let was_over = |halt: &Halt| halt.node == name || halt.at.duration_since(node.record.since) >= limit;
+        let is_new_try = self.observed.retried.as_ref().is_some_and(was_over)
             && !self.observed.actions.contains_key(name)
             && view.is_some_and(|view| view.ready_since.is_some());
         match &node.record.action {
@@ -250,7 +253,6 @@ impl Gates<'_> {
             Some(view) if view.ready_since.is_none() => "it is not Ready",
             Some(_) => return self.step(node, Step::Checking),
         };
-        let timeout = self.settings.return_timeout_seconds;
         if self.observed.has_timed_out(node, timeout) {
             Next::Halt(format!("node {name} is not back after {}: {why}", shown(timeout)))
         } else {

@@ -12,7 +12,7 @@ use nm_shared::cluster::node;
 use crate::args::duration;
 use crate::client::watch_stream::WatchChange;
 use crate::maintenance::status;
-use crate::roll::record::{ActionRecord, ActionState, NodeRecord, Roll, RollNode, RollRecord, Step};
+use crate::roll::record::{ActionRecord, ActionState, Halt, NodeRecord, Roll, RollNode, RollRecord, Step};
 
 /// A node as the gates read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,8 +65,9 @@ pub(crate) struct Observed {
     pub(crate) failed: BTreeMap<String, String>,
     /// Why the roll as a whole cannot continue, and the node that this is about, if it is about one.
     pub(crate) broken: Option<(String, String)>,
-    /// The node that had halted the roll before this program continued it. It gets another try.
-    pub(crate) retried: Option<String>,
+    /// Why the roll had halted before this program continued it. Its node gets another try, and so do others whose time was
+    /// over by then.
+    pub(crate) retried: Option<Halt>,
     /// Who aborted the roll. It is kept here because the record may be deleted before it is read.
     pub(crate) aborted: Option<String>,
 }
@@ -213,9 +214,10 @@ impl Observed {
         self.seen(node).is_some_and(|seen| seen.is_inherited)
     }
 
-    /// Since when this program has seen a pod of a node blocked.
+    /// Since when this program has seen a pod of a node blocked. A pause does not count.
     pub(super) fn blocked_since(&self, node: &RollNode, pod: &BlockedPod) -> Timestamp {
-        self.blocked.get(&blocked_key(node, pod)).copied().unwrap_or(self.now)
+        let since = self.blocked.get(&blocked_key(node, pod)).copied().unwrap_or(self.now);
+        self.resumed.map_or(since, |resumed| since.max(resumed))
     }
 
     pub(super) fn elapsed(&self, since: Timestamp) -> Duration {

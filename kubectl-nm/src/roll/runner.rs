@@ -105,13 +105,13 @@ pub(crate) struct RollRunner<'a> {
 }
 
 impl<'a> RollRunner<'a> {
-    /// A program that runs this roll: the runner of the record, which is stored. `retried` is the node that had halted the
-    /// roll before.
+    /// A program that runs this roll: the runner of the record, which is stored. `retried` is why the roll had halted
+    /// before.
     pub(crate) fn new(
         cluster: &'a Cluster,
         roll: &Roll,
         record: RollRecord,
-        retried: Option<String>,
+        retried: Option<Halt>,
         log_folder: Option<PathBuf>,
     ) -> Self {
         let runner = record.runner.as_ref().map(|runner| runner.id.clone()).unwrap_or_default();
@@ -222,7 +222,9 @@ impl<'a> RollRunner<'a> {
             Event::Finished(Finished::Heartbeat(mut applied)) => {
                 self.is_beating = false;
                 // The record is adopted from its object by the next decision: somebody may have paused the roll meanwhile.
-                applied.outcomes.retain(|(_, outcome)| outcome.is_err());
+                for (change, _) in applied.outcomes.extract_if(.., |(_, outcome)| outcome.is_ok()) {
+                    self.backoff.succeeded(&change);
+                }
                 self.take_applied(*applied);
             }
             Event::Input(input) => self.take_input(input),

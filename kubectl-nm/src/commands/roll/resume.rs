@@ -1,5 +1,7 @@
 //! `kubectl nm roll resume`: continues a roll.
 
+use std::time::Duration;
+
 use super::args::ResumeArgs;
 use super::run::{run as run_roll, this_runner};
 use crate::args::duration;
@@ -16,6 +18,9 @@ use crate::roll::settings::NodeAction;
 use crate::roll::store;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
+
+/// How long the program that runs a roll may take to answer before the user is asked something.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) async fn resume(
     args: ResumeArgs,
@@ -34,6 +39,12 @@ pub(super) async fn resume(
     // before the wait: nobody watches that.
     let may_be_continued = before.paused && before.runner.is_some() && !args.take_over;
     if !may_be_continued {
+        // A program that runs the roll usually answers within a second.
+        if let Some(last) = before.runner.as_ref().filter(|_| !args.take_over)
+            && let Some(runner) = store::find_runner(cluster, name, last, FIRST_ANSWER_TIMEOUT).await?
+        {
+            return Err(RollError::Running { name: name.to_owned(), who: runner.who }.into());
+        }
         confirm(&args, namespace, &roll, &before, out)?;
     }
     let runner = if args.take_over { None } else { find_runner(name, &before, cluster, out).await? };
@@ -45,6 +56,7 @@ pub(super) async fn resume(
         // The program that runs a paused roll waits, and then continues.
         let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
         let (roll, _) = store::update(cluster, name, |_, record| {
+            refuse_what_others_ended(name, &before, &record)?;
             let record = RollRecord { paused: false, aborted: None, ..record };
             if is_unchanged(&record) { Ok(record) } else { Err(RollError::Contended.into()) }
         })
@@ -78,12 +90,26 @@ pub(super) async fn resume(
             return Err(error);
         }
     };
-    let retried = before.halt.map(|halt| halt.node);
-    run_roll(&roll, skipped.unwrap_or(record), retried, &args.output, cluster, out).await
+    // The record stays that of the claim, so that a change of somebody else since then is noticed.
+    let skipped = skipped.map_or_else(|| record.skipped.clone(), |changed| changed.skipped);
+    run_roll(&roll, RollRecord { skipped, ..record }, before.halt, &args.output, cluster, out).await
 }
 
-/// The record of a roll that this program continues, unless somebody else has continued, paused or aborted it since it was
-/// read.
+/// A roll that somebody else has aborted, or that has halted, since it was read is not continued.
+fn refuse_what_others_ended(name: &str, before: &RollRecord, record: &RollRecord) -> Result<(), RollError> {
+    if let (Some(who), None) = (&record.aborted, &before.aborted) {
+        return Err(RollError::AbortedMeanwhile { name: name.to_owned(), who: who.clone() });
+    }
+    match &record.halt {
+        Some(halt) if record.halt != before.halt => {
+            Err(RollError::HaltedMeanwhile { name: name.to_owned(), message: halt.message.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The record of a roll that this program continues, unless somebody else has continued, paused or aborted it, or it has
+/// halted, since it was read.
 fn claim(
     name: &str,
     before: &RollRecord,
@@ -95,9 +121,7 @@ fn claim(
     if !(is_free || take_over) {
         return Err(RollError::Contended);
     }
-    if let (Some(who), None) = (&record.aborted, &before.aborted) {
-        return Err(RollError::AbortedMeanwhile { name: name.to_owned(), who: who.clone() });
-    }
+    refuse_what_others_ended(name, before, &record)?;
     if record.paused && !before.paused {
         return Err(RollError::PausedMeanwhile(name.to_owned()));
     }

@@ -12,7 +12,7 @@ use crate::dashboard::{Config, RollDashboard};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::roll::command::log_folder;
-use crate::roll::record::{Roll, RollRecord, Runner};
+use crate::roll::record::{Halt, Roll, RollRecord, Runner};
 use crate::roll::report::LineReporter;
 use crate::roll::runner::{RollEnd, RollRunner};
 use crate::roll::settings::NodeAction;
@@ -59,11 +59,11 @@ fn below_home(path: &Path, home: Option<OsString>) -> PathBuf {
     below.map_or_else(|| path.to_owned(), |below| Path::new("~").join(below))
 }
 
-/// Runs a roll whose record has this program as its runner. `retried` is the node that had halted it before.
+/// Runs a roll whose record has this program as its runner. `retried` is why it had halted before.
 pub(super) async fn run(
     roll: &Roll,
     record: RollRecord,
-    retried: Option<String>,
+    retried: Option<Halt>,
     output: &OutputArgs,
     cluster: &Cluster,
     out: &mut Output,

@@ -96,6 +96,22 @@ fn a_command_that_ended_without_a_reboot_is_run_again_after_the_halt() {
 }
 
 #[test]
+fn all_nodes_whose_time_was_over_at_the_halt_get_another_try() {
+    let mut world = expecting_reboots(2);
+    world.run_to("n0", Step::Acting);
+    world.run_to("n1", Step::Acting);
+    for node in ["n0", "n1"] {
+        world.observed.actions.insert(node.into(), ActionState::Succeeded);
+    }
+    let Outlook::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
+    assert_eq!(halt.message, "node n0 is not back after 1m: it has not rebooted");
+    world.restart();
+    world.decide(usize::MAX);
+    world.decide(usize::MAX);
+    assert_eq!(world.acted, ["n0", "n1", "n0", "n1"]);
+}
+
+#[test]
 fn a_command_whose_reboot_is_under_way_is_not_run_again_by_a_program_that_continues() {
     let mut world = expecting_reboots(1);
     world.run_to("n0", Step::Acting);

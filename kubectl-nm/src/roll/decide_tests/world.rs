@@ -188,7 +188,7 @@ impl World {
             started: at(self.now),
             is_current: true,
             nodes: std::mem::take(&mut self.observed.nodes),
-            retried: self.record.halt.take().map(|halt| halt.node),
+            retried: self.record.halt.take(),
             ..Observed::default()
         };
         self.record.runner = Some(Runner { id: ME.into(), who: "me@here".into(), at: at(self.now) });
