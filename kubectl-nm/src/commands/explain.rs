@@ -18,7 +18,7 @@ use crate::install::leadership::{self, Leadership};
 use crate::interaction::progress;
 use crate::maintenance::{self, State, name_unless_node, node, roll_name};
 use crate::roll::record::{Halt, Roll};
-use crate::terminal::command_context::shell_quoted;
+use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
@@ -121,8 +121,6 @@ pub(crate) fn explain(
 
 /// The cause that the roll of the node has halted.
 fn halted(roll: &str, halt: &Halt, kubectl: &str) -> Cause {
-    // A plugin takes kubectl's flags after its name.
-    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
     let roll = shell_quoted(roll);
     let skip = Some(halt.node.as_str()).filter(|node| !node.is_empty());
     let skip = skip.map(|node| format!("resume {roll} --skip {}", shell_quoted(node)));
@@ -136,7 +134,7 @@ fn halted(roll: &str, halt: &Halt, kubectl: &str) -> Cause {
         commands: commands
             .into_iter()
             .flatten()
-            .map(|rest| format!("{program} nm roll {rest}{flags}"))
+            .map(|rest| nm_command(kubectl, &format!("roll {rest}")))
             .collect(),
         ..Cause::default()
     }

@@ -21,7 +21,7 @@ use crate::maintenance::{
     PICKUP_TIMEOUT, State, attached_volumes, condition, degraded, kept_by_roll, node, reason, roll_name,
     status,
 };
-use crate::terminal::command_context::shell_quoted;
+use crate::terminal::command_context::{nm_command, shell_quoted};
 
 const LISTED: usize = 3;
 
@@ -109,8 +109,6 @@ fn suspended(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
         State::Planned => "The maintenance is planned: it was created suspended, and has not begun.",
         _ => "The maintenance is paused: no pod is evicted, and the node stays cordoned.",
     };
-    // A plugin takes kubectl's flags after its name.
-    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
     let resume = match roll_name(maintenance) {
         // Resumed alone, the node would not wait for the gates and the limit of its roll.
         Some(roll) => format!("roll resume {}", shell_quoted(roll)),
@@ -120,7 +118,7 @@ fn suspended(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
         what: vec![what.to_owned()],
         since: condition(maintenance, "Suspended").map(|suspended| suspended.last_transition_time.0),
         advice: String::from("Resume it when it may continue"),
-        commands: vec![format!("{program} nm {resume}{flags}")],
+        commands: vec![nm_command(kubectl, &resume)],
         passes: true,
         ..Cause::default()
     }
@@ -138,8 +136,6 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
         );
     }
     if let Some(roll) = kept_by_roll(maintenance) {
-        // A plugin takes kubectl's flags after its name.
-        let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
         let roll = shell_quoted(roll);
         return Cause {
             what: vec![format!(
@@ -148,7 +144,7 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
             since,
             advice: String::from("If nobody runs the roll, continue it, or abort it"),
             commands: ["resume", "abort"]
-                .map(|verb| format!("{program} nm roll {verb} {roll}{flags}"))
+                .map(|verb| nm_command(kubectl, &format!("roll {verb} {roll}")))
                 .into(),
             passes: true,
             ..Cause::default()

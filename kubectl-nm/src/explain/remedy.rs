@@ -5,7 +5,7 @@
 
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, SurgeFacts, SurgeObstacle};
 
-use crate::terminal::command_context::shell_quoted;
+use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::counted;
 
 #[derive(Debug, Clone, Copy)]
@@ -34,15 +34,13 @@ pub(crate) fn missing_access(
     access: Option<&ForbiddenAccess>,
     check: &str,
 ) -> (String, String) {
-    // A plugin takes kubectl's flags after its name.
-    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
     let Some(access) = access else {
         let advice = "Grant nm-reconciler the permissions of its manifests; this checks the installation";
-        return (advice.to_owned(), format!("{program} nm doctor{flags}"));
+        return (advice.to_owned(), nm_command(kubectl, "doctor"));
     };
     if let Some(grant) = Grant::of(access) {
         let advice = format!("Grant nm-reconciler the permission to {}", grant.permits());
-        return (advice, format!("{program} nm install --grant {grant}{flags}"));
+        return (advice, nm_command(kubectl, &format!("install --grant {grant}")));
     }
     let advice = "Grant nm-reconciler the permissions of its manifests; this checks what it has".to_owned();
     (advice, format!("{kubectl} auth can-i {check} --as={}", shell_quoted(&access.user)))

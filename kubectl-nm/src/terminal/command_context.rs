@@ -10,6 +10,13 @@ pub(crate) fn shell_quoted(word: &str) -> Cow<'_, str> {
     shlex::try_quote(word).unwrap_or(Cow::Borrowed("''"))
 }
 
+/// A command of this plugin: `nm` and the rest of it. `kubectl` is kubectl with the connection flags, which a plugin takes
+/// after its name.
+pub(crate) fn nm_command(kubectl: &str, rest: &str) -> String {
+    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
+    format!("{program} nm {rest}{flags}")
+}
+
 /// The message with connection flags inserted into its commands. `flags` starts with a blank; a command that has the flags
 /// already stays as it is.
 pub(crate) fn with_flags(message: &str, flags: &str) -> String {

@@ -88,9 +88,11 @@ impl EvictionQueue {
                 // The eviction of an overdue pod is tried once more before it is deleted.
                 BudgetPrediction::Exhausted(_) if is_overdue || asks_kubevirt(pod, &attempt) => at,
                 BudgetPrediction::Exhausted(block) => {
-                    let is_probed = !surges.is_unknown(pod);
-                    let due =
-                        is_probed.then(|| probe_at(&attempt, &block.budget, &mut budgets, now)).flatten();
+                    let due = if surges.is_unknown(pod) {
+                        None
+                    } else {
+                        probe_at(&attempt, &block.budget, &mut budgets, now)
+                    };
                     queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), block);
                     due
                 }

@@ -10,7 +10,7 @@ use crate::dashboard::model::field::Field;
 use crate::dashboard::model::pod_question::PodDialog;
 use crate::dashboard::model::start_preview::StartPreview;
 use crate::maintenance::node;
-use crate::terminal::command_context::shell_quoted;
+use crate::terminal::command_context::{nm_command, shell_quoted};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Dialog {
@@ -102,15 +102,13 @@ pub(crate) struct PauseDialog {
 
 /// The command of the plugin for these maintenances. `kubectl` is kubectl with the connection flags.
 pub(crate) fn plugin_command(kubectl: &str, verb: &str, targets: &[Arc<NodeMaintenance>]) -> String {
-    // A plugin takes kubectl's flags after its name.
-    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
     let nodes: Vec<_> = targets.iter().map(|target| shell_quoted(node(target))).collect();
     let nodes = nodes.join(" ");
     // The API server accepts any name of a node in a maintenance.
     if targets.iter().any(|target| node(target).starts_with('-')) {
-        return format!("{program} nm {verb}{flags} -- {nodes}");
+        return format!("{} -- {nodes}", nm_command(kubectl, verb));
     }
-    format!("{program} nm {verb} {nodes}{flags}")
+    nm_command(kubectl, &format!("{verb} {nodes}"))
 }
 
 /// Whether what was typed confirms so many: one needs only Enter, several need their number.
