@@ -96,7 +96,8 @@ pub(crate) async fn apply(
     decision: Decision,
     now: Timestamp,
 ) -> Result<(), ApplyError> {
-    let mut run = DecisionRun { context, maintenance, observed, now, node: observed.node.clone() };
+    let version = maintenance.resource_version();
+    let mut run = DecisionRun { context, maintenance, observed, now, version, node: observed.node.clone() };
     for step in decision.into_steps() {
         run.perform(step).await?;
     }
@@ -109,6 +110,8 @@ struct DecisionRun<'a> {
     maintenance: &'a GroupedMaintenance,
     observed: &'a ClusterState,
     now: Timestamp,
+    /// The resourceVersion of the maintenance, as the steps so far left it.
+    version: Option<String>,
     /// The node as the steps so far left it.
     node: Option<Arc<Node>>,
 }
@@ -129,6 +132,7 @@ impl DecisionRun<'_> {
             DecisionStep::AddFinalizer(patch) => {
                 let adopted = patch_metadata(context, maintenance, &patch).await;
                 let adopted = adopted.map_err(|source| ApplyError::Adopt { name, source })?;
+                self.version = adopted.resource_version();
                 context.state.maintenance(&uid, |state| state.last_write.remember(adopted));
             }
             DecisionStep::WriteLease(write) => {
@@ -145,7 +149,7 @@ impl DecisionRun<'_> {
                 context.evictor.state().forget_respawns(node);
             }
             DecisionStep::WriteStatus(status) => {
-                let written = apply_status(context, maintenance, &status, now).await;
+                let written = apply_status(context, maintenance, self.version.as_deref(), &status, now).await;
                 written.map_err(|source| ApplyError::Status { name, source })?;
             }
             DecisionStep::PublishConditions(wanted) => context.conditions.publish(node, wanted),
@@ -221,11 +225,12 @@ async fn verify_node(context: &Context, name: &str, observed: Option<&Node>) -> 
 async fn apply_status(
     context: &Context,
     maintenance: &GroupedMaintenance,
+    version: Option<&str>,
     status: &NodeMaintenanceStatus,
     now: Timestamp,
 ) -> kube::Result<()> {
     let sent = context.clock.now();
-    let written = write_status(context, maintenance, status).await?;
+    let written = write_status(context, maintenance, version, status).await?;
     // The interval counts from the request, but at least half of it has to follow the answer of a slow API server.
     let answered = context.clock.now().checked_sub(STATUS_WRITE_INTERVAL / 2).unwrap_or(sent);
     let uid = maintenance.uid().unwrap_or_default();
@@ -311,16 +316,18 @@ fn report_transitions(
     context.metrics.reached(&transitions, now);
 }
 
-/// The uid keeps the status from being written to another object of the same name.
+/// The resourceVersion keeps the status from replacing a newer one: a former leader may have sent it, and what a status
+/// records, such as a restart, would be lost. It also keeps it from another object of the same name.
 async fn write_status(
     context: &Context,
     maintenance: &GroupedMaintenance,
+    version: Option<&str>,
     status: &NodeMaintenanceStatus,
 ) -> kube::Result<GroupedMaintenance> {
     let group = maintenance.group;
     let patch = json!({
         "apiVersion": GroupedMaintenance::api_version(&group), "kind": GroupedMaintenance::kind(&group),
-        "metadata": {"uid": maintenance.metadata.uid}, "status": status,
+        "metadata": {"resourceVersion": version}, "status": status,
     });
     let api = context.maintenance_api(group);
     with_timeout(

@@ -6,11 +6,12 @@
 //! records how many pods there were. The reconciler performs these steps one after the other and stops at the first that
 //! fails; the model checker in `tests` performs the same steps, interrupts them everywhere and mixes them with others.
 //!
-//! The patches of a node and of the finalizer carry a resourceVersion, so they fail if the view was outdated. What no such
-//! patch verifies is read live, with a GET, which a quorum of etcd answers: the maintenance before it takes or releases its
-//! node without a patch of the finalizer, and the node before the finalizer is removed, or before a status first says that
-//! the node is cordoned, without a patch of the node. That is one GET when a drain begins and one when the maintenance ends.
-//! Comparing the resourceVersions of lists would save them, but a restore of etcd lets resourceVersions go back.
+//! The patches of a node, of the finalizer and of the status carry a resourceVersion, so they fail if the view was outdated.
+//! What no such patch verifies in time is read live, with a GET, which a quorum of etcd answers: the maintenance before it
+//! takes or releases its node without a patch of the finalizer, and the node before the finalizer is removed, or before a
+//! status first says that the node is cordoned, without a patch of the node. That is one GET when a drain begins and one
+//! when the maintenance ends. Comparing the resourceVersions of lists would save them, but a restore of etcd lets
+//! resourceVersions go back.
 
 use std::collections::HashSet;
 use std::sync::Arc;
