@@ -133,6 +133,7 @@ mod roll {
     mod concurrent;
     mod control;
     mod halt;
+    mod health;
     mod job;
     mod last_node;
     mod reboot;

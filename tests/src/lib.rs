@@ -21,6 +21,7 @@ pub mod fault_proxy;
 pub mod files;
 pub mod installed_plugin;
 pub mod invariants;
+pub mod kubelet_reports;
 pub mod kubevirt;
 pub mod leader_election;
 pub mod maintenance;

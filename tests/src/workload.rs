@@ -1,6 +1,6 @@
 //! Workloads: deployments, stateful sets, pods and disruption budgets in a namespace of the test's own.
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -85,6 +85,18 @@ impl Workload {
         let set = parse(scalable(name, replicas, spec));
         sets.create(&PostParams::default(), &set).await.unwrap();
         self.until_running(name, replicas).await;
+    }
+
+    /// Creates a daemon set that tolerates every taint, without waiting for its pods.
+    pub async fn create_daemon_set(&self, name: &str) {
+        let sets: Api<DaemonSet> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut spec = pod_spec();
+        spec["tolerations"] = json!([{"operator": "Exists"}]);
+        let labels = json!({"app": name});
+        let set = parse(json!({"metadata": {"name": name}, "spec": {
+            "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec},
+        }}));
+        sets.create(&PostParams::default(), &set).await.unwrap();
     }
 
     /// Creates a budget for the pods of an app of the same name, and waits until the budget's status counts them.

@@ -1,15 +1,12 @@
 //! Pods of a `DaemonSet` stay, even if the reconciler has not seen the `DaemonSet`.
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use kube::Api;
-use kube::api::PostParams;
 use kube_sandbox::faults::{Action, Failure, Moment, Rule};
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{start, until_drained, until_status};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::{by_reconciler, evictions};
 use nm_tests::wait::wait_until;
-use nm_tests::workload::{Workload, merge, node_of, parse, pod_spec};
+use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,14 +28,7 @@ async fn pods_of_a_daemon_set_created_while_its_watch_is_interrupted_are_not_evi
     assert_eq!(faults.end_watches(&sets, 0), 1);
     let interrupted = |line: &str| line.contains("watch interrupted") && line.contains("daemonsets");
     reconciler.until_logged("the interruption", interrupted).await;
-    let mut spec = pod_spec();
-    merge(&mut spec, json!({"tolerations": [{"operator": "Exists"}]}));
-    let labels = json!({"app": "agent"});
-    let agents = parse(json!({"metadata": {"name": "agent"}, "spec": {
-        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec},
-    }}));
-    let daemon_sets: Api<DaemonSet> = Api::namespaced(cluster.client.clone(), workload.namespace());
-    daemon_sets.create(&PostParams::default(), &agents).await.unwrap();
+    workload.create_daemon_set("agent").await;
     let agent = workload.until_running("agent", nodes.len()).await;
     let agent = agent.into_iter().find(|pod| node_of(pod) == node).unwrap();
     until_status(&cluster, "e2e-agents", "the pod waits", |status| status.pod_counts.waiting == 1).await;

@@ -8,6 +8,7 @@ use kube::runtime::watcher;
 use kube_sandbox::controllers::kubelet::annotations::{LOG, RUN_FOR};
 use nm_tests::cluster::Cluster;
 use nm_tests::files::temp_file;
+use nm_tests::kubelet_reports::is_hollow;
 use nm_tests::programs::plugin;
 use nm_tests::rbac::{bind_cluster_role, service_account};
 use nm_tests::reconciler::Reconciler;
@@ -54,8 +55,7 @@ async fn until_other(workload: &Workload, roll: &str, first: &Pod) -> Pod {
 
 /// Ends the pod on a node of a test cluster that has no container runtime, in place of its kubelet.
 async fn end_without_runtime(cluster: &Cluster, workload: &Workload, pod: &Pod) {
-    let status = cluster.node(node_of(pod)).await.status.unwrap();
-    if status.node_info.unwrap().container_runtime_version == "hollow" {
+    if is_hollow(cluster, node_of(pod)).await {
         // Afterwards, nothing else writes its status.
         let is_running = |pod: Option<&Pod>| {
             let status = pod.and_then(|pod| pod.status.as_ref());

@@ -10,7 +10,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
 use kube::{Api, Resource, ResourceExt};
-use kube_sandbox::controllers::kubelet::annotations::NEVER_READY;
 use kube_sandbox::faults::{Action, Rule};
 use nm_shared::api::names::OVERRIDE_QUORUM_ANNOTATION;
 use nm_shared::gate::quorum::ETCD_NAMESPACE;
@@ -18,6 +17,7 @@ use nm_shared::{Group, NodeMaintenance, Phase, Suspension};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::until_event;
 use nm_tests::files::temp_file;
+use nm_tests::kubelet_reports::set_ready;
 use nm_tests::maintenance::{
     create_dry_run, maintenance, plan, start, stop, suspend, until_drained, until_status, until_suspension,
 };
@@ -132,11 +132,7 @@ async fn on_openshift_the_webhook_respects_the_etcd_guards() {
     guard_budget(&cluster, 2, 1).await;
     assert_eq!(refusal_of(&cluster, &nodes[0]).await, None, "22: the budget allows one");
 
-    // The kubelet would overwrite a status that the test writes.
-    let unready = Patch::Merge(json!({"metadata": {"annotations": {NEVER_READY: ""}}}));
-    let guard = format!("etcd-guard-{}", nodes[1]);
-    guards(&cluster).patch(&guard, &PatchParams::default(), &unready).await.unwrap();
-    wait_until(&guards(&cluster), &guard, "not Ready", |pod| pod.and_then(ready) == Some("False")).await;
+    set_ready(&cluster, &guards(&cluster), &format!("etcd-guard-{}", nodes[1]), false).await;
     guard_budget(&cluster, 2, 0).await;
     assert_eq!(
         refusal_of(&cluster, &nodes[0]).await,
