@@ -19,7 +19,7 @@ use crate::format::{DataFormat, OutputFormat, list};
 use crate::roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
 use crate::roll::health::if_permitted;
 use crate::roll::observed::{NodeView, Observed};
-use crate::roll::record::{Roll, RollRecord, roll_names};
+use crate::roll::record::{Roll, RollNode, RollRecord, roll_names};
 use crate::terminal::output::Output;
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style};
@@ -101,6 +101,10 @@ impl RollStatus {
         }
         let progress = decide(&roll, &record, &observed).progress;
         let state = match (&record.halt, &record.aborted, &record.runner) {
+            (_, aborted, _) if is_ending(&roll) => {
+                let by = aborted.as_ref().map(|who| format!("aborted by {who}, ")).unwrap_or_default();
+                format!("{by}its maintenances are being deleted")
+            }
             _ if roll.is_record_lost() => {
                 String::from("its record was deleted with the maintenance of a node")
             }
@@ -117,6 +121,11 @@ impl RollStatus {
         };
         Self { roll, record, progress, state }
     }
+}
+
+/// Whether somebody has deleted what is left of a roll, so that there is nothing to continue.
+fn is_ending(roll: &Roll) -> bool {
+    roll.nodes.iter().all(RollNode::is_leaving)
 }
 
 /// For how many seconds a heartbeat is overdue; none if it is not.
@@ -160,7 +169,7 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         out.data(&line)?;
     }
     let is_seen = record.runner.as_ref().is_some_and(|runner| seconds_ago(runner.at, now).is_none());
-    if !is_seen && (roll.record.is_some() || roll.is_record_lost()) {
+    if !is_seen && !is_ending(roll) && (roll.record.is_some() || roll.is_record_lost()) {
         out.hint(&format!("`kubectl nm roll resume {}` continues it", roll.name));
     }
     Ok(())
@@ -197,4 +206,51 @@ fn document(status: &RollStatus) -> Value {
         "runner": status.record.runner,
         "nodes": status.progress.iter().map(node).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_shared::api::names;
+
+    use super::*;
+    use crate::roll::record::{FINALIZER, LABEL, NODE, SETTINGS, STATE};
+    use crate::terminal::output::captured::output;
+
+    /// A maintenance of a roll that somebody has aborted, at a step of its node.
+    fn maintenance(step: &str, is_deleted: bool, finalizers: &[&str]) -> NodeMaintenance {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let node = json!({"wave": 0, "position": 0, "step": step, "since": "2026-01-02T03:04:05Z",
+            "action": {"attempt": 1, "state": "running"}});
+        let state = json!({"revision": 2, "paused": true, "aborted": "ada@laptop"});
+        let annotations =
+            json!({SETTINGS: settings.to_string(), NODE: node.to_string(), STATE: state.to_string()});
+        serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+            "metadata": {"name": "n1", "labels": {LABEL: "r"}, "annotations": annotations, "finalizers": finalizers,
+                "deletionTimestamp": is_deleted.then_some("2026-01-02T03:04:05Z")},
+            "spec": {"nodeName": "n1"},
+        }))
+        .unwrap()
+    }
+
+    /// What is printed about a roll of this maintenance: its first line, and the hints.
+    fn check(object: NodeMaintenance, state: &str, hints: &str) {
+        let (mut out, captured) = output();
+        print(&[object], None, Some("r"), OutputFormat::Table, &mut out).unwrap();
+        let first = captured.data().lines().next().map(str::to_owned);
+        assert_eq!(first, Some(format!("roll r: 0 done, 1 left, {state}")));
+        assert_eq!(captured.messages(), hints);
+    }
+
+    #[test]
+    fn an_aborted_roll_is_continued_only_if_something_is_left_of_it() {
+        let ours = [names::FINALIZER];
+        let ends = "aborted by ada@laptop, its maintenances are being deleted";
+        check(maintenance("Draining", true, &ours), ends, "");
+        let left = "aborted by ada@laptop, with nodes to finish";
+        let hint = "hint: `kubectl nm roll resume r` continues it\n";
+        check(maintenance("Acting", false, &ours), left, hint);
+        check(maintenance("Recovering", true, &[FINALIZER]), left, hint);
+    }
 }
