@@ -16,6 +16,8 @@ use crate::roll::record::{ActionState, Halt, NodeRecord, Roll, RollNode, RollRec
 use crate::roll::settings::RollSettings;
 use crate::roll::window::WindowState;
 
+pub(crate) use crate::roll::gates::ReadyTime;
+
 /// How often the runner confirms that it still runs the roll.
 pub(crate) const HEARTBEAT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
@@ -78,6 +80,8 @@ pub(crate) struct NodeProgress {
     pub(crate) since: Timestamp,
     /// What it waits for, or what blocks it; empty if its step says all.
     pub(crate) detail: String,
+    /// If it has to stay Ready, for how long.
+    pub(crate) ready_time: Option<ReadyTime>,
     /// Pods that are gone, and pods that had to go.
     pub(crate) pods: (i64, i64),
 }
@@ -175,9 +179,10 @@ impl Pass<'_> {
                 }
                 continue;
             }
-            let mut detail = String::new();
-            match (Gates { settings: &roll.settings, observed: self.observed }).next_of(node) {
-                Next::Wait(why) => detail = why,
+            let (mut detail, mut ready_time) = (String::new(), None);
+            let gates = Gates { settings: &roll.settings, observed: self.observed };
+            match gates.next_of(node) {
+                Next::Wait(why) => (detail, ready_time) = (why, gates.ready_time(node)),
                 Next::Halt(message) => {
                     detail.clone_from(&message);
                     self.halt(&name, message, false);
@@ -218,6 +223,7 @@ impl Pass<'_> {
                 step: node.record.step,
                 since: node.record.since,
                 detail,
+                ready_time,
                 pods: moved(node),
             });
         }

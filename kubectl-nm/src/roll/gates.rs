@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use nm_shared::BlockedPod;
 use nm_shared::decide::drain_status;
 
@@ -37,6 +37,15 @@ pub(super) enum Next {
     DrainTimedOut(String),
     /// Its action has failed, which is recorded.
     Failed(NodeRecord, String),
+}
+
+/// For how long a node has to be Ready before it returns to service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadyTime {
+    /// Since when it is, as far as it counts.
+    pub(crate) since: Timestamp,
+    /// In seconds.
+    pub(crate) wanted: u64,
 }
 
 /// The gates of the nodes of a roll.
@@ -270,14 +279,25 @@ impl Gates<'_> {
             Some(Health::Healthy) => {}
             None => return Some(String::from("its DaemonSet pods are checked")),
         }
-        let view = view?;
+        let is_over =
+            |ready: ReadyTime| self.observed.elapsed(ready.since) >= Duration::from_secs(ready.wanted);
+        let is_stable = self.ready_time(node).is_some_and(is_over);
+        (!is_stable).then(|| format!("has to be Ready for {}", shown(self.settings.min_ready_seconds)))
+    }
+
+    /// For how long a node is Ready without new pressure, if that is all that it waits for.
+    pub(super) fn ready_time(&self, node: &RollNode) -> Option<ReadyTime> {
+        let view = self.observed.nodes.get(node.node())?;
+        let health = self.observed.health.get(&(node.node().to_owned(), Step::Checking));
+        let is_healthy = problem(node, Some(view)).is_none() && health == Some(&Health::Healthy);
+        if node.record.step != Step::Checking || node.is_leaving() || !is_healthy {
+            return None;
+        }
         let before = &node.record.baseline.pressure;
         let relieved = view.relieved.iter().filter(|(one, _)| !before.contains(one)).map(|(_, at)| *at).max();
         let since = view.ready_since?.max(self.observed.since(node));
-        let wanted = self.settings.min_ready_seconds;
-        let elapsed = self.observed.elapsed(relieved.map_or(since, |relieved| since.max(relieved)));
-        let is_stable = elapsed >= Duration::from_secs(wanted);
-        (!is_stable).then(|| format!("has to be Ready for {}", shown(wanted)))
+        let since = relieved.map_or(since, |relieved| since.max(relieved));
+        Some(ReadyTime { since, wanted: self.settings.min_ready_seconds })
     }
 
     fn next_of_returning(&self, node: &RollNode) -> Next {

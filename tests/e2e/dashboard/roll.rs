@@ -60,9 +60,9 @@ async fn each_drained_node_is_confirmed_by_a_key() {
     let _reconciler = Reconciler::start(&cluster);
     let args = ["roll", &nodes[0], &nodes[1], "--confirm", "--yes", "--min-ready", "0s", "--name", "kernel"];
     let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &args, &[]);
-    terminal.until_shown(&format!("{} is drained. Go on with it?", nodes[0])).await;
+    terminal.until_shown(&format!("{} is drained. Continue with it?", nodes[0])).await;
     terminal.press("y");
-    terminal.until_shown(&format!("{} is drained. Go on with it?", nodes[1])).await;
+    terminal.until_shown(&format!("{} is drained. Continue with it?", nodes[1])).await;
     terminal.press("n");
     assert_eq!(terminal.exit_code().await, 3);
     let screen = terminal.until_shown("was not confirmed").await;
@@ -70,7 +70,7 @@ async fn each_drained_node_is_confirmed_by_a_key() {
     assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
 
     let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["roll", "resume", "kernel"], &[]);
-    let screen = terminal.until_shown(&format!("{} is drained. Go on with it?", nodes[1])).await;
+    let screen = terminal.until_shown(&format!("{} is drained. Continue with it?", nodes[1])).await;
     assert!(screen.contains("1 done before"), "{screen}");
     terminal.press(CTRL_C);
     assert_eq!(terminal.exit_code().await, 130);

@@ -43,8 +43,8 @@ pub(crate) struct RollRow {
     /// As it was seen last.
     pub(crate) progress: NodeProgress,
     pub(crate) state: RowState,
-    /// When its maintenance began.
-    began: Option<Timestamp>,
+    /// The working time of the roll when its maintenance began, in milliseconds.
+    began_millis: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,8 @@ pub(crate) enum RowState {
     Blocked,
     /// It halted the roll.
     Halted,
-    /// Done, so long after its maintenance began.
+    /// Done, in this time since its maintenance began. The time while nobody ran the roll, and while it was paused or halted,
+    /// does not count.
     Done(Option<SignedDuration>),
     /// Its maintenance was deleted before it was done.
     Removed,
@@ -77,15 +78,16 @@ impl RollRow {
             _ if progress.step == Step::Planned => RowState::Planned,
             _ => RowState::UnderWay,
         };
-        let began = node.and_then(|node| node.record.began);
-        Self { progress: progress.clone(), state, began }
+        let begun = node.filter(|node| node.record.began.is_some());
+        Self { progress: progress.clone(), state, began_millis: begun.map(|node| node.record.began_millis) }
     }
 
     /// The row of a node that is no longer part of the roll.
-    fn left(mut self, record: &RollRecord, now: Timestamp) -> Self {
+    fn left(mut self, record: &RollRecord) -> Self {
         if !self.state.has_left() {
             self.state = if record.released.contains(&self.progress.node) {
-                RowState::Done(self.began.map(|began| now.duration_since(began)))
+                let took = |began| SignedDuration::from_millis(record.worked_millis.saturating_sub(began));
+                RowState::Done(self.began_millis.map(took))
             } else {
                 RowState::Removed
             };
@@ -195,8 +197,7 @@ impl RollModel {
         let nodes: HashMap<&str, &RollNode> =
             view.roll.nodes.iter().map(|node| (node.node(), node)).collect();
         let key = |row: &RollRow| (row.progress.position, row.progress.node.clone());
-        let mut rows: BTreeMap<_, _> =
-            self.rows.drain(..).map(|row| (key(&row), row.left(record, view.now))).collect();
+        let mut rows: BTreeMap<_, _> = self.rows.drain(..).map(|row| (key(&row), row.left(record))).collect();
         for progress in view.progress {
             let row = RollRow::of(progress, nodes.get(progress.node.as_str()).copied(), record);
             rows.insert(key(&row), row);

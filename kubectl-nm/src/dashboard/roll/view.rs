@@ -1,9 +1,12 @@
 //! Draws the dashboard of a roll. Nothing here changes it.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 
-use crate::args::duration::age;
+use crate::args::duration::{age, show};
 use crate::dashboard::action_table::Action;
 use crate::dashboard::key_map::KeyMap;
 use crate::dashboard::roll::model::{RollModel, RollRow, RowState, Shown};
@@ -13,7 +16,7 @@ use crate::dashboard::view::footer::draw_key_line;
 use crate::dashboard::view::header::data_age;
 use crate::dashboard::view::table::{Column, draw_cells, fit};
 use crate::dashboard::view::theme::{Glyphs, Tone};
-use crate::roll::decide::{NodeProgress, Outlook};
+use crate::roll::decide::{NodeProgress, Outlook, ReadyTime};
 use crate::roll::report::estimate_text;
 use crate::terminal::text::counted;
 
@@ -206,7 +209,7 @@ fn outlook(model: &RollModel, width: u16) -> Lines {
 
 fn question(model: &RollModel, width: u16) -> Lines {
     let Some(node) = &model.asked else { return Lines::new() };
-    let text = format!("{node} is drained. Go on with it? [y] yes  [n] no, halt the roll");
+    let text = format!("{node} is drained. Continue with it? [y] yes  [n] no, halt the roll");
     paragraph(&text, width, Tone::Alarm)
 }
 
@@ -217,7 +220,7 @@ fn why(model: &RollModel, columns: &[Column<RollColumn>], width: u16) -> Lines {
     let focus = || model.rows.get(model.focus()?);
     let selected = model.selected().map(|at| &model.rows[at]);
     let Some(row) = selected.or_else(blocked).or_else(focus) else { return Lines::new() };
-    let NodeProgress { node, detail, .. } = &row.progress;
+    let (node, detail) = (&row.progress.node, detail(row, model.now));
     let column = columns.iter().find(|column| column.what == RollColumn::Detail);
     let is_cut = column.is_none_or(|column| detail.chars().count() > usize::from(column.width));
     // Why the roll halted is above the table.
@@ -287,12 +290,22 @@ fn cell(
         },
         RollColumn::Pods if *state == RowState::Planned => String::from("-"),
         RollColumn::Pods => format!("{}/{}", progress.pods.0, progress.pods.1),
-        RollColumn::Detail => match state {
-            RowState::Removed => String::from("its maintenance was deleted"),
-            _ => progress.detail.clone(),
-        },
+        RollColumn::Detail => detail(row, model.now),
     };
     (text, tone)
+}
+
+/// What a node waits for, or what blocks it.
+fn detail(row: &RollRow, now: Timestamp) -> String {
+    let NodeProgress { detail, ready_time, .. } = &row.progress;
+    match (row.state, ready_time) {
+        (RowState::Removed, _) => String::from("its maintenance was deleted"),
+        (RowState::UnderWay, Some(ReadyTime { since, wanted })) => {
+            let ready = age(now.duration_since(*since).as_secs());
+            format!("Ready for {ready} of {}", show(Duration::from_secs(*wanted)))
+        }
+        _ => detail.clone(),
+    }
 }
 
 fn step_word(row: &RollRow) -> &'static str {
@@ -422,12 +435,12 @@ fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
         said(""),
         said("Actions"),
         keys(Action::Pause, "pause the roll, or continue it"),
-        Some((String::from("y, n"), "go on with a drained node, or halt the roll")),
+        Some((String::from("y, n"), "continue with a drained node, or halt the roll")),
         keys(Action::Quit, "leave the roll as it is; running commands end"),
         keys(Action::Suspend, "suspend"),
         said(""),
         said("While the roll is paused, no further node begins and drains evict"),
-        said("no pods. Actions that have begun go on."),
+        said("no pods. Actions that have begun continue."),
         said("`kubectl nm roll resume` continues a roll that was left."),
         said(""),
         said("! blocked or halted   ? to confirm   ~ under way   < returning"),

@@ -17,7 +17,7 @@ use crate::dashboard::roll::view::draw;
 use crate::dashboard::tests::painted::{drawn, lines, painted_buffer};
 use crate::dashboard::tests::scenes::{maintenance, now};
 use crate::roll::command::OutputLine;
-use crate::roll::decide::{NodeProgress, Outlook};
+use crate::roll::decide::{NodeProgress, Outlook, ReadyTime};
 use crate::roll::record::{Baseline, DoneNodes, Halt, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
 use crate::roll::settings::NodeAction;
 use crate::roll::view::{RollInput, RollView};
@@ -42,6 +42,7 @@ fn at_step(position: usize, step: Step, seconds: i64, pods: (i64, i64), detail: 
         step,
         since: ago(seconds),
         detail: detail.into(),
+        ready_time: None,
         pods,
     }
 }
@@ -75,6 +76,7 @@ impl Scene {
         scene.progress.remove(0);
         scene.record.done = DoneNodes { nodes: 1, pods: 12, seconds: 190, slowest_seconds: 190 };
         scene.record.released = vec!["worker-1".into()];
+        scene.record.worked_millis = 210_000;
         scene
     }
 
@@ -258,6 +260,34 @@ fn nodes_that_are_done_stay_in_the_table_and_on_the_terminal() {
     let last = halted(80, 24).last_lines();
     assert_eq!(last.len(), 11, "the node that is done, and ten lines of output");
     assert_eq!(last[10].to_string(), "  worker-2 | Error: no space left on device");
+}
+
+#[test]
+fn a_node_that_has_to_stay_ready_shows_for_how_long_it_is() {
+    let mut scene = Scene::beginning();
+    scene.progress[0] = at_step(0, Step::Checking, 20, (12, 12), "has to be Ready for 30s");
+    // It reported pressure for the first 8 seconds.
+    scene.progress[0].ready_time = Some(ReadyTime { since: ago(12), wanted: 30 });
+    let mut model = shown(&scene, 120, 24);
+    for (seconds, expected) in
+        [(0, "20s   12/12 Ready for 12s of 30s"), (5, "25s   12/12 Ready for 17s of 30s")]
+    {
+        model.now = now() + SignedDuration::from_secs(seconds);
+        assert!(text(&model).contains(expected), "{}", text(&model));
+    }
+    // Where the table has no space for it, it is below.
+    let narrow = text(&shown(&scene, 45, 24));
+    assert!(narrow.contains("worker-1: Ready for 12s of 30s"), "{narrow}");
+}
+
+#[test]
+fn the_time_of_a_node_that_is_done_is_without_halts_and_pauses() {
+    let mut model = shown(&Scene::working(), 80, 24);
+    let mut scene = Scene::later();
+    // It began 210 s ago, and the roll was paused for 2 minutes of them.
+    scene.record.worked_millis = 90_000;
+    scene.show(&mut model);
+    assert_eq!(model.rows[0].state, RowState::Done(Some(SignedDuration::from_secs(90))));
 }
 
 #[test]

@@ -140,6 +140,7 @@ fn unhealthy_nodes_and_workloads_hold_the_roll_and_then_halt_it() {
     world.healthy("n0", Step::Checking);
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "it reports DiskPressure");
+    assert_eq!(world.last.as_ref().unwrap().progress[0].ready_time, None);
     world.observed.nodes.get_mut("n0").unwrap().pressure.clear();
     world.run_to("n0", Step::Recovering);
     let waiting = Health::Waiting("Deployment shop/cart has 1 of 2 replicas available".into());
@@ -184,6 +185,8 @@ fn a_node_has_to_be_ready_for_the_whole_time_without_new_pressure() {
     reports(&mut world, &["MemoryPressure"]);
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "has to be Ready for 5s");
+    let since_relief = Some(ReadyTime { since: at(world.now), wanted: 5 });
+    assert_eq!(world.last.as_ref().unwrap().progress[0].ready_time, since_relief);
     world.now += 3;
     // It reported this before the drain.
     reports(&mut world, &[]);
