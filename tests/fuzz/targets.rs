@@ -22,8 +22,8 @@ use nm_shared::cluster::volume_attachment::{NodeVolumes, VolumeAttachment};
 use nm_shared::cluster::{node, quantity, selector};
 use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::decide::decide;
-use nm_shared::drain::attempt::Attempt;
-use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::drain::budget_allowance::Budgets;
+use nm_shared::drain::eviction_attempts::Attempt;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::node_patch::NodePatch;
 use nm_shared::drain::steady_time::SteadyTime;
@@ -175,10 +175,7 @@ pub fn admission_review(data: &[u8]) -> bool {
             };
             (request.uid, ReviewAnswer::Reviewed(decision))
         }
-        Err(InvalidReview::NoMaintenance { uid, reason }) => {
-            assert!(!reason.is_empty());
-            (uid, ReviewAnswer::Invalid(reason))
-        }
+        Err(InvalidReview::NoMaintenance { uid, reason }) => (uid, ReviewAnswer::Invalid(reason.to_string())),
         Err(InvalidReview::NoReview(reason)) => {
             assert!(!reason.is_empty());
             return false;

@@ -7,7 +7,7 @@ const MAX_TEXT: usize = 32;
 const MAX_DIGITS: usize = 15;
 
 /// The longest duration that Go has, about 292 years.
-const LONGEST: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
+const MAX_DURATION: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
 
 /// Parses a duration as Go does: `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, `0`.
 ///
@@ -28,7 +28,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     }
     let duration: Duration =
         unsigned.parse::<kube::core::Duration>().map_err(|error| error.to_string())?.into();
-    if duration > LONGEST { Err(String::from("the duration is too long")) } else { Ok(duration) }
+    if duration > MAX_DURATION { Err(String::from("the duration is too long")) } else { Ok(duration) }
 }
 
 pub(crate) fn parse_or_seconds(text: &str) -> Result<Duration, String> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use clap::Args;
 use jiff::Timestamp;
-use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
+use nm_shared::gate::ownership::age_rank;
 
 use crate::args::duration::age;
 use crate::args::names;
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     let message = || format!("asking {} for maintenances", cluster.server());
     let all = progress::during(out, message, cluster.maintenances()).await?;
     let mut found: Vec<_> = all.iter().filter(|object| node(object) == args.node).collect();
-    found.sort_by_key(|object| (object.metadata.creation_timestamp.clone(), object.name_any()));
+    found.sort_by_key(|object| age_rank(object));
     if found.is_empty() {
         if !check_exist(cluster, [&args.node]).await?.is_empty() {
             out.message(&unchecked(&args.node));

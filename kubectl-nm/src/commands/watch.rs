@@ -16,8 +16,8 @@ use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::{WatchChange, watch_maintenances};
 use crate::dashboard::{
-    self, AppearanceFlags, Config, DashboardExit, EndReason, Header, NewRecording, Options,
-    RECORDING_VERSION, Recorder, RecordingMode, Unattended,
+    self, AppearanceFlags, Config, DashboardExit, EndReason, Header, HeadlessRecording, NewRecording,
+    Options, RECORDING_VERSION, Recorder, RecordingMode,
 };
 use crate::error::exit::Exit;
 use crate::error::recording_error::RecordingError;
@@ -243,7 +243,7 @@ pub(super) async fn wait(
 async fn follow(
     timeout: Option<Duration>,
     cluster: &Cluster,
-    recording: Option<&mut Unattended>,
+    recording: Option<&mut HeadlessRecording>,
     react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
 ) -> Result<Exit, Error> {
     let warning = async {
@@ -285,7 +285,8 @@ async fn watch(
         let (exit, recorded) = shown?;
         return Ok(conclude_recording(record, recorded, exit, out));
     }
-    let mut recording = recording.map(|recording| Unattended::begin(recording, cluster, tracker.nodes()));
+    let mut recording =
+        recording.map(|recording| HeadlessRecording::begin(recording, cluster, tracker.nodes()));
     let followed = if output == Some(WatchFormat::Json) {
         let mut reporter = NdjsonReporter::new(out, &Timestamp::now, tracker);
         let followed = match existing {
@@ -302,7 +303,7 @@ async fn watch(
         let mut reporter = WaitReporter::new(out, ReportMode::Log(&Timestamp::now), tracker, cluster.flags());
         follow(timeout, cluster, recording.as_mut(), |event| reporter.react(event)).await
     };
-    let recorded = recording.map(Unattended::finish);
+    let recorded = recording.map(HeadlessRecording::finish);
     followed.map(|exit| conclude_recording(record, recorded, exit, out))
 }
 

@@ -6,20 +6,17 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
-use nm_shared::drain::eviction_outcome::AccessDenied;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::choice::Choice;
+use crate::dashboard::config::remembered_choice::Choice;
 use crate::dashboard::model::output::OutputChange;
-use crate::dashboard::model::pod_question::{PodAction, PodFacts, PodTarget, denial};
+use crate::dashboard::model::pod_question::{PodAction, PodFacts, PodTarget, in_words};
 use crate::dashboard::model::start_preview::PlanRequest;
-use crate::dashboard::node_metadata::NodeMetadata;
-use crate::dashboard::node_pod::NodePod;
-use crate::dashboard::replacement_scope::ReplacementScope;
-use crate::dashboard::replica::Replica;
-use crate::dashboard::workload::{Workload, WorkloadKind};
+use crate::dashboard::objects::node_metadata::NodeMetadata;
+use crate::dashboard::objects::node_pod::NodePod;
+use crate::dashboard::objects::replacements::{ReplacementChange, ReplacementScope};
+use crate::dashboard::objects::watch_state::{PodCountError, WatchKind, WatchState};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::terminal::text::Line;
@@ -60,13 +57,13 @@ pub(crate) enum Message {
     /// The plan of what was typed in the start dialog.
     Planned {
         request: PlanRequest,
-        result: Result<Vec<Line>, String>,
+        result: Result<Vec<Line>, Error>,
     },
     /// What is known of the pod that a dialog is about.
     PodFacts {
         action: PodAction,
         target: PodTarget,
-        result: Result<PodFacts, String>,
+        result: Result<PodFacts, Error>,
     },
     /// From the run of kubectl with this number.
     Output {
@@ -82,53 +79,11 @@ pub(crate) enum Message {
     RecordingFailed(String),
 }
 
-#[derive(Debug)]
-pub(crate) enum ReplacementChange {
-    Replicas(WatchChange<Replica>),
-    Workloads(WorkloadKind, WatchChange<Workload>),
-    State(WatchState),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum WatchKind {
-    Maintenances,
-    Nodes,
-    Pods,
-    Events,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum WatchState {
-    /// Not listed yet, or not since the watches were restarted.
-    Connecting,
-    Live,
-    /// The connection is lost, and is retried.
-    Lost {
-        /// Since when the data may be out of date.
-        since: Timestamp,
-        error: String,
-    },
-    /// The user has no permission; the text is the server's. It is not retried until the user asks for it.
-    Forbidden(String),
-    /// A replay has nothing of it: nobody watched it when the recording was made.
-    Unrecorded,
-}
-
-/// Why pods were not counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PodCountError {
-    /// The user has no permission; it is not tried again until the user asks for it.
-    Forbidden,
-    /// Anything else; it is tried again after a while.
-    Failed,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     /// Some requests failed; the error is that of the first.
     #[error("{name}{}: {}{}", if *others > 0 { format!(" and {others} more") } else { String::new() },
-        reason(source), succeeded.as_ref().map(|words| format!("; {words}")).unwrap_or_default())]
+        in_words(source), succeeded.as_ref().map(|words| format!("; {words}")).unwrap_or_default())]
     Refused { name: String, others: usize, source: Box<Error>, succeeded: Option<String> },
     /// The API server's answer to an eviction, in words.
     #[error("{pod}: {answer}")]
@@ -141,13 +96,6 @@ pub(crate) enum CommandError {
          run `kubectl nm status{flags}` to check"
     )]
     NoAnswer { flags: String },
-}
-
-/// The error, or the permission that the user lacks.
-fn reason(error: &Error) -> String {
-    let status = error.status().filter(|_| error.is_forbidden());
-    let access = status.and_then(|status| AccessDenied::from(status.message.as_str()).access);
-    access.map_or_else(|| error.to_string(), |access| denial(&access))
 }
 
 #[cfg(test)]

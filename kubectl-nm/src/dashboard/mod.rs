@@ -14,54 +14,33 @@
 //! `update` and `view` do no I/O and read no clock: the time comes as a message. Watches and actions run in tasks of
 //! their own, so that a slow server never delays a key.
 
-mod action_table;
-mod actions;
-mod appearance;
-mod choice;
-mod columns;
 mod config;
-mod editor;
-mod key_map;
-mod key_name;
-mod kubectl;
 mod layout;
-mod listed_node;
 mod message;
 mod model;
-mod node_metadata;
-mod node_pod;
+mod objects;
 mod offscreen;
-mod pending_commands;
-mod pod_count;
-mod pod_requests;
 mod recording;
-mod redraw;
-mod replacement_scope;
 mod replay;
-mod replica;
 mod roll;
 mod run;
-mod signals;
-mod start_plans;
-#[cfg(unix)]
-mod streams;
-mod terminal;
+mod screen;
+mod tasks;
 mod update;
 mod view;
 mod watches;
-mod workload;
 mod wrapping;
 
-pub(crate) use appearance::AppearanceFlags;
-pub(crate) use config::Config;
+pub(crate) use config::appearance::AppearanceFlags;
+pub(crate) use config::config_file::Config;
 pub(crate) use model::filter::{is_selected, words as filter_words};
 pub(crate) use model::{Options, RecordingMode};
 pub use offscreen::Received;
 pub(crate) use offscreen::{roll_screens, screens};
-pub(crate) use recording::format::{Header, VERSION as RECORDING_VERSION};
+pub(crate) use recording::format::{Header, RECORDING_VERSION};
+pub(crate) use recording::headless_recording::HeadlessRecording;
 pub(crate) use recording::recorder::{NewRecording, Recorder};
 pub(crate) use recording::recording_file::RecordingFile;
-pub(crate) use recording::unattended::Unattended;
 pub(crate) use replay::offscreen::replay_screens;
 pub(crate) use replay::pace::{Pace, parse_speed};
 pub(crate) use replay::player::Player;

@@ -15,18 +15,19 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::appearance::Appearance;
-use crate::dashboard::config::Config;
-use crate::dashboard::key_map::KeyMap;
-use crate::dashboard::listed_node::ListedNode;
-use crate::dashboard::message::{Effect, Message, WatchKind, WatchState};
+use crate::dashboard::config::appearance::Appearance;
+use crate::dashboard::config::config_file::Config;
+use crate::dashboard::config::key_map::KeyMap;
+use crate::dashboard::message::{Effect, Message};
 use crate::dashboard::model::{Model, Options, RecordingMode};
-use crate::dashboard::node_metadata::NodeMetadata;
-use crate::dashboard::node_pod::NodePod;
+use crate::dashboard::objects::listed_node::ListedNode;
+use crate::dashboard::objects::node_metadata::NodeMetadata;
+use crate::dashboard::objects::node_pod::NodePod;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::roll::model::RollModel;
 use crate::dashboard::update::update;
 use crate::dashboard::{roll, view};
-use crate::roll::command::OutputLine;
+use crate::roll::command::NodeOutputLine;
 use crate::roll::decide::{Decisions, decide};
 use crate::roll::observed::{NodeView, Observed};
 use crate::roll::record::{Roll, roll_names};
@@ -144,7 +145,7 @@ fn roll_screens_of(roll: &Roll, received: &Received, size: (u16, u16), now: Time
     let mut model = RollModel::new(&roll.name, Appearance::default(), KeyMap::default(), size, now);
     model.show(&view);
     for node in &progress {
-        model.output(&OutputLine { node: node.node.clone(), text: received.message.clone() });
+        model.output(&NodeOutputLine { node: node.node.clone(), text: received.message.clone() });
     }
     let Ok(mut terminal) = Terminal::new(TestBackend::new(size.0, size.1));
     [None, Some(0)].map(|help| {

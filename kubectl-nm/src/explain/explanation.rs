@@ -23,7 +23,7 @@ use crate::maintenance::{
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
-const LISTED: usize = 3;
+const MAX_EXAMPLES: usize = 3;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cause {
@@ -388,7 +388,7 @@ fn patch_drain(kubectl: &str, name: &str, drain: &str) -> String {
 fn few(texts: impl Iterator<Item = String>) -> Vec<String> {
     let mut few: Vec<String> = Vec::new();
     for text in texts {
-        if few.len() < LISTED && !few.contains(&text) {
+        if few.len() < MAX_EXAMPLES && !few.contains(&text) {
             few.push(text);
         }
     }

@@ -27,7 +27,7 @@ pub(crate) struct NotAvailable {
     cause: Option<String>,
 }
 
-enum Readiness {
+enum InstallReadiness {
     Ready(String),
     NotReady(String),
 }
@@ -43,8 +43,8 @@ pub(crate) async fn wait(
     let poll = async {
         loop {
             match readiness(namespace, cluster).await {
-                Ok(Readiness::Ready(message)) => return Ok(message),
-                Ok(Readiness::NotReady(reason)) => drop(why.replace(reason)),
+                Ok(InstallReadiness::Ready(message)) => return Ok(message),
+                Ok(InstallReadiness::NotReady(reason)) => drop(why.replace(reason)),
                 Err(error) if error.is_transient() => drop(why.replace(error.to_string())),
                 Err(error) => return Err(error),
             }
@@ -60,23 +60,25 @@ pub(crate) async fn wait(
     Err(SetupError::NotReady { after: timeout, why, namespace }.into())
 }
 
-async fn readiness(namespace: &str, cluster: &Cluster) -> Result<Readiness, Error> {
+async fn readiness(namespace: &str, cluster: &Cluster) -> Result<InstallReadiness, Error> {
     let installation = Installation::find(cluster, Some(namespace)).await?;
     let selector = ListParams::default().labels(LABEL_SELECTOR);
     let pods = objects::list(cluster, ("v1", "Pod"), Some(namespace), &selector).await?;
     let replicas = match available_replicas(&installation.deployment.unwrap_or_default(), &pods) {
         Ok(replicas) => replicas,
-        Err(why) => return Ok(Readiness::NotReady(format!("deployment.apps/nm-reconciler: {why}"))),
+        Err(why) => return Ok(InstallReadiness::NotReady(format!("deployment.apps/nm-reconciler: {why}"))),
     };
     let ready = format!("nm-reconciler is ready in namespace {namespace}: {replicas} replicas");
     Ok(match webhook_probe::probe(cluster).await? {
-        ProbeResult::Works => Readiness::Ready(format!("{ready}, and its webhook works")),
-        ProbeResult::Failed(why) => Readiness::NotReady(format!("the webhook does not respond: {why}")),
+        ProbeResult::Works => InstallReadiness::Ready(format!("{ready}, and its webhook works")),
+        ProbeResult::Failed(why) => {
+            InstallReadiness::NotReady(format!("the webhook does not respond: {why}"))
+        }
         ProbeResult::Admitted => {
-            Readiness::NotReady(String::from("the API server does not call the webhook yet"))
+            InstallReadiness::NotReady(String::from("the API server does not call the webhook yet"))
         }
         ProbeResult::RefusedByOther(why) => {
-            Readiness::Ready(format!("{ready}; another webhook refuses maintenances: {why}"))
+            InstallReadiness::Ready(format!("{ready}; another webhook refuses maintenances: {why}"))
         }
     })
 }

@@ -12,7 +12,7 @@ use crate::plan::report::{NodeReport, PlanReport};
 use crate::plan::text;
 use crate::plan::volume_detach::DetachReport;
 
-const VERSION: u8 = 1;
+const PLAN_VERSION: u8 = 1;
 
 /// The whole plan. What is unknown is null.
 pub(crate) fn document(report: &PlanReport) -> Value {
@@ -26,7 +26,7 @@ pub(crate) fn document(report: &PlanReport) -> Value {
     };
     json!({
         "kind": "Plan",
-        "version": VERSION,
+        "version": PLAN_VERSION,
         "blocked": forecast.map(|_| report.is_blocked()).or(report.is_blocked().then_some(true)),
         "nodes": report.nodes.iter().map(node).collect::<Vec<_>>(),
         "pods": pods,

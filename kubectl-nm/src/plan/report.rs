@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
-use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::Selector;
 use nm_shared::cluster::pod::DrainPod;
-use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::surge::{Workload, WorkloadKey, WorkloadState, deployment_of, revision};
 use nm_shared::forecast::DrainPreview;
 

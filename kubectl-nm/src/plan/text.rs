@@ -146,16 +146,16 @@ fn loss(warning: Warning) -> Option<&'static str> {
 
 /// The plan for a dialog: the verdict first, then the pods that would be blocked, then everything else.
 pub(crate) fn in_short(report: &PlanReport) -> Vec<Line> {
-    const LISTED: usize = 5;
+    const MAX_BLOCKED_PODS: usize = 5;
     let mut lines = vec![verdict(report), totals(report)];
     let pods = report.forecast.iter().flat_map(|forecast| &forecast.pods);
     let blocked: Vec<&PodForecast> = pods.filter(|pod| matches!(pod.fate, PodOutcome::Blocked(_))).collect();
-    lines.extend(blocked.iter().take(LISTED).map(|pod| {
+    lines.extend(blocked.iter().take(MAX_BLOCKED_PODS).map(|pod| {
         let line = Line::default().with(Style::Bad, "blocked ");
         line.and(format!("{}: {}", pod::reference(&pod.pod), details(pod, report)))
     }));
-    if blocked.len() > LISTED {
-        lines.push(Line::new(format!("and {} more blocked pods", blocked.len() - LISTED)));
+    if blocked.len() > MAX_BLOCKED_PODS {
+        lines.push(Line::new(format!("and {} more blocked pods", blocked.len() - MAX_BLOCKED_PODS)));
     }
     lines.extend(findings(report));
     lines

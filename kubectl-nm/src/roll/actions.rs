@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::client::cluster::Cluster;
-use crate::roll::command::{NodeCommand, OutputLine};
+use crate::roll::command::{NodeCommand, NodeOutputLine};
 use crate::roll::job;
 use crate::roll::record::{ActionState, NodeRecord, Roll};
 use crate::roll::settings::NodeAction;
@@ -32,7 +32,7 @@ impl RunningActions {
         node: &str,
         record: &NodeRecord,
         log: Option<PathBuf>,
-        lines: mpsc::Sender<OutputLine>,
+        lines: mpsc::Sender<NodeOutputLine>,
     ) -> LocalBoxFuture<'a, Option<ActionState>> {
         let (name, timeout) = (node.to_owned(), roll.settings.action_timeout());
         let (action, job): (LocalBoxFuture<'a, ActionState>, _) = match roll.settings.action.clone() {
@@ -50,7 +50,7 @@ impl RunningActions {
                     let state = job::finish(cluster, &followed, timeout).await;
                     for text in job::log(cluster, &followed).await {
                         // The receiver ends together with the roll.
-                        let _ = lines.send(OutputLine { node: name.clone(), text }).await;
+                        let _ = lines.send(NodeOutputLine { node: name.clone(), text }).await;
                     }
                     state
                 };

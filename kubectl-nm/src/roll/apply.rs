@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::client::cluster::Cluster;
 use crate::error::Error;
-use crate::roll::decide::Change;
+use crate::roll::decide::RollChange;
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::observed::NodeView;
@@ -24,7 +24,7 @@ pub(super) struct Applied {
     pub(super) roll: Roll,
     /// The objects as they were written.
     pub(super) objects: Vec<NodeMaintenance>,
-    pub(super) outcomes: Vec<(Change, Result<(), Error>)>,
+    pub(super) outcomes: Vec<(RollChange, Result<(), Error>)>,
 }
 
 /// Writes the record, if it is one of the changes, and then carries out the other changes concurrently. If the record cannot
@@ -32,17 +32,19 @@ pub(super) struct Applied {
 pub(super) async fn apply(
     cluster: &Cluster,
     roll: Roll,
-    changes: Vec<Change>,
+    changes: Vec<RollChange>,
     nodes: BTreeMap<String, NodeView>,
     has_halted: bool,
 ) -> Applied {
     let mut applied = Applied { roll, objects: Vec::new(), outcomes: Vec::new() };
     let mut changes = changes.into_iter().peekable();
-    if let Some(Change::Record(record)) = changes.next_if(|change| matches!(change, Change::Record(_))) {
+    if let Some(RollChange::Record(record)) =
+        changes.next_if(|change| matches!(change, RollChange::Record(_)))
+    {
         let written = write_record(cluster, &mut applied.roll, &record).await;
         let is_written = written.is_ok();
         let outcome = written.map(|object| applied.objects.extend(object));
-        applied.outcomes.push((Change::Record(record), outcome));
+        applied.outcomes.push((RollChange::Record(record), outcome));
         if !is_written && !has_halted {
             return applied;
         }
@@ -77,33 +79,33 @@ async fn write_record(
 async fn carry_out(
     cluster: &Cluster,
     roll: &Roll,
-    change: &Change,
+    change: &RollChange,
     nodes: &BTreeMap<String, NodeView>,
 ) -> Result<Option<NodeMaintenance>, Error> {
     let node = change.node().and_then(|name| roll.node(name));
     match (change, node) {
-        (Change::Record(_), _) | (_, None) => Ok(None),
-        (Change::Begin(name, record), Some(node)) => {
+        (RollChange::Record(_), _) | (_, None) => Ok(None),
+        (RollChange::Begin(name, record), Some(node)) => {
             let Some(view) = nodes.get(name) else { return Ok(None) };
             let baseline = health::baseline(cluster, name, view).await?;
             let record = NodeRecord { baseline, ..record.clone() };
             write_node(cluster, node, &record, Some(false)).await.map(Some)
         }
-        (Change::Write(_, record), Some(node)) => write_node(cluster, node, record, None).await.map(Some),
-        (Change::Pause(_), Some(node)) => {
+        (RollChange::Write(_, record), Some(node)) => write_node(cluster, node, record, None).await.map(Some),
+        (RollChange::Pause(_), Some(node)) => {
             let mut patch = record::version_patch(&node.object);
             patch["spec"] = json!({"suspend": true});
             cluster.patch(&node.object.name_any(), &patch, false).await.map(Some)
         }
-        (Change::Act(name, record), Some(node)) => {
+        (RollChange::Act(name, record), Some(node)) => {
             let written = write_node(cluster, node, record, None).await?;
             if let Some(NodeAction::Job(template)) = &roll.settings.action {
                 job::create(cluster, &job::of_node(template, &roll.name, name, record)).await?;
             }
             Ok(Some(written))
         }
-        (Change::Delete(_), Some(node)) => cluster.delete_unchanged(&node.object).await.map(|_| None),
-        (Change::Release(_), Some(node)) => store::release(cluster, node).await.map(Some),
+        (RollChange::Delete(_), Some(node)) => cluster.delete_unchanged(&node.object).await.map(|_| None),
+        (RollChange::Release(_), Some(node)) => store::release(cluster, node).await.map(Some),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::roll::decide::Change;
+use crate::roll::decide::RollChange;
 
 /// The delay before the second time. It doubles with each further failure.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
@@ -25,17 +25,17 @@ struct Failures {
     until: Instant,
 }
 
-fn key(change: &Change) -> Option<String> {
+fn key(change: &RollChange) -> Option<String> {
     change.node().map(str::to_owned)
 }
 
 impl Backoff {
-    pub(super) fn is_due(&self, change: &Change) -> bool {
+    pub(super) fn is_due(&self, change: &RollChange) -> bool {
         self.0.get(&key(change)).is_none_or(|failures| failures.until <= Instant::now())
     }
 
     /// A change has failed. Returns how often in a row.
-    pub(super) fn failed(&mut self, change: &Change) -> u32 {
+    pub(super) fn failed(&mut self, change: &RollChange) -> u32 {
         let now = Instant::now();
         let failures = self.0.entry(key(change)).or_insert(Failures { number: 0, until: now });
         failures.number = failures.number.saturating_add(1);
@@ -47,7 +47,7 @@ impl Backoff {
         failures.number
     }
 
-    pub(super) fn succeeded(&mut self, change: &Change) {
+    pub(super) fn succeeded(&mut self, change: &RollChange) {
         self.0.remove(&key(change));
     }
 }
@@ -59,7 +59,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_fails_again_and_again_is_tried_at_once_and_then_less_and_less_often() {
-        let (record, node) = (Change::Record(RollRecord::default()), Change::Delete(String::from("n1")));
+        let (record, node) =
+            (RollChange::Record(RollRecord::default()), RollChange::Delete(String::from("n1")));
         let mut backoff = Backoff::default();
         let mut delays = Vec::new();
         for number in 1..=8 {

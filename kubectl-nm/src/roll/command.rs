@@ -26,7 +26,7 @@ const MAX_LINE: usize = 4096;
 
 /// A line that the command or the Job of a node printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OutputLine {
+pub(crate) struct NodeOutputLine {
     pub(crate) node: String,
     pub(crate) text: String,
 }
@@ -47,7 +47,7 @@ pub(crate) struct NodeCommand {
 impl NodeCommand {
     /// Runs the command, and returns how it ended. If the future is dropped, or this program is killed, the command and what it
     /// started are ended.
-    pub(crate) async fn run(self, lines: mpsc::Sender<OutputLine>) -> ActionState {
+    pub(crate) async fn run(self, lines: mpsc::Sender<NodeOutputLine>) -> ActionState {
         let mut group = match self.spawn().and_then(ProcessGroup::new) {
             Ok(group) => group,
             Err(error) => return ActionState::Failed(format!("cannot start the command: {error}")),
@@ -69,7 +69,7 @@ impl NodeCommand {
                 line.truncate(MAX_LINE);
                 let text = String::from_utf8_lossy(&line).into_owned();
                 // The receiver ends together with the roll.
-                let _ = lines.send(OutputLine { node: self.node.clone(), text }).await;
+                let _ = lines.send(NodeOutputLine { node: self.node.clone(), text }).await;
             }
         };
         // What the command leaves in the background may keep its output open: its own end counts.

@@ -1,6 +1,6 @@
 //! What a roll does next: a pure function of its records, of what was observed in the cluster, and of the time.
 //!
-//! The runner calls it after each event and carries out its [`Change`]s. Every change is written on condition that the
+//! The runner calls it after each event and carries out its [`RollChange`]s. Every change is written on condition that the
 //! object is still the one that the decision has read, so that a program that was replaced, or that sees the cluster late,
 //! changes nothing.
 
@@ -25,7 +25,7 @@ pub(crate) const HEARTBEAT_INTERVAL: SignedDuration = SignedDuration::from_secs(
 pub(crate) const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum RollChange {
     /// Write the record of the roll to the anchor.
     Record(RollRecord),
     /// Write this record of a node with its baseline, and resume its maintenance.
@@ -42,7 +42,7 @@ pub(crate) enum Change {
     Release(String),
 }
 
-impl Change {
+impl RollChange {
     /// The node that it is about; none if it is about the roll as a whole.
     pub(super) fn node(&self) -> Option<&str> {
         match self {
@@ -88,7 +88,7 @@ pub(crate) struct NodeProgress {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Decisions {
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<RollChange>,
     /// In the order of the roll, as it is recorded: what the changes write is shown when it is written.
     pub(crate) progress: Vec<NodeProgress>,
     pub(crate) outlook: Outlook,
@@ -145,7 +145,7 @@ struct Pass<'a> {
     roll: &'a Roll,
     observed: &'a Observed,
     next: RollRecord,
-    changes: Vec<Change>,
+    changes: Vec<RollChange>,
     progress: Vec<NodeProgress>,
 }
 
@@ -174,7 +174,7 @@ impl Pass<'_> {
             if self.next.released.contains(&name) {
                 match self.observed.failed.get(&name) {
                     Some(why) => self.halt(&name, why.clone(), false),
-                    None if node.is_kept() => self.changes.push(Change::Release(name)),
+                    None if node.is_kept() => self.changes.push(RollChange::Release(name)),
                     None => {}
                 }
                 continue;
@@ -193,16 +193,16 @@ impl Pass<'_> {
                 }
                 Next::Failed(record, message) => {
                     detail.clone_from(&message);
-                    self.changes.push(Change::Write(name.clone(), record));
+                    self.changes.push(RollChange::Write(name.clone(), record));
                     self.halt(&name, message, false);
                 }
                 Next::Delete(why) if !self.is_halted() || node.record.step < Step::Returning => {
                     detail = why;
-                    self.changes.push(Change::Delete(name.clone()));
+                    self.changes.push(RollChange::Delete(name.clone()));
                 }
                 // What is under way when the roll halts is left as it is, but the result of an action is not lost.
                 Next::Write(record) if !self.is_halted() || node.record.step == Step::Acting => {
-                    self.changes.push(Change::Write(name.clone(), record));
+                    self.changes.push(RollChange::Write(name.clone(), record));
                 }
                 Next::Act(..) if self.is_aborted() && node.record.action.is_none() => {
                     detail = String::from("the roll was aborted");
@@ -210,7 +210,7 @@ impl Pass<'_> {
                 Next::Act(record, why) => {
                     detail = why;
                     if !self.is_halted() {
-                        self.changes.push(Change::Act(name.clone(), record));
+                        self.changes.push(RollChange::Act(name.clone(), record));
                     }
                 }
                 Next::Done if !self.is_halted() => self.release(node),
@@ -240,7 +240,7 @@ impl Pass<'_> {
         done.slowest_seconds = done.slowest_seconds.max(seconds);
         self.next.skipped.retain(|skipped| skipped != node.node());
         self.next.released.push(node.node().to_owned());
-        self.changes.push(Change::Release(node.node().to_owned()));
+        self.changes.push(RollChange::Release(node.node().to_owned()));
     }
 
     /// The working time of the roll until now, in milliseconds.
@@ -259,7 +259,7 @@ impl Pass<'_> {
     fn pause_drains(&mut self) {
         let draining = self.roll.nodes.iter().filter(|node| node.drains() && !node.is_leaving());
         let late = draining.filter(|node| self.observed.to_pause.contains(node.node()));
-        self.changes.extend(late.map(|node| Change::Pause(node.node().to_owned())));
+        self.changes.extend(late.map(|node| RollChange::Pause(node.node().to_owned())));
     }
 
     /// Begins the nodes whose turn it is. Returns why none can begin, if none is under way.
@@ -289,11 +289,11 @@ impl Pass<'_> {
         let slots = self.settings().max_unavailable.saturating_sub(under_way.len());
         let next = planned.iter().filter(|node| node.record.wave == wave).take(slots);
         let (now, began_millis) = (self.observed.now, self.worked_millis());
-        let begun: Vec<Change> = next
+        let begun: Vec<RollChange> = next
             .map(|node| {
                 let (step, began, record) = (Step::Draining, Some(now), node.record.clone());
                 let record = NodeRecord { step, since: now, began, began_millis, ..record };
-                Change::Begin(node.node().to_owned(), record)
+                RollChange::Begin(node.node().to_owned(), record)
             })
             .collect();
         self.changes.extend(begun);
@@ -366,7 +366,7 @@ impl Pass<'_> {
         };
         if self.next != *before || is_due(before, self.observed.now) || is_missing {
             // First: what is released next must be in the record.
-            self.changes.insert(0, Change::Record(self.stamped()));
+            self.changes.insert(0, RollChange::Record(self.stamped()));
         }
         Decisions { changes: self.changes, progress: self.progress, outlook }
     }

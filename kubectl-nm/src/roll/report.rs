@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use crate::args::duration;
 use crate::error::Error;
-use crate::roll::command::OutputLine;
+use crate::roll::command::NodeOutputLine;
 use crate::roll::decide::{NodeProgress, Outlook};
 use crate::roll::record::Step;
 use crate::roll::view::{Estimate, RollInput, RollReporter, RollView};
@@ -20,7 +20,7 @@ use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style, counted};
 use crate::watch::wait_reporter::timestamp;
 
-const VERSION: u8 = 1;
+const ROLL_RECORD_VERSION: u8 = 1;
 
 /// How long a node has to be in a step until a line of text says what it waits for: most waits are shorter.
 const DETAIL_DELAY: SignedDuration = SignedDuration::from_secs(3);
@@ -44,7 +44,7 @@ pub(crate) struct LineReporter<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
-enum Record<'a> {
+enum ProgressRecord<'a> {
     Node {
         node: &'a str,
         wave: usize,
@@ -83,9 +83,9 @@ impl<'a> LineReporter<'a> {
         }
     }
 
-    fn record(&mut self, record: &Record, now: Timestamp) -> Result<(), Error> {
+    fn record(&mut self, record: &ProgressRecord, now: Timestamp) -> Result<(), Error> {
         let mut line = json!(record);
-        line["version"] = json!(VERSION);
+        line["version"] = json!(ROLL_RECORD_VERSION);
         line["time"] = json!(now);
         Ok(self.out.data(&Line::new(line.to_string()))?)
     }
@@ -93,8 +93,13 @@ impl<'a> LineReporter<'a> {
     fn node(&mut self, progress: &NodeProgress, view: &RollView) -> Result<(), Error> {
         let NodeProgress { node, wave, step, since, detail, .. } = progress;
         if self.format == LineFormat::Json {
-            let record =
-                Record::Node { node, wave: wave.saturating_add(1), step: step.word(), since: *since, detail };
+            let record = ProgressRecord::Node {
+                node,
+                wave: wave.saturating_add(1),
+                step: step.word(),
+                since: *since,
+                detail,
+            };
             return self.record(&record, view.now);
         }
         let style = if *step == Step::Planned { Style::Plain } else { Style::Busy };
@@ -109,8 +114,13 @@ impl<'a> LineReporter<'a> {
         if self.format == LineFormat::Json {
             let step = if is_done { "Done" } else { "Removed" };
             let NodeProgress { node, wave, .. } = last;
-            let record =
-                Record::Node { node, wave: wave.saturating_add(1), step, since: view.now, detail: "" };
+            let record = ProgressRecord::Node {
+                node,
+                wave: wave.saturating_add(1),
+                step,
+                since: view.now,
+                detail: "",
+            };
             self.record(&record, view.now)?;
             return self.summary(view, "working", "");
         }
@@ -130,7 +140,7 @@ impl<'a> LineReporter<'a> {
     }
 
     fn summary(&mut self, view: &RollView, outlook: &str, message: &str) -> Result<(), Error> {
-        let record = Record::Roll {
+        let record = ProgressRecord::Roll {
             outlook,
             message,
             done: view.record.done.nodes,
@@ -194,10 +204,10 @@ impl RollReporter for LineReporter<'_> {
         Ok(())
     }
 
-    fn output(&mut self, line: &OutputLine) -> Result<(), Error> {
-        let OutputLine { node, text } = line;
+    fn output(&mut self, line: &NodeOutputLine) -> Result<(), Error> {
+        let NodeOutputLine { node, text } = line;
         match self.format {
-            LineFormat::Json => self.record(&Record::Output { node, text }, Timestamp::now()),
+            LineFormat::Json => self.record(&ProgressRecord::Output { node, text }, Timestamp::now()),
             LineFormat::Text => Ok(self.out.data(&Line::new(format!("  {node} | {text}")))?),
         }
     }

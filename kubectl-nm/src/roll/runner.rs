@@ -27,8 +27,8 @@ use crate::maintenance::uid;
 use crate::roll::actions::RunningActions;
 use crate::roll::apply::{Applied, apply};
 use crate::roll::backoff::Backoff;
-use crate::roll::command::OutputLine;
-use crate::roll::decide::{Change, Decisions, Outlook, decide, heartbeat};
+use crate::roll::command::NodeOutputLine;
+use crate::roll::decide::{Decisions, Outlook, RollChange, decide, heartbeat};
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::observed::{Health, Observed};
@@ -59,7 +59,7 @@ enum Event {
     Nodes(WatchUpdate<Node>),
     /// A watch ended for good.
     Unwatched(Error),
-    Output(OutputLine),
+    Output(NodeOutputLine),
     Finished(Finished),
     Input(RollInput),
     Tick,
@@ -101,7 +101,7 @@ pub(crate) struct RollRunner<'a> {
     asked: Option<String>,
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
     actions: RunningActions,
-    lines: (mpsc::Sender<OutputLine>, mpsc::Receiver<OutputLine>),
+    lines: (mpsc::Sender<NodeOutputLine>, mpsc::Receiver<NodeOutputLine>),
 }
 
 impl<'a> RollRunner<'a> {
@@ -376,7 +376,7 @@ impl<'a> RollRunner<'a> {
         }
         self.observed.now = Timestamp::now();
         let record = heartbeat(&roll, record, &self.observed);
-        let changes = self.due(record.map(Change::Record).into_iter().collect());
+        let changes = self.due(record.map(RollChange::Record).into_iter().collect());
         if !changes.is_empty() {
             self.is_beating = true;
             let cluster = self.cluster;
@@ -433,7 +433,7 @@ impl<'a> RollRunner<'a> {
             self.observed.actions.remove(&name);
             let text = String::from("ended: the maintenance of the node was deleted");
             // If the channel is full, the output of the command says enough.
-            let _ = self.lines.0.try_send(OutputLine { node: name, text });
+            let _ = self.lines.0.try_send(NodeOutputLine { node: name, text });
             if let Some(job) = job {
                 let cluster = self.cluster;
                 self.tasks.push(Box::pin(async move {

@@ -20,7 +20,7 @@ impl RollReporter for Silent {
         Ok(())
     }
 
-    fn output(&mut self, _: &OutputLine) -> Result<(), Error> {
+    fn output(&mut self, _: &NodeOutputLine) -> Result<(), Error> {
         Ok(())
     }
 
@@ -101,13 +101,13 @@ async fn every_change_is_made_only_to_the_object_that_the_decision_has_read() {
     let (name, node) = (String::from("n0"), roll.nodes[0].record.clone());
     let nodes = BTreeMap::from([(name.clone(), NodeView::default())]);
     for change in [
-        Change::Record(record),
-        Change::Begin(name.clone(), node.clone()),
-        Change::Write(name.clone(), node.clone()),
-        Change::Pause(name.clone()),
-        Change::Act(name.clone(), node),
-        Change::Delete(name.clone()),
-        Change::Release(name),
+        RollChange::Record(record),
+        RollChange::Begin(name.clone(), node.clone()),
+        RollChange::Write(name.clone(), node.clone()),
+        RollChange::Pause(name.clone()),
+        RollChange::Act(name.clone(), node),
+        RollChange::Delete(name.clone()),
+        RollChange::Release(name),
     ] {
         let object = object.clone();
         let cluster = reading_cluster(move |method, _, body| {

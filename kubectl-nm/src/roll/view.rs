@@ -4,7 +4,7 @@ use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::error::Error;
-use crate::roll::command::OutputLine;
+use crate::roll::command::NodeOutputLine;
 use crate::roll::decide::{NodeProgress, Outlook};
 use crate::roll::record::{Roll, RollRecord, Step};
 
@@ -45,7 +45,7 @@ pub(crate) enum RollInput {
 pub(crate) trait RollReporter {
     fn show(&mut self, view: &RollView) -> Result<(), Error>;
 
-    fn output(&mut self, line: &OutputLine) -> Result<(), Error>;
+    fn output(&mut self, line: &NodeOutputLine) -> Result<(), Error>;
 
     /// Asks whether the roll continues with a drained node.
     fn ask(&mut self, node: &str) -> Result<(), Error>;

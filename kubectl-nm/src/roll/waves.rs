@@ -28,15 +28,15 @@ pub(crate) struct PoolNode {
 }
 
 /// The nodes that follow one another: workers before the control plane, those without a zone last.
-type Group = (bool, bool, Option<String>);
+type NodeGroup = (bool, bool, Option<String>);
 
 impl PoolNode {
-    fn group(&self) -> Group {
+    fn group(&self) -> NodeGroup {
         (self.is_control_plane, self.zone.is_none(), self.zone.clone())
     }
 
     /// `fewest_pods` has, of each group, the number of pods on the node with the fewest.
-    fn order(&self, other: &Self, fewest_pods: &HashMap<Group, usize>) -> Ordering {
+    fn order(&self, other: &Self, fewest_pods: &HashMap<NodeGroup, usize>) -> Ordering {
         let of_group = |node: &Self| {
             let group = node.group();
             (group.0, group.1, fewest_pods.get(&group).copied())
@@ -90,7 +90,7 @@ impl FromStr for WaveSizes {
 /// next wave has the next size.
 pub(crate) fn waves(mut nodes: Vec<PoolNode>, sizes: Option<&WaveSizes>) -> Vec<Vec<PoolNode>> {
     let total = nodes.len();
-    let mut fewest_pods: HashMap<Group, usize> = HashMap::new();
+    let mut fewest_pods: HashMap<NodeGroup, usize> = HashMap::new();
     for node in &nodes {
         let fewest = fewest_pods.entry(node.group()).or_insert(node.pods);
         *fewest = node.pods.min(*fewest);

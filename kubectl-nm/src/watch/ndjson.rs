@@ -21,10 +21,10 @@ use crate::terminal::text::Line;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome};
 
-const VERSION: u8 = 1;
+const RECORD_VERSION: u8 = 1;
 
 #[derive(Serialize)]
-struct Record<'a> {
+struct NdjsonRecord<'a> {
     version: u8,
     #[serde(flatten)]
     body: RecordBody<'a>,
@@ -262,7 +262,11 @@ impl<'a> NdjsonReporter<'a> {
 
 fn line(now: Timestamp, body: RecordBody<'_>) -> Result<String, Error> {
     // Rounding fails only at the limits of the calendar.
-    let record = Record { version: VERSION, body, time: now.round(Unit::Millisecond).unwrap_or_default() };
+    let record = NdjsonRecord {
+        version: RECORD_VERSION,
+        body,
+        time: now.round(Unit::Millisecond).unwrap_or_default(),
+    };
     let json = serde_json::to_string(&record).map_err(|error| Error::Unshowable(error.to_string()))?;
     Ok(json + "\n")
 }

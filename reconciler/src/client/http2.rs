@@ -64,7 +64,7 @@ pub(crate) struct Dialer {
 
 /// A connection that is open, being opened, or closed.
 #[derive(Default)]
-pub(crate) struct Connection(Mutex<Option<Shared<BoxFuture<'static, Opened>>>>);
+pub(crate) struct Http2Connection(Mutex<Option<Shared<BoxFuture<'static, Opened>>>>);
 
 type Opened = Result<SendRequest<Body>, OpenError>;
 
@@ -75,7 +75,7 @@ enum OpenError {
     Failed(Arc<dyn Error + Send + Sync>),
 }
 
-impl Connection {
+impl Http2Connection {
     /// Sends the request and returns its answer, whose body may still arrive.
     pub(crate) async fn send(
         &self,

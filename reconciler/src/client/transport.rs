@@ -28,7 +28,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 use tower_http::timeout::TimeoutBody;
 use tracing::debug;
 
-use crate::client::http2::{Connection, Connector, Dialer, MAX_STREAMS, SendError};
+use crate::client::http2::{Connector, Dialer, Http2Connection, MAX_STREAMS, SendError};
 use crate::client::request_metrics;
 use crate::telemetry::metrics::Verb;
 
@@ -99,7 +99,7 @@ struct ConnectionPools {
 
 /// The connections for one kind of request.
 struct ConnectionPool {
-    connections: Mutex<Vec<Arc<Connection>>>,
+    connections: Mutex<Vec<Arc<Http2Connection>>>,
     /// How many connections there are before two requests share one.
     spread: usize,
 }
@@ -186,10 +186,10 @@ impl ConnectionPool {
     }
 
     /// The connection with the fewest requests in progress. It counts as one until the result is dropped.
-    fn reserve(&self) -> Arc<Connection> {
+    fn reserve(&self) -> Arc<Http2Connection> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         // One reference is this pool's own.
-        let load = |connection: &Arc<Connection>| Arc::strong_count(connection) - 1;
+        let load = |connection: &Arc<Http2Connection>| Arc::strong_count(connection) - 1;
         let is_full = connections.len() >= self.spread;
         let limit = if is_full { MAX_STREAMS } else { 1 };
         if let Some(free) =
@@ -197,7 +197,7 @@ impl ConnectionPool {
         {
             return free.clone();
         }
-        let new = Arc::<Connection>::default();
+        let new = Arc::<Http2Connection>::default();
         connections.push(new.clone());
         new
     }

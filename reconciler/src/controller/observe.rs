@@ -12,7 +12,7 @@ use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::cluster::volume_attachment::NodeVolumes;
 use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::decide::needs_pods;
-use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::drain::virtual_machine::Evacuations;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use nm_shared::cluster::disruption_budget::{Budget, BudgetKey, BudgetVersion};
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::decision::RemovalRequest;
-use nm_shared::drain::attempt::Attempt;
-use nm_shared::drain::budget_forecast::{AllowedDisruption, BudgetUse, RemainingBudget};
+use nm_shared::drain::budget_allowance::{AllowedDisruption, BudgetUse, RemainingBudget};
+use nm_shared::drain::eviction_attempts::Attempt;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::respawns::RespawnCounter;
 use nm_shared::drain::steady_time::SteadyTime;
@@ -255,7 +255,7 @@ mod tests {
     use std::time::Duration;
 
     use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-    use nm_shared::drain::budget_forecast::Budgets;
+    use nm_shared::drain::budget_allowance::Budgets;
     use serde_json::json;
 
     use super::*;

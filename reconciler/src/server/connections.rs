@@ -39,7 +39,7 @@ impl ConnectionLimit {
 
     /// Accepts a connection from this address, and closes another one if there are too many. None if all of them are
     /// trusted.
-    pub(crate) fn accept(self: &Arc<Self>, from: IpAddr) -> Option<Connection> {
+    pub(crate) fn accept(self: &Arc<Self>, from: IpAddr) -> Option<CountedConnection> {
         let mut open = self.lock();
         if open.all.len() >= self.max {
             let victim = open.victim()?;
@@ -49,7 +49,7 @@ impl ConnectionLimit {
         open.next += 1;
         let (keeps_open, closed) = oneshot::channel();
         open.all.insert(number, OpenConnection { from, is_trusted: false, _keeps_open: keeps_open });
-        Some(Connection { handle: ConnectionHandle { number, limit: self.clone() }, closed })
+        Some(CountedConnection { handle: ConnectionHandle { number, limit: self.clone() }, closed })
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenConnections> {
@@ -72,12 +72,12 @@ impl OpenConnections {
 
 /// An open connection, which counts until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct CountedConnection {
     handle: ConnectionHandle,
     closed: oneshot::Receiver<()>,
 }
 
-impl Connection {
+impl CountedConnection {
     /// What its requests carry.
     pub(crate) fn handle(&self) -> ConnectionHandle {
         self.handle.clone()
@@ -90,7 +90,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.handle.limit.lock().all.remove(&self.handle.number);
     }
@@ -120,7 +120,7 @@ mod tests {
         IpAddr::from([10, 0, 0, address])
     }
 
-    fn is_closed(connection: &mut Connection) -> bool {
+    fn is_closed(connection: &mut CountedConnection) -> bool {
         connection.closed.try_recv() != Err(oneshot::error::TryRecvError::Empty)
     }
 

@@ -41,16 +41,16 @@ pub(crate) struct WorkloadWatches {
     client: Client,
     triggers: Triggers,
     tasks: TaskSpawner,
-    memory: Mutex<Memory>,
+    memory: Mutex<WorkloadMemory>,
 }
 
 #[derive(Default)]
-struct Memory {
+struct WorkloadMemory {
     replica_sets: HashMap<WorkloadKey, WatchedReplicaSet>,
     refusals: HashMap<WorkloadKey, (SteadyTime, RestartRefusal)>,
 }
 
-impl Memory {
+impl WorkloadMemory {
     /// Ends the watches on the `ReplicaSet`s that no node needs any more.
     fn release(&mut self, is_needed_by: impl Fn(&WorkloadKey, &str) -> bool) {
         self.replica_sets.retain(|key, set| {
@@ -190,7 +190,7 @@ impl WorkloadWatches {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Memory> {
+    fn lock(&self) -> MutexGuard<'_, WorkloadMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

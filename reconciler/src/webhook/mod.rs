@@ -176,7 +176,7 @@ impl ReviewHandler {
                 Ok(answered(&question.uid, &answer))
             }
             Err(InvalidReview::NoMaintenance { uid, reason }) => {
-                Ok(answered(&uid, &ReviewAnswer::Invalid(reason)))
+                Ok(answered(&uid, &ReviewAnswer::Invalid(reason.to_string())))
             }
             Err(why @ InvalidReview::NoReview(_)) => Err((StatusCode::BAD_REQUEST, why.to_string())),
         }

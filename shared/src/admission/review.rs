@@ -49,7 +49,34 @@ pub enum InvalidReview {
         /// Identifies the request in the response.
         uid: String,
         /// What is wrong with it.
-        reason: String,
+        reason: InvalidChange,
+    },
+}
+
+/// Why a review is not one of a valid maintenance.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidChange {
+    /// It is about another kind of object.
+    #[error("this webhook reviews {}.{GROUP}, not {resource:?} of {group:?}", NodeMaintenance::plural(&()))]
+    OtherKind {
+        /// The API group of the object.
+        group: String,
+        /// Its resource.
+        resource: String,
+    },
+    /// The operation has no object that could be reviewed.
+    #[error("the operation CONNECT is not reviewed")]
+    Connect,
+    /// The request lacks this field.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// The object in this field does not have the fields of a maintenance.
+    #[error("{field} is not a NodeMaintenance: {why}")]
+    NoMaintenance {
+        /// The field of the request.
+        field: &'static str,
+        /// The parser's message, which names the field of the object.
+        why: String,
     },
 }
 
@@ -91,11 +118,10 @@ pub fn read(body: &[u8]) -> Result<ReviewRequest, InvalidReview> {
     }
 }
 
-fn change(request: AdmissionRequest<DynamicObject>) -> Result<RequestedChange, String> {
-    let (group, resource) = (&request.resource.group, &request.resource.resource);
-    let plural = NodeMaintenance::plural(&());
-    if group != GROUP || *resource != plural {
-        return Err(format!("this webhook reviews {plural}.{GROUP}, not {resource:?} of {group:?}"));
+fn change(request: AdmissionRequest<DynamicObject>) -> Result<RequestedChange, InvalidChange> {
+    let (group, resource) = (request.resource.group, request.resource.resource);
+    if group != GROUP || resource != NodeMaintenance::plural(&()) {
+        return Err(InvalidChange::OtherKind { group, resource });
     }
     match request.operation {
         _ if request.sub_resource.is_some_and(|part| !part.is_empty()) => Ok(RequestedChange::Other),
@@ -105,13 +131,13 @@ fn change(request: AdmissionRequest<DynamicObject>) -> Result<RequestedChange, S
             Ok(RequestedChange::Update(Box::new((before, maintenance("object", request.object)?))))
         }
         Operation::Delete => Ok(RequestedChange::Other),
-        Operation::Connect => Err("the operation CONNECT is not reviewed".to_owned()),
+        Operation::Connect => Err(InvalidChange::Connect),
     }
 }
 
-fn maintenance(field: &str, object: Option<DynamicObject>) -> Result<NodeMaintenance, String> {
-    let object = object.ok_or_else(|| format!("{field} is missing"))?;
-    object.try_parse().map_err(|error| format!("{field} is not a NodeMaintenance: {error}"))
+fn maintenance(field: &'static str, object: Option<DynamicObject>) -> Result<NodeMaintenance, InvalidChange> {
+    let object = object.ok_or(InvalidChange::Missing(field))?;
+    object.try_parse().map_err(|error| InvalidChange::NoMaintenance { field, why: error.to_string() })
 }
 
 /// The response to the request with this uid.

@@ -12,7 +12,7 @@ use crate::api::status::{NodeMaintenanceStatus, truncated};
 use crate::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use crate::cluster::node_lease::LeaseWrite;
 use crate::cluster::pod::DrainPod;
-use crate::drain::budget_forecast::AllowedDisruption;
+use crate::drain::budget_allowance::AllowedDisruption;
 use crate::drain::node_patch::NodePatch;
 use crate::drain::surge::{Restart, WorkloadKey};
 

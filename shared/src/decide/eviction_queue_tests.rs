@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::status::PodReference;
 use crate::cluster::disruption_budget::Budget;
-use crate::drain::budget_forecast::{Budgets, RemainingBudget};
+use crate::drain::budget_allowance::{Budgets, RemainingBudget};
 use crate::drain::plan::DaemonSets;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};

@@ -14,8 +14,8 @@ use crate::api::status::BlockReason;
 use crate::decide::cluster_state::StartBatch;
 use crate::decide::decide;
 use crate::decide::decision::Decision;
-use crate::drain::attempt::Attempt;
-use crate::drain::budget_forecast::Budgets;
+use crate::drain::budget_allowance::Budgets;
+use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::{AccessDenied, EvictionOutcome};
 use crate::drain::surge::RestartRefusal;
 

@@ -1,10 +1,10 @@
 //! The rules of a drain: which pods to evict, what the answer to an eviction means, and how to cordon and uncordon a node.
 
-pub mod attempt;
-pub mod budget_forecast;
+pub mod budget_allowance;
 pub mod completion;
 pub mod cordon_backoff;
 pub mod cordon_owner;
+pub mod eviction_attempts;
 pub mod eviction_outcome;
 pub mod node_conditions;
 pub mod node_patch;

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use crate::api::names::DOMAIN_ANNOTATION;
 use crate::api::status::{BlockReason, NodeMaintenanceStatus};
 use crate::cluster::pod::{self, DrainPod};
-use crate::drain::attempt::Attempt;
+use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 
 /// API group of virtual machines.

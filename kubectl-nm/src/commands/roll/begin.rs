@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use nm_shared::cluster::{node, pod};
-use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::forecast::PodOutcome;
 use nm_shared::{DrainSpec, NodeMaintenance};
 use serde_json::Value;

@@ -11,7 +11,7 @@ use nm_shared::{DrainSpec, NodeMaintenance};
 use serde_json::{Map, Value, json};
 
 use crate::args::duration;
-use crate::dashboard::model::field::Field;
+use crate::dashboard::model::text_field::Field;
 use crate::terminal::command_context::shell_quoted;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,6 +19,15 @@ pub(crate) enum ChangeField {
     #[default]
     Timeout,
     Selector,
+}
+
+/// Which field is invalid, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ChangeError {
+    #[error("timeout: {0}")]
+    Timeout(String),
+    #[error("pod selector: {0}")]
+    Selector(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -58,18 +67,13 @@ impl ChangeDialog {
     }
 
     /// The drain as typed.
-    ///
-    /// # Errors
-    ///
-    /// Which field is invalid, and why.
-    pub(crate) fn wanted(&self) -> Result<DrainSpec, String> {
+    pub(crate) fn wanted(&self) -> Result<DrainSpec, ChangeError> {
         let existing = self.target.spec.drain.clone().unwrap_or_default();
         let timeout = self.timeout.text().trim();
         let timeout = if timeout.is_empty() { "0" } else { timeout };
-        let timeout = duration::parse(timeout).map_err(|why| format!("timeout: {why}"))?;
+        let timeout = duration::parse(timeout).map_err(ChangeError::Timeout)?;
         let seconds = i64::try_from(timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0));
-        let selector =
-            selector::parse(self.selector.text().trim()).map_err(|why| format!("pod selector: {why}"))?;
+        let selector = selector::parse(self.selector.text().trim()).map_err(ChangeError::Selector)?;
         let selector = Some(selector).filter(|selector| *selector != LabelSelector::default());
         // The same selector may be written in several ways.
         let same = existing.pod_selector.as_ref().map(shown) == selector.as_ref().map(shown);
@@ -163,7 +167,7 @@ mod tests {
             let mut dialog = dialog(Value::Null);
             dialog.timeout = Field::new(timeout);
             dialog.selector = Field::new(selector);
-            let why = dialog.wanted().unwrap_err();
+            let why = dialog.wanted().unwrap_err().to_string();
             assert!(why.starts_with(field), "{why}");
             assert_eq!(dialog.patch(), None);
         }

@@ -1,6 +1,6 @@
 //! The dialog that chooses the columns of a list and their order.
 
-use crate::dashboard::columns::{Columns, ListName};
+use crate::dashboard::config::columns::{Columns, ListName};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ColumnDialog {

@@ -1,8 +1,8 @@
 //! The command line, which `:` opens: the name of an action, and for some an argument.
 
-use crate::dashboard::action_table::{ACTIONS, Action};
-use crate::dashboard::appearance::ThemeName;
-use crate::dashboard::config::theme_name;
+use crate::dashboard::config::action_table::{ACTIONS, Action};
+use crate::dashboard::config::appearance::ThemeName;
+use crate::dashboard::config::config_file::theme_name;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::listing::Sort;
 use clap::ValueEnum;
@@ -12,7 +12,7 @@ const MAX_NODES: usize = 50;
 
 /// What a command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Command {
+pub(crate) struct TypedCommand {
     pub(crate) action: Action,
     /// What follows the name, without blanks around it.
     pub(crate) argument: String,
@@ -78,7 +78,7 @@ impl Model {
     }
 }
 
-impl Command {
+impl TypedCommand {
     /// # Errors
     ///
     /// What is wrong with the line.

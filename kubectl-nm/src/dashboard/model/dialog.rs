@@ -6,9 +6,9 @@ use nm_shared::NodeMaintenance;
 
 use crate::dashboard::model::change_dialog::ChangeDialog;
 use crate::dashboard::model::column_dialog::ColumnDialog;
-use crate::dashboard::model::field::Field;
 use crate::dashboard::model::pod_question::PodDialog;
 use crate::dashboard::model::start_preview::StartPreview;
+use crate::dashboard::model::text_field::Field;
 use crate::maintenance::node;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::args::duration::age;
-use crate::dashboard::workload::Readiness;
+use crate::dashboard::objects::workload::ReadyPods;
 use crate::explain::remedy;
 use crate::maintenance::changes::MaintenanceChange;
 use crate::maintenance::{condition, drain_result, node, status, uid};
@@ -40,7 +40,7 @@ pub(crate) struct DrainRecord {
 /// The lowest readiness of a workload that was seen, and since when it has been watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeenReadiness {
-    pub(crate) lowest: Readiness,
+    pub(crate) lowest: ReadyPods,
     pub(crate) since: Timestamp,
 }
 
@@ -76,7 +76,7 @@ impl DrainRecords {
         &mut self,
         maintenance: &NodeMaintenance,
         workload: WorkloadName,
-        readiness: Readiness,
+        readiness: ReadyPods,
         now: Timestamp,
     ) {
         self.records.entry(uid(maintenance)).or_default().observe_readiness(workload, readiness, now);
@@ -121,7 +121,7 @@ impl DrainRecord {
         self.slowest.truncate(NAMED);
     }
 
-    fn observe_readiness(&mut self, workload: WorkloadName, readiness: Readiness, now: Timestamp) {
+    fn observe_readiness(&mut self, workload: WorkloadName, readiness: ReadyPods, now: Timestamp) {
         let seen = self.readiness.entry(workload).or_insert(SeenReadiness { lowest: readiness, since: now });
         if readiness.missing() > seen.lowest.missing() {
             seen.lowest = readiness;
@@ -157,7 +157,7 @@ impl DrainRecord {
                 self.readiness.iter().filter(|(_, seen)| seen.lowest.missing() > 0).collect();
             lost.sort_by_key(|(_, seen)| Reverse(seen.lowest.missing()));
             let words = lost.iter().map(|((namespace, workload), seen)| {
-                let Readiness { ready, wanted } = seen.lowest;
+                let ReadyPods { ready, wanted } = seen.lowest;
                 format!("{namespace} {workload} {ready}/{wanted}")
             });
             lines.push(if lost.is_empty() {
@@ -267,14 +267,14 @@ mod tests {
         assert_eq!(record.readiness(&workload()), None);
         for (second, ready, wanted) in [(1, 3, 3), (2, 1, 3), (3, 2, 3), (4, 1, 1)] {
             let now = Timestamp::from_second(second).unwrap();
-            record.observe_readiness(workload(), Readiness { ready, wanted }, now);
+            record.observe_readiness(workload(), ReadyPods { ready, wanted }, now);
         }
         let seen = record.readiness(&workload()).unwrap();
-        assert_eq!(seen.lowest, Readiness { ready: 1, wanted: 3 });
+        assert_eq!(seen.lowest, ReadyPods { ready: 1, wanted: 3 });
         assert_eq!(seen.since, Timestamp::from_second(1).unwrap());
         assert_eq!(record.lines(), ["readiness lost: shop sts/cart 1/3"]);
         let mut record = DrainRecord::default();
-        record.observe_readiness(workload(), Readiness { ready: 4, wanted: 3 }, Timestamp::UNIX_EPOCH);
+        record.observe_readiness(workload(), ReadyPods { ready: 4, wanted: 3 }, Timestamp::UNIX_EPOCH);
         assert_eq!(record.lines(), ["readiness lost: none, of 1 workload"]);
     }
 }

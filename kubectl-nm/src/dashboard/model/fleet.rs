@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
+use nm_shared::gate::ownership::age_rank;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::{Listing, Row};
-use crate::dashboard::node_metadata::NodeMetadata;
+use crate::dashboard::objects::node_metadata::NodeMetadata;
 use crate::error::Error;
 use crate::maintenance::changes::MaintenanceChange;
 use crate::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Blocker {
+pub(crate) struct FrequentBlocker {
     /// The cause, such as `PDB shop/cart`.
     pub(crate) cause: String,
     pub(crate) nodes: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Fleet {
     nodes: BTreeMap<String, Arc<NodeMetadata>>,
     pub(crate) rows: Listing<FleetRow>,
     pub(crate) marked: BTreeSet<String>,
-    pub(crate) blockers: Vec<Blocker>,
+    pub(crate) blockers: Vec<FrequentBlocker>,
 }
 
 impl Fleet {
@@ -187,21 +187,17 @@ impl Fleet {
         }
     }
 
-    fn count_blockers(&self) -> Vec<Blocker> {
+    fn count_blockers(&self) -> Vec<FrequentBlocker> {
         let mut counted: HashMap<&str, (usize, usize)> = HashMap::new();
         for (cause, count) in self.rows.all().flat_map(|row| &row.blockers) {
             let (nodes, pods) = counted.entry(cause).or_default();
             *nodes += 1;
             *pods += count;
         }
-        let blocker = |(cause, (nodes, pods)): (&str, _)| Blocker { cause: cause.to_owned(), nodes, pods };
-        let mut blockers: Vec<Blocker> = counted.into_iter().map(blocker).collect();
+        let blocker =
+            |(cause, (nodes, pods)): (&str, _)| FrequentBlocker { cause: cause.to_owned(), nodes, pods };
+        let mut blockers: Vec<FrequentBlocker> = counted.into_iter().map(blocker).collect();
         blockers.sort_by(|a, b| (b.nodes, b.pods, &a.cause).cmp(&(a.nodes, a.pods, &b.cause)));
         blockers
     }
-}
-
-/// The oldest maintenance of a node has it, as in the reconciler.
-fn age_rank(object: &NodeMaintenance) -> (Option<&Time>, &str) {
-    (object.metadata.creation_timestamp.as_ref(), object.metadata.name.as_deref().unwrap_or_default())
 }

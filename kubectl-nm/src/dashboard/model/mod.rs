@@ -7,15 +7,13 @@ pub(crate) mod change_dialog;
 pub(crate) mod column_dialog;
 pub(crate) mod command_line;
 pub(crate) mod dialog;
-pub(crate) mod document;
 pub(crate) mod drain_record;
 pub(crate) mod events;
-pub(crate) mod field;
 pub(crate) mod filter;
 pub(crate) mod fleet;
 pub(crate) mod fleet_row;
 pub(crate) mod listing;
-mod matching;
+pub(crate) mod maintenance_yaml;
 pub(crate) mod node_list;
 pub(crate) mod node_row;
 mod open_node;
@@ -26,11 +24,13 @@ pub(crate) mod pod_question;
 pub(crate) mod pod_row;
 pub(crate) mod pod_target;
 pub(crate) mod pods;
+mod replacement_matching;
 pub(crate) mod replay;
 pub(crate) mod side_lines;
 pub(crate) mod start_options;
 pub(crate) mod start_plan;
 pub(crate) mod start_preview;
+pub(crate) mod text_field;
 pub(crate) mod tree;
 pub(crate) mod tree_row;
 pub(crate) mod watch_health;
@@ -43,25 +43,25 @@ use jiff::Timestamp;
 use nm_shared::{AttachedVolume, NodeMaintenance};
 
 use self::dialog::{Dialog, StartDialog};
-use self::document::Document;
 use self::drain_record::DrainRecords;
-use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
 use self::listing::{Arrangement, Row, Rows};
+use self::maintenance_yaml::Document;
 use self::node_list::NodeList;
 pub(crate) use self::open_node::OpenNode;
 use self::output::OutputPage;
 use self::replay::{BackgroundNodes, ReplayStatus};
 use self::start_plan::StartPlan;
+use self::text_field::Field;
 use self::tree::Tree;
 use self::watch_health::WatchHealth;
 use crate::args::names;
-use crate::dashboard::action_table::{Action, ActionEntry};
-use crate::dashboard::appearance::Appearance;
-use crate::dashboard::config::Config;
-use crate::dashboard::message::{WatchKind, WatchState};
+use crate::dashboard::config::action_table::{Action, ActionEntry};
+use crate::dashboard::config::appearance::Appearance;
+use crate::dashboard::config::config_file::Config;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::error::config_error::ConfigError;
 use crate::maintenance::{State, attached_volumes};
 use crate::terminal::text::counted;
@@ -193,6 +193,15 @@ pub(crate) struct Model {
     pub(crate) replay: Option<ReplayStatus>,
 }
 
+/// Why there is no node of a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NodeNameError {
+    #[error("{text}: {why}")]
+    Invalid { text: String, why: String },
+    #[error("node {0} does not exist")]
+    Unknown(String),
+}
+
 impl Model {
     pub(crate) fn new(options: Options, tracker: GoalTracker) -> Self {
         let scope = if options.nodes.len() > 1 { options.nodes.clone() } else { Vec::new() };
@@ -295,15 +304,12 @@ impl Model {
     }
 
     /// The node of this name. Without permission to list nodes, there may be one.
-    ///
-    /// # Errors
-    ///
-    /// Why there is none.
-    pub(crate) fn node_named(&self, text: &str) -> Result<String, String> {
-        let name = names::parse_node(text).map_err(|problem| format!("{text}: {problem}"))?;
+    pub(crate) fn node_named(&self, text: &str) -> Result<String, NodeNameError> {
+        let invalid = |why| NodeNameError::Invalid { text: text.to_owned(), why };
+        let name = names::parse_node(text).map_err(invalid)?;
         let is_unknown = self.fleet.node(&name).is_none() && self.fleet.maintenance_of(&name).is_none();
         if is_unknown && self.nodes_are_known() {
-            return Err(format!("node {name} does not exist"));
+            return Err(NodeNameError::Unknown(name));
         }
         Ok(name)
     }

@@ -9,8 +9,8 @@ use crate::client::watch_stream::WatchChange;
 use crate::dashboard::model::fleet::Fleet;
 use crate::dashboard::model::listing::Listing;
 use crate::dashboard::model::node_row::NodeRow;
-use crate::dashboard::model::pod_counts::PodCounts;
-use crate::dashboard::node_metadata::NodeMetadata;
+use crate::dashboard::model::pod_counts::CountedPods;
+use crate::dashboard::objects::node_metadata::NodeMetadata;
 use crate::maintenance::State;
 
 /// Empty until the view is shown for the first time.
@@ -23,7 +23,7 @@ pub(crate) struct NodeList {
     pub(crate) rows: Listing<NodeRow>,
     /// The names of the marked nodes.
     pub(crate) marked: BTreeSet<String>,
-    pub(crate) pods: PodCounts,
+    pub(crate) pods: CountedPods,
 }
 
 impl NodeList {

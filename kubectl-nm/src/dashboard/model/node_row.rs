@@ -9,7 +9,7 @@ use nm_shared::drain::cordon_owner::CordonOwner;
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::fleet_row::IDLE;
 use crate::dashboard::model::listing::{Row, Sort};
-use crate::dashboard::node_metadata::{NodeMetadata, Readiness};
+use crate::dashboard::objects::node_metadata::{NodeMetadata, NodeReadiness};
 use crate::maintenance::State;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,7 +35,7 @@ impl NodeRow {
     }
 
     /// Whether the node is Ready; none until whole nodes are listed.
-    pub(crate) fn readiness(&self) -> Option<Readiness> {
+    pub(crate) fn readiness(&self) -> Option<NodeReadiness> {
         Some(self.node.details.as_ref()?.readiness)
     }
 
@@ -70,7 +70,7 @@ impl NodeRow {
     /// The row as a line of text.
     pub(crate) fn line(&self) -> String {
         let cordon = self.cordon().map(|owner| format!("cordoned by {}", cordon_words(owner)));
-        let readiness = self.readiness().map_or("", Readiness::word);
+        let readiness = self.readiness().map_or("", NodeReadiness::word);
         let parts = [self.name(), readiness, cordon.as_deref().unwrap_or_default(), self.pool(), self.zone()];
         let parts: Vec<&str> =
             parts.into_iter().chain([self.version()]).filter(|part| !part.is_empty()).collect();
@@ -89,12 +89,12 @@ impl NodeRow {
     }
 
     fn is_ready(&self) -> bool {
-        self.readiness().is_none_or(|readiness| readiness == Readiness::Ready)
+        self.readiness().is_none_or(|readiness| readiness == NodeReadiness::Ready)
     }
 
     /// The rank in the order of attention: nodes that are not Ready although nobody cordoned them, then those that others
     /// than a maintenance cordoned, and those in maintenance by their state.
-    fn rank(&self) -> (u8, Option<Readiness>, bool, Option<State>) {
+    fn rank(&self) -> (u8, Option<NodeReadiness>, bool, Option<State>) {
         let rank = match self.cordon() {
             None if !self.is_ready() => 0,
             None if self.state.is_none() => 3,

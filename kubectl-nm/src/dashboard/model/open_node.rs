@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::dashboard::message::{WatchKind, WatchState};
 use crate::dashboard::model::events::NodeEvents;
 use crate::dashboard::model::pod_row::PodRow;
 use crate::dashboard::model::pods::PodList;
 use crate::dashboard::model::tree::Tree;
 use crate::dashboard::model::tree_row::TreeRow;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 
 #[derive(Debug, Clone)]
 pub(crate) struct OpenNode {

@@ -17,6 +17,20 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// How many are dropped at once, because the others have to be wrapped again.
 const DROPPED: usize = 1_000;
 
+/// How kubectl failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum KubectlError {
+    #[error("there is no kubectl in PATH, which this key needs")]
+    Missing,
+    /// The system's message.
+    #[error("kubectl cannot be run: {0}")]
+    NotStarted(String),
+    #[error("kubectl exited with {0}")]
+    Exited(i32),
+    #[error("kubectl was ended by a signal")]
+    Signalled,
+}
+
 /// A line that a program printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutputLine {
@@ -28,7 +42,7 @@ pub(crate) struct OutputLine {
 pub(crate) enum OutputChange {
     Lines(Vec<OutputLine>),
     /// It ended; an error says how it failed.
-    Ended(Result<(), String>),
+    Ended(Result<(), KubectlError>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -50,7 +64,7 @@ pub(crate) struct OutputPage {
     /// Whether it stays at the end while lines arrive.
     pub(crate) follows: bool,
     /// How it ended, if it has.
-    pub(crate) ended: Option<Result<(), String>>,
+    pub(crate) ended: Option<Result<(), KubectlError>>,
 }
 
 impl OutputPage {
@@ -199,7 +213,7 @@ mod tests {
                     \"pods/log\" in API group \"\" in the namespace \"shop\"";
         page.apply(OutputChange::Lines(vec![OutputLine { text: text.to_owned(), is_error: true }]));
         assert_eq!(page.denial(), None, "it has not failed yet");
-        page.apply(OutputChange::Ended(Err(String::from("kubectl exited with 1"))));
+        page.apply(OutputChange::Ended(Err(KubectlError::Exited(1))));
         assert_eq!(page.denial().as_deref(), Some("ann may not get pods/log"));
     }
 

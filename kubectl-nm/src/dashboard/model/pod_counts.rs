@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::dashboard::message::PodCountError;
+use crate::dashboard::objects::watch_state::PodCountError;
 
 /// For how long a count is shown before the pods are counted again.
 const FRESH: SignedDuration = SignedDuration::from_secs(30);
@@ -16,14 +16,14 @@ const FRESH: SignedDuration = SignedDuration::from_secs(30);
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PodCounts {
+pub(crate) struct CountedPods {
     counted: HashMap<String, (usize, Timestamp)>,
     is_counting: bool,
     /// Why the last count ended early, and when.
     failed: Option<(PodCountError, Timestamp)>,
 }
 
-impl PodCounts {
+impl CountedPods {
     pub(crate) fn of(&self, node: &str) -> Option<usize> {
         self.counted.get(node).map(|(count, _)| *count)
     }
@@ -73,13 +73,13 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn begun(counts: &mut PodCounts, nodes: &[&str], second: i64) -> String {
+    fn begun(counts: &mut CountedPods, nodes: &[&str], second: i64) -> String {
         counts.begin(nodes.iter().copied(), at(second)).unwrap_or_default().join(" ")
     }
 
     #[test]
     fn nodes_on_the_screen_are_counted_one_screen_at_a_time() {
-        let mut counts = PodCounts::default();
+        let mut counts = CountedPods::default();
         assert_eq!(begun(&mut counts, &[], 0), "");
         assert_eq!(begun(&mut counts, &["a", "b"], 0), "a b");
         assert_eq!(begun(&mut counts, &["c"], 0), "", "one count at a time");
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_retried_later_and_a_missing_permission_on_request() {
-        let mut counts = PodCounts::default();
+        let mut counts = CountedPods::default();
         assert_eq!(begun(&mut counts, &["a"], 0), "a");
         counts.end(vec![], Some(PodCountError::Failed), at(0));
         assert_eq!(begun(&mut counts, &["a"], 9), "");

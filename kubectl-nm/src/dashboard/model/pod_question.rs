@@ -2,9 +2,11 @@
 
 use nm_shared::BudgetFacts;
 use nm_shared::ForbiddenAccess;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 use serde_json::json;
 
-use crate::dashboard::model::field::Field;
+use crate::dashboard::model::text_field::Field;
+use crate::error::Error;
 use crate::terminal::command_context::shell_quoted;
 
 /// What has to be typed before a pod is deleted.
@@ -53,10 +55,17 @@ pub(crate) struct PodFacts {
     /// Such as `sts/cart`; empty if no controller recreates it.
     pub(crate) owner: String,
     pub(crate) has_empty_dir: bool,
-    /// The budgets that guard it; an error says why they are not known.
-    pub(crate) budgets: Result<Vec<BudgetFacts>, String>,
+    pub(crate) budgets: GuardingBudgets,
     /// The permission that the user lacks for the action.
     pub(crate) denied: Option<ForbiddenAccess>,
+}
+
+/// The budgets that guard a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GuardingBudgets {
+    Known(Vec<BudgetFacts>),
+    /// Why they are not known.
+    Unknown(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +102,10 @@ impl PodDialog {
 
     /// The budgets to edit; empty if there are none, or they are not known.
     pub(crate) fn budgets(&self) -> &[BudgetFacts] {
-        self.facts().and_then(|facts| facts.budgets.as_ref().ok()).map_or(&[], Vec::as_slice)
+        match self.facts().map(|facts| &facts.budgets) {
+            Some(GuardingBudgets::Known(budgets)) => budgets,
+            Some(GuardingBudgets::Unknown(_)) | None => &[],
+        }
     }
 
     /// Whether nothing that was looked up speaks against it.
@@ -160,6 +172,13 @@ pub(crate) fn shown_command(kubectl: &str, arguments: &[String]) -> String {
         None => shell_quoted(word).into_owned(),
     };
     arguments.iter().fold(kubectl.to_owned(), |line, word| format!("{line} {}", shown(word)))
+}
+
+/// The error, or the permission that the user lacks.
+pub(crate) fn in_words(error: &Error) -> String {
+    let status = error.status().filter(|_| error.is_forbidden());
+    let access = status.and_then(|status| AccessDenied::from(status.message.as_str()).access);
+    access.map_or_else(|| error.to_string(), |access| denial(&access))
 }
 
 /// Who lacks which permission: `ann may not delete pods`.

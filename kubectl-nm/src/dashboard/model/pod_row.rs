@@ -14,7 +14,7 @@ use nm_shared::{BlockFacts, BlockReason};
 use crate::args::duration::age;
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
-use crate::dashboard::node_pod::{NodePod, PodId};
+use crate::dashboard::objects::node_pod::{NodePod, PodId};
 use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
 

@@ -3,13 +3,13 @@
 use kube::ResourceExt;
 use nm_shared::{BlockReason, DrainSpec, NodeMaintenance};
 
-use crate::dashboard::action_table::{Action, View};
-use crate::dashboard::columns::ListName;
+use crate::dashboard::config::action_table::{Action, View};
+use crate::dashboard::config::columns::ListName;
 use crate::dashboard::model::pod_question::PodTarget;
 use crate::dashboard::model::pod_row::PodRow;
 use crate::dashboard::model::tree_row::TreeItem;
 use crate::dashboard::model::{Model, Page};
-use crate::dashboard::node_pod::PodId;
+use crate::dashboard::objects::node_pod::PodId;
 use crate::maintenance::{PodState, State, status};
 
 /// An object in the cluster, as the selected row stands for it.

@@ -14,7 +14,7 @@ use nm_shared::{
 
 use crate::dashboard::model::listing::{Listing, Row};
 use crate::dashboard::model::pod_row::{PodProgress, PodRow};
-use crate::dashboard::node_pod::{NodePod, PodId};
+use crate::dashboard::objects::node_pod::{NodePod, PodId};
 use crate::maintenance::changes::{completion_progress, surge_state};
 use crate::maintenance::{PodState, status};
 

@@ -4,12 +4,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration::age;
-use crate::dashboard::message::{WatchKind, WatchState};
 use crate::dashboard::model::events::NodeEvent;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::pod_row::{PodRow, detail};
 use crate::dashboard::model::tree_row::{TreeItem, TreeRow};
 use crate::dashboard::model::{Model, OpenNode, SideContent};
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::wrapping::wrap;
 use crate::explain::remedy;
 use crate::maintenance::{attached_volumes, status};

@@ -4,15 +4,15 @@ use nm_shared::{DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
 
 use crate::args::names;
 use crate::dashboard::model::dialog::{StartField, is_confirmed};
-use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::{is_pattern, name_matches};
 use crate::dashboard::model::fleet::Fleet;
 use crate::dashboard::model::start_options::{self, StartOptions};
 use crate::dashboard::model::start_preview::PlanRequest;
+use crate::dashboard::model::text_field::Field;
 use crate::maintenance::start;
 use crate::terminal::command_context::shell_quoted;
 
-const HINTED: usize = 4;
+const MAX_HINTED_NODES: usize = 4;
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct StartPlan {
@@ -175,11 +175,16 @@ impl StartPlan {
             Err(problem) => return self.problems.push(format!("{word}: {problem}")),
         };
         if !self.unchecked && fleet.node(&name).is_none() {
-            let known: Vec<&str> =
-                fleet.node_names().filter(|known| known.starts_with(&name)).take(HINTED + 1).collect();
+            let known: Vec<&str> = fleet
+                .node_names()
+                .filter(|known| known.starts_with(&name))
+                .take(MAX_HINTED_NODES + 1)
+                .collect();
             let hint = match known.len() {
                 0 => String::new(),
-                count if count > HINTED => format!("; did you mean {}, ...?", known[..HINTED].join(", ")),
+                count if count > MAX_HINTED_NODES => {
+                    format!("; did you mean {}, ...?", known[..MAX_HINTED_NODES].join(", "))
+                }
                 _ => format!("; did you mean {}?", known.join(", ")),
             };
             return self.problems.push(format!("node {name} does not exist{hint}"));
@@ -220,7 +225,7 @@ mod tests {
 
     use super::*;
     use crate::client::watch_stream::WatchChange;
-    use crate::dashboard::node_metadata::NodeMetadata;
+    use crate::dashboard::objects::node_metadata::NodeMetadata;
     use crate::maintenance::fixture::{named, requested, stopping};
     use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
 

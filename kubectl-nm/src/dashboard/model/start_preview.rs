@@ -2,6 +2,7 @@
 
 use nm_shared::DrainSpec;
 
+use crate::error::Error;
 use crate::terminal::text::Line;
 
 /// In clusters of more nodes than this, a plan is only made on request, because it reads all pods.
@@ -66,11 +67,11 @@ impl StartPreview {
     }
 
     /// Takes the result, unless something else has been typed since it was requested.
-    pub(crate) fn take(&mut self, request: PlanRequest, result: Result<Vec<Line>, String>) {
+    pub(crate) fn take(&mut self, request: PlanRequest, result: Result<Vec<Line>, Error>) {
         if *self == Self::Pending(request.clone()) {
             *self = match result {
                 Ok(lines) => Self::Made(request, lines),
-                Err(error) => Self::Failed(request, error),
+                Err(error) => Self::Failed(request, error.to_string()),
             };
         }
     }
@@ -112,8 +113,8 @@ mod tests {
         assert_eq!(preview.follow(None, small), Some(PreviewStep::Cancel));
         assert_eq!(preview, StartPreview::Nothing);
         preview.follow(Some(of("d")), small);
-        preview.take(of("d"), Err(String::from("no answer")));
-        assert_eq!(preview, StartPreview::Failed(of("d"), String::from("no answer")));
+        preview.take(of("d"), Err(Error::Declined));
+        assert_eq!(preview, StartPreview::Failed(of("d"), Error::Declined.to_string()));
     }
 
     #[test]

@@ -10,17 +10,18 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::{ReplacementChange, WatchState};
 use crate::dashboard::model::drain_record::{DrainRecords, WorkloadName};
 use crate::dashboard::model::listing::{Listing, Row};
-use crate::dashboard::model::matching::{LeavingPod, replacements};
 use crate::dashboard::model::pod_row::PodRow;
 use crate::dashboard::model::pods::{PodList, had_to_go};
-use crate::dashboard::model::tree_row::{Group, TreeItem, TreeRow, Unknown, attention};
-use crate::dashboard::node_pod::PodId;
-use crate::dashboard::replacement_scope::ReplacementScope;
-use crate::dashboard::replica::Replica;
-use crate::dashboard::workload::{Readiness, WorkloadKind};
+use crate::dashboard::model::replacement_matching::{LeavingPod, replacements};
+use crate::dashboard::model::tree_row::{TreeItem, TreeRow, Unknown, WorkloadGroup, attention};
+use crate::dashboard::objects::node_pod::PodId;
+use crate::dashboard::objects::replacement_pod::Replica;
+use crate::dashboard::objects::replacements::ReplacementChange;
+use crate::dashboard::objects::replacements::ReplacementScope;
+use crate::dashboard::objects::watch_state::WatchState;
+use crate::dashboard::objects::workload::{ReadyPods, WorkloadKind};
 use crate::maintenance::{PodState, condition};
 
 /// How many namespaces are watched at most: each costs a watch, and one for each kind of workload.
@@ -35,7 +36,7 @@ pub(crate) struct Tree {
     pub(crate) rows: Listing<TreeRow>,
     /// By namespace, workload and uid.
     replicas: HashMap<String, HashMap<String, HashMap<String, Arc<Replica>>>>,
-    workloads: HashMap<WorkloadName, Readiness>,
+    workloads: HashMap<WorkloadName, ReadyPods>,
     states: BTreeMap<ReplacementScope, WatchState>,
     requested: BTreeSet<ReplacementScope>,
     is_watched: bool,
@@ -211,7 +212,7 @@ impl Tree {
             let seen = records.of(maintenance).and_then(|record| record.readiness(&name));
             let found = self.replacements_of(namespace, workload, &leaving, since);
             let attention = attention(leaving.iter().copied().zip(found.iter().copied()));
-            let group = Arc::new(Group { name, attention });
+            let group = Arc::new(WorkloadGroup { name, attention });
             let unknown = self.unknown(namespace, workload);
             rows.push(TreeRow::new(&group, 0, TreeItem::Workload { readiness, seen, unknown }));
             for (at, (row, replacement)) in leaving.into_iter().zip(found).enumerate() {
@@ -264,7 +265,7 @@ impl Tree {
     }
 
     /// Why a pod that leaves has no replacement; none if nothing makes it leave yet.
-    fn why_none(&self, row: &PodRow, readiness: Option<Readiness>, is_hidden: bool) -> Option<String> {
+    fn why_none(&self, row: &PodRow, readiness: Option<ReadyPods>, is_hidden: bool) -> Option<String> {
         if !is_replaced(row) {
             return None;
         }
@@ -279,7 +280,7 @@ impl Tree {
             (None | Some(WatchState::Connecting), _) => format!("loading the pods of {namespace}"),
             (Some(WatchState::Forbidden(_)), _) => format!("no permission to list pods in {namespace}"),
             (Some(WatchState::Unrecorded), _) => format!("the pods of {namespace} were not recorded"),
-            (Some(_), Some(Readiness { ready, wanted })) if ready >= wanted => {
+            (Some(_), Some(ReadyPods { ready, wanted })) if ready >= wanted => {
                 format!("none: {ready} of {wanted} are ready")
             }
             (Some(_), _)

@@ -9,8 +9,8 @@ use crate::dashboard::model::drain_record::{SeenReadiness, WorkloadName};
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::dashboard::model::pod_row::PodRow;
-use crate::dashboard::replica::{Replica, ReplicaState};
-use crate::dashboard::workload::Readiness;
+use crate::dashboard::objects::replacement_pod::{Replica, ReplicaState};
+use crate::dashboard::objects::workload::ReadyPods;
 use crate::maintenance::PodState;
 
 /// How much attention a workload needs; the first needs most.
@@ -26,7 +26,7 @@ pub(crate) enum Attention {
 
 /// The workload of a row.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Group {
+pub(crate) struct WorkloadGroup {
     /// Its namespace, and a name such as `sts/cart`; the name is empty for pods without a controller.
     pub(crate) name: WorkloadName,
     pub(crate) attention: Attention,
@@ -34,7 +34,7 @@ pub(crate) struct Group {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TreeRow {
-    pub(crate) group: Arc<Group>,
+    pub(crate) group: Arc<WorkloadGroup>,
     key: String,
     /// Its place within the workload.
     place: usize,
@@ -44,7 +44,7 @@ pub(crate) struct TreeRow {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum TreeItem {
     Workload {
-        readiness: Option<Readiness>,
+        readiness: Option<ReadyPods>,
         seen: Option<SeenReadiness>,
         unknown: Unknown,
     },
@@ -69,7 +69,7 @@ pub(crate) enum Unknown {
 }
 
 impl TreeRow {
-    pub(crate) fn new(group: &Arc<Group>, place: usize, item: TreeItem) -> Self {
+    pub(crate) fn new(group: &Arc<WorkloadGroup>, place: usize, item: TreeItem) -> Self {
         let key = match &item {
             TreeItem::Workload { .. } => format!("{}/{}", group.name.0, group.name.1),
             TreeItem::Pod(row) => row.id.key.clone(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::dashboard::message::{WatchKind, WatchState};
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WatchHealth {

@@ -14,18 +14,20 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::{Message, PodCountError, ReplacementChange, WatchKind, WatchState};
-use crate::dashboard::node_metadata::NodeMetadata;
-use crate::dashboard::node_pod::NodePod;
+use crate::dashboard::message::Message;
+use crate::dashboard::objects::node_metadata::NodeMetadata;
+use crate::dashboard::objects::node_pod::NodePod;
+use crate::dashboard::objects::replacement_pod::{Replica, ReplicaState, WaitsFor};
+use crate::dashboard::objects::replacements::ReplacementChange;
+use crate::dashboard::objects::replacements::ReplacementScope;
+use crate::dashboard::objects::watch_state::{PodCountError, WatchKind, WatchState};
+use crate::dashboard::objects::workload::{Workload, WorkloadKind};
 use crate::dashboard::recording::pod_json;
-use crate::dashboard::replacement_scope::ReplacementScope;
-use crate::dashboard::replica::{Replica, ReplicaState, WaitsFor};
-use crate::dashboard::workload::{Workload, WorkloadKind};
 use crate::gather::redact;
 use crate::maintenance::creator::creator_fields;
 
 /// The version of the format. A program reads its own version and older ones.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const RECORDING_VERSION: u64 = 1;
 
 /// What a replay shows as the cause of a lost connection.
 const LOST: &str = "The connection to the API server was lost";
@@ -67,38 +69,38 @@ pub(crate) struct RecordedLine {
 pub(crate) enum RecordedMessage {
     /// Nothing happened for a while, and the recording continued.
     Idle,
-    Maintenances(Change<RecordedMaintenance>),
-    Nodes(Change<Arc<NodeMetadata>>),
+    Maintenances(RecordedChange<RecordedMaintenance>),
+    Nodes(RecordedChange<Arc<NodeMetadata>>),
     Pods {
         node: String,
-        change: Change<RecordedPod>,
+        change: RecordedChange<RecordedPod>,
     },
     Events {
         node: String,
-        change: Change<RecordedEvent>,
+        change: RecordedChange<RecordedEvent>,
     },
     Replicas {
         node: String,
         namespace: String,
-        change: Change<Arc<Replica>>,
+        change: RecordedChange<Arc<Replica>>,
     },
     Workloads {
         node: String,
         namespace: String,
         kind: WorkloadKind,
-        change: Change<Arc<Workload>>,
+        change: RecordedChange<Arc<Workload>>,
     },
     /// The state of a watch for the tree of replacements: on workloads of a kind, or on pods.
     ReplacementWatch {
         node: String,
         namespace: String,
         kind: Option<WorkloadKind>,
-        state: State,
+        state: RecordedWatchState,
     },
     Watch {
         kind: WatchKind,
         node: Option<String>,
-        state: State,
+        state: RecordedWatchState,
     },
     PodCounts {
         counts: BTreeMap<String, usize>,
@@ -112,7 +114,7 @@ pub(crate) enum RecordedMessage {
 /// [`WatchChange`] in a recording.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Change<T> {
+pub(crate) enum RecordedChange<T> {
     Listed(Vec<T>),
     Applied(T),
     Deleted(T),
@@ -121,7 +123,7 @@ pub(crate) enum Change<T> {
 /// [`WatchState`] in a recording, without the texts of errors.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum State {
+pub(crate) enum RecordedWatchState {
     Connecting,
     Live,
     Lost { since: Timestamp },
@@ -182,7 +184,7 @@ impl<'de> Deserialize<'de> for RecordedEvent {
     }
 }
 
-impl<T> Change<T> {
+impl<T> RecordedChange<T> {
     fn of<S>(change: &WatchChange<S>, record: impl Fn(Arc<S>) -> T) -> Self {
         match change {
             WatchChange::Listed(all) => Self::Listed(all.iter().cloned().map(record).collect()),
@@ -200,7 +202,7 @@ impl<T> Change<T> {
     }
 }
 
-impl From<&WatchState> for State {
+impl From<&WatchState> for RecordedWatchState {
     fn from(state: &WatchState) -> Self {
         match state {
             WatchState::Connecting => Self::Connecting,
@@ -211,13 +213,13 @@ impl From<&WatchState> for State {
     }
 }
 
-impl From<State> for WatchState {
-    fn from(state: State) -> Self {
+impl From<RecordedWatchState> for WatchState {
+    fn from(state: RecordedWatchState) -> Self {
         match state {
-            State::Connecting => Self::Connecting,
-            State::Live => Self::Live,
-            State::Lost { since } => Self::Lost { since, error: LOST.to_owned() },
-            State::Forbidden => Self::Forbidden(FORBIDDEN.to_owned()),
+            RecordedWatchState::Connecting => Self::Connecting,
+            RecordedWatchState::Live => Self::Live,
+            RecordedWatchState::Lost { since } => Self::Lost { since, error: LOST.to_owned() },
+            RecordedWatchState::Forbidden => Self::Forbidden(FORBIDDEN.to_owned()),
         }
     }
 }
@@ -226,13 +228,15 @@ impl RecordedMessage {
     /// What is recorded of a message; none for those that do not come from the cluster.
     pub(crate) fn of(message: &Message) -> Option<Self> {
         Some(match message {
-            Message::Maintenances(change) => Self::Maintenances(Change::of(change, RecordedMaintenance)),
-            Message::Nodes(change) => Self::Nodes(Change::of(change, |node| node)),
+            Message::Maintenances(change) => {
+                Self::Maintenances(RecordedChange::of(change, RecordedMaintenance))
+            }
+            Message::Nodes(change) => Self::Nodes(RecordedChange::of(change, |node| node)),
             Message::Pods { node, change } => {
-                Self::Pods { node: node.clone(), change: Change::of(change, RecordedPod) }
+                Self::Pods { node: node.clone(), change: RecordedChange::of(change, RecordedPod) }
             }
             Message::Events { node, change } => {
-                Self::Events { node: node.clone(), change: Change::of(change, RecordedEvent) }
+                Self::Events { node: node.clone(), change: RecordedChange::of(change, RecordedEvent) }
             }
             Message::Replacements { node, scope, change } => {
                 let (node, namespace) = (node.clone(), scope.namespace.clone());
@@ -240,10 +244,10 @@ impl RecordedMessage {
                     ReplacementChange::Replicas(change) => Self::Replicas {
                         node,
                         namespace,
-                        change: Change::of(change, without_termination_message),
+                        change: RecordedChange::of(change, without_termination_message),
                     },
                     ReplacementChange::Workloads(kind, change) => {
-                        let change = Change::of(change, |workload| workload);
+                        let change = RecordedChange::of(change, |workload| workload);
                         Self::Workloads { node, namespace, kind: *kind, change }
                     }
                     ReplacementChange::State(state) => {

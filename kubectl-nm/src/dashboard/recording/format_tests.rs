@@ -5,17 +5,17 @@ use k8s_openapi::api::events::v1::Event;
 use nm_shared::cluster::pod::DrainPod;
 use serde_json::{Value, json};
 
-use super::format::{Header, RecordedLine, RecordedMessage, VERSION};
+use super::format::{Header, RECORDING_VERSION, RecordedLine, RecordedMessage};
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::listed_node::ListedNode;
-use crate::dashboard::message::{
-    CommandError, Message, PodCountError, ReplacementChange, WatchKind, WatchState,
-};
-use crate::dashboard::node_pod::NodePod;
-use crate::dashboard::replacement_scope::ReplacementScope;
-use crate::dashboard::replica::WatchedReplica;
+use crate::dashboard::message::{CommandError, Message};
+use crate::dashboard::objects::listed_node::ListedNode;
+use crate::dashboard::objects::node_pod::NodePod;
+use crate::dashboard::objects::replacement_pod::WatchedReplica;
+use crate::dashboard::objects::replacements::ReplacementChange;
+use crate::dashboard::objects::replacements::ReplacementScope;
+use crate::dashboard::objects::watch_state::{PodCountError, WatchKind, WatchState};
+use crate::dashboard::objects::workload::{ReadyPods, Workload, WorkloadKind};
 use crate::dashboard::tests::scenes::{events, maintenances, node_messages, pods, whole_nodes};
-use crate::dashboard::workload::{Readiness, Workload, WorkloadKind};
 use crate::maintenance::creator::creator;
 
 fn at() -> Timestamp {
@@ -44,7 +44,7 @@ fn what_is_read_is_what_was_received() {
         "spec": {"nodeName": "n2"}, "status": {"phase": "Pending", "conditions": []}});
     let replica = serde_json::from_value::<WatchedReplica>(replica).unwrap().into_replica().unwrap();
     let scope = |kind| ReplacementScope { namespace: String::from("shop"), kind };
-    let workload = Workload { name: String::from("cart"), readiness: Readiness { ready: 1, wanted: 3 } };
+    let workload = Workload { name: String::from("cart"), readiness: ReadyPods { ready: 1, wanted: 3 } };
     let watch = |state| Message::Watch { kind: WatchKind::Pods, node: Some(node()), state };
     let messages = [
         Message::Maintenances(WatchChange::Listed(maintenances().into_iter().map(Arc::new).collect())),
@@ -223,7 +223,7 @@ fn secrets_in_whatever_place_are_not_recorded() {
 #[test]
 fn the_lines_have_this_form() {
     let header = Header {
-        recording: VERSION,
+        recording: RECORDING_VERSION,
         program: String::from("0.1.0"),
         started: at(),
         context: String::from("prod"),

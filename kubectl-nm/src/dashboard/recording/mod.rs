@@ -3,12 +3,12 @@
 //! A recording is NDJSON: a [`Header`](format::Header), and then a line for each message. [`format`] has the lines,
 //! [`recorder`] writes them, [`recording_file`] reads them, and [`unattended`] records without a dashboard.
 
-pub(crate) mod followed;
 pub(crate) mod format;
+pub(crate) mod headless_recording;
 mod pod_json;
+pub(crate) mod recorded_nodes;
 pub(crate) mod recorder;
 pub(crate) mod recording_file;
-pub(crate) mod unattended;
 
 #[cfg(test)]
 mod format_tests;

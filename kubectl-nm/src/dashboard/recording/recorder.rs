@@ -22,12 +22,12 @@ const QUEUE: usize = 8192;
 const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where the lines go.
-pub(crate) trait Sink: Write + Send + 'static {
+pub(crate) trait RecordingTarget: Write + Send + 'static {
     /// Removes what was written after so many bytes.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
-impl Sink for File {
+impl RecordingTarget for File {
     fn cut(&mut self, length: u64) -> io::Result<()> {
         self.set_len(length)?;
         self.seek(io::SeekFrom::Start(length)).map(drop)
@@ -55,7 +55,7 @@ impl Recorder {
             io::ErrorKind::AlreadyExists => RecordingError::Exists { path: path.display().to_string() },
             _ => RecordingError::Unwritable { path: path.display().to_string(), source },
         })?;
-        let mut lines = Lines { sink: file, path: path.to_owned(), length: 0, count: 0 };
+        let mut lines = RecordingWriter { sink: file, path: path.to_owned(), length: 0, count: 0 };
         lines.write(header)?;
         Ok(NewRecording(lines))
     }
@@ -95,7 +95,7 @@ impl Recorder {
 }
 
 /// A recording that has only its first line.
-pub(crate) struct NewRecording(Lines<File>);
+pub(crate) struct NewRecording(RecordingWriter<File>);
 
 impl NewRecording {
     /// Begins to record. `on_failure` is told if the recording ends early.
@@ -104,7 +104,7 @@ impl NewRecording {
     }
 }
 
-pub(super) fn begin<S: Sink>(lines: Lines<S>, on_failure: OnFailure) -> Recorder {
+pub(super) fn begin<S: RecordingTarget>(lines: RecordingWriter<S>, on_failure: OnFailure) -> Recorder {
     let (to, from) = sync_channel(QUEUE);
     let path = lines.path.clone();
     let writer =
@@ -113,7 +113,7 @@ pub(super) fn begin<S: Sink>(lines: Lines<S>, on_failure: OnFailure) -> Recorder
 }
 
 /// The lines of a file.
-pub(crate) struct Lines<S> {
+pub(crate) struct RecordingWriter<S> {
     pub(super) sink: S,
     pub(super) path: PathBuf,
     /// The bytes of whole lines.
@@ -121,7 +121,7 @@ pub(crate) struct Lines<S> {
     pub(super) count: u64,
 }
 
-impl<S: Sink> Lines<S> {
+impl<S: RecordingTarget> RecordingWriter<S> {
     fn write_all(mut self, from: &Receiver<RecordedLine>) -> Result<u64, RecordingError> {
         loop {
             let line = match from.recv_timeout(IDLE_INTERVAL) {

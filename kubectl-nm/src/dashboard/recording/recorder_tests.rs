@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use super::format::{Header, VERSION};
-use super::recorder::{Lines, Recorder, Sink, begin};
+use super::format::{Header, RECORDING_VERSION};
+use super::recorder::{Recorder, RecordingTarget, RecordingWriter, begin};
 use super::recording_file::RecordingFile;
 use crate::dashboard::message::Message;
 use crate::dashboard::tests::scenes::{node_messages, now};
@@ -12,7 +12,7 @@ use crate::error::recording_error::RecordingError;
 
 fn header() -> Header {
     Header {
-        recording: VERSION,
+        recording: RECORDING_VERSION,
         program: String::from("0.1.0"),
         started: now(),
         context: String::from("prod"),
@@ -48,7 +48,7 @@ impl Write for Disk {
     }
 }
 
-impl Sink for Disk {
+impl RecordingTarget for Disk {
     fn cut(&mut self, length: u64) -> io::Result<()> {
         self.content.lock().unwrap().truncate(usize::try_from(length).unwrap());
         Ok(())
@@ -103,7 +103,7 @@ fn an_existing_file_is_left_as_it_is() {
 fn a_full_disk_ends_the_recording_after_its_last_whole_line_and_is_reported() {
     let content = Arc::new(Mutex::new(Vec::new()));
     let disk = Disk { content: Arc::clone(&content), space: 300 };
-    let lines = Lines { sink: disk, path: PathBuf::from("night.ndjson"), length: 0, count: 0 };
+    let lines = RecordingWriter { sink: disk, path: PathBuf::from("night.ndjson"), length: 0, count: 0 };
     let (to, failure) = channel();
     let mut recorder = begin(lines, Box::new(move |why| to.send(why).unwrap()));
     for message in node_messages() {
@@ -124,7 +124,7 @@ fn a_full_device_is_reported_by_its_name() {
     let full = Path::new("/dev/full");
     if full.exists() {
         let file = std::fs::OpenOptions::new().write(true).open(full).unwrap();
-        let lines = Lines { sink: file, path: full.to_owned(), length: 0, count: 0 };
+        let lines = RecordingWriter { sink: file, path: full.to_owned(), length: 0, count: 0 };
         let mut recorder = begin(lines, Box::new(drop));
         recorder.record(now(), &node_messages()[0]);
         let error = recorder.finish().unwrap_err();

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::dashboard::message::Message;
-use crate::dashboard::recording::format::{Header, RecordedLine, VERSION};
+use crate::dashboard::recording::format::{Header, RECORDING_VERSION, RecordedLine};
 use crate::error::recording_error::RecordingError;
 
 /// The bytes of a line at most. A list of 10,000 pods has a tenth of that.
@@ -86,7 +86,7 @@ impl RecordingFile {
     pub(crate) fn read(source: Box<dyn Source>, path: String) -> Result<Self, RecordingError> {
         let beginning = Place { offset: 0, line: 0, time: Timestamp::MIN };
         let header = Header {
-            recording: VERSION,
+            recording: RECORDING_VERSION,
             program: String::new(),
             started: Timestamp::UNIX_EPOCH,
             context: String::new(),
@@ -151,9 +151,14 @@ impl RecordingFile {
         }
         let format: FormatJson =
             serde_json::from_slice(&self.buffer).map_err(|error| no_recording(self, first_line(&error)))?;
-        if format.recording > VERSION {
+        if format.recording > RECORDING_VERSION {
             let FormatJson { recording: format, program } = format;
-            return Err(RecordingError::Newer { path: self.path.clone(), format, program, known: VERSION });
+            return Err(RecordingError::Newer {
+                path: self.path.clone(),
+                format,
+                program,
+                known: RECORDING_VERSION,
+            });
         }
         self.header =
             serde_json::from_slice(&self.buffer).map_err(|error| no_recording(self, first_line(&error)))?;

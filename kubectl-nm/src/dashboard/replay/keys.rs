@@ -4,7 +4,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use jiff::SignedDuration;
 
-use crate::dashboard::action_table::Action;
+use crate::dashboard::config::action_table::Action;
 use crate::dashboard::model::Model;
 use crate::dashboard::replay::player::Player;
 

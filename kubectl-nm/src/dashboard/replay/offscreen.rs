@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use crate::dashboard::appearance::Appearance;
-use crate::dashboard::config::Config;
+use crate::dashboard::config::appearance::Appearance;
+use crate::dashboard::config::config_file::Config;
 use crate::dashboard::model::{Options, RecordingMode};
 use crate::dashboard::offscreen::text;
 use crate::dashboard::recording::recording_file::RecordingFile;

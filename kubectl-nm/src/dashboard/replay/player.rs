@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::dashboard::message::{Effect, Message, ReplacementChange, WatchState};
+use crate::dashboard::message::{Effect, Message};
 use crate::dashboard::model::replay::ReplayStatus;
 use crate::dashboard::model::{Model, Options, RecordingMode};
+use crate::dashboard::objects::replacements::ReplacementChange;
+use crate::dashboard::objects::watch_state::WatchState;
 use crate::dashboard::recording::recording_file::{Due, Place, RecordingFile};
 use crate::dashboard::replay::pace::Pace;
 use crate::dashboard::update;

@@ -6,9 +6,10 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Player;
-use crate::dashboard::message::{Message, WatchKind, WatchState};
+use crate::dashboard::message::Message;
 use crate::dashboard::model::Options;
-use crate::dashboard::recording::format::{Header, RecordedLine, RecordedMessage, VERSION};
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
+use crate::dashboard::recording::format::{Header, RECORDING_VERSION, RecordedLine, RecordedMessage};
 use crate::dashboard::recording::recording_file::RecordingFile;
 use crate::dashboard::replay::keys;
 use crate::dashboard::replay::pace::Pace;
@@ -21,7 +22,7 @@ const FOREVER: Duration = Duration::MAX;
 /// A recording of these messages, each some seconds after the one before.
 pub(crate) fn recording(messages: &[(i64, Message)]) -> String {
     let header = Header {
-        recording: VERSION,
+        recording: RECORDING_VERSION,
         program: String::from("0.1.0"),
         started: now(),
         context: String::from("prod-eu"),

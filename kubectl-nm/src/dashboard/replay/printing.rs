@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use tokio::time::sleep;
 
 use crate::client::watch_stream::WatchUpdate;
-use crate::dashboard::message::{Message, WatchKind, WatchState};
+use crate::dashboard::message::Message;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::recording::recording_file::RecordingFile;
 use crate::error::Error;
 use crate::error::exit::Exit;

@@ -9,14 +9,14 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
-use crate::dashboard::choice::remember_choice;
+use crate::dashboard::config::remembered_choice::remember_choice;
 use crate::dashboard::message::Effect;
-use crate::dashboard::redraw::Redraw;
 use crate::dashboard::replay::keys;
 use crate::dashboard::replay::player::Player;
 use crate::dashboard::run::{EndReason, is_ctrl_c};
-use crate::dashboard::signals::{self, Signal};
-use crate::dashboard::terminal::Screen;
+use crate::dashboard::screen::redraw::Redraw;
+use crate::dashboard::screen::signals::{self, Signal};
+use crate::dashboard::screen::terminal::Screen;
 use crate::dashboard::view;
 use crate::error::Error;
 

@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use self::model::{RollEffect, RollModel};
-use crate::dashboard::appearance::Appearance;
-use crate::dashboard::key_map::KeyMap;
-use crate::dashboard::redraw::Redraw;
-use crate::dashboard::signals::{self, Signal};
-use crate::dashboard::terminal::Screen;
+use crate::dashboard::config::appearance::Appearance;
+use crate::dashboard::config::key_map::KeyMap;
+use crate::dashboard::screen::redraw::Redraw;
+use crate::dashboard::screen::signals::{self, Signal};
+use crate::dashboard::screen::terminal::Screen;
 use crate::error::Error;
-use crate::roll::command::OutputLine;
+use crate::roll::command::NodeOutputLine;
 use crate::roll::view::{RollInput, RollReporter, RollView};
 use crate::terminal::text::Line;
 
@@ -120,7 +120,7 @@ impl RollReporter for RollDashboard {
         Ok(())
     }
 
-    fn output(&mut self, line: &OutputLine) -> Result<(), Error> {
+    fn output(&mut self, line: &NodeOutputLine) -> Result<(), Error> {
         self.model.output(line);
         self.redraw.soon();
         Ok(())

@@ -8,12 +8,12 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::args::duration::age;
-use crate::dashboard::action_table::Action;
-use crate::dashboard::appearance::Appearance;
-use crate::dashboard::key_map::KeyMap;
-use crate::dashboard::update::motion::Motion;
+use crate::dashboard::config::action_table::Action;
+use crate::dashboard::config::appearance::Appearance;
+use crate::dashboard::config::key_map::KeyMap;
+use crate::dashboard::update::navigation::Motion;
 use crate::maintenance::State;
-use crate::roll::command::OutputLine;
+use crate::roll::command::NodeOutputLine;
 use crate::roll::decide::{NodeProgress, Outlook};
 use crate::roll::record::{RollNode, RollRecord, Step};
 use crate::roll::settings::NodeAction;
@@ -99,7 +99,7 @@ impl RollRow {
 
 /// The roll as a whole, as it was shown last.
 #[derive(Debug, Clone)]
-pub(crate) struct Shown {
+pub(crate) struct ShownRoll {
     pub(crate) record: RollRecord,
     pub(crate) outlook: Outlook,
     /// How many nodes the roll has, done or not.
@@ -140,7 +140,7 @@ pub(crate) struct RollModel {
     /// Where the output of the commands is kept.
     pub(crate) log_folder: Option<PathBuf>,
     /// None before the roll is read.
-    pub(crate) shown: Option<Shown>,
+    pub(crate) shown: Option<ShownRoll>,
     /// In the order of the roll. Nodes that were done before the dashboard opened are not known.
     pub(crate) rows: Vec<RollRow>,
     output: HashMap<String, VecDeque<String>>,
@@ -211,7 +211,7 @@ impl RollModel {
             view.roll.nodes.iter().filter_map(|node| node.object.metadata.creation_timestamp.as_ref());
         let began_before = self.shown.as_ref().and_then(|shown| shown.began);
         let settings = &view.roll.settings;
-        self.shown = Some(Shown {
+        self.shown = Some(ShownRoll {
             record: record.clone(),
             outlook: view.outlook.clone(),
             nodes: view.roll.settings.nodes(),
@@ -226,8 +226,8 @@ impl RollModel {
         });
     }
 
-    pub(crate) fn output(&mut self, line: &OutputLine) {
-        let OutputLine { node, text } = line;
+    pub(crate) fn output(&mut self, line: &NodeOutputLine) {
+        let NodeOutputLine { node, text } = line;
         // Programs draw their progress with carriage returns.
         let text = text.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
         let lines = self.output.entry(node.clone()).or_default();
@@ -337,7 +337,8 @@ impl RollModel {
 
     /// Whether what is shown may be out of date.
     pub(crate) fn is_stale(&self) -> bool {
-        let is_stale = |shown: &Shown| !shown.is_current || self.now.duration_since(shown.at) >= STALE_AFTER;
+        let is_stale =
+            |shown: &ShownRoll| !shown.is_current || self.now.duration_since(shown.at) >= STALE_AFTER;
         self.shown.as_ref().is_some_and(is_stale)
     }
 

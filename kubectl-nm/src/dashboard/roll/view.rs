@@ -7,9 +7,9 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::args::duration::{age, show};
-use crate::dashboard::action_table::Action;
-use crate::dashboard::key_map::KeyMap;
-use crate::dashboard::roll::model::{RollModel, RollRow, RowState, Shown};
+use crate::dashboard::config::action_table::Action;
+use crate::dashboard::config::key_map::KeyMap;
+use crate::dashboard::roll::model::{RollModel, RollRow, RowState, ShownRoll};
 use crate::dashboard::view::canvas::{Canvas, line, wrapped};
 use crate::dashboard::view::dialogs::draw_keys;
 use crate::dashboard::view::footer::draw_key_line;
@@ -51,18 +51,18 @@ const COLUMNS: [Column<RollColumn>; 6] = [
     Column::new(RollColumn::Detail, "DETAIL", 14, 1, 1),
 ];
 
-type Lines = Vec<(String, Tone)>;
+type TonedLines = Vec<(String, Tone)>;
 
 pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     let area = frame.area();
     let canvas = &mut Canvas::new(frame.buffer_mut(), model.appearance);
     let is_tall = area.height >= TALL;
-    let settings = if area.height >= ROOMY { settings(model, area.width) } else { Lines::new() };
+    let settings = if area.height >= ROOMY { settings(model, area.width) } else { TonedLines::new() };
     let outlook = limited(outlook(model, area.width), if is_tall { 3 } else { 1 });
     let question = limited(question(model, area.width), 2);
     let columns = columns(model, area.width);
     let why = limited(why(model, &columns, area.width), if is_tall { 2 } else { 0 });
-    let length = |lines: &Lines| u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let length = |lines: &TonedLines| u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let fixed = 4 + length(&settings) + length(&outlook) + length(&question) + length(&why);
     let output = if is_tall { output_height(model, area.height.saturating_sub(fixed)) } else { 0 };
     let [
@@ -109,7 +109,7 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
 }
 
 /// At most so many lines. The rest is in the last one, whose end the canvas marks as cut.
-fn limited(mut lines: Lines, rows: usize) -> Lines {
+fn limited(mut lines: TonedLines, rows: usize) -> TonedLines {
     if lines.len() > rows && rows > 0 {
         let rest = lines.split_off(rows - 1);
         let tone = rest[0].1;
@@ -121,7 +121,7 @@ fn limited(mut lines: Lines, rows: usize) -> Lines {
 }
 
 /// The text in lines that fit the width.
-fn paragraph(text: &str, width: u16, tone: Tone) -> Lines {
+fn paragraph(text: &str, width: u16, tone: Tone) -> TonedLines {
     wrapped(text, width.saturating_sub(2)).into_iter().map(|line| (line, tone)).collect()
 }
 
@@ -136,7 +136,7 @@ fn draw_header(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
 
 /// What the roll does, in a word.
 fn state_word(model: &RollModel, glyphs: &Glyphs) -> (String, Tone) {
-    let Some(Shown { record, outlook, current_at, .. }) = &model.shown else {
+    let Some(ShownRoll { record, outlook, current_at, .. }) = &model.shown else {
         return (String::from("connecting"), Tone::Busy);
     };
     let (word, tone) = match outlook {
@@ -152,7 +152,7 @@ fn state_word(model: &RollModel, glyphs: &Glyphs) -> (String, Tone) {
     (word.to_owned(), tone)
 }
 
-fn draw_summary(model: &RollModel, shown: &Shown, canvas: &mut Canvas<'_>, area: Rect) {
+fn draw_summary(model: &RollModel, shown: &ShownRoll, canvas: &mut Canvas<'_>, area: Rect) {
     let done = shown.record.done.nodes;
     let mut x = canvas.write(area, area.x + 1, &format!("{done}/{} nodes done", shown.nodes), Tone::Strong);
     if area.width >= BAR_FROM {
@@ -171,8 +171,8 @@ fn draw_summary(model: &RollModel, shown: &Shown, canvas: &mut Canvas<'_>, area:
 }
 
 /// Since when the roll runs, and what it does. What does not fit is cut.
-fn settings(model: &RollModel, width: u16) -> Lines {
-    let Some(Shown { began, at_a_time, action, .. }) = &model.shown else { return Lines::new() };
+fn settings(model: &RollModel, width: u16) -> TonedLines {
+    let Some(ShownRoll { began, at_a_time, action, .. }) = &model.shown else { return TonedLines::new() };
     let began = began.map(|began| {
         let since = model.now.duration_since(began);
         let format = if since.as_hours() < 24 { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" };
@@ -185,8 +185,8 @@ fn settings(model: &RollModel, width: u16) -> Lines {
 }
 
 /// What happens next, and when the roll will end.
-fn outlook(model: &RollModel, width: u16) -> Lines {
-    let Some(Shown { record, outlook, estimate, .. }) = &model.shown else {
+fn outlook(model: &RollModel, width: u16) -> TonedLines {
+    let Some(ShownRoll { record, outlook, estimate, .. }) = &model.shown else {
         return paragraph("Reading the roll from the cluster.", width, Tone::Plain);
     };
     let (text, tone) = match (outlook, &record.halt) {
@@ -207,25 +207,25 @@ fn outlook(model: &RollModel, width: u16) -> Lines {
     paragraph(&text, width, tone)
 }
 
-fn question(model: &RollModel, width: u16) -> Lines {
-    let Some(node) = &model.asked else { return Lines::new() };
+fn question(model: &RollModel, width: u16) -> TonedLines {
+    let Some(node) = &model.asked else { return TonedLines::new() };
     let text = format!("{node} is drained. Continue with it? [y] yes  [n] no, halt the roll");
     paragraph(&text, width, Tone::Alarm)
 }
 
 /// What a node waits for, if the table cuts it off: the selected node, or else the first that is blocked, or else the first
 /// that is under way.
-fn why(model: &RollModel, columns: &[Column<RollColumn>], width: u16) -> Lines {
+fn why(model: &RollModel, columns: &[Column<RollColumn>], width: u16) -> TonedLines {
     let blocked = || model.rows.iter().find(|row| row.state == RowState::Blocked);
     let focus = || model.rows.get(model.focus()?);
     let selected = model.selected().map(|at| &model.rows[at]);
-    let Some(row) = selected.or_else(blocked).or_else(focus) else { return Lines::new() };
+    let Some(row) = selected.or_else(blocked).or_else(focus) else { return TonedLines::new() };
     let (node, detail) = (&row.progress.node, detail(row, model.now));
     let column = columns.iter().find(|column| column.what == RollColumn::Detail);
     let is_cut = column.is_none_or(|column| detail.chars().count() > usize::from(column.width));
     // Why the roll halted is above the table.
     if detail.is_empty() || !is_cut || row.state == RowState::Halted {
-        return Lines::new();
+        return TonedLines::new();
     }
     let tone = if row.state == RowState::Blocked { Tone::Bad } else { Tone::Plain };
     paragraph(&format!("{node}: {detail}"), width, tone)

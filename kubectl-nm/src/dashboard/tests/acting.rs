@@ -5,14 +5,16 @@ use insta::assert_snapshot;
 use nm_shared::{BudgetFacts, ForbiddenAccess};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::action_table::{ACTIONS, View};
-use crate::dashboard::appearance::{Appearance, ThemeName};
+use crate::dashboard::config::action_table::{ACTIONS, View};
+use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::message::{Effect, Message};
 use crate::dashboard::model::output::{OutputChange, OutputLine};
+use crate::dashboard::model::pod_question::GuardingBudgets;
 use crate::dashboard::model::pod_question::{PodAction, PodFacts, PodTarget};
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{all_nodes, fleet, node, options, pod, press, send, type_in};
+use crate::error::Error;
 
 fn sized(width: u16, height: u16) -> Options {
     Options { size: (width, height), ..options() }
@@ -32,13 +34,13 @@ fn facts() -> PodFacts {
         uid: "cart-0".into(),
         owner: "sts/cart".into(),
         has_empty_dir: true,
-        budgets: Ok(vec![budget(0)]),
+        budgets: GuardingBudgets::Known(vec![budget(0)]),
         denied: None,
     }
 }
 
 /// Presses a key that asks about the selected pod, and answers what is looked up.
-fn asked(model: &mut Model, key: &str, facts: Result<PodFacts, String>) {
+fn asked(model: &mut Model, key: &str, facts: Result<PodFacts, Error>) {
     let effects = type_in(model, key);
     let [Effect::LookUp { action, target }] = &effects[..] else { panic!("{effects:?}") };
     send(model, Message::PodFacts { action: *action, target: target.clone(), result: facts });
@@ -117,7 +119,7 @@ fn the_budget_is_edited_by_kubectl() {
     let words = ["-n", "shop", "edit", "pdb", "cart"].map(String::from).to_vec();
     assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Edit { arguments: words }]);
     let mut model = node(options());
-    asked(&mut model, "E", Ok(PodFacts { budgets: Ok(vec![]), ..facts() }));
+    asked(&mut model, "E", Ok(PodFacts { budgets: GuardingBudgets::Known(vec![]), ..facts() }));
     assert_eq!(press(&mut model, KeyCode::Enter), [], "there is none");
     let mut model = fleet(options());
     let effects = type_in(&mut model, "E");

@@ -17,11 +17,12 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::{Message, WatchKind, WatchState};
+use crate::dashboard::message::Message;
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::{Model, Options};
-use crate::dashboard::node_metadata::{NodeDetails, NodeMetadata, Readiness};
-use crate::dashboard::node_pod::NodePod;
+use crate::dashboard::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
+use crate::dashboard::objects::node_pod::NodePod;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::tests::scenes::{self, empty, options, press, send, set_watch};
 use crate::dashboard::view::draw;
 
@@ -216,7 +217,7 @@ fn name(node: usize) -> String {
 /// A node of a cluster with a few pools; every seventh step cordons it.
 fn node(at: usize, step: usize) -> Arc<NodeMetadata> {
     let details = NodeDetails {
-        readiness: Readiness::Ready,
+        readiness: NodeReadiness::Ready,
         cordon: step.is_multiple_of(7).then_some(CordonOwner::Person).filter(|_| step > 0),
         pool: Some(format!("pool-{}", at % 12)),
         zone: Some(format!("zone-{}", at % 3)),

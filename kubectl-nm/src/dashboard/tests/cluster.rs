@@ -8,11 +8,12 @@ use nm_shared::{BlockReason, DrainSpec};
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{CommandError, Message, WatchKind, WatchState};
+use crate::dashboard::message::{CommandError, Message};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::Rows;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{
     empty, fleet, maintenances, node, now, options, pods, press, send, set_watch, type_in, worker_07,

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use insta::assert_snapshot;
 use ratatui::buffer::Buffer;
 
-use crate::dashboard::appearance::{Appearance, ThemeName};
+use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::tests::painted::{buffer, lines, look, painted_buffer};
 use crate::dashboard::tests::scenes::{fleet, moving, node, options, type_in};

@@ -8,11 +8,12 @@ use jiff::SignedDuration;
 use kube::ResourceExt;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::appearance::{Appearance, ThemeName};
-use crate::dashboard::message::{Effect, Message, PodCountError, WatchKind, WatchState};
+use crate::dashboard::config::appearance::{Appearance, ThemeName};
+use crate::dashboard::message::{Effect, Message};
 use crate::dashboard::model::listing::Sort;
 use crate::dashboard::model::{Model, Options};
-use crate::dashboard::node_metadata::NodeMetadata;
+use crate::dashboard::objects::node_metadata::NodeMetadata;
+use crate::dashboard::objects::watch_state::{PodCountError, WatchKind, WatchState};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{
     all_nodes, empty, fleet, node, now, options, press, send, set_watch, type_in, whole_nodes, worker_07,

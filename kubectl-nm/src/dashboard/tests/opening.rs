@@ -3,9 +3,10 @@
 use crossterm::event::KeyCode;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::{Effect, Message, WatchKind, WatchState};
+use crate::dashboard::message::{Effect, Message};
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::{Model, Options, RecordingMode};
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{empty, fleet, node, options, pods, press, send, set_watch, type_in};
 

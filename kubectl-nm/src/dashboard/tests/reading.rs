@@ -6,10 +6,10 @@ use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::action_table::{ACTIONS, Action};
-use crate::dashboard::appearance::{Appearance, ThemeName};
-use crate::dashboard::choice::Choice;
-use crate::dashboard::columns::ListName;
+use crate::dashboard::config::action_table::{ACTIONS, Action};
+use crate::dashboard::config::appearance::{Appearance, ThemeName};
+use crate::dashboard::config::columns::ListName;
+use crate::dashboard::config::remembered_choice::Choice;
 use crate::dashboard::message::{Effect, Message};
 use crate::dashboard::model::listing::{Rows, Sort};
 use crate::dashboard::model::{Model, Options, SideContent};

@@ -5,9 +5,9 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use crate::dashboard::action_table::ACTIONS;
-use crate::dashboard::columns::ListName;
-use crate::dashboard::config::Config;
+use crate::dashboard::config::action_table::ACTIONS;
+use crate::dashboard::config::columns::ListName;
+use crate::dashboard::config::config_file::Config;
 use crate::dashboard::view::dialogs::REPLAY_HELP;
 
 fn page(name: &str) -> PathBuf {

@@ -10,16 +10,18 @@ use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::appearance::{Appearance, ThemeName};
-use crate::dashboard::message::{Effect, Message, ReplacementChange, WatchState};
+use crate::dashboard::config::appearance::{Appearance, ThemeName};
+use crate::dashboard::message::{Effect, Message};
 use crate::dashboard::model::{Model, Options};
-use crate::dashboard::replacement_scope::ReplacementScope;
-use crate::dashboard::replica::{Replica, WatchedReplica};
+use crate::dashboard::objects::replacement_pod::{Replica, WatchedReplica};
+use crate::dashboard::objects::replacements::ReplacementChange;
+use crate::dashboard::objects::replacements::ReplacementScope;
+use crate::dashboard::objects::watch_state::WatchState;
+use crate::dashboard::objects::workload::{ReadyPods, Workload, WorkloadKind};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{
     ago, empty, maintenance, moving, node, now, options, pod, press, send, type_in, worker_07,
 };
-use crate::dashboard::workload::{Readiness, Workload, WorkloadKind};
 
 fn sized(width: u16, height: u16) -> Options {
     Options { size: (width, height), ..options() }
@@ -54,7 +56,7 @@ pub(super) fn report_pods(model: &mut Model, namespace: &str, replicas: Vec<Arc<
 
 fn report_workloads(model: &mut Model, namespace: &str, kind: WorkloadKind, found: &[(&str, i32, i32)]) {
     let workload = |(name, ready, wanted): &(&str, i32, i32)| {
-        let readiness = Readiness { ready: *ready, wanted: *wanted };
+        let readiness = ReadyPods { ready: *ready, wanted: *wanted };
         Arc::new(Workload { name: (*name).to_owned(), readiness })
     };
     let change = WatchChange::Listed(found.iter().map(workload).collect());
@@ -311,7 +313,7 @@ fn a_tree_that_follows_each_change_is_the_one_that_is_built_anew() {
     let in_node = |change| Message::Pods { node: "worker-07".into(), change };
     let of = |(scope, change)| Message::Replacements { node: "worker-07".into(), scope, change };
     let late = pod("pay", "worker-late", "ReplicaSet/worker", &json!({}));
-    let workload = Arc::new(Workload { name: "cart".into(), readiness: Readiness { ready: 0, wanted: 3 } });
+    let workload = Arc::new(Workload { name: "cart".into(), readiness: ReadyPods { ready: 0, wanted: 3 } });
     let kind = WorkloadKind::StatefulSet;
     let change = ReplacementChange::Workloads(kind, WatchChange::Applied(workload));
     for message in [

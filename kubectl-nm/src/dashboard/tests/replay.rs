@@ -4,7 +4,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use insta::assert_snapshot;
 use jiff::SignedDuration;
 
-use crate::dashboard::appearance::{Appearance, ThemeName};
+use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::message::Message;
 use crate::dashboard::model::replay::ReplayStatus;
 use crate::dashboard::model::{Options, RecordingMode};

@@ -15,7 +15,7 @@ use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::listing::Rows;
-use crate::dashboard::recording::format::{Header, RecordedLine, RecordedMessage, VERSION};
+use crate::dashboard::recording::format::{Header, RECORDING_VERSION, RecordedLine, RecordedMessage};
 use crate::dashboard::recording::recording_file::RecordingFile;
 use crate::dashboard::replay::pace::Pace;
 use crate::dashboard::replay::player::Player;
@@ -59,7 +59,7 @@ fn message(at: u32) -> Message {
 fn write_recording(path: &std::path::Path, messages: u32) {
     let mut file = BufWriter::new(File::create(path).unwrap());
     let header = Header {
-        recording: VERSION,
+        recording: RECORDING_VERSION,
         program: String::from("0.1.0"),
         started: now(),
         context: String::from("prod"),

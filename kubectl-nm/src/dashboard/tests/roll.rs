@@ -8,15 +8,15 @@ use jiff::{SignedDuration, Timestamp};
 use ratatui::buffer::Buffer;
 use serde_json::json;
 
-use crate::dashboard::action_table::Action;
-use crate::dashboard::appearance::{Appearance, ThemeName};
-use crate::dashboard::key_map::KeyMap;
+use crate::dashboard::config::action_table::Action;
+use crate::dashboard::config::appearance::{Appearance, ThemeName};
+use crate::dashboard::config::key_map::KeyMap;
 use crate::dashboard::model::Options;
 use crate::dashboard::roll::model::{RollEffect, RollModel, RowState, action_words};
 use crate::dashboard::roll::view::draw;
 use crate::dashboard::tests::painted::{drawn, lines, painted_buffer};
 use crate::dashboard::tests::scenes::{maintenance, now};
-use crate::roll::command::OutputLine;
+use crate::roll::command::NodeOutputLine;
 use crate::roll::decide::{NodeProgress, Outlook, ReadyTime};
 use crate::roll::record::{Baseline, DoneNodes, Halt, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
 use crate::roll::settings::NodeAction;
@@ -154,7 +154,7 @@ pub(super) fn beginning(width: u16, height: u16) -> RollModel {
 }
 
 fn print(model: &mut RollModel, node: &str, text: &str) {
-    model.output(&OutputLine { node: node.into(), text: text.into() });
+    model.output(&NodeOutputLine { node: node.into(), text: text.into() });
 }
 
 /// A roll whose first node is done, with the output of the commands.

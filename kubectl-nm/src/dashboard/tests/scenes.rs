@@ -11,14 +11,15 @@ use nm_shared::drain::cordon_owner::CordonOwner;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::appearance::Appearance;
-use crate::dashboard::config::Config;
+use crate::dashboard::config::appearance::Appearance;
+use crate::dashboard::config::config_file::Config;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{Message, WatchKind, WatchState};
+use crate::dashboard::message::Message;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::{Options, RecordingMode};
-use crate::dashboard::node_metadata::{NodeDetails, NodeMetadata, Readiness};
-use crate::dashboard::node_pod::NodePod;
+use crate::dashboard::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
+use crate::dashboard::objects::node_pod::NodePod;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::update::update;
 use crate::maintenance::fixture::{budget, requested, stopping};
 use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
@@ -160,9 +161,9 @@ pub(crate) fn whole_nodes() -> Vec<Arc<NodeMetadata>> {
             _ => node.was_schedulable.map(|_| CordonOwner::Maintenance),
         };
         let readiness = match node.name.as_str() {
-            "worker-33" | "worker-34" => Readiness::NotReady,
-            "worker-35" => Readiness::Unknown,
-            _ => Readiness::Ready,
+            "worker-33" | "worker-34" => NodeReadiness::NotReady,
+            "worker-35" => NodeReadiness::Unknown,
+            _ => NodeReadiness::Ready,
         };
         let number: usize = node.name[node.name.len() - 1..].parse().unwrap();
         let details = NodeDetails {

@@ -7,9 +7,10 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::appearance::{Appearance, ThemeName};
-use crate::dashboard::message::{CommandError, Message, WatchKind, WatchState};
+use crate::dashboard::config::appearance::{Appearance, ThemeName};
+use crate::dashboard::message::{CommandError, Message};
 use crate::dashboard::model::{Model, Options};
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{
     all_nodes, empty, fleet, maintenance, maintenances, moving, node, now, options, press, send, set_watch,

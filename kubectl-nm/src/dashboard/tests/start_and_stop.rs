@@ -8,10 +8,11 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{CommandError, Message, WatchKind, WatchState};
+use crate::dashboard::message::{CommandError, Message};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::start_preview::PlanRequest;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{fleet, node, now, options, press, send, set_watch, type_in};
 

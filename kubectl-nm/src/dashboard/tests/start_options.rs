@@ -1,18 +1,20 @@
 //! The options of the start dialog, and its plan.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use insta::assert_snapshot;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::appearance::{Appearance, ThemeName};
+use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::message::{Effect, Message};
 use crate::dashboard::model::start_preview::PlanRequest;
 use crate::dashboard::model::{Model, Options};
-use crate::dashboard::node_metadata::NodeMetadata;
+use crate::dashboard::objects::node_metadata::NodeMetadata;
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{fleet, options, press, send, type_in};
+use crate::error::Error;
 use crate::terminal::text::{Line, Style};
 
 fn sized(width: u16, height: u16) -> Options {
@@ -150,9 +152,13 @@ fn the_plan_follows_what_is_typed() {
     assert_eq!(plans(&effects).last().map(String::as_str), Some("worker-05 300"));
     send(&mut model, Message::Planned { request: outdated, result: Ok(made()) });
     assert!(text(&model).contains("Plan: reading the cluster"), "{}", text(&model));
-    let result = Err(String::from("no answer"));
+    let result = Err(Error::NoAnswer { server: String::from("https://a"), after: Duration::from_secs(9) });
     send(&mut model, Message::Planned { request: request(&effects), result });
-    assert!(text(&model).contains("Plan: not available: no answer"), "{}", text(&model));
+    assert!(
+        text(&model).contains("Plan: not available: the server https://a did not respond within 9s"),
+        "{}",
+        text(&model)
+    );
     assert_eq!(press(&mut model, KeyCode::Esc), [], "no plan is being made");
 
     type_in(&mut model, "nworker-05");

@@ -11,11 +11,12 @@ use ratatui::backend::TestBackend;
 use serde_json::json;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::ReplacementChange;
-use crate::dashboard::message::{Message, WatchKind, WatchState};
+use crate::dashboard::message::Message;
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::{Model, Options};
-use crate::dashboard::replacement_scope::ReplacementScope;
+use crate::dashboard::objects::replacements::ReplacementChange;
+use crate::dashboard::objects::replacements::ReplacementScope;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::tests::replacements::{replica, report, report_pods};
 use crate::dashboard::tests::scenes::{fleet, now, options, pod, press, send, set_watch, type_in};
 use crate::dashboard::view::draw;

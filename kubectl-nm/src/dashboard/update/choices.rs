@@ -3,13 +3,13 @@
 use clap::ValueEnum;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::dashboard::appearance::ThemeName;
-use crate::dashboard::choice::Choice;
+use crate::dashboard::config::appearance::ThemeName;
+use crate::dashboard::config::remembered_choice::Choice;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::column_dialog::ColumnDialog;
 use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::update::motion::Motion;
+use crate::dashboard::update::navigation::Motion;
 
 /// Opens the dialog that chooses the columns of the list that is shown.
 pub(super) fn open_columns(model: &mut Model) {

@@ -8,13 +8,14 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::layout::ScreenLayout;
-use crate::dashboard::message::{Effect, WatchKind, WatchState};
+use crate::dashboard::message::Effect;
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::node_list::NodeList;
 use crate::dashboard::model::node_row::NodeRow;
 use crate::dashboard::model::{Model, OpenNode};
-use crate::dashboard::node_metadata::NodeMetadata;
-use crate::dashboard::node_pod::NodePod;
+use crate::dashboard::objects::node_metadata::NodeMetadata;
+use crate::dashboard::objects::node_pod::NodePod;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 
 pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) -> Option<Effect> {
     let update = match model.fleet.apply(change) {

@@ -3,14 +3,14 @@
 use clap::ValueEnum;
 use crossterm::event::{KeyCode, KeyEvent};
 
-use crate::dashboard::action_table::Action;
-use crate::dashboard::appearance::ThemeName;
+use crate::dashboard::config::action_table::Action;
+use crate::dashboard::config::appearance::ThemeName;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::command_line::Command;
-use crate::dashboard::model::field::Field;
+use crate::dashboard::model::command_line::TypedCommand;
 use crate::dashboard::model::filter::Filter;
 use crate::dashboard::model::listing::Sort;
+use crate::dashboard::model::text_field::Field;
 use crate::dashboard::update::{choices, keys};
 
 pub(super) fn press(model: &mut Model, mut field: Field, key: KeyEvent) -> Option<Effect> {
@@ -34,7 +34,7 @@ fn run(model: &mut Model, line: &str) -> Option<Effect> {
     if line.trim().is_empty() {
         return None;
     }
-    let Command { action, argument } = match Command::parse(line) {
+    let TypedCommand { action, argument } = match TypedCommand::parse(line) {
         Ok(command) => command,
         Err(why) => {
             model.show_error(why);
@@ -60,7 +60,7 @@ fn run(model: &mut Model, line: &str) -> Option<Effect> {
         },
         Action::Open => match model.node_named(&argument) {
             Ok(node) => return keys::open(model, &node),
-            Err(why) => model.show_error(why),
+            Err(error) => model.show_error(error.to_string()),
         },
         _ => {}
     }

@@ -6,13 +6,13 @@ use crossterm::event::{KeyCode, KeyEvent};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use crate::dashboard::action_table::Action;
+use crate::dashboard::config::action_table::Action;
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::dialog::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed};
-use crate::dashboard::model::field::Field;
+use crate::dashboard::model::text_field::Field;
 use crate::dashboard::model::{Model, Page};
-use crate::dashboard::update::motion::Motion;
+use crate::dashboard::update::navigation::Motion;
 use crate::dashboard::update::{change_dialog, choices, pod_actions, start_dialog};
 use crate::maintenance::{node, uid};
 

@@ -3,15 +3,16 @@
 use crossterm::event::KeyEvent;
 use kube::ResourceExt;
 
-use crate::dashboard::action_table::{Action, ActionEntry, View};
+use crate::dashboard::config::action_table::{Action, ActionEntry, View};
 use crate::dashboard::layout::is_small;
-use crate::dashboard::message::{Effect, WatchKind};
+use crate::dashboard::message::Effect;
 use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
 use crate::dashboard::model::listing::{Arrangement, Row};
+use crate::dashboard::model::text_field::Field;
 use crate::dashboard::model::{Model, Page, SideContent, SidePane};
-use crate::dashboard::update::motion::{Motion, travel};
+use crate::dashboard::objects::watch_state::WatchKind;
+use crate::dashboard::update::navigation::{Motion, travel};
 use crate::dashboard::update::{change_dialog, choices, dialogs, pod_actions};
 
 /// Handles a key while no dialog is open and no filter is being typed.

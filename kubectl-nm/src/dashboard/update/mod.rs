@@ -9,7 +9,7 @@ mod command_line;
 mod dialogs;
 mod input;
 mod keys;
-pub(super) mod motion;
+pub(super) mod navigation;
 mod open_node;
 mod output;
 mod pod_actions;

@@ -1,9 +1,9 @@
 //! Opening and closing nodes. In a replay, nodes that are not open are kept, and a model at another time is looked at in the
 //! same way.
 
-use crate::dashboard::message::{WatchKind, WatchState};
 use crate::dashboard::model::replay::BackgroundNodes;
 use crate::dashboard::model::{Model, OpenNode};
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 
 impl Model {
     /// The node to which a message belongs: the open one, or in a replay any. None if it was closed meanwhile.

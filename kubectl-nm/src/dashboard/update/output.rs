@@ -2,12 +2,12 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 
-use crate::dashboard::action_table::Action;
+use crate::dashboard::config::action_table::Action;
 use crate::dashboard::layout::OutputLayout;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::output::OutputChange;
-use crate::dashboard::update::motion::Motion;
+use crate::dashboard::update::navigation::Motion;
 use crate::dashboard::update::pod_actions;
 
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {

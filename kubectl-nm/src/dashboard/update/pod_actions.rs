@@ -2,15 +2,16 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 
-use crate::dashboard::action_table::Action;
+use crate::dashboard::config::action_table::Action;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::output::OutputPage;
 use crate::dashboard::model::pod_question::{
-    Lookup, PodAction, PodDialog, PodFacts, PodTarget, shown_command, with_object,
+    Lookup, PodAction, PodDialog, PodFacts, PodTarget, in_words, shown_command, with_object,
 };
 use crate::dashboard::model::pod_target::SelectedObject;
+use crate::error::Error;
 
 /// How many lines of a log are read at first.
 const LOG_LINES: &str = "--tail=1000";
@@ -112,13 +113,13 @@ pub(super) fn answer(
     model: &mut Model,
     action: PodAction,
     target: &PodTarget,
-    result: Result<PodFacts, String>,
+    result: Result<PodFacts, Error>,
 ) {
     if let Some(Dialog::Pod(dialog)) = &mut model.dialog
         && dialog.action == action
         && dialog.target == *target
     {
-        dialog.lookup = result.map_or_else(Lookup::Failed, Lookup::Known);
+        dialog.lookup = result.map_or_else(|error| Lookup::Failed(in_words(&error)), Lookup::Known);
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::dashboard::message::{Effect, ReplacementChange};
+use crate::dashboard::message::Effect;
 use crate::dashboard::model::drain_record::DrainRecords;
 use crate::dashboard::model::fleet::Fleet;
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::tree::TreeSources;
 use crate::dashboard::model::{Model, OpenNode};
-use crate::dashboard::replacement_scope::ReplacementScope;
+use crate::dashboard::objects::replacements::ReplacementChange;
+use crate::dashboard::objects::replacements::ReplacementScope;
 
 pub(super) fn apply(model: &mut Model, node: &str, scope: &ReplacementScope, change: ReplacementChange) {
     let known = (&mut model.open, &mut model.background);

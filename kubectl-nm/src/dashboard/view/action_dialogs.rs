@@ -5,8 +5,9 @@ use nm_shared::BudgetFacts;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::change_dialog::{ChangeDialog, ChangeField};
 use crate::dashboard::model::column_dialog::ColumnDialog;
-use crate::dashboard::model::field::Field;
+use crate::dashboard::model::pod_question::GuardingBudgets;
 use crate::dashboard::model::pod_question::{DELETE_WORD, Lookup, PodAction, PodDialog, PodFacts, denial};
+use crate::dashboard::model::text_field::Field;
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority};
 use crate::dashboard::view::theme::Tone;
 use crate::dashboard::wrapping::wrap;
@@ -79,11 +80,13 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
         lines.push(problem("The pod is gone: another one has its name by now."));
     }
     match &facts.budgets {
-        Err(why) => lines.push(problem(format!("Its budgets are not known: {why}"))),
-        Ok(budgets) if budgets.is_empty() => {
+        GuardingBudgets::Unknown(why) => lines.push(problem(format!("Its budgets are not known: {why}"))),
+        GuardingBudgets::Known(budgets) if budgets.is_empty() => {
             lines.push(sentence("No disruption budget guards it.", Tone::Plain));
         }
-        Ok(budgets) => lines.extend(budgets.iter().map(|budget| of_budget(dialog, budget))),
+        GuardingBudgets::Known(budgets) => {
+            lines.extend(budgets.iter().map(|budget| of_budget(dialog, budget)))
+        }
     }
     if dialog.action == PodAction::EditBudget {
         return lines;
@@ -141,7 +144,7 @@ pub(super) fn change_lines(
     };
     lines.push(sentence(what, Tone::Quiet));
     if let Err(why) = dialog.wanted() {
-        lines.push(problem(why));
+        lines.push(problem(why.to_string()));
     } else {
         let command = dialog.command(&model.options.kubectl);
         let nothing = || sentence("Nothing is changed yet.", Tone::Quiet);

@@ -5,7 +5,7 @@ use ratatui::layout::{Margin, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
-use crate::dashboard::appearance::Appearance;
+use crate::dashboard::config::appearance::Appearance;
 use crate::dashboard::view::theme::{Glyphs, Tone};
 use crate::dashboard::wrapping::wrap;
 use crate::terminal::text::harmless;

@@ -2,13 +2,13 @@
 
 use std::cmp::Reverse;
 
-use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::Model;
+use crate::dashboard::objects::watch_state::WatchKind;
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
 use crate::dashboard::wrapping::wrap;
 
-const LISTED: usize = 10;
+const MAX_LISTED_LINES: usize = 10;
 
 /// The priority of a line; the lowest are dropped first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,10 +86,10 @@ pub(super) fn fit_lines(entries: &[DialogLine], width: u16, rows: usize) -> Vec<
 
 /// The first of the lines, and how many more there are.
 pub(super) fn listed(lines: impl ExactSizeIterator<Item = String>) -> Vec<DialogLine> {
-    let more = lines.len().saturating_sub(LISTED);
+    let more = lines.len().saturating_sub(MAX_LISTED_LINES);
     let and_more = (more > 0).then(|| format!("  and {more} more"));
     lines
-        .take(LISTED)
+        .take(MAX_LISTED_LINES)
         .chain(and_more)
         .map(|text| DialogLine::new(text, Tone::Plain, LinePriority::Listed))
         .collect()

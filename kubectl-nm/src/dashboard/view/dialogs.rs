@@ -3,15 +3,15 @@
 use nm_shared::NodeMaintenance;
 use ratatui::layout::Rect;
 
-use crate::dashboard::action_table::{ACTIONS, Action, ActionEntry, Group};
-use crate::dashboard::columns::ListName;
-use crate::dashboard::key_map::KeyMap;
+use crate::dashboard::config::action_table::{ACTIONS, Action, ActionEntry, HelpGroup};
+use crate::dashboard::config::columns::ListName;
+use crate::dashboard::config::key_map::KeyMap;
 use crate::dashboard::layout::{ScreenLayout, is_small};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::column_dialog::ColumnDialog;
 use crate::dashboard::model::dialog::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
-use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
+use crate::dashboard::model::text_field::Field;
 use crate::dashboard::view::action_dialogs::{
     change_lines, change_title, column_lines, pod_lines, pod_title,
 };
@@ -184,7 +184,7 @@ fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
         [] => format!(":{}", entry.name),
         keys => keys.join(", "),
     };
-    for group in Group::ALL {
+    for group in HelpGroup::ALL {
         lines.push((String::new(), group.heading()));
         let entries = ACTIONS.iter().filter(|entry| entry.group == group && options.offers(entry));
         lines.extend(entries.map(|entry| (keys_of(entry), entry.help)));

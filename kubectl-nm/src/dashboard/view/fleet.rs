@@ -3,13 +3,13 @@
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::action_table::Action;
-use crate::dashboard::columns::ListName;
+use crate::dashboard::config::action_table::Action;
+use crate::dashboard::config::columns::ListName;
 use crate::dashboard::layout::ScreenLayout;
-use crate::dashboard::message::WatchState;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::{Row, Rows};
+use crate::dashboard::objects::watch_state::WatchState;
 use crate::dashboard::view::canvas::{Canvas, wrapped};
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;

@@ -2,10 +2,10 @@
 
 use ratatui::layout::Rect;
 
-use crate::dashboard::action_table::{ACTIONS, Action, ActionEntry, View};
+use crate::dashboard::config::action_table::{ACTIONS, Action, ActionEntry, View};
 use crate::dashboard::layout::{BLOCKERS_LABEL, REMEDY_LABEL, blockers_text, remedy_lines};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::field::Field;
+use crate::dashboard::model::text_field::Field;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
 

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use ratatui::layout::Rect;
 
-use crate::dashboard::message::WatchState;
 use crate::dashboard::model::fleet_row::IDLE;
 use crate::dashboard::model::listing::Arrangement;
+use crate::dashboard::objects::watch_state::WatchState;
 use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::theme::Tone;
 use crate::terminal::text::counted;

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::action_table::Action;
-use crate::dashboard::columns::{Columns, ListName};
+use crate::dashboard::config::action_table::Action;
+use crate::dashboard::config::columns::{Columns, ListName};
 use crate::dashboard::layout::ScreenLayout;
-use crate::dashboard::message::{WatchKind, WatchState};
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::pod_row::{PodProgress, PodRow, detail};
 use crate::dashboard::model::{Model, OpenNode};
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;

@@ -6,14 +6,14 @@ use nm_shared::drain::cordon_owner::CordonOwner;
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::action_table::Action;
-use crate::dashboard::columns::ListName;
+use crate::dashboard::config::action_table::Action;
+use crate::dashboard::config::columns::ListName;
 use crate::dashboard::layout::ScreenLayout;
-use crate::dashboard::message::{WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::node_row::{NodeRow, cordon_words};
-use crate::dashboard::node_metadata::Readiness;
+use crate::dashboard::objects::node_metadata::NodeReadiness;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::view::canvas::{Canvas, wrapped};
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
@@ -101,19 +101,19 @@ impl DrawnRow for NodeRow {
     }
 }
 
-fn readiness(readiness: Option<Readiness>) -> (String, Tone) {
+fn readiness(readiness: Option<NodeReadiness>) -> (String, Tone) {
     let (sign, tone) = match readiness {
-        Some(Readiness::Ready) => (" ", Tone::Plain),
-        Some(Readiness::NotReady) => ("!", Tone::Bad),
-        Some(Readiness::Unknown) => ("?", Tone::Bad),
+        Some(NodeReadiness::Ready) => (" ", Tone::Plain),
+        Some(NodeReadiness::NotReady) => ("!", Tone::Bad),
+        Some(NodeReadiness::Unknown) => ("?", Tone::Bad),
         None => return (String::from(" -"), Tone::Quiet),
     };
-    (format!("{sign}{}", readiness.map_or("", Readiness::word)), tone)
+    (format!("{sign}{}", readiness.map_or("", NodeReadiness::word)), tone)
 }
 
 /// Draws how many nodes are Ready, and how many are cordoned, by whom.
 pub(super) fn draw_summary(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let mut ready: BTreeMap<Readiness, usize> = BTreeMap::new();
+    let mut ready: BTreeMap<NodeReadiness, usize> = BTreeMap::new();
     let mut cordons: BTreeMap<&CordonOwner, usize> = BTreeMap::new();
     for row in model.nodes.rows.all() {
         if let Some(readiness) = row.readiness() {
@@ -125,7 +125,7 @@ pub(super) fn draw_summary(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     let mut x = area.x + 1;
     for (state, count) in ready.iter().rev() {
-        let tone = if *state == Readiness::Ready { Tone::Plain } else { Tone::Bad };
+        let tone = if *state == NodeReadiness::Ready { Tone::Plain } else { Tone::Bad };
         let text = format!("{} {count}", state.word());
         x = canvas.write_whole(area, x, &text, tone).map_or(x, |end| end + 2);
     }

@@ -2,8 +2,8 @@
 
 use ratatui::layout::Rect;
 
-use crate::dashboard::action_table::Action;
-use crate::dashboard::key_map::KeyMap;
+use crate::dashboard::config::action_table::Action;
+use crate::dashboard::config::key_map::KeyMap;
 use crate::dashboard::layout::OutputLayout;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::output::OutputPage;
@@ -63,6 +63,6 @@ fn state(page: &OutputPage, canvas: &Canvas<'_>) -> (String, Tone) {
     match &page.ended {
         None => (format!("running {}", canvas.glyphs.live), Tone::Good),
         Some(Ok(())) => (String::from("ended"), Tone::Quiet),
-        Some(Err(why)) => (page.denial().unwrap_or_else(|| why.clone()), Tone::Bad),
+        Some(Err(why)) => (page.denial().unwrap_or_else(|| why.to_string()), Tone::Bad),
     }
 }

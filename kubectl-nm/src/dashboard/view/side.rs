@@ -2,11 +2,11 @@
 
 use ratatui::layout::Rect;
 
-use crate::dashboard::action_table::Action;
+use crate::dashboard::config::action_table::Action;
 use crate::dashboard::layout::ScreenLayout;
-use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::side_lines::LineKind;
 use crate::dashboard::model::{Model, SideContent};
+use crate::dashboard::objects::watch_state::WatchKind;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;

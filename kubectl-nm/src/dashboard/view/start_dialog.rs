@@ -1,12 +1,12 @@
 //! The lines of the start dialog.
 
-use crate::dashboard::action_table::Action;
+use crate::dashboard::config::action_table::Action;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{StartDialog, StartField};
-use crate::dashboard::model::field::Field;
 use crate::dashboard::model::start_options::offered;
 use crate::dashboard::model::start_plan::StartPlan;
 use crate::dashboard::model::start_preview::StartPreview;
+use crate::dashboard::model::text_field::Field;
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, listed};
 use crate::dashboard::view::theme::Tone;
 use crate::terminal::text::{Line, Style};

@@ -4,7 +4,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-use crate::dashboard::appearance::ThemeName;
+use crate::dashboard::config::appearance::ThemeName;
 use crate::maintenance::{PodState, State};
 use crate::roll::record::Step;
 

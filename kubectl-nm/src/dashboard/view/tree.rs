@@ -1,20 +1,20 @@
 //! The tree of replacements of the open node: where its pods went.
 
 use crate::args::duration::age;
-use crate::dashboard::action_table::Action;
+use crate::dashboard::config::action_table::Action;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::drain_record::SeenReadiness;
 use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::pod_row::detail;
 use crate::dashboard::model::tree_row::{TreeItem, TreeRow, Unknown};
 use crate::dashboard::model::{Model, OpenNode};
-use crate::dashboard::replica::ReplicaState;
+use crate::dashboard::objects::replacement_pod::ReplicaState;
+use crate::dashboard::objects::workload::ReadyPods;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::header::data_age;
 use crate::dashboard::view::node;
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
-use crate::dashboard::workload::Readiness;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TreeColumn {
@@ -82,7 +82,7 @@ impl TreeRow {
 
     fn state(&self, canvas: &Canvas<'_>) -> (String, Tone) {
         match &self.item {
-            TreeItem::Workload { readiness: Some(Readiness { ready, wanted }), .. } => {
+            TreeItem::Workload { readiness: Some(ReadyPods { ready, wanted }), .. } => {
                 let tone = if ready < wanted { Tone::Bad } else { Tone::Good };
                 (format!("{ready}/{wanted} ready"), tone)
             }
@@ -119,7 +119,7 @@ impl TreeRow {
                 (data_age(*since, model.now), Tone::Alarm)
             }
             TreeItem::Workload { seen: Some(SeenReadiness { lowest, since }), .. } => {
-                let Readiness { ready, wanted } = lowest;
+                let ReadyPods { ready, wanted } = lowest;
                 let watched = age(model.now.duration_since(*since).as_secs());
                 (format!("lowest {ready}/{wanted}, watched for {watched}"), Tone::Quiet)
             }

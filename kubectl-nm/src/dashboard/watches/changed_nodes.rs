@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
-use crate::dashboard::node_metadata::NodeMetadata;
+use crate::dashboard::objects::node_metadata::NodeMetadata;
 use crate::error::Error;
 
 /// The updates of a watch on nodes, without those that change nothing.

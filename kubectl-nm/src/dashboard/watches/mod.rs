@@ -24,11 +24,12 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch};
-use crate::dashboard::listed_node::ListedNode;
-use crate::dashboard::message::{Message, WatchKind, WatchState};
-use crate::dashboard::node_metadata::NodeMetadata;
-use crate::dashboard::node_pod::NodePod;
-use crate::dashboard::replacement_scope::ReplacementScope;
+use crate::dashboard::message::Message;
+use crate::dashboard::objects::listed_node::ListedNode;
+use crate::dashboard::objects::node_metadata::NodeMetadata;
+use crate::dashboard::objects::node_pod::NodePod;
+use crate::dashboard::objects::replacements::ReplacementScope;
+use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::watches::changed_nodes::changed_nodes;
 use crate::dashboard::watches::replacements::ReplacementWatches;
 use crate::error::{Error, RESOURCE};

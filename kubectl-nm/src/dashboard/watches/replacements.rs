@@ -10,10 +10,12 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch};
-use crate::dashboard::message::{Message, ReplacementChange, WatchState};
-use crate::dashboard::replacement_scope::ReplacementScope;
-use crate::dashboard::replica::WatchedReplica;
-use crate::dashboard::workload::{WatchedWorkload, Workload, WorkloadKind};
+use crate::dashboard::message::Message;
+use crate::dashboard::objects::replacement_pod::WatchedReplica;
+use crate::dashboard::objects::replacements::ReplacementChange;
+use crate::dashboard::objects::replacements::ReplacementScope;
+use crate::dashboard::objects::watch_state::WatchState;
+use crate::dashboard::objects::workload::{WatchedWorkload, Workload, WorkloadKind};
 use crate::error::Error;
 
 /// The watches of one node. They end when this is dropped.

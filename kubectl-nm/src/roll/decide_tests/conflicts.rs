@@ -1,7 +1,7 @@
 //! Writes that are refused because somebody has changed their objects.
 
 use super::world::World;
-use crate::roll::decide::{Change, Outlook};
+use crate::roll::decide::{Outlook, RollChange};
 use crate::roll::settings::RollSettings;
 
 /// A roll of four nodes in two waves, two at once.
@@ -75,7 +75,7 @@ fn nothing_is_begun_for_a_record_that_could_not_be_written() {
     world.meanwhile = Some(World::ask);
     world.decide(usize::MAX);
     let changes = &world.last.as_ref().unwrap().changes;
-    assert!(matches!(changes.as_slice(), [Change::Record(_), Change::Begin(..)]), "{changes:?}");
+    assert!(matches!(changes.as_slice(), [RollChange::Record(_), RollChange::Begin(..)]), "{changes:?}");
     assert!(world.begun.is_empty(), "{:?}", world.begun);
 }
 

@@ -355,7 +355,7 @@ fn old_data_changes_nothing_but_the_heartbeat_goes_on() {
     assert!(world.last.as_ref().unwrap().changes.is_empty());
     world.now += 15;
     world.decide(usize::MAX);
-    assert!(matches!(world.last.unwrap().changes.as_slice(), [Change::Record(record)]
+    assert!(matches!(world.last.unwrap().changes.as_slice(), [RollChange::Record(record)]
         if record.runner.as_ref().unwrap().at == at(15)));
 }
 

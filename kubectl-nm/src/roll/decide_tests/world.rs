@@ -216,7 +216,7 @@ impl World {
         for change in decisions.changes.iter().take(if is_over { 0 } else { carried_out }) {
             let is_written = self.write_unless_changed(&mut roll, change);
             // As `apply` does it.
-            if !is_written && matches!(change, Change::Record(_)) && self.record.halt.is_none() {
+            if !is_written && matches!(change, RollChange::Record(_)) && self.record.halt.is_none() {
                 break;
             }
         }
@@ -228,9 +228,9 @@ impl World {
     }
 
     /// Carries out a change, unless its object has changed since the decision has read it. Returns whether it was carried out.
-    fn write_unless_changed(&mut self, roll: &mut Roll, change: &Change) -> bool {
+    fn write_unless_changed(&mut self, roll: &mut Roll, change: &RollChange) -> bool {
         let target = match change {
-            Change::Record(record) => roll.anchor(record).map(RollNode::node),
+            RollChange::Record(record) => roll.anchor(record).map(RollNode::node),
             other => other.node(),
         };
         let Some(target) = target.map(str::to_owned) else {
@@ -255,15 +255,15 @@ impl World {
         true
     }
 
-    pub(super) fn carry_out(&mut self, roll: &Roll, change: Change) {
+    pub(super) fn carry_out(&mut self, roll: &Roll, change: RollChange) {
         match change {
-            Change::Record(record) => {
+            RollChange::Record(record) => {
                 if let Some(anchor) = roll.anchor(&record).map(|anchor| anchor.node().to_owned()) {
                     self.store(&anchor, &record);
                 }
                 self.record = record;
             }
-            Change::Begin(node, record) => {
+            RollChange::Begin(node, record) => {
                 self.begun.push(node.clone());
                 self.write(&node, |written| *written = record.clone());
                 let object = self.objects.get_mut(&node).unwrap();
@@ -271,27 +271,27 @@ impl World {
                 object.status =
                     serde_json::from_value(json!({"phase": "Running", "evictionPods": 3})).unwrap();
             }
-            Change::Write(node, record) => {
+            RollChange::Write(node, record) => {
                 self.write(&node, |written| *written = record.clone());
                 if record.step == Step::Returning {
                     self.finalize(&node, true);
                 }
             }
-            Change::Pause(node) => {
+            RollChange::Pause(node) => {
                 self.objects.get_mut(&node).unwrap().spec.suspend = true;
                 self.observed.to_pause.remove(&node);
             }
-            Change::Act(node, record) => {
+            RollChange::Act(node, record) => {
                 self.write(&node, |written| *written = record.clone());
                 self.acted.push(node.clone());
                 self.observed.actions.insert(node, ActionState::Running);
             }
-            Change::Delete(node) => {
+            RollChange::Delete(node) => {
                 let object = self.objects.get_mut(&node).unwrap();
                 object.metadata.deletion_timestamp =
                     Some(serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap());
             }
-            Change::Release(node) => self.finalize(&node, false),
+            RollChange::Release(node) => self.finalize(&node, false),
         }
         self.collect();
     }

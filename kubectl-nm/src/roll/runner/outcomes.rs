@@ -7,7 +7,7 @@ use crate::client::watch_stream::WatchChange;
 use crate::error::Error;
 use crate::maintenance::uid;
 use crate::roll::apply::Applied;
-use crate::roll::decide::Change;
+use crate::roll::decide::RollChange;
 use crate::roll::record::{ActionState, Halt, Roll, RollRecord};
 use crate::roll::store::is_outdated;
 
@@ -18,8 +18,9 @@ const MAX_CONFLICTS: u32 = 4;
 impl RollRunner<'_> {
     /// The changes without those that have failed and are made again later. Nothing is changed without the record, unless the
     /// roll has halted.
-    pub(super) fn due(&self, mut changes: Vec<Change>) -> Vec<Change> {
-        let is_late = |change: &Change| matches!(change, Change::Record(_)) && !self.backoff.is_due(change);
+    pub(super) fn due(&self, mut changes: Vec<RollChange>) -> Vec<RollChange> {
+        let is_late =
+            |change: &RollChange| matches!(change, RollChange::Record(_)) && !self.backoff.is_due(change);
         if self.record.halt.is_none() && changes.iter().any(is_late) {
             return Vec::new();
         }
@@ -45,25 +46,25 @@ impl RollRunner<'_> {
                 Err(_) => self.backoff.failed(&change),
             };
             match (change, outcome) {
-                (Change::Record(record), Ok(())) => {
+                (RollChange::Record(record), Ok(())) => {
                     if record.revision > self.record.revision {
                         self.record = record;
                     }
                 }
-                (Change::Act(name, record), Ok(())) => {
+                (RollChange::Act(name, record), Ok(())) => {
                     self.observed.actions.insert(name.clone(), ActionState::Running);
                     self.act(&roll, &name, &record);
                 }
-                (Change::Act(name, _), Err(error)) if !error.is_transient() && !is_outdated(&error) => {
+                (RollChange::Act(name, _), Err(error)) if !error.is_transient() && !is_outdated(&error) => {
                     self.observed.actions.insert(name, ActionState::Failed(error.to_string()));
                 }
-                (Change::Begin(name, _), Ok(())) => {
+                (RollChange::Begin(name, _), Ok(())) => {
                     self.observed.refused.remove(&name);
                 }
-                (Change::Begin(name, _), Err(error)) if is_webhook_refusal(&error) => {
+                (RollChange::Begin(name, _), Err(error)) if is_webhook_refusal(&error) => {
                     self.observed.refused.insert(name, error.to_string());
                 }
-                (Change::Pause(name), Ok(())) => {
+                (RollChange::Pause(name), Ok(())) => {
                     self.observed.to_pause.remove(&name);
                 }
                 (_, Ok(())) => {}
@@ -71,7 +72,7 @@ impl RollRunner<'_> {
                 (change, Err(error))
                     if error.is_transient()
                         || (is_outdated(&error) && !self.is_given_up(&change, failures)) => {}
-                (Change::Record(record), Err(error)) => self.halt_unrecorded(&roll, record, &error),
+                (RollChange::Record(record), Err(error)) => self.halt_unrecorded(&roll, record, &error),
                 (change, Err(error)) => {
                     let Some(node) = change.node() else { continue };
                     self.fail(node, &format!("the maintenance of node {node} cannot be changed: {error}"));
@@ -82,7 +83,7 @@ impl RollRunner<'_> {
 
     /// Whether a change that no longer fits its object is not made again: if the roll cannot continue, its objects may not be
     /// known any more.
-    fn is_given_up(&self, change: &Change, failures: u32) -> bool {
+    fn is_given_up(&self, change: &RollChange, failures: u32) -> bool {
         self.observed.broken.is_some() && (change.node().is_none() || failures >= MAX_CONFLICTS)
     }
 

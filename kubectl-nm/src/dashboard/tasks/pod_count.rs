@@ -11,20 +11,21 @@ use serde::de::IgnoredAny;
 use tokio::sync::mpsc::Sender;
 
 use crate::client::cluster::Cluster;
-use crate::dashboard::message::{Message, PodCountError};
+use crate::dashboard::message::Message;
+use crate::dashboard::objects::watch_state::PodCountError;
 use crate::error::Error;
 
 const MAX_CONCURRENT: usize = 8;
 
 /// A table without columns, and a list, which a proxy that knows no tables may answer.
 #[derive(Deserialize)]
-struct Rows {
+struct TableRows {
     #[serde(default, alias = "items")]
     rows: Vec<IgnoredAny>,
 }
 
 /// Counts the pods on these nodes that have not ended, and sends the result.
-pub(super) async fn count(cluster: Cluster, nodes: Vec<String>, to: Sender<Message>) {
+pub(in crate::dashboard) async fn count(cluster: Cluster, nodes: Vec<String>, to: Sender<Message>) {
     let mut answers = stream::iter(nodes.into_iter().filter(|node| is_valid_name(node)))
         .map(async |node| {
             let count = count_on(&cluster, &node).await;
@@ -55,7 +56,7 @@ async fn count_on(cluster: &Cluster, node: &str) -> Result<usize, Error> {
     let list = async || {
         let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
         let request = http::Request::get(&path).header(http::header::ACCEPT, accept).body(Vec::new());
-        client.request::<Rows>(request.map_err(kube::Error::HttpError)?).await
+        client.request::<TableRows>(request.map_err(kube::Error::HttpError)?).await
     };
     Ok(cluster.request("list pods", list).await?.rows.len())
 }

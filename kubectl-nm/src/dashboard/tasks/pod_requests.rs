@@ -14,14 +14,16 @@ use tokio::sync::mpsc::Sender;
 use crate::client::cluster::{Cluster, Deletion};
 use crate::client::objects::{Permission, is_allowed_in, user_name};
 use crate::dashboard::message::{CommandError, Message};
-use crate::dashboard::model::pod_question::{PodAction, PodFacts, PodTarget, denial};
-use crate::dashboard::node_pod::NodePod;
+use crate::dashboard::model::pod_question::{
+    GuardingBudgets, PodAction, PodFacts, PodTarget, denial, in_words,
+};
+use crate::dashboard::objects::node_pod::NodePod;
 use crate::error::Error;
 use crate::explain::remedy::in_short;
 
 /// Finds out what an action on a pod costs, and whether the user has the permission for it.
 pub(crate) async fn look_up(cluster: Cluster, action: PodAction, target: PodTarget, to: Sender<Message>) {
-    let result = facts(&cluster, action, &target).await.map_err(|error| words(&error));
+    let result = facts(&cluster, action, &target).await;
     // The receiver is gone if the dashboard has ended.
     let _ = to.send(Message::PodFacts { action, target, result }).await;
 }
@@ -34,9 +36,12 @@ async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Resu
         tokio::join!(pod, budgets(cluster, namespace), denied(cluster, action, namespace));
     let pod = pod?;
     let guards = |budget: &PodDisruptionBudget| Budget::from(budget).guards(&pod);
-    let budgets = budgets
-        .map(|budgets| budgets.iter().filter(|budget| guards(budget)).map(numbers).collect())
-        .map_err(|error| words(&error));
+    let budgets = match budgets {
+        Ok(budgets) => {
+            GuardingBudgets::Known(budgets.iter().filter(|budget| guards(budget)).map(numbers).collect())
+        }
+        Err(error) => GuardingBudgets::Unknown(in_words(&error)),
+    };
     let has_empty_dir = pod.has_empty_dir;
     let id = NodePod::from(pod).id;
     Ok(PodFacts { uid: id.key.clone(), owner: id.owner.clone(), has_empty_dir, budgets, denied })
@@ -82,26 +87,25 @@ pub(crate) async fn evict(cluster: Cluster, target: PodTarget, uid: String, to: 
     let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "deleteOptions": options,
         "metadata": {"namespace": namespace, "name": name}});
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
-    let pod = target.path();
     let outcome = match cluster.post_for_status("create pods/eviction", &path, &body).await {
-        Ok(status) => answer(&EvictionOutcome::from(&status), namespace),
-        Err(error) => Err(error.to_string()),
+        Ok(status) => answer(&target, &EvictionOutcome::from(&status)),
+        Err(error) => Err(CommandError::NotEvicted { pod: target.path(), answer: error.to_string() }),
     };
-    let outcome = outcome
-        .map(|words| format!("{pod}: {words}"))
-        .map_err(|answer| CommandError::NotEvicted { pod, answer });
     let _ = to.send(Message::Done(outcome)).await;
 }
 
 /// The answer to an eviction in words; an error if the pod does not leave.
-fn answer(outcome: &EvictionOutcome, namespace: &str) -> Result<String, String> {
-    Err(match outcome {
-        EvictionOutcome::Accepted => return Ok(String::from("eviction accepted")),
-        EvictionOutcome::Gone => return Ok(String::from("is gone already")),
-        EvictionOutcome::Migrating(_) => return Ok(String::from("KubeVirt migrates its virtual machine")),
+fn answer(target: &PodTarget, outcome: &EvictionOutcome) -> Result<String, CommandError> {
+    let pod = target.path();
+    let answer = match outcome {
+        EvictionOutcome::Accepted => return Ok(format!("{pod}: eviction accepted")),
+        EvictionOutcome::Gone => return Ok(format!("{pod}: is gone already")),
+        EvictionOutcome::Migrating(_) => {
+            return Ok(format!("{pod}: KubeVirt migrates its virtual machine"));
+        }
         EvictionOutcome::RefusedByBudget(refusal) => {
             let facts = BlockFacts { budget: refusal.budget.clone(), ..BlockFacts::default() };
-            let why = in_short(namespace, BlockReason::DisruptionBudget, &facts, &refusal.message);
+            let why = in_short(&target.namespace, BlockReason::DisruptionBudget, &facts, &refusal.message);
             format!("eviction refused: {why}")
         }
         EvictionOutcome::MultipleBudgets(message) | EvictionOutcome::NotMigratable(message) => {
@@ -118,7 +122,8 @@ fn answer(outcome: &EvictionOutcome, namespace: &str) -> Result<String, String> 
         }
         EvictionOutcome::Throttled { message, .. } => format!("the API server is busy: {message}"),
         EvictionOutcome::Unknown(message) => format!("it is unknown whether it was evicted: {message}"),
-    })
+    };
+    Err(CommandError::NotEvicted { pod, answer })
 }
 
 /// Deletes the pod, whatever its budgets allow.
@@ -138,18 +143,6 @@ pub(crate) async fn delete(cluster: Cluster, target: PodTarget, uid: String, to:
     let _ = to.send(Message::Done(outcome)).await;
 }
 
-/// The permission that the user lacks, or the error.
-fn words(error: &Error) -> String {
-    let status = error.status().filter(|_| error.is_forbidden());
-    let outcome = status.map(EvictionOutcome::from);
-    match outcome {
-        Some(EvictionOutcome::Forbidden(denied)) => {
-            denied.access.as_ref().map_or_else(|| error.to_string(), denial)
-        }
-        _ => error.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
@@ -162,7 +155,7 @@ mod tests {
         PodTarget { namespace: "shop".into(), name: "cart-0".into(), uid: Some("u".into()), grace: None }
     }
 
-    async fn said(send: impl AsyncFnOnce(Sender<Message>)) -> Result<String, String> {
+    async fn reported(send: impl AsyncFnOnce(Sender<Message>)) -> Result<String, String> {
         let (to, mut from) = mpsc::channel(1);
         send(to).await;
         match from.recv().await {
@@ -189,8 +182,8 @@ mod tests {
             (forbidden("create", "pods/eviction"), Err("shop/cart-0: ann may not create pods/eviction")),
         ] {
             let (cluster, requests) = cluster(move |_, _| response.clone());
-            let said = said(async |to| evict(cluster.clone(), target(), "u".into(), to).await).await;
-            assert_eq!(said.as_deref().map_err(String::as_str), expected);
+            let reported = reported(async |to| evict(cluster.clone(), target(), "u".into(), to).await).await;
+            assert_eq!(reported.as_deref().map_err(String::as_str), expected);
             assert_eq!(requests.lock().unwrap()[..], ["POST /api/v1/namespaces/shop/pods/cart-0/eviction"]);
         }
     }
@@ -204,8 +197,8 @@ mod tests {
             (forbidden("delete", "pods"), Err("shop/cart-0: ann may not delete pods")),
         ] {
             let (cluster, _) = cluster(move |_, _| response.clone());
-            let said = said(async |to| delete(cluster.clone(), target(), "u".into(), to).await).await;
-            assert_eq!(said.as_deref().map_err(String::as_str), expected);
+            let reported = reported(async |to| delete(cluster.clone(), target(), "u".into(), to).await).await;
+            assert_eq!(reported.as_deref().map_err(String::as_str), expected);
         }
     }
 
@@ -236,7 +229,8 @@ mod tests {
             other => panic!("{other:?}"),
         });
         let facts = facts(&cluster, PodAction::Delete, &target()).await.unwrap();
-        let names: Vec<String> = facts.budgets.unwrap().into_iter().map(|budget| budget.name).collect();
+        let GuardingBudgets::Known(budgets) = facts.budgets else { panic!("{:?}", facts.budgets) };
+        let names: Vec<String> = budgets.into_iter().map(|budget| budget.name).collect();
         assert_eq!((names, facts.has_empty_dir, facts.owner.as_str()), (vec!["cart".to_owned()], true, ""));
         assert_eq!(denial(&facts.denied.unwrap()), "ann may not delete pods");
     }

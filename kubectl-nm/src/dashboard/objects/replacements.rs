@@ -1,6 +1,9 @@
 //! What is watched for the tree of replacements.
 
-use crate::dashboard::workload::WorkloadKind;
+use crate::client::watch_stream::WatchChange;
+use crate::dashboard::objects::replacement_pod::Replica;
+use crate::dashboard::objects::watch_state::WatchState;
+use crate::dashboard::objects::workload::{Workload, WorkloadKind};
 
 /// The pods of a namespace on other nodes, or its workloads of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,4 +21,11 @@ impl ReplacementScope {
     pub(crate) fn workloads(namespace: &str, kind: WorkloadKind) -> Self {
         Self { namespace: namespace.to_owned(), kind: Some(kind) }
     }
+}
+
+#[derive(Debug)]
+pub(crate) enum ReplacementChange {
+    Replicas(WatchChange<Replica>),
+    Workloads(WorkloadKind, WatchChange<Workload>),
+    State(WatchState),
 }

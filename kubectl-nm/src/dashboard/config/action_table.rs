@@ -1,6 +1,6 @@
 //! The actions of the dashboard in one table, from which keys, footer, help and reference are made.
 
-use self::Group::{Actions, Navigation, Reading};
+use self::HelpGroup::{Actions, Navigation, Reading};
 
 /// What a key does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,13 +47,13 @@ pub(crate) enum Action {
 
 /// A heading of the help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Group {
+pub(crate) enum HelpGroup {
     Navigation,
     Reading,
     Actions,
 }
 
-impl Group {
+impl HelpGroup {
     pub(crate) const ALL: [Self; 3] = [Navigation, Reading, Actions];
 
     pub(crate) fn heading(self) -> &'static str {
@@ -87,7 +87,7 @@ const OPEN_NODE: &[View] = &[View::Pods, View::Tree];
 pub(crate) struct ActionEntry {
     pub(crate) action: Action,
     pub(crate) name: &'static str,
-    pub(crate) group: Group,
+    pub(crate) group: HelpGroup,
     pub(crate) keys: &'static [&'static str],
     /// What it does, in the help.
     pub(crate) help: &'static str,
@@ -101,7 +101,7 @@ pub(crate) struct ActionEntry {
 
 const fn entry(
     action: Action,
-    group: Group,
+    group: HelpGroup,
     name: &'static str,
     keys: &'static [&'static str],
     help: &'static str,

@@ -15,7 +15,7 @@ use nm_shared::drain::node_patch;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use crate::dashboard::node_metadata::{NodeDetails, NodeMetadata, Readiness};
+use crate::dashboard::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 
 const ZONES: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 
@@ -189,12 +189,12 @@ fn set_cordon(fields: ManagedFieldsJson) -> Option<String> {
     fields.manager
 }
 
-fn readiness(conditions: &[ConditionJson]) -> Readiness {
+fn readiness(conditions: &[ConditionJson]) -> NodeReadiness {
     let ready = conditions.iter().find(|condition| condition.type_.as_deref() == Some("Ready"));
     match ready.and_then(|ready| ready.status.as_deref()) {
-        Some("True") => Readiness::Ready,
-        Some("False") => Readiness::NotReady,
-        _ => Readiness::Unknown,
+        Some("True") => NodeReadiness::Ready,
+        Some("False") => NodeReadiness::NotReady,
+        _ => NodeReadiness::Unknown,
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
             was_schedulable: Some(true),
             control_plane: false,
             details: Some(NodeDetails {
-                readiness: Readiness::Ready,
+                readiness: NodeReadiness::Ready,
                 cordon: Some(CordonOwner::Maintenance),
                 pool: Some("blue".into()),
                 zone: Some("eu-1a".into()),
@@ -279,12 +279,14 @@ mod tests {
 
     #[test]
     fn a_node_is_ready_only_if_it_says_so() {
-        for (status, readiness) in
-            [("True", Readiness::Ready), ("False", Readiness::NotReady), ("Unknown", Readiness::Unknown)]
-        {
+        for (status, readiness) in [
+            ("True", NodeReadiness::Ready),
+            ("False", NodeReadiness::NotReady),
+            ("Unknown", NodeReadiness::Unknown),
+        ] {
             let conditions = json!([{"type": "Ready", "status": status}]);
             assert_eq!(details(json!({"status": {"conditions": conditions}})).readiness, readiness);
         }
-        assert_eq!(details(json!({})).readiness, Readiness::Unknown);
+        assert_eq!(details(json!({})).readiness, NodeReadiness::Unknown);
     }
 }

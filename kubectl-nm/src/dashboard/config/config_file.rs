@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use toml_edit::{Document, Item, TableLike, TomlError, Value};
 
-use crate::dashboard::action_table::{ACTIONS, Action};
-use crate::dashboard::appearance::ThemeName;
-use crate::dashboard::columns::{Columns, ListName};
-use crate::dashboard::key_map::{FIXED, KeyMap};
-use crate::dashboard::key_name::{is_key_name, sent_instead};
+use crate::dashboard::config::action_table::{ACTIONS, Action};
+use crate::dashboard::config::appearance::ThemeName;
+use crate::dashboard::config::columns::{Columns, ListName};
+use crate::dashboard::config::key_map::{FIXED, KeyMap};
+use crate::dashboard::config::key_name::{is_key_name, sent_instead};
 use crate::error::config_error::ConfigError;
 use crate::terminal::docs_url::docs_url;
 use crate::terminal::output::Output;
@@ -266,5 +266,5 @@ fn words(item: &Item, name: &str) -> Result<Vec<PlacedWord>, Problem> {
 }
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
+#[path = "config_file_tests.rs"]
 mod tests;

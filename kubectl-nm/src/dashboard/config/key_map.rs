@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crossterm::event::KeyEvent;
 
-use crate::dashboard::action_table::{ACTIONS, Action};
-use crate::dashboard::key_name::key_name;
+use crate::dashboard::config::action_table::{ACTIONS, Action};
+use crate::dashboard::config::key_name::key_name;
 
 /// Keys that no other action can have.
 pub(crate) const FIXED: [(&str, Action); 2] = [("Ctrl-C", Action::Quit), ("Ctrl-Z", Action::Suspend)];

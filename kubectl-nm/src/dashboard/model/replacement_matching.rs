@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::dashboard::node_pod::PodId;
-use crate::dashboard::replica::{Replica, ReplicaState};
+use crate::dashboard::objects::node_pod::PodId;
+use crate::dashboard::objects::replacement_pod::{Replica, ReplicaState};
 
 /// A pod of a workload that leaves the node, or has left it.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +66,7 @@ fn replaces(replica: &Replica, pod: &PodId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dashboard::replica::WaitsFor;
+    use crate::dashboard::objects::replacement_pod::WaitsFor;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()

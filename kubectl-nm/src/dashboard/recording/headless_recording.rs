@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::client::cluster::Cluster;
 use crate::dashboard::message::Message;
-use crate::dashboard::recording::followed::followed;
+use crate::dashboard::recording::recorded_nodes::followed;
 use crate::dashboard::recording::recorder::{NewRecording, Recorder};
 use crate::dashboard::watches::Watches;
 use crate::error::recording_error::RecordingError;
@@ -16,7 +16,7 @@ use crate::maintenance::cache::MaintenanceCache;
 const MESSAGE_QUEUE: usize = 256;
 
 /// A recording in progress. It ends when it is dropped.
-pub(crate) struct Unattended {
+pub(crate) struct HeadlessRecording {
     recorder: Recorder,
     watches: Watches,
     messages: mpsc::Receiver<Message>,
@@ -25,7 +25,7 @@ pub(crate) struct Unattended {
     nodes: Vec<String>,
 }
 
-impl Unattended {
+impl HeadlessRecording {
     pub(crate) fn begin(recording: NewRecording, cluster: &Cluster, nodes: &[String]) -> Self {
         let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
         let failures = to.clone();

@@ -72,17 +72,17 @@ pub(crate) struct StatusJson {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Workload {
     pub(crate) name: String,
-    pub(crate) readiness: Readiness,
+    pub(crate) readiness: ReadyPods,
 }
 
 /// How many pods are ready, and how many there should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Readiness {
+pub(crate) struct ReadyPods {
     pub(crate) ready: i32,
     pub(crate) wanted: i32,
 }
 
-impl Readiness {
+impl ReadyPods {
     /// How many more pods should be ready.
     pub(crate) fn missing(self) -> i32 {
         self.wanted.saturating_sub(self.ready).max(0)
@@ -94,7 +94,7 @@ impl From<WatchedWorkload> for Workload {
         let ready = object.status.and_then(|status| status.ready_replicas).unwrap_or(0);
         // The API server fills in this default.
         let wanted = object.spec.replicas.unwrap_or(1);
-        Self { name: object.metadata.name.unwrap_or_default(), readiness: Readiness { ready, wanted } }
+        Self { name: object.metadata.name.unwrap_or_default(), readiness: ReadyPods { ready, wanted } }
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
             let object = json!({"metadata": {"name": "cart", "namespace": "shop"},
                 "spec": {"replicas": 3, "template": {}}, "status": status});
             let workload = Workload::from(serde_json::from_value::<WatchedWorkload>(object).unwrap());
-            let expected = Workload { name: "cart".into(), readiness: Readiness { ready, wanted: 3 } };
+            let expected = Workload { name: "cart".into(), readiness: ReadyPods { ready, wanted: 3 } };
             assert_eq!(workload, expected);
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct NodeMetadata {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeDetails {
-    pub(crate) readiness: Readiness,
+    pub(crate) readiness: NodeReadiness,
     /// Who keeps it from taking new pods.
     pub(crate) cordon: Option<CordonOwner>,
     /// Its pool, by the label of its provider.
@@ -32,7 +32,7 @@ pub(crate) struct NodeDetails {
 
 /// The condition Ready. The order is that of attention.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Readiness {
+pub(crate) enum NodeReadiness {
     NotReady,
     /// The control plane has not heard of the node for a while, or the node has never reported the condition.
     #[default]
@@ -40,7 +40,7 @@ pub(crate) enum Readiness {
     Ready,
 }
 
-impl Readiness {
+impl NodeReadiness {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::NotReady => "NotReady",

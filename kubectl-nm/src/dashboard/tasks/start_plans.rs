@@ -17,25 +17,25 @@ use crate::plan::text::in_short;
 use crate::terminal::text::Line;
 
 /// How long nothing has to be typed before the cluster is read.
-const QUIET: Duration = Duration::from_millis(500);
+const TYPING_PAUSE: Duration = Duration::from_millis(500);
 
 /// The plan that is being made, if one is.
 #[derive(Default)]
-pub(super) struct StartPlans(JoinSet<()>);
+pub(in crate::dashboard) struct StartPlans(JoinSet<()>);
 
 impl StartPlans {
     /// Makes a plan, and no longer the one before.
-    pub(super) fn make(&mut self, cluster: Cluster, request: PlanRequest, to: Sender<Message>) {
+    pub(in crate::dashboard) fn make(&mut self, cluster: Cluster, request: PlanRequest, to: Sender<Message>) {
         self.cancel();
         self.0.spawn_local(async move {
-            sleep(QUIET).await;
-            let result = plan(&cluster, &request).await.map_err(|error| error.to_string());
+            sleep(TYPING_PAUSE).await;
+            let result = plan(&cluster, &request).await;
             // The receiver is gone if the dashboard has ended.
             let _ = to.send(Message::Planned { request, result }).await;
         });
     }
 
-    pub(super) fn cancel(&mut self) {
+    pub(in crate::dashboard) fn cancel(&mut self) {
         self.0 = JoinSet::new();
     }
 }
@@ -67,7 +67,7 @@ mod tests {
             let mut plans = StartPlans::default();
             for node in ["a", "b", "c"] {
                 plans.make(cluster.clone(), of(node), to.clone());
-                sleep(QUIET / 2).await;
+                sleep(TYPING_PAUSE / 2).await;
             }
             assert!(requests.lock().unwrap().is_empty(), "nothing is read while somebody types");
             from.recv().await

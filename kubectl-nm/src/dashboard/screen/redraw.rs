@@ -4,7 +4,7 @@ use nm_shared::api::latency_budget::FRAME_INTERVAL;
 use tokio::time::{Instant, sleep_until};
 
 #[derive(Default)]
-pub(super) struct Redraw {
+pub(in crate::dashboard) struct Redraw {
     /// Whether something changed since the last frame.
     dirty: bool,
     /// The earliest time of the next frame.
@@ -13,27 +13,27 @@ pub(super) struct Redraw {
 
 impl Redraw {
     /// Requests a frame within the frame interval.
-    pub(super) fn soon(&mut self) {
+    pub(in crate::dashboard) fn soon(&mut self) {
         self.dirty = true;
     }
 
     /// Requests a frame at once, as the answer to input.
-    pub(super) fn now(&mut self) {
+    pub(in crate::dashboard) fn now(&mut self) {
         self.dirty = true;
         self.next = None;
     }
 
-    pub(super) fn is_due(&self) -> bool {
+    pub(in crate::dashboard) fn is_due(&self) -> bool {
         self.dirty && self.next.is_none_or(|next| next <= Instant::now())
     }
 
-    pub(super) fn done(&mut self) {
+    pub(in crate::dashboard) fn done(&mut self) {
         self.dirty = false;
         self.next = Some(Instant::now() + FRAME_INTERVAL);
     }
 
     /// Returns when it is time to draw; never, if nothing changed.
-    pub(super) async fn wait(&self) {
+    pub(in crate::dashboard) async fn wait(&self) {
         match self.next {
             Some(next) if self.dirty => sleep_until(next).await,
             _ => std::future::pending().await,

@@ -2,8 +2,8 @@
 
 use crossterm::event::KeyEvent;
 
-use crate::dashboard::action_table::Action;
-use crate::dashboard::key_map::KeyMap;
+use crate::dashboard::config::action_table::Action;
+use crate::dashboard::config::key_map::KeyMap;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
 

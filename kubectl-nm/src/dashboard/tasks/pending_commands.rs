@@ -18,7 +18,7 @@ const NOTICE_DELAY: Duration = Duration::from_millis(500);
 
 /// Waits for running commands and returns their results: a maintenance started just before leaving is still started,
 /// and a failure is reported. `end` ends the wait early. `flags` select the same cluster, each with a blank before it.
-pub(super) async fn await_results(
+pub(in crate::dashboard) async fn await_results(
     mut commands: JoinSet<()>,
     messages: &mut mpsc::Receiver<Message>,
     end: impl Future<Output = ()>,

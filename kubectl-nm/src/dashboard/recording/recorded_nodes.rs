@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use nm_shared::NodeMaintenance;
+use nm_shared::gate::ownership::age_rank;
 
 use crate::maintenance::node;
 
@@ -15,7 +16,7 @@ pub(crate) fn followed<'a>(
     named: &[String],
 ) -> BTreeSet<String> {
     let mut objects: Vec<&NodeMaintenance> = objects.collect();
-    objects.sort_by_key(|object| (object.metadata.creation_timestamp.as_ref(), node(object)));
+    objects.sort_by_key(|object| age_rank(object));
     let in_maintenance = objects.into_iter().map(node);
     let mut followed = BTreeSet::new();
     for node in named.iter().map(String::as_str).chain(in_maintenance) {

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{Array, Document, DocumentMut, Item, RawString, TableLike, Value, value};
 
-use crate::dashboard::appearance::ThemeName;
-use crate::dashboard::columns::ListName;
-use crate::dashboard::config::{Problem, own_path, theme_name};
+use crate::dashboard::config::appearance::ThemeName;
+use crate::dashboard::config::columns::ListName;
+use crate::dashboard::config::config_file::{Problem, own_path, theme_name};
 use crate::error::config_error::ConfigError;
 
 /// A choice to remember.
@@ -119,5 +119,5 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "choice_tests.rs"]
+#[path = "remembered_choice_tests.rs"]
 mod tests;

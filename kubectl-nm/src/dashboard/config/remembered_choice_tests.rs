@@ -1,5 +1,5 @@
 use super::*;
-use crate::dashboard::config::Config;
+use crate::dashboard::config::config_file::Config;
 
 fn chosen(text: &str, choice: &Choice) -> String {
     with_choice(text, choice).unwrap()

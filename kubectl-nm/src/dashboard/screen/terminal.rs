@@ -21,7 +21,7 @@ use ratatui::{Frame, Terminal};
 use tokio::sync::mpsc::Sender;
 
 #[cfg(unix)]
-use crate::dashboard::streams;
+use crate::dashboard::screen::standard_streams;
 use crate::terminal::text::harmless;
 
 /// Whether we have the screen. Static, because there is one terminal and a panic hook takes no arguments.
@@ -144,7 +144,7 @@ impl Screen {
     fn enter(&mut self) -> io::Result<()> {
         TAKEN.store(true, SeqCst);
         #[cfg(unix)]
-        streams::divert(self.to.clone())?;
+        standard_streams::divert(self.to.clone())?;
         terminal::enable_raw_mode()?;
         let out = self.terminal.backend_mut();
         execute!(out, EnterAlternateScreen, EnableBracketedPaste)?;
@@ -166,7 +166,7 @@ fn blank() -> io::Result<Backend> {
 fn release() {
     release_screen();
     #[cfg(unix)]
-    streams::restore();
+    standard_streams::restore();
 }
 
 /// Restores the terminal, once for every time that the screen was taken.

@@ -11,7 +11,7 @@ use kube::Resource;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::dashboard::node_pod::{PodId, owner_word};
+use crate::dashboard::objects::node_pod::{PodId, owner_word};
 
 /// A pod that has a controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-const LISTED: usize = 20;
+const MAX_PENDING_PODS: usize = 20;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Document {
@@ -31,9 +31,9 @@ fn written(maintenance: &NodeMaintenance) -> Vec<String> {
     shown.metadata.managed_fields = None;
     let mut skipped = 0;
     if let Some(status) = &mut shown.status {
-        skipped = status.pending_pods.len().saturating_sub(LISTED);
-        status.pending_pods.truncate(LISTED);
-        status.pending_pods_refs.truncate(LISTED);
+        skipped = status.pending_pods.len().saturating_sub(MAX_PENDING_PODS);
+        status.pending_pods.truncate(MAX_PENDING_PODS);
+        status.pending_pods_refs.truncate(MAX_PENDING_PODS);
     }
     let mut lines: Vec<String> = match serde_saphyr::to_string(&shown) {
         Ok(text) => text.lines().map(str::to_owned).collect(),

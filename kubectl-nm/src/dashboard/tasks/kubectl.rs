@@ -9,6 +9,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use crate::dashboard::message::Message;
+use crate::dashboard::model::output::KubectlError;
 use crate::dashboard::model::output::{OutputChange, OutputLine};
 use crate::terminal::text::plain;
 
@@ -20,33 +21,39 @@ const MAX_LINE: usize = 16 * 1024;
 const BUFFER: usize = 32 * 1024;
 
 /// kubectl with these arguments; it is killed when nobody waits for it any more.
-pub(super) fn command(flags: &[String], arguments: &[String]) -> Command {
+pub(in crate::dashboard) fn command(flags: &[String], arguments: &[String]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(flags).args(arguments).kill_on_drop(true);
     command
 }
 
 /// Why kubectl could not be started.
-pub(super) fn not_started(error: &io::Error) -> String {
+pub(in crate::dashboard) fn not_started(error: &io::Error) -> KubectlError {
     if error.kind() == io::ErrorKind::NotFound {
-        format!("there is no {PROGRAM} in PATH, which this key needs")
+        KubectlError::Missing
     } else {
-        format!("{PROGRAM} cannot be started: {error}")
+        KubectlError::NotStarted(error.to_string())
     }
 }
 
 /// The run whose output is on the screen, if there is one.
 #[derive(Default)]
-pub(super) struct KubectlOutput(JoinSet<()>);
+pub(in crate::dashboard) struct KubectlOutput(JoinSet<()>);
 
 impl KubectlOutput {
     /// Runs kubectl, and no longer the command before.
-    pub(super) fn read(&mut self, flags: &[String], arguments: &[String], id: u64, to: Sender<Message>) {
+    pub(in crate::dashboard) fn read(
+        &mut self,
+        flags: &[String],
+        arguments: &[String],
+        id: u64,
+        to: Sender<Message>,
+    ) {
         self.stop();
         self.0.spawn_local(run(command(flags, arguments), id, to));
     }
 
-    pub(super) fn stop(&mut self) {
+    pub(in crate::dashboard) fn stop(&mut self) {
         self.0 = JoinSet::new();
     }
 }
@@ -62,16 +69,13 @@ async fn run(mut command: Command, id: u64, to: Sender<Message>) {
 }
 
 /// Sends what a program prints until it ends.
-async fn forward(mut child: Child, id: u64, to: &Sender<Message>) -> Result<(), String> {
+async fn forward(mut child: Child, id: u64, to: &Sender<Message>) -> Result<(), KubectlError> {
     let (out, err) = (child.stdout.take(), child.stderr.take());
     tokio::join!(lines(out, false, id, to), lines(err, true, id, to));
     match child.wait().await {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(status.code().map_or_else(
-            || format!("{PROGRAM} was ended by a signal"),
-            |code| format!("{PROGRAM} exited with {code}"),
-        )),
-        Err(error) => Err(format!("{PROGRAM}: {error}")),
+        Ok(status) => Err(status.code().map_or(KubectlError::Signalled, KubectlError::Exited)),
+        Err(error) => Err(KubectlError::NotStarted(error.to_string())),
     }
 }
 
@@ -147,13 +151,14 @@ mod tests {
                         let shown = lines.iter().map(|line| format!("{} {}", line.is_error, line.text));
                         shown.collect::<Vec<_>>().concat()
                     }
-                    OutputChange::Ended(result) => format!("{result:?}"),
+                    OutputChange::Ended(Ok(())) => String::from("ended"),
+                    OutputChange::Ended(Err(error)) => error.to_string(),
                 });
             }
             said
         };
-        assert_eq!(run_shell("printf one").await, ["false one", "Ok(())"]);
-        assert_eq!(run_shell("echo no >&2; exit 3").await, ["true no", "Err(\"kubectl exited with 3\")"]);
+        assert_eq!(run_shell("printf one").await, ["false one", "ended"]);
+        assert_eq!(run_shell("echo no >&2; exit 3").await, ["true no", "kubectl exited with 3"]);
     }
 
     #[tokio::test]
@@ -163,6 +168,6 @@ mod tests {
         let Some(Message::Output { change: OutputChange::Ended(Err(why)), .. }) = from.recv().await else {
             panic!("no answer")
         };
-        assert_eq!(why, "there is no kubectl in PATH, which this key needs");
+        assert_eq!(why.to_string(), "there is no kubectl in PATH, which this key needs");
     }
 }

@@ -16,29 +16,29 @@ use tokio::process::Command;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::timeout;
 
-use crate::dashboard::kubectl::not_started;
 use crate::dashboard::message::CommandError;
 #[cfg(unix)]
-use crate::dashboard::streams::{input as standard_input, write_to_terminal as show};
+use crate::dashboard::screen::standard_streams::{input as standard_input, write_to_terminal as show};
+use crate::dashboard::tasks::kubectl::not_started;
 
 /// How long the last output of kubectl may take after it has ended. An editor that goes on in the background keeps the output
 /// open.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// The input of the terminal, unless another program has it.
-pub(super) struct Inputs(Option<EventStream>);
+pub(in crate::dashboard) struct Inputs(Option<EventStream>);
 
 impl Inputs {
-    pub(super) fn open() -> Self {
+    pub(in crate::dashboard) fn open() -> Self {
         Self(Some(EventStream::new()))
     }
 
-    pub(super) fn close(&mut self) {
+    pub(in crate::dashboard) fn close(&mut self) {
         self.0 = None;
     }
 
     /// The next event; none if the terminal is gone. Without the input, it waits for ever.
-    pub(super) async fn next(&mut self) -> Option<io::Result<Event>> {
+    pub(in crate::dashboard) async fn next(&mut self) -> Option<io::Result<Event>> {
         match &mut self.0 {
             Some(inputs) => inputs.next().await,
             None => pending().await,
@@ -48,20 +48,20 @@ impl Inputs {
 
 /// The editor that has the terminal, if one has.
 #[derive(Default)]
-pub(super) struct Editor(JoinSet<Result<String, CommandError>>);
+pub(in crate::dashboard) struct Editor(JoinSet<Result<String, CommandError>>);
 
 impl Editor {
     /// Starts it. `shown` is the command as it was shown.
-    pub(super) fn start(&mut self, command: Command, shown: String) {
+    pub(in crate::dashboard) fn start(&mut self, command: Command, shown: String) {
         self.0.spawn_local(edit(command, shown));
     }
 
-    pub(super) fn is_running(&self) -> bool {
+    pub(in crate::dashboard) fn is_running(&self) -> bool {
         !self.0.is_empty()
     }
 
     /// Waits until it ends. Returns what happened; never, if none is running.
-    pub(super) async fn ended(&mut self) -> Result<String, CommandError> {
+    pub(in crate::dashboard) async fn ended(&mut self) -> Result<String, CommandError> {
         loop {
             match self.0.join_next().await {
                 Some(Ok(result)) => return result,
@@ -78,7 +78,7 @@ async fn edit(mut command: Command, shown: String) -> Result<String, CommandErro
     let child = standard_input().and_then(|input| command.stdin(input).stderr(Stdio::piped()).spawn());
     let mut child = match child {
         Ok(child) => child,
-        Err(error) => return Err(failed(&shown, not_started(&error))),
+        Err(error) => return Err(failed(&shown, not_started(&error).to_string())),
     };
     let mut said = Vec::new();
     let mut stderr = child.stderr.take();
@@ -123,7 +123,7 @@ fn show(bytes: &[u8]) -> io::Result<()> {
 
 /// Copies what a program writes to the terminal, and keeps the last of it.
 async fn copy(from: &mut (impl AsyncRead + Unpin), said: &mut Vec<u8>) {
-    const KEPT: usize = 4096;
+    const MAX_OUTPUT_BYTES: usize = 4096;
     let mut buffer = [0; 1024];
     while let Ok(count) = from.read(&mut buffer).await
         && count > 0
@@ -131,7 +131,7 @@ async fn copy(from: &mut (impl AsyncRead + Unpin), said: &mut Vec<u8>) {
         // Nothing is lost if the terminal is gone: then the dashboard ends too.
         let _ = show(&buffer[..count]);
         said.extend_from_slice(&buffer[..count]);
-        said.drain(..said.len().saturating_sub(KEPT));
+        said.drain(..said.len().saturating_sub(MAX_OUTPUT_BYTES));
     }
 }
 
