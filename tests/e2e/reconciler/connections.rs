@@ -3,15 +3,19 @@
 use std::time::{Duration, Instant};
 
 use kube_sandbox::faults::Target;
+use kube_sandbox::request_log::Entry;
 use nm_shared::Phase;
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{start, until_phase};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::relay::Relay;
-use nm_tests::requests::until_requests;
+use nm_tests::requests::{is_by_reconciler, until_requests};
 
 /// Nodes in maintenance: each has a watch on its pods.
 const NODES: usize = 120;
+
+/// Enough nodes for watches on several connections.
+const SEVERAL: usize = 40;
 
 const WHY: &str = "the test needs many nodes, or a relay in front of the API server";
 
@@ -38,20 +42,25 @@ async fn many_nodes_in_maintenance_need_few_connections() {
     }
 }
 
+/// A reconciler that reaches the API server through a relay.
+async fn start_behind_relay(cluster: &Cluster) -> (Reconciler, Relay) {
+    let server = cluster.sandbox().unwrap().url();
+    let relay = Relay::start(&server).await;
+    let kubeconfig = cluster.reconciler_kubeconfig();
+    let direct = std::fs::read_to_string(&kubeconfig).unwrap();
+    std::fs::write(&kubeconfig, direct.replace(&server, &relay.url())).unwrap();
+    (Reconciler::start(cluster), relay)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_are_lost_silently_are_replaced_within_half_a_minute() {
     let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
     let sandbox = cluster.sandbox().unwrap();
-    let relay = Relay::start(&sandbox.url()).await;
-    let kubeconfig = cluster.reconciler_kubeconfig();
-    let direct = std::fs::read_to_string(&kubeconfig).unwrap();
-    std::fs::write(&kubeconfig, direct.replace(&sandbox.url(), &relay.url())).unwrap();
-    let _reconciler = Reconciler::start(&cluster);
+    let (_reconciler, relay) = start_behind_relay(&cluster).await;
     let nodes = cluster.nodes().await;
     start(&cluster, "e2e-before", &nodes[0]).await;
     until_phase(&cluster, "e2e-before", Phase::Succeeded).await;
-    let is_watch =
-        |entry: &kube_sandbox::request_log::Entry| entry.verb == "watch" && entry.resource == "pods";
+    let is_watch = |entry: &Entry| entry.verb == "watch" && entry.resource == "pods";
     until_requests(sandbox, 1, "the pods are watched", is_watch).await;
     relay.silence();
     let silent = Instant::now();
@@ -59,4 +68,29 @@ async fn connections_that_are_lost_silently_are_replaced_within_half_a_minute() 
     until_phase(&cluster, "e2e-after", Phase::Succeeded).await;
     // A watch that is silent would be replaced after 35 s.
     assert!(silent.elapsed() < Duration::from_secs(30), "{:?}", silent.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_silent_connection_of_several_takes_only_its_own_watches_down() {
+    let Some(cluster) = Cluster::sandbox_or_skip(SEVERAL + 1, WHY).await else { return };
+    let sandbox = cluster.sandbox().unwrap();
+    let (_reconciler, relay) = start_behind_relay(&cluster).await;
+    let nodes = cluster.nodes().await;
+    for (index, node) in nodes[..SEVERAL].iter().enumerate() {
+        start(&cluster, &format!("e2e-several-{index}"), node).await;
+    }
+    for index in 0..SEVERAL {
+        until_phase(&cluster, &format!("e2e-several-{index}"), Phase::Succeeded).await;
+    }
+    let is_watch = |entry: &Entry| is_by_reconciler(entry) && entry.verb == "watch";
+    let watches = || sandbox.requests().count(is_watch);
+    let before = watches();
+    assert!(before > SEVERAL, "the pods of each node are watched: {before}");
+    relay.silence_newest();
+    until_requests(sandbox, before + 1, "a watch is opened again", is_watch).await;
+    // The reconciler works on all of its connections.
+    start(&cluster, "e2e-after", &nodes[SEVERAL]).await;
+    until_phase(&cluster, "e2e-after", Phase::Succeeded).await;
+    let opened = watches() - before;
+    assert!(opened < SEVERAL / 2, "{opened} of {before} watches were opened again");
 }
