@@ -46,8 +46,10 @@ impl Relay {
 
     /// The present connections stay open, but nothing passes them any more. New connections are relayed.
     pub fn silence(&self) {
-        // A connection that has ended needs no silence.
-        self.connections.lock().unwrap().drain(..).for_each(|connection| drop(connection.send(())));
+        for connection in self.connections.lock().unwrap().drain(..) {
+            // A connection that has ended needs no silence.
+            let _ = connection.send(());
+        }
     }
 
     /// The same for the newest connection that is open. Panics if there is none.

@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
 use kube_sandbox::faults::{Action, Rule, Target};
 use kube_sandbox::request_log::Entry;
-use nm_shared::BlockReason;
+use nm_shared::{BlockReason, NodeMaintenanceStatus};
 use nm_tests::cluster::Cluster;
-use nm_tests::maintenance::{start, stop, until_blocked, until_drained};
+use nm_tests::maintenance::{start, stop, until_blocked, until_drained, until_status};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
@@ -103,4 +103,31 @@ async fn nodes_with_unanswered_evictions_do_not_delay_another() {
     for name in ["e2e-hung-1", "e2e-hung-2", "e2e-quick"] {
         stop(&cluster, name).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unanswered_evictions_in_one_namespace_do_not_delay_the_others_on_the_node() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, "only a sandbox delays responses").await else { return };
+    let (hung, quick) = (Workload::new(&cluster, "hung").await, Workload::new(&cluster, "quick").await);
+    let node = &cluster.nodes().await[0];
+    for index in 0..6 {
+        hung.pod_on(node, &format!("a-hung-{index}"), json!({})).await;
+        quick.pod_on(node, &format!("quick-{index}"), json!({})).await;
+    }
+    let sandbox = cluster.sandbox().unwrap();
+    let never = Action::Delay(Duration::from_secs(3600));
+    sandbox.faults().add(Rule::new(Target::any().subresource("eviction").name("a-hung-*"), never));
+    // The unanswered evictions alone could use the node's share, which is four.
+    let _reconciler = Reconciler::start_with(&cluster, &["--max-concurrent-evictions", "8"]);
+    start(&cluster, "e2e-webhook", node).await;
+    let only_hung = |status: &NodeMaintenanceStatus| {
+        let left = &status.pending_pods_refs;
+        status.eviction_pods == 12
+            && left.len() == 6
+            && left.iter().all(|pod| pod.name.starts_with("a-hung-"))
+    };
+    until_status(&cluster, "e2e-webhook", "the other pods are gone", only_hung).await;
+    let answered = |entry: &Entry| entry.subresource == "eviction" && !entry.name.starts_with("quick-");
+    assert_eq!(sandbox.requests().count(answered), 0, "no other eviction was answered before");
+    stop(&cluster, "e2e-webhook").await;
 }

@@ -85,7 +85,7 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
             lines.push(sentence("No disruption budget guards it.", Tone::Plain));
         }
         GuardingBudgets::Known(budgets) => {
-            lines.extend(budgets.iter().map(|budget| of_budget(dialog, budget)))
+            lines.extend(budgets.iter().map(|budget| of_budget(dialog, budget)));
         }
     }
     if dialog.action == PodAction::EditBudget {
