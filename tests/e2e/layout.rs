@@ -199,7 +199,8 @@ fn used(from: &[String], text: &str, modules: &Modules) -> BTreeSet<Vec<String>>
     for keyword in ["crate::", "super::", "self::"] {
         for (at, _) in text.match_indices(keyword) {
             let before = text[..at].chars().next_back();
-            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+            let is_visibility = text[..at].ends_with("pub(in ");
+            if is_visibility || before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
                 continue;
             }
             let base: &[String] = match keyword {
