@@ -200,6 +200,12 @@ fn locked(seen: &Mutex<SeenWorkload>) -> MutexGuard<'_, SeenWorkload> {
 }
 
 impl SeenWorkload {
+    /// The Deployment is as it was listed. After a restore of etcd, a write may be lost although its version is higher.
+    fn forget_last_write(&mut self) {
+        self.denied = None;
+        self.last_write = LastWrite::default();
+    }
+
     fn state(&mut self) -> Option<WorkloadState> {
         if let Some(denied) = &self.denied {
             return Some(WorkloadState::Forbidden(denied.clone()));
@@ -245,7 +251,8 @@ impl ReplicaSetWatch {
                         self.deny(refusal.to_string().as_str().into());
                         self.watches.trigger(&self.key);
                     }
-                    WatchUpdate::Changed(_) | WatchUpdate::Listed => locked(&self.seen).denied = None,
+                    WatchUpdate::Listed => locked(&self.seen).forget_last_write(),
+                    WatchUpdate::Changed(_) => locked(&self.seen).denied = None,
                 }
                 changed.notify_one();
             });
@@ -336,5 +343,40 @@ impl ReplicaSetWatch {
         seen.set = Some(set);
         drop(seen);
         self.watches.trigger(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(version: &str) -> Deployment {
+        let mut deployment = Deployment::default();
+        deployment.metadata.resource_version = Some(version.to_owned());
+        deployment
+    }
+
+    fn version(seen: &mut SeenWorkload) -> Option<String> {
+        match seen.state() {
+            Some(WorkloadState::Known(workload)) => workload.deployment?.metadata.resource_version.clone(),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_restart_that_a_restore_of_etcd_has_undone_does_not_count() {
+        let listed = |version| {
+            Some(SeenReplicaSet {
+                revision: Some(1),
+                deployment: Some(Arc::new(deployment(version))),
+                pods: None,
+            })
+        };
+        let mut seen = SeenWorkload { set: listed("9"), ..SeenWorkload::default() };
+        seen.last_write.remember(deployment("10"));
+        assert_eq!(version(&mut seen).as_deref(), Some("10"));
+        seen.forget_last_write();
+        seen.set = listed("8");
+        assert_eq!(version(&mut seen).as_deref(), Some("8"));
     }
 }
