@@ -45,7 +45,7 @@ impl Model {
             name: &row.id.name,
             owner: Some(row.id.owner.as_str()).filter(|owner| !owner.is_empty()),
             reason: row.progress.reason?,
-            facts: &row.progress.facts,
+            facts: row.progress.facts.as_deref()?,
         };
         Some((why(&case, &row.progress.message), remedy::remedy(&case)))
     }

@@ -6,6 +6,7 @@
 //! of a phase of the API, and `reason:` a part of a reason. Any other word is searched for in every column. Instead of each
 //! of these, `/` begins a regular expression, which ends with another `/`. Case does not matter.
 
+use memchr::memchr2_iter;
 use regex::{Regex, RegexBuilder};
 
 /// The largest regular expression, in bytes of its compiled form: it is matched against every row.
@@ -264,13 +265,18 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 fn has_prefix(text: &str, prefix: &str) -> bool {
-    let (text, prefix) = (text.as_bytes(), prefix.as_bytes());
-    text.len() >= prefix.len() && text[..prefix.len()].eq_ignore_ascii_case(prefix)
+    has_prefix_bytes(text.as_bytes(), prefix.as_bytes())
+}
+
+fn has_prefix_bytes(text: &[u8], prefix: &[u8]) -> bool {
+    text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 fn contains(text: &str, word: &str) -> bool {
-    let word = word.as_bytes();
-    text.as_bytes().windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
+    let (text, word) = (text.as_bytes(), word.as_bytes());
+    let Some((first, rest)) = word.split_first() else { return true };
+    let mut starts = memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text);
+    starts.any(|at| has_prefix_bytes(&text[at + 1..], rest))
 }
 
 #[cfg(test)]

@@ -223,16 +223,12 @@ impl<R: Row> Listing<R> {
 
     /// Replaces all rows; selection, sorting and filter stay.
     pub(crate) fn replace(&mut self, rows: impl IntoIterator<Item = R>) {
-        self.rows.clear();
         self.free.clear();
-        self.places.clear();
         // Store the rows in order: then memory order is screen order, and later sorts find them mostly sorted.
         let (sort, mut rows) = (self.arrangement.sort, rows.into_iter().collect::<Vec<R>>());
         rows.sort_by(|one, other| one.order(other, sort));
-        for row in rows {
-            self.places.insert(row.key().to_owned(), self.rows.len());
-            self.rows.push(Some(row));
-        }
+        self.places = rows.iter().enumerate().map(|(place, row)| (row.key().to_owned(), place)).collect();
+        self.rows = rows.into_iter().map(Some).collect();
         self.arrange();
     }
 

@@ -24,7 +24,8 @@ pub(crate) struct PodProgress {
     pub(crate) state: Option<PodState>,
     pub(crate) since: Option<Timestamp>,
     pub(crate) reason: Option<BlockReason>,
-    pub(crate) facts: BlockFacts,
+    /// Only of blocked pods, because facts are large.
+    pub(crate) facts: Option<Box<BlockFacts>>,
     pub(crate) message: String,
     pub(crate) attempts: i32,
     pub(crate) deadline: Option<Timestamp>,
@@ -47,7 +48,7 @@ impl PodProgress {
             Some(pod_state::PodState::Blocked(blocker)) => Self {
                 since: blocker.since,
                 reason: Some(blocker.reason),
-                facts: blocker.facts,
+                facts: Some(Box::new(blocker.facts)),
                 message: blocker.message,
                 ..PodState::Blocked.into()
             },
@@ -83,8 +84,9 @@ pub(crate) struct PodRow {
 impl PodRow {
     /// The names of the pod, and of the budgets that block it.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &str> {
-        let facts = &self.progress.facts;
-        let budgets = facts.budget.iter().chain(&facts.budgets).map(|budget| budget.name.as_str());
+        let facts = self.progress.facts.as_deref();
+        let budgets = facts.into_iter().flat_map(|facts| facts.budget.iter().chain(&facts.budgets));
+        let budgets = budgets.map(|budget| budget.name.as_str());
         std::iter::once(self.id.name.as_str()).chain(budgets)
     }
 }
@@ -92,9 +94,9 @@ impl PodRow {
 /// What a pod waits for, or what is said about it.
 pub(crate) fn detail(row: &PodRow, now: Timestamp) -> String {
     let PodProgress { state, reason, facts, message, attempts, deadline, .. } = &row.progress;
-    match (state, reason, deadline) {
-        (Some(PodState::Blocked), Some(reason), _) => {
-            let short = in_short(&row.id.namespace, *reason, facts, message);
+    match (state, reason.zip(facts.as_deref()), deadline) {
+        (Some(PodState::Blocked), Some((reason, facts)), _) => {
+            let short = in_short(&row.id.namespace, reason, facts, message);
             if *attempts > 0 { format!("{short} (refused {attempts}x)") } else { short }
         }
         (Some(PodState::Terminating), _, Some(deadline)) => match deadline.duration_since(now).as_secs() {

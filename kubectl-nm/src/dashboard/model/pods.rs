@@ -24,8 +24,8 @@ const FULL_SORT_FROM: usize = 256;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PodList {
     watched: HashMap<String, WatchedPod>,
-    /// Their uids by namespace and name, because statuses name pods so.
-    uids: HashMap<String, String>,
+    /// By namespace and name, because statuses name pods so.
+    ids: HashMap<String, Arc<PodId>>,
     /// What the last status reported about all pods, and the pods that it named.
     last_status: (StatusSummary, Vec<String>),
     spec: DrainSpec,
@@ -101,8 +101,8 @@ impl PodList {
         self.spec = spec(maintenance);
         let watched = pods.iter().map(|pod| (pod.id.key.clone(), WatchedPod::new(pod, &self.spec, now)));
         self.watched = watched.collect();
-        self.uids =
-            pods.iter().map(|pod| (path(&pod.id.namespace, &pod.id.name), pod.id.key.clone())).collect();
+        self.ids =
+            pods.iter().map(|pod| (path(&pod.id.namespace, &pod.id.name), Arc::clone(&pod.id))).collect();
         self.replace(maintenance, now);
     }
 
@@ -114,7 +114,7 @@ impl PodList {
     ) {
         let watched = WatchedPod::new(pod, &self.spec, now);
         self.rows.upsert(watched.row(&StatusView::of(maintenance), now));
-        self.uids.insert(path(&pod.id.namespace, &pod.id.name), pod.id.key.clone());
+        self.ids.insert(path(&pod.id.namespace, &pod.id.name), Arc::clone(&pod.id));
         self.watched.insert(pod.id.key.clone(), watched);
     }
 
@@ -123,8 +123,8 @@ impl PodList {
         self.watched.remove(uid);
         // Another pod may have this name already.
         let path = path(&id.namespace, &id.name);
-        if self.uids.get(&path).is_some_and(|known| known == uid) {
-            self.uids.remove(&path);
+        if self.ids.get(&path).is_some_and(|known| known.key == uid) {
+            self.ids.remove(&path);
         }
         match self.rows.get(uid).filter(|row| maintenance.is_some() && had_to_go(row)) {
             Some(row) => self.rows.upsert(gone(row, now)),
@@ -136,7 +136,7 @@ impl PodList {
     pub(crate) fn hide(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         self.hidden = true;
         self.watched.clear();
-        self.uids.clear();
+        self.ids.clear();
         self.replace(maintenance, now);
     }
 
@@ -151,7 +151,7 @@ impl PodList {
         let changed = if status.summary == self.last_status.0 && !judged_again {
             // Only pods that the status names now, or named before, can have changed: few of ten thousand.
             let paths = self.last_status.1.iter().chain(&named);
-            let concerned = paths.filter_map(|path| self.watched.get(self.uids.get(path)?));
+            let concerned = paths.filter_map(|path| self.watched.get(&self.ids.get(path)?.key));
             self.changed(concerned, &status, now)
         } else {
             self.changed(self.watched.values(), &status, now)
@@ -292,7 +292,7 @@ impl<'a> StatusView<'a> {
                 reason: Some(pod.reason),
                 message: pod.message.clone(),
                 attempts: pod.attempts,
-                facts: pod.facts.clone(),
+                facts: Some(Box::new(pod.facts.clone())),
                 ..PodState::Blocked.into()
             });
         }

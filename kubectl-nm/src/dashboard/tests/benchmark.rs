@@ -29,8 +29,8 @@ use crate::dashboard::view::draw;
 /// Columns and rows of the screen.
 const SIZE: (u16, u16) = (200, 50);
 
-/// Keys that make sense in both views.
-const KEYS: &str = "jjjjkGkgjsjsjfjf/a";
+/// Keys that make sense in all views. The last one removes the filter that was typed before it.
+const KEYS: &str = "jjjjkGkgjsjsjfjf/a\x1b";
 
 /// How often each step is measured.
 const TIMES: usize = 2000;
@@ -198,11 +198,7 @@ impl SimulatedDashboard {
     fn key(&mut self) {
         self.pressed += 1;
         let key = KEYS.chars().nth(self.pressed % KEYS.len()).unwrap();
-        press(&mut self.model, KeyCode::Char(key));
-        if key == 'a' {
-            // A filter was typed: remove it again.
-            press(&mut self.model, KeyCode::Esc);
-        }
+        press(&mut self.model, if key == '\x1b' { KeyCode::Esc } else { KeyCode::Char(key) });
     }
 
     fn frame(&mut self) {
