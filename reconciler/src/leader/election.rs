@@ -1,7 +1,7 @@
 //! Leader election: the replica that holds the lease works, the others stand by.
 //!
-//! kube-lease-manager takes a vacant lease and renews it. Everything that decides who may write is here: when to try
-//! ([`wait_until_vacant`]), where a leader works ([`LeaderRuntime`]) and until when it may write ([`Fence`]). The watch on
+//! kube-lease-manager renews the lease. Everything that decides who may write is here: when to try
+//! ([`wait_until_vacant`]), who is the leader then ([`take`]), where a leader works ([`LeaderRuntime`]) and until when it may write ([`Fence`]). The watch on
 //! the lease determines when a term begins and ends. Each term has an identity of its own, so that nothing that an
 //! earlier term left in progress is taken for this one.
 
@@ -11,21 +11,21 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::Patch;
+use kube::api::{Patch, PostParams};
 use kube::client::ClientBuilder;
 use kube::{Api, Client, Config};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
-use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
+use nm_shared::cluster::leader_lease;
 use tokio::sync::watch;
 use tokio::task::JoinError;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
 use crate::client::fence::Fence;
 use crate::client::request_metrics::RequestMetricsLayer;
 use crate::client::{TermClient, patch_params};
 use crate::config::flags::Flags;
-use crate::leader::lease_watch::LeaseWatch;
+use crate::leader::lease_watch::{LeaderState, LeaseWatch};
 use crate::runtime::leader_runtime::LeaderRuntime;
 use crate::runtime::shutdown::shutdown_begins;
 use crate::runtime::tasks::TaskExit;
@@ -58,6 +58,8 @@ pub(crate) enum ElectionError {
 enum AcquireError {
     #[error(transparent)]
     Lease(#[from] LeaseManagerError),
+    #[error(transparent)]
+    Client(#[from] kube::Error),
     #[error("the API server did not answer in time")]
     Timeout,
     /// Another replica was faster, or shutdown has begun.
@@ -136,13 +138,13 @@ impl Candidate {
         let leases = Api::<Lease>::namespaced(client.clone(), &self.namespace);
         let mut last_failure = String::new();
         while !*shutdown.borrow() {
-            tokio::select! {
-                () = wait_until_vacant(&leases, &mut lease) => {}
+            let vacant = tokio::select! {
+                vacant = wait_until_vacant(&mut lease) => vacant,
                 () = shutdown_begins(shutdown.clone()) => return Ok(()),
-            }
+            };
             let identity = format!("{}_{}", self.replica, Timestamp::now().as_millisecond());
             let acquired = tokio::select! {
-                acquired = self.acquire(&client, &mut lease, &identity) => acquired,
+                acquired = self.acquire(&client, &mut lease, vacant.as_deref(), &identity) => acquired,
                 () = shutdown_begins(shutdown.clone()) => Err(AcquireError::NotAcquired),
             };
             match acquired {
@@ -175,10 +177,15 @@ impl Candidate {
         &self,
         client: &Client,
         lease: &mut LeaseWatch,
+        vacant: Option<&Lease>,
         identity: &str,
     ) -> Result<(LeaseManager, Fence), AcquireError> {
         let attempt = async {
             let seconds = self.duration.as_secs();
+            let leases = Api::<Lease>::namespaced(client.clone(), &self.namespace);
+            if !take(&leases, vacant, identity, seconds).await? {
+                return Err(AcquireError::NotAcquired);
+            }
             let manager = LeaseManagerBuilder::new(client.clone(), leader_lease::NAME)
                 .with_namespace(&self.namespace)
                 .with_identity(identity)
@@ -241,43 +248,64 @@ impl Candidate {
     }
 }
 
-/// Waits until no replica leads. An expired lease is made vacant here, and only as it was last seen, so that of several
-/// replicas that find it expired none can end the term of the one that was faster.
-async fn wait_until_vacant(leases: &Api<Lease>, lease: &mut LeaseWatch) {
+/// Waits until no replica leads, and returns the lease as it is then.
+async fn wait_until_vacant(lease: &mut LeaseWatch) -> Option<Box<Lease>> {
     let mut leader = String::new();
     loop {
-        let expires_in = match lease.state() {
-            None => Duration::MAX,
-            Some(LeaderLeaseState::Released) => return,
-            Some(LeaderLeaseState::Expired) => {
-                match vacate(leases, |state| *state == LeaderLeaseState::Expired).await {
-                    Ok(_) => return,
-                    Err(failure) => {
-                        debug!(%failure, "the expired lease is not vacant yet");
-                        RETRY_INTERVAL
-                    }
-                }
-            }
-            Some(LeaderLeaseState::Held { by, until, .. }) => {
+        match lease.state() {
+            None => lease.changed().await,
+            Some(LeaderState::Vacant(vacant)) => return vacant,
+            Some(LeaderState::Leads { by, expires, .. }) => {
                 if by != leader {
                     info!(leader = by, "standing by");
                     leader = by;
                 }
-                Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
+                // The lease may expire without an event.
+                let _ = timeout_at(expires, lease.changed()).await;
             }
-        };
-        // The lease may expire without an event.
-        let _ = timeout(expires_in, lease.changed()).await;
+        }
+    }
+}
+
+/// Takes a vacant lease only as it was last seen, so that of several replicas that find it vacant one is the leader. Returns
+/// whether it was taken.
+async fn take(
+    leases: &Api<Lease>,
+    vacant: Option<&Lease>,
+    identity: &str,
+    seconds: u64,
+) -> kube::Result<bool> {
+    let now = Timestamp::now();
+    let taken = match vacant {
+        None => {
+            let lease = leader_lease::new(identity, seconds, now);
+            let params = PostParams { field_manager: patch_params().field_manager, ..PostParams::default() };
+            leases.create(&params, &lease).await
+        }
+        Some(vacant) => {
+            let patch = Patch::Merge(leader_lease::take_patch(vacant, identity, seconds, now));
+            leases.patch(leader_lease::NAME, &patch_params(), &patch).await
+        }
+    };
+    match taken {
+        Ok(_) => Ok(true),
+        // Another replica was faster, or the lease was deleted.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
 /// When this replica took the lease; none if another one took it.
 async fn acquired_at(lease: &mut LeaseWatch, identity: &str) -> Option<Timestamp> {
+    let mut has_changed = false;
     loop {
-        if let Some(LeaderLeaseState::Held { by, renewed, .. }) = lease.state() {
-            return (by == identity).then_some(renewed);
+        match lease.state() {
+            Some(LeaderState::Leads { by, renewed, .. }) => return (by == identity).then_some(renewed),
+            // It was released again.
+            Some(LeaderState::Vacant(_)) if has_changed => return None,
+            _ => lease.changed().await,
         }
-        lease.changed().await;
+        has_changed = true;
     }
 }
 
@@ -285,7 +313,7 @@ async fn acquired_at(lease: &mut LeaseWatch, identity: &str) -> Option<Timestamp
 async fn follow_renewals(lease: &mut LeaseWatch, fence: &Fence, identity: &str) {
     loop {
         match lease.state() {
-            Some(LeaderLeaseState::Held { by, renewed, .. }) if by == identity => fence.renew(renewed),
+            Some(LeaderState::Leads { by, renewed, .. }) if by == identity => fence.renew(renewed),
             _ => return,
         }
         lease.changed().await;
@@ -311,9 +339,7 @@ async fn keep_renewing(manager: &LeaseManager) -> &'static str {
 
 /// Releases the lease if it is ours, so that another replica does not have to wait until it expires.
 async fn release(leases: &Api<Lease>, identity: &str) {
-    let is_ours =
-        |tenure: &LeaderLeaseState| matches!(tenure, LeaderLeaseState::Held { by, .. } if by == identity);
-    match timeout(RELEASE_TIMEOUT, vacate(leases, is_ours)).await {
+    match timeout(RELEASE_TIMEOUT, vacate(leases, identity)).await {
         Ok(Ok(true)) => info!(identity, "lease released"),
         Ok(Ok(false)) => {}
         Ok(Err(error)) => debug!(%error, "lease not released"),
@@ -321,10 +347,11 @@ async fn release(leases: &Api<Lease>, identity: &str) {
     }
 }
 
-/// Makes the lease vacant if its present state is `expected`, and returns whether it was.
-async fn vacate(leases: &Api<Lease>, expected: impl Fn(&LeaderLeaseState) -> bool) -> kube::Result<bool> {
+/// Makes the lease vacant if it is held by `identity`, and returns whether it was.
+async fn vacate(leases: &Api<Lease>, identity: &str) -> kube::Result<bool> {
     let Some(lease) = leases.get_opt(leader_lease::NAME).await? else { return Ok(false) };
-    if !expected(&leader_lease::state(Some(&lease), Timestamp::now())) {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+    if holder != Some(identity) {
         return Ok(false);
     }
     let patch = Patch::Merge(leader_lease::release_patch(&lease));

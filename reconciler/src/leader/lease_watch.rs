@@ -1,5 +1,8 @@
 //! The watch on the leader's lease. A standby replica learns from it that nobody leads, the leader that it no longer leads,
 //! and the write fence when the leader last renewed.
+//!
+//! A lease expires when it was not renewed for its duration after this replica has seen it, by the steady clock. The times in
+//! it are by the clock of the leader, which may differ by any amount (client-go's `leaderelection` does the same).
 
 use std::time::Duration;
 
@@ -8,8 +11,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::watcher;
-use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
+use nm_shared::cluster::leader_lease;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::telemetry::readiness::ReadinessCheck;
@@ -24,7 +28,54 @@ pub(crate) struct LeaseWatch(watch::Receiver<LeaseSnapshot>);
 #[derive(Debug)]
 enum LeaseSnapshot {
     Unknown,
-    Known(Option<Box<Lease>>),
+    Known(SeenLease),
+}
+
+/// The lease, and since when its spec has been like this.
+#[derive(Debug, Default)]
+struct SeenLease {
+    lease: Option<Box<Lease>>,
+    since: Option<Instant>,
+}
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum LeaderState {
+    /// Nobody: the lease was released, was not renewed in time, or does not exist.
+    Vacant(Option<Box<Lease>>),
+    Leads {
+        /// The identity of the leader.
+        by: String,
+        /// When it last renewed the lease, by its clock.
+        renewed: Timestamp,
+        /// When the lease expires unless it is renewed.
+        expires: Instant,
+    },
+}
+
+impl SeenLease {
+    fn replace(&mut self, lease: Option<Lease>, now: Instant) {
+        let spec = |lease: Option<&Lease>| lease.and_then(|lease| lease.spec.clone());
+        if spec(lease.as_ref()) != spec(self.lease.as_deref()) {
+            self.since = Some(now);
+        }
+        self.lease = lease.map(Box::new);
+    }
+
+    fn state(&self, now: Instant) -> LeaderState {
+        self.leader().filter(|(_, _, expires)| *expires > now).map_or_else(
+            || LeaderState::Vacant(self.lease.clone()),
+            |(by, renewed, expires)| LeaderState::Leads { by, renewed, expires },
+        )
+    }
+
+    /// The holder, its last renewal, and when the lease expires.
+    fn leader(&self) -> Option<(String, Timestamp, Instant)> {
+        let spec = self.lease.as_ref()?.spec.as_ref()?;
+        let by = spec.holder_identity.clone().filter(|by| !by.is_empty())?;
+        let seconds = u64::try_from(spec.lease_duration_seconds?).ok()?;
+        Some((by, spec.renew_time.as_ref()?.0, self.since? + Duration::from_secs(seconds)))
+    }
 }
 
 impl LeaseWatch {
@@ -41,10 +92,10 @@ impl LeaseWatch {
     }
 
     /// Who leads; none while that is unknown.
-    pub(crate) fn state(&mut self) -> Option<LeaderLeaseState> {
+    pub(crate) fn state(&mut self) -> Option<LeaderState> {
         match &*self.0.borrow_and_update() {
             LeaseSnapshot::Unknown => None,
-            LeaseSnapshot::Known(lease) => Some(leader_lease::state(lease.as_deref(), Timestamp::now())),
+            LeaseSnapshot::Known(lease) => Some(lease.state(Instant::now())),
         }
     }
 
@@ -72,7 +123,14 @@ async fn run(leases: Api<Lease>, sender: &watch::Sender<LeaseSnapshot>, check: &
                     info!("watch on the leader's lease resumed");
                 }
                 check.pass();
-                sender.send_replace(LeaseSnapshot::Known(lease.map(Box::new)));
+                sender.send_modify(|snapshot| {
+                    if let LeaseSnapshot::Unknown = snapshot {
+                        *snapshot = LeaseSnapshot::Known(SeenLease::default());
+                    }
+                    if let LeaseSnapshot::Known(seen) = snapshot {
+                        seen.replace(lease, Instant::now());
+                    }
+                });
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_interrupted, true) {
@@ -91,6 +149,7 @@ mod tests {
 
     use axum::body::Body;
     use kube::Client;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::telemetry::readiness::Readiness;
@@ -106,5 +165,32 @@ mod tests {
         LeaseWatch::start(leases, readiness.check("leader-election")).ended().await;
         let report = readiness.report();
         assert!(!report.is_ready && report.lines.starts_with("[-]leader-election failed: "), "{report:?}");
+    }
+
+    #[tokio::test]
+    async fn a_lease_expires_by_the_time_in_which_it_was_not_renewed_whatever_the_clocks_say() {
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let lease = |holder: Value, renewed: i64| -> Option<Lease> {
+            let renewed = Timestamp::from_second(1_000_000 + renewed).unwrap().to_string();
+            let spec = json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15});
+            Some(serde_json::from_value(json!({"spec": spec})).unwrap())
+        };
+        for hour in [-3600, 0, 3600] {
+            let mut seen = SeenLease::default();
+            let leads =
+                |seen: &SeenLease, second| matches!(seen.state(at(second)), LeaderState::Leads { .. });
+            seen.replace(lease(json!("a"), hour), at(0));
+            assert!(leads(&seen, 14) && !leads(&seen, 15));
+            seen.replace(lease(json!("a"), hour), at(10));
+            assert!(leads(&seen, 14) && !leads(&seen, 15), "it was not renewed");
+            seen.replace(lease(json!("a"), hour + 5), at(10));
+            assert!(leads(&seen, 24) && !leads(&seen, 25));
+            // client-go releases a lease by an empty name.
+            for vacant in [lease(Value::Null, hour), lease(json!(""), hour), None] {
+                seen.replace(vacant, at(11));
+                assert!(!leads(&seen, 11));
+            }
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The lease of the leading reconciler.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use serde_json::{Value, json};
 
 /// The name of the lease, in the reconciler's namespace.
@@ -60,6 +61,38 @@ pub fn state(lease: Option<&Lease>, now: Timestamp) -> LeaderLeaseState {
         return LeaderLeaseState::Expired;
     }
     LeaderLeaseState::Held { by, renewed: renewed.0, until }
+}
+
+/// The merge patch with which a replica takes a vacant lease. It has the resourceVersion: if the lease has changed since, the
+/// API server answers 409, so that one replica only is the leader.
+pub fn take_patch(vacant: &Lease, identity: &str, seconds: u64, now: Timestamp) -> Value {
+    let transitions = vacant.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+    json!({
+        "metadata": {"resourceVersion": vacant.metadata.resource_version},
+        "spec": {
+            "holderIdentity": identity,
+            "acquireTime": MicroTime(now),
+            "renewTime": MicroTime(now),
+            "leaseDurationSeconds": seconds,
+            "leaseTransitions": transitions.saturating_add(1),
+        },
+    })
+}
+
+/// The lease of the first leader.
+pub fn new(identity: &str, seconds: u64, now: Timestamp) -> Lease {
+    let (name, now) = (Some(NAME.to_owned()), Some(MicroTime(now)));
+    Lease {
+        metadata: ObjectMeta { name, ..ObjectMeta::default() },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(identity.to_owned()),
+            acquire_time: now.clone(),
+            renew_time: now,
+            lease_duration_seconds: i32::try_from(seconds).ok(),
+            lease_transitions: Some(1),
+            ..LeaseSpec::default()
+        }),
+    }
 }
 
 /// The merge patch that releases the lease. It has the resourceVersion: if the lease has changed since, the API server

@@ -2,7 +2,11 @@
 //!
 //! All tests need a sandbox: its request log shows which replica wrote.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube_sandbox::faults::{Action, Moment, Rule, Target};
 use kube_sandbox::request_log::Entry;
 use nm_shared::NodeMaintenanceStatus;
@@ -13,6 +17,7 @@ use nm_tests::leader_election::{
     leader_leases, sandbox, until_leads,
 };
 use nm_tests::maintenance::{start, stop, until_drained, until_status};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::{is_by, is_eviction, is_write, until_requests, user_agent};
 use nm_tests::workload::{Workload, with_finalizer};
 use serde_json::json;
@@ -147,4 +152,31 @@ async fn a_partitioned_leader_stops_and_the_standby_takes_over() {
     until_leads(&cluster, &partitioned).await;
     stop(&cluster, "e2e-cut-off").await;
     assert_no_pod_evicted_twice(&cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_clock_is_an_hour_off_keeps_the_lease_for_as_long_as_it_renews_it() {
+    const LEADER: &str = "a-replica-with-another-clock";
+    let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
+    let leases = leader_leases(&cluster);
+    let renewed = |hours: i64| json!(MicroTime(Timestamp::now() + SignedDuration::from_hours(hours)));
+    let mut lease = leader_lease::new(LEADER, 6, Timestamp::now() - SignedDuration::from_hours(1));
+    lease = leases.create(&PostParams::default(), &lease).await.unwrap();
+
+    let replica = Reconciler::start_with(&cluster, SHORT_LEASE);
+    let is_watch = |entry: &Entry| is_by(entry, replica.pid()) && entry.verb == "watch";
+    until_requests(sandbox(&cluster), 1, "the replica stands by", is_watch).await;
+    let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    // For longer than the lease lasts. The last one is of the future.
+    for hours in [-1, -1, -1, -1, -1, -1, -1, -1, 1] {
+        seconds.tick().await;
+        let version = lease.metadata.resource_version.clone();
+        let renewal =
+            json!({"metadata": {"resourceVersion": version}, "spec": {"renewTime": renewed(hours)}});
+        let answer = leases.patch(leader_lease::NAME, &PatchParams::default(), &Patch::Merge(renewal)).await;
+        lease = answer.expect("the replica leaves the lease alone");
+        assert!(is_idle(&cluster, replica.pid()));
+    }
+    let next = until_leads(&cluster, &replica).await;
+    assert_eq!(next.lease_transitions, Some(2));
 }
