@@ -114,7 +114,7 @@ impl Kubelets {
             return Some((PodTask::Report, delay(pod, annotations::START_DELAY, self.pace.start)));
         }
         pod::annotation(pod, annotations::RUN_FOR)?;
-        Some((PodTask::Finish, delay(pod, annotations::RUN_FOR, Duration::ZERO)))
+        Some((PodTask::Finish, delay(pod, annotations::RUN_FOR, Duration::ZERO) - ran_for(pod, now)))
     }
 
     fn stop_delay(&self, pod: &Value, grace: i64, now: Timestamp) -> SignedDuration {
@@ -185,6 +185,13 @@ impl Kubelets {
 
 fn should_be_ready(pod: &Value) -> bool {
     pod::annotation(pod, annotations::NEVER_READY).is_none()
+}
+
+/// For how long the pod has run, at least: its start time has whole seconds.
+fn ran_for(pod: &Value, now: Timestamp) -> SignedDuration {
+    let started = pod["status"]["startTime"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+    let ran = started.map_or(SignedDuration::ZERO, |started| now.duration_since(started));
+    (ran - SignedDuration::from_secs(1)).max(SignedDuration::ZERO)
 }
 
 fn delay(pod: &Value, annotation: &str, default: Duration) -> SignedDuration {

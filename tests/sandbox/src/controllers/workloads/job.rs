@@ -26,9 +26,16 @@ struct Finished {
 }
 
 impl Finished {
-    /// Counts a pod once when it has finished or will not finish any more.
+    /// Counts a pod once when it has finished or will not finish any more. One that runs again does not count: etcd was
+    /// restored from a backup of before its end.
     fn count(&mut self, pod: &Value, is_gone: bool) {
         let uid = pod::uid(pod);
+        if pod::is_active(pod) && !is_gone {
+            for known in [&mut self.succeeded, &mut self.failed, &mut self.let_go] {
+                known.remove(uid);
+            }
+            return;
+        }
         if [&self.succeeded, &self.failed, &self.let_go].iter().any(|known| known.contains(uid)) {
             return;
         }
@@ -179,5 +186,20 @@ impl Controller for Jobs {
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
         sync_queue(self, ctx, |this| this.pods.next(), Self::reconcile)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_a_restore_of_etcd_has_brought_back_does_not_count() {
+        let pod = |phase: &str| json!({"metadata": {"uid": "a"}, "status": {"phase": phase}});
+        let mut finished = Finished::default();
+        for (phase, succeeded) in [("Running", 0), ("Succeeded", 1), ("Running", 0), ("Succeeded", 1)] {
+            finished.count(&pod(phase), false);
+            assert_eq!(finished.succeeded.len(), succeeded, "{phase}");
+        }
     }
 }
