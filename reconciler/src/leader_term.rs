@@ -97,11 +97,13 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
         clock.clone(),
     );
     tasks.spawn("the publisher of node conditions", publishing);
+    let (events, publishing) = EventRecorder::start(client.clone());
+    tasks.spawn("the publisher of events", publishing);
     let context = Arc::new(Context {
         watches: NodeWatches::new(client.clone(), triggers.clone(), tasks.clone(), state.clone()),
         volumes: VolumeAttachments::new(client.clone(), triggers.clone(), tasks.clone()),
         workloads: Arc::new(WorkloadWatches::new(client.clone(), triggers.clone(), tasks.clone())),
-        events: EventRecorder::new(client.clone()),
+        events,
         openshift: OpenshiftDiscovery::new(client.clone()),
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,

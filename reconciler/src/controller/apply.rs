@@ -161,7 +161,7 @@ impl DecisionRun<'_> {
             }
             DecisionStep::WatchWorkloads(wanted) => context.workloads.watch(node, &wanted),
             DecisionStep::RestartDeployment(restart) => {
-                context.workloads.restart(node, &restart, context.evictor.now()).await;
+                context.workloads.restart(node, restart, context.evictor.now());
             }
             DecisionStep::CancelEvacuation => cancel_evacuations(&context.client, node).await,
             DecisionStep::DeleteLease(lease) => {
@@ -178,7 +178,7 @@ impl DecisionRun<'_> {
                 }
             }
             DecisionStep::PublishEvent(event) => {
-                context.events.publish(maintenance, observed.node.as_deref(), &event).await;
+                context.events.publish(maintenance, observed.node.as_deref(), &event);
             }
         }
         Ok(())

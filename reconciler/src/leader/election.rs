@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PostParams};
+use kube::api::Patch;
 use kube::client::ClientBuilder;
 use kube::{Api, Client, Config};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
@@ -23,7 +23,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::client::fence::Fence;
 use crate::client::request_metrics::RequestMetricsLayer;
-use crate::client::{TermClient, patch_params};
+use crate::client::{TermClient, patch_params, post_params};
 use crate::config::flags::Flags;
 use crate::leader::lease_watch::{LeaderState, LeaseWatch};
 use crate::runtime::leader_runtime::LeaderRuntime;
@@ -279,8 +279,7 @@ async fn take(
     let taken = match vacant {
         None => {
             let lease = leader_lease::new(identity, seconds, now);
-            let params = PostParams { field_manager: patch_params().field_manager, ..PostParams::default() };
-            leases.create(&params, &lease).await
+            leases.create(&post_params(), &lease).await
         }
         Some(vacant) => {
             let patch = Patch::Merge(leader_lease::take_patch(vacant, identity, seconds, now));

@@ -48,6 +48,8 @@ pub(crate) struct WorkloadWatches {
 struct WorkloadMemory {
     replica_sets: HashMap<WorkloadKey, WatchedReplicaSet>,
     refusals: HashMap<WorkloadKey, (SteadyTime, RestartRefusal)>,
+    /// The Deployments whose restarts are in progress.
+    restarting: HashSet<WorkloadKey>,
 }
 
 impl WorkloadMemory {
@@ -122,8 +124,21 @@ impl WorkloadWatches {
         self.lock().refusals.clone()
     }
 
-    /// Restarts a Deployment. A refusal is remembered, and triggers a reconcile of the node that reports it.
-    pub(crate) async fn restart(&self, node: &str, restart: &Restart, now: SteadyTime) {
+    /// Restarts a Deployment, unless that is in progress. A reconcile does not wait for the answer: a webhook in front of
+    /// Deployments may take long, and a node may have many of them.
+    pub(crate) fn restart(self: &Arc<Self>, node: &str, restart: Restart, now: SteadyTime) {
+        if !self.lock().restarting.insert(restart.deployment.clone()) {
+            return;
+        }
+        let (watches, node) = (self.clone(), node.to_owned());
+        self.tasks.spawn_finite(format!("the restart of Deployment {}", restart.deployment), async move {
+            watches.request_restart(&node, &restart, now).await;
+            watches.lock().restarting.remove(&restart.deployment);
+        });
+    }
+
+    /// Requests a restart. A refusal is remembered, and triggers a reconcile of the node that reports it.
+    async fn request_restart(&self, node: &str, restart: &Restart, now: SteadyTime) {
         let WorkloadKey { namespace, name } = &restart.deployment;
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let params = patch_params();
