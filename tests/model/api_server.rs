@@ -21,17 +21,10 @@ impl State {
     pub(crate) fn write(&mut self, write: &Late) -> Result<Option<Object>, Conflict> {
         let Late { slot, is_current, .. } = *write;
         match &write.write {
-            Write::Metadata(patch) | Write::RemoveFinalizer(patch) => {
+            Write::Metadata(patch) | Write::RemoveFinalizer(patch) | Write::Status(patch) => {
                 let stored = self.api.maintenances[slot].filter(|_| is_current).ok_or(Conflict)?;
                 self.set_maintenance(slot, stored.merged(&patch.json()));
                 Ok(Some(stored.merged(&patch.json())))
-            }
-            Write::Status(patch) => {
-                let stored =
-                    self.api.maintenances[slot].filter(|stored| uid(*stored) == write.uid).ok_or(Conflict)?;
-                let status = stored.merged(&patch.json());
-                self.set_maintenance(slot, status);
-                Ok(Some(status))
             }
             Write::PatchNode(patch) => {
                 if !is_current {
@@ -82,7 +75,8 @@ impl State {
             run.maintenance_is_current = false;
         }
         if let Some(late) = self.late.as_mut().filter(|late| {
-            late.slot == slot && matches!(late.write, Write::Metadata(_) | Write::RemoveFinalizer(_))
+            late.slot == slot
+                && matches!(late.write, Write::Metadata(_) | Write::RemoveFinalizer(_) | Write::Status(_))
         }) {
             late.is_current = false;
         }

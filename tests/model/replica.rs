@@ -85,8 +85,10 @@ impl State {
         match run.steps.last()? {
             Step::Write(write) => {
                 let is_current = match write {
-                    Write::Metadata(_) | Write::RemoveFinalizer(_) => run.maintenance_is_current,
-                    Write::CreateLease(_) | Write::Status(_) | Write::DeleteUnobservedLease => true,
+                    Write::Metadata(_) | Write::RemoveFinalizer(_) | Write::Status(_) => {
+                        run.maintenance_is_current
+                    }
+                    Write::CreateLease(_) | Write::DeleteUnobservedLease => true,
                     Write::PatchLease(_) | Write::DeleteLease => run.lease_is_current,
                     Write::PatchNode(_) => run.node.is_current,
                 };
@@ -117,7 +119,10 @@ impl State {
         };
         run.steps.pop();
         match request.write {
-            Write::Metadata(_) | Write::Status(_) => self.term.maintenances[slot] = Cached::current(answer),
+            Write::Metadata(_) | Write::Status(_) => {
+                run.maintenance_is_current = true;
+                self.term.maintenances[slot] = Cached::current(answer);
+            }
             Write::RemoveFinalizer(_) => {
                 let is_current = answer == self.api.maintenances[slot];
                 self.term.maintenances[slot] = Cached { object: answer, is_current };

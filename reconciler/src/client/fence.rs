@@ -6,11 +6,11 @@
 //! closed fence stays closed: the next term has its own.
 //!
 //! A fence closes four fifths of the lease's duration (12 of 15 s) after the time of the last renewal that the watch on the
-//! lease has shown, by the wall clock and by the steady clock. That is safe while the clocks of the replicas differ by less
-//! than the last fifth (3 s). What can still be late is a request that was sent before and takes longer than those 3 s to
-//! arrive, and a process that is paused between the check and the write to its socket. Such a request does little: patches
-//! of nodes, leases and finalizers carry a resourceVersion, evictions and deletions the uid of the pod, and a stale status
-//! is written again.
+//! lease has shown, by the wall clock and by the steady clock. Another replica takes the lease when it has seen no renewal for
+//! the whole duration, by its own steady clock, so it does not matter what time their clocks show. What can still be late is
+//! a request that was sent before and takes longer than the last fifth (3 s) to arrive, and a process that is paused between
+//! the check and the write to its socket. Such a request does little: patches of nodes, leases, finalizers and statuses carry
+//! a resourceVersion, evictions and deletions the uid of the pod.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
