@@ -74,7 +74,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
     let (triggers, triggered) = Triggers::new(state.clone());
     let limit = flags.max_concurrent_evictions;
     let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), metrics.clone(), limit));
-    let client = client.client;
+    let TermClient { client, throttle } = client;
     let [maintenance_check, node_check, lease_check] =
         ["nodemaintenances", "nodes", "node-leases"].map(|name| readiness.check(name));
     let (cluster, watches) = ClusterWatches::start(&client, state.clone(), &triggers, &evictor, node_check);
@@ -109,6 +109,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
         node_conditions: flags.node_conditions,
         own_pod: flags.own_pod,
         client,
+        throttle,
         clock,
         triggers,
         metrics,

@@ -163,7 +163,11 @@ impl DecisionRun<'_> {
             DecisionStep::RestartDeployment(restart) => {
                 context.workloads.restart(node, restart, context.evictor.now());
             }
-            DecisionStep::CancelEvacuation => cancel_evacuations(&context.client, node).await,
+            DecisionStep::CancelEvacuation => {
+                // A pause of all requests does not use up the time that KubeVirt has.
+                context.throttle.ended().await;
+                cancel_evacuations(&context.client, node).await;
+            }
             DecisionStep::DeleteLease(lease) => {
                 let dropped = with_timeout(REQUEST_TIMEOUT, context.leases.release(node, &lease)).await;
                 dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;

@@ -13,6 +13,7 @@ use nm_shared::{Group, GroupedMaintenance, PodReference};
 use crate::cache::leader_state::LeaderState;
 use crate::cache::triggers::Triggers;
 use crate::client::discovery::OpenshiftDiscovery;
+use crate::client::throttle::Throttle;
 use crate::controller::event_recorder::EventRecorder;
 use crate::controller::node_conditions::NodeConditionPublisher;
 use crate::evict::evictor::Evictor;
@@ -26,6 +27,8 @@ use crate::watch::workload_watches::WorkloadWatches;
 
 pub(crate) struct Context {
     pub(crate) client: Client,
+    /// Pauses the client.
+    pub(crate) throttle: Throttle,
     pub(crate) clock: Clock,
     pub(crate) triggers: Triggers,
     pub(crate) metrics: Arc<Metrics>,
