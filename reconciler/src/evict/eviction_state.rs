@@ -226,9 +226,11 @@ impl EvictionState {
         let Some(requests) = self.budgets.get_mut(&seen.key) else {
             return RemainingBudget::of(budget.clone(), None, []);
         };
+        // Most have the present version, and need no lookup.
         requests.pods.retain(|uid, guarded| {
-            let eviction = eviction(&self.nodes, guarded, uid);
-            eviction.is_some_and(|eviction| eviction.attempt.in_flight || guarded.version == seen.version)
+            let is_in_flight =
+                || eviction(&self.nodes, guarded, uid).is_some_and(|one| one.attempt.in_flight);
+            guarded.version == seen.version || is_in_flight()
         });
         RemainingBudget::of(budget.clone(), Some(requests.last), requests.uses(&self.nodes))
     }
@@ -242,8 +244,9 @@ impl EvictionState {
     /// The nodes with refused or deferred pods in `namespace`.
     pub(crate) fn nodes_waiting_in(&self, namespace: &str) -> Vec<String> {
         let waits = |eviction: &PodEviction| {
-            eviction.namespace == namespace
-                && (eviction.is_deferred || eviction.attempt.refused_since.is_some())
+            // Few pods wait, and many have this namespace.
+            (eviction.is_deferred || eviction.attempt.refused_since.is_some())
+                && eviction.namespace == namespace
         };
         let waiting = self.nodes.iter().filter(|(_, pods)| pods.values().any(waits));
         waiting.map(|(node, _)| node.clone()).collect()
