@@ -1,4 +1,4 @@
-//! The options of the start dialog: the flags of `kubectl nm start` that say how a node is drained, typed as there.
+//! The options of the start dialog: the flags of `kubectl nm start` that control how a node is drained, typed as there.
 
 use clap::{Arg, CommandFactory, Parser};
 use nm_shared::DrainSpec;
@@ -24,23 +24,34 @@ pub(crate) struct OfferedOption {
     pub(crate) help: String,
 }
 
+/// Why a text has no valid options.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartOptionsError {
+    #[error("options: a quote is not closed")]
+    UnclosedQuote,
+    #[error("{}", first_paragraph(.0))]
+    Invalid(clap::Error),
+}
+
 impl StartOptions {
     /// Parses flags as a shell would.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let words = shlex::split(text).ok_or("options: a quote is not closed")?;
-        Self::try_parse_from(words).map_err(|error| {
-            let message = error.to_string();
-            // What follows is about the command line.
-            let first = message.split("\n\n").next().unwrap_or_default();
-            let words: Vec<&str> = first.split_whitespace().collect();
-            let words = words.join(" ");
-            words.strip_prefix("error: ").unwrap_or(&words).to_owned()
-        })
+    pub(crate) fn parse(text: &str) -> Result<Self, StartOptionsError> {
+        let words = shlex::split(text).ok_or(StartOptionsError::UnclosedQuote)?;
+        Self::try_parse_from(words).map_err(StartOptionsError::Invalid)
     }
 
     pub(crate) fn spec(&self) -> Option<DrainSpec> {
         self.drain.spec()
     }
+}
+
+/// What clap reports about an option, in one line. What follows is about the command line.
+fn first_paragraph(error: &clap::Error) -> String {
+    let message = error.to_string();
+    let first = message.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = first.split_whitespace().collect();
+    let words = words.join(" ");
+    words.strip_prefix("error: ").unwrap_or(&words).to_owned()
 }
 
 /// The options as they are typed in a shell, each with a blank before it.
@@ -130,7 +141,7 @@ mod tests {
             ("--completion-timeout 1h", "--wait-for-completion"),
             ("--help", "unexpected argument '--help' found"),
         ] {
-            let error = StartOptions::parse(text).unwrap_err();
+            let error = StartOptions::parse(text).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
             assert!(!error.starts_with("error"), "{error}");
         }

@@ -66,7 +66,7 @@ impl StartPlan {
                     self.beginning = 0;
                 }
             }
-            Err(problem) => self.add_problem(StartField::Options, problem),
+            Err(error) => self.add_problem(StartField::Options, error.to_string()),
         }
         self
     }

@@ -36,8 +36,8 @@ fn run(model: &mut Model, line: &str) -> Option<Effect> {
     }
     let TypedCommand { action, argument } = match TypedCommand::parse(line) {
         Ok(command) => command,
-        Err(why) => {
-            model.show_error(why);
+        Err(error) => {
+            model.show_error(error.to_string());
             return None;
         }
     };

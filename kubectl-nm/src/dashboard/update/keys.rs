@@ -150,8 +150,9 @@ pub(super) fn open(model: &mut Model, node: &str) -> Option<Effect> {
 
 /// Reports a regular expression that the filter leaves out.
 pub(super) fn check_filter(model: &mut Model) {
-    if let Some(problem) = model.arrangement().filter.problem().map(str::to_owned) {
-        model.show_error(format!("not in the filter: {problem}"));
+    let problem = model.arrangement().filter.problem().map(|problem| format!("not in the filter: {problem}"));
+    if let Some(problem) = problem {
+        model.show_error(problem);
     }
 }
 
