@@ -4,8 +4,7 @@
 
 use kube::core::Status;
 
-use crate::error::Error;
-use crate::error::from_client::NO_RESPONSE;
+use crate::error::{Error, UnreachableCause};
 
 /// The suffix of the names of nm-reconciler's webhooks, with the closing quote.
 const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io\"";
@@ -32,12 +31,14 @@ impl Error {
                 "is the cluster running, and is it the right one? `kubectl config get-contexts` lists the clusters; --context \
                  chooses one",
             ),
-            Self::Unreachable { cause, .. } if cause.contains("certificate") => String::from(
+            Self::Unreachable { cause: UnreachableCause::Certificate(_), .. } => String::from(
                 "the server's certificate is not trusted: check certificate-authority in the kubeconfig, or pass --certificate-authority",
             ),
             Self::Unreachable { cause, .. } => {
-                let timeout =
-                    if cause == NO_RESPONSE { "; --request-timeout sets a longer timeout" } else { "" };
+                let timeout = match cause {
+                    UnreachableCause::NoResponse => "; --request-timeout sets a longer timeout",
+                    _ => "",
+                };
                 format!(
                     "check the address of the server, the network and any proxy; `kubectl config view --minify` shows the \
                      settings in use{timeout}"
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn errors_that_the_user_can_fix_have_hints() {
         let server = || String::from("https://c");
-        let unreachable = |cause: &str| Error::Unreachable { server: server(), cause: cause.into() };
+        let unreachable = |cause| Error::Unreachable { server: server(), cause };
         for (error, hinted) in [
             (refused(403, "no"), "`kubectl auth can-i list nodes`"),
             (refused(401, "no"), "log in again"),
@@ -162,9 +163,9 @@ mod tests {
             (Error::NoApiServer { server: server(), code: 502, response: "x".into() }, "the address"),
             (Error::Refused { server: server() }, "get-contexts"),
             (Error::NoAnswer { server: server(), after: Duration::ZERO }, "get-contexts"),
-            (unreachable("invalid peer certificate"), "certificate-authority"),
-            (unreachable("no route"), "settings in use"),
-            (unreachable(NO_RESPONSE), "--request-timeout"),
+            (unreachable(UnreachableCause::Certificate("x".into())), "certificate-authority"),
+            (unreachable(UnreachableCause::Other("no route".into())), "settings in use"),
+            (unreachable(UnreachableCause::NoResponse), "--request-timeout"),
             (Error::UnknownNodes { names: vec!["a".into()], meant: vec![] }, "`kubectl get nodes`"),
             (Error::NothingSelected("a".into()), "`kubectl get nodes`"),
             (Error::Selector { selector: "a b".into(), why: "x".into() }, "pool=blue"),
