@@ -3,11 +3,12 @@
 //! Commands are in backticks; connection flags are inserted where a hint is printed.
 
 use kube::core::Status;
+use nm_shared::cluster::admission_webhook;
 
 use crate::error::{Error, UnreachableCause};
 
-/// The suffix of the names of nm-reconciler's webhooks, with the closing quote.
-const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io\"";
+/// The suffix of the names of nm-reconciler's webhooks.
+const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io";
 
 impl Error {
     pub(crate) fn hint(&self) -> Option<String> {
@@ -92,8 +93,8 @@ impl Error {
 }
 
 fn of_server(asked: &str, status: &Status) -> Option<String> {
-    if let Some((name, is_own)) = failed_webhook(&status.message) {
-        return Some(if is_own {
+    if let Some((name, _)) = admission_webhook::failed_call(&status.message) {
+        return Some(if is_own_webhook(name) {
             format!(
                 "the webhook {name} of nm-reconciler does not respond; `kubectl nm doctor` shows the cause"
             )
@@ -106,7 +107,7 @@ fn of_server(asked: &str, status: &Status) -> Option<String> {
     }
     Some(match status.code {
         // Permissions do not change a webhook's decision, and its message explains it.
-        _ if status.message.contains("admission webhook") => return None,
+        _ if admission_webhook::denied_by(&status.message).is_some() => return None,
         403 => format!("you need permission to {asked}; check it with `kubectl auth can-i {asked}`"),
         401 => String::from(
             "the credentials are missing, wrong or expired; log in again, or choose others with --context",
@@ -120,19 +121,8 @@ fn of_server(asked: &str, status: &Status) -> Option<String> {
     })
 }
 
-/// What the API server says about a webhook that it could not call: the webhook's name in quotes, and why
-/// (staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
-pub(crate) fn failed_call(message: &str) -> Option<&str> {
-    message.split_once("failed calling webhook ").map(|(_, why)| why)
-}
-
-pub(crate) fn is_own_webhook(quoted_name: &str) -> bool {
-    quoted_name.ends_with(OWN_WEBHOOKS)
-}
-
-fn failed_webhook(message: &str) -> Option<(&str, bool)> {
-    let quoted_name = failed_call(message)?.split_inclusive('"').nth(1)?;
-    Some((quoted_name.trim_end_matches('"'), is_own_webhook(quoted_name)))
+pub(crate) fn is_own_webhook(name: &str) -> bool {
+    name.ends_with(OWN_WEBHOOKS)
 }
 
 #[cfg(test)]

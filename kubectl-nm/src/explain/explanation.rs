@@ -14,6 +14,7 @@ use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::CompletionFilter;
 use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, NodeMaintenance, SurgingPod};
 
+use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::install::leadership::Leadership;
 use crate::maintenance::changes::surge_progress;
@@ -97,7 +98,7 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
         what: vec![what.to_owned()],
         since,
         advice: String::from("This usually takes a moment; otherwise check whether nm-reconciler is running"),
-        commands: vec![format!("{kubectl} get pods -A -l app.kubernetes.io/component=reconciler -o wide")],
+        commands: vec![format!("{kubectl} get pods -A -l {LABEL_SELECTOR} -o wide")],
         passes: since.is_some_and(is_new),
         ..Cause::default()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
-use nm_shared::gate::ownership::age_rank;
+use nm_shared::gate::ownership::oldest;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::model::fleet_row::FleetRow;
@@ -111,7 +111,7 @@ impl Fleet {
     /// The maintenance of a node: the oldest, if there are several, as in the reconciler.
     pub(crate) fn maintenance_of(&self, node: &str) -> Option<&Arc<NodeMaintenance>> {
         let of_node = self.tracker.cache().all().filter(|object| object.spec.node_name == node);
-        of_node.min_by_key(|object| age_rank(object))
+        oldest(of_node)
     }
 
     /// The maintenances by node, each as [`Self::maintenance_of`] has it.
@@ -119,8 +119,8 @@ impl Fleet {
         let mut by_node: HashMap<&str, &Arc<NodeMaintenance>> = HashMap::new();
         for object in self.tracker.cache().all() {
             let known = by_node.entry(&object.spec.node_name).or_insert(object);
-            if age_rank(object) < age_rank(known) {
-                *known = object;
+            if let Some(older) = oldest([*known, object]) {
+                *known = older;
             }
         }
         by_node
