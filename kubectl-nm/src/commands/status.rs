@@ -42,7 +42,7 @@ Exit codes: 0, or 1 if a given node is not in maintenance.";
 /// Show the nodes in maintenance with their states and progress
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct StatusArgs {
+pub(crate) struct MaintenanceStatusArgs {
     /// Names of the nodes; all if none is given
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
@@ -53,7 +53,11 @@ pub(crate) struct StatusArgs {
     output: OutputFormat,
 }
 
-pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+pub(crate) async fn run(
+    args: MaintenanceStatusArgs,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
     let nodes = names::distinct(&args.nodes);
     let message = || format!("asking {} for maintenances", cluster.server());
     let found = progress::during(out, message, all_groups::list_raw(cluster, Group::Medik8s)).await?;
