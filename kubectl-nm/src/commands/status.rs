@@ -146,7 +146,7 @@ pub(super) fn in_form(
     let items: Result<Vec<_>, _> = objects.iter().map(serde_json::to_value).collect();
     match items.map_err(|error| Error::Unshowable(error.to_string()))?.as_slice() {
         [only] if alone => format.print(only, out),
-        // The error says that the one requested object does not exist.
+        // The error reports that the one requested object does not exist.
         [] if alone => Ok(()),
         items => format.print(&list(items), out),
     }

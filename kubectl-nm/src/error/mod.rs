@@ -3,7 +3,6 @@
 //! [`Error`] is the error of every command. Its message has no prefix: [`Error::print`] adds `error:` and prints the hint.
 //! Parts of messages come from the API, so they are printed as a [`Line`], which escapes control characters.
 
-pub(crate) mod config_error;
 pub(crate) mod exit;
 pub(crate) mod from_client;
 pub(crate) mod hint;

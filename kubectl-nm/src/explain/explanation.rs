@@ -66,7 +66,7 @@ pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestam
     causes
 }
 
-/// The cause that no reconciler leads, which the status cannot say. None if that does not matter to the maintenance, or if
+/// The cause that no reconciler leads, which the status cannot report. None if that does not matter to the maintenance, or if
 /// [`causes`] has it already.
 pub(crate) fn abandoned(
     maintenance: &NodeMaintenance,
@@ -169,7 +169,7 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
     }
 }
 
-/// Why the reconciler is degraded, if `blockedPods` does not say it.
+/// Why the reconciler is degraded, if `blockedPods` does not report it.
 fn by_degraded(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     let degraded = degraded(maintenance)?;
     let said = match degraded.message.as_str() {

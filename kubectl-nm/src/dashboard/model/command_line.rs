@@ -4,7 +4,7 @@ use crate::dashboard::config::action_table::{ACTIONS, Action};
 use crate::dashboard::config::appearance::ThemeName;
 use crate::dashboard::config::config_file::theme_name;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::listing::Sort;
+use crate::dashboard::model::lists::listing::Sort;
 use clap::ValueEnum;
 
 /// How many names a node completes to at most.

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::message::{Effect, Message};
-use crate::dashboard::model::listing::Sort;
+use crate::dashboard::model::lists::listing::Sort;
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::objects::node_metadata::NodeMetadata;
 use crate::dashboard::objects::watch_state::{PodCountError, WatchKind, WatchState};

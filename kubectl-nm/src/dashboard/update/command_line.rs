@@ -8,8 +8,8 @@ use crate::dashboard::config::appearance::ThemeName;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::command_line::TypedCommand;
-use crate::dashboard::model::filter::Filter;
-use crate::dashboard::model::listing::Sort;
+use crate::dashboard::model::lists::filter::Filter;
+use crate::dashboard::model::lists::listing::Sort;
 use crate::dashboard::model::text_field::Field;
 use crate::dashboard::update::{choices, keys};
 

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::listing::{Listing, Row, Rows};
+use crate::dashboard::model::lists::listing::{Listing, Row, Rows};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
 

@@ -1,5 +1,11 @@
 //! The fleet: all maintenances, the metadata of their nodes, and the rows that show them.
 
+pub(crate) mod drain_record;
+pub(crate) mod fleet_row;
+pub(crate) mod node_list;
+pub(crate) mod node_row;
+pub(crate) mod pod_counts;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -8,8 +14,8 @@ use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::oldest;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::listing::{Listing, Row};
+use crate::dashboard::model::fleet::fleet_row::FleetRow;
+use crate::dashboard::model::lists::listing::{Listing, Row};
 use crate::dashboard::objects::node_metadata::NodeMetadata;
 use crate::error::Error;
 use crate::maintenance::changes::MaintenanceChange;

@@ -1,12 +1,16 @@
 //! A node whose pods are shown.
 
+pub(crate) mod pod_row;
+pub(crate) mod pod_target;
+pub(crate) mod pods;
+
 use std::collections::BTreeMap;
 
-use crate::dashboard::model::events::NodeEvents;
-use crate::dashboard::model::pod_row::PodRow;
-use crate::dashboard::model::pods::PodList;
+use crate::dashboard::model::open_node::pod_row::PodRow;
+use crate::dashboard::model::open_node::pods::PodList;
+use crate::dashboard::model::panes::events::NodeEvents;
 use crate::dashboard::model::tree::Tree;
-use crate::dashboard::model::tree_row::TreeRow;
+use crate::dashboard::model::tree::tree_row::TreeRow;
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use nm_shared::drain::eviction_outcome::AccessDenied;
 
-use crate::dashboard::model::pod_question::denial;
+use crate::dashboard::model::dialogs::pod_dialog::denial;
 use crate::dashboard::wrapping::wrap;
 use crate::terminal::text::harmless;
 
@@ -41,7 +41,7 @@ pub(crate) struct OutputLine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OutputChange {
     Lines(Vec<OutputLine>),
-    /// It ended; an error says how it failed.
+    /// It ended; an error reports how it failed.
     Ended(Result<(), KubectlError>),
 }
 

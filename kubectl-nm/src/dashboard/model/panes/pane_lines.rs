@@ -4,10 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration::age;
-use crate::dashboard::model::events::NodeEvent;
-use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::pod_row::{PodRow, detail};
-use crate::dashboard::model::tree_row::{TreeItem, TreeRow};
+use crate::dashboard::model::fleet::fleet_row::FleetRow;
+use crate::dashboard::model::open_node::pod_row::{PodRow, detail};
+use crate::dashboard::model::panes::events::NodeEvent;
+use crate::dashboard::model::tree::tree_row::{TreeItem, TreeRow};
 use crate::dashboard::model::{Model, OpenNode, SideContent};
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::wrapping::wrap;
@@ -24,14 +24,14 @@ pub(crate) enum LineKind {
     Bad,
 }
 
-pub(crate) type SideLine = (String, LineKind);
+pub(crate) type PaneLine = (String, LineKind);
 
 /// How many blocked pods of a node are listed.
 const LISTED_PODS: usize = 20;
 
 impl Model {
     /// The lines of the side pane in so many columns; empty if there is none.
-    pub(crate) fn side_lines(&self, width: usize) -> Vec<SideLine> {
+    pub(crate) fn pane_lines(&self, width: usize) -> Vec<PaneLine> {
         let Some(side) = self.side else { return Vec::new() };
         let lines = match side.shows {
             SideContent::Document => {
@@ -44,13 +44,13 @@ impl Model {
         if !self.is_wrapped {
             return lines;
         }
-        let broken = |(text, kind): SideLine| {
+        let broken = |(text, kind): PaneLine| {
             wrap(&harmless(&text), width).into_iter().map(move |part| (part, kind)).collect::<Vec<_>>()
         };
         lines.into_iter().flat_map(broken).collect()
     }
 
-    fn event_lines(&self, open: &OpenNode) -> Vec<SideLine> {
+    fn event_lines(&self, open: &OpenNode) -> Vec<PaneLine> {
         let line = |event: &NodeEvent| {
             let ago =
                 event.at.map_or_else(|| String::from("-"), |at| age(self.now.duration_since(at).as_secs()));
@@ -58,7 +58,7 @@ impl Model {
             let (sign, kind) = if event.is_warning { ("!", LineKind::Bad) } else { (" ", LineKind::Plain) };
             (format!("{ago:>5} {sign}{}{times}: {}", event.reason, event.note), kind)
         };
-        let lines: Vec<SideLine> = open.events.latest().iter().map(line).collect();
+        let lines: Vec<PaneLine> = open.events.latest().iter().map(line).collect();
         if !lines.is_empty() {
             return lines;
         }
@@ -77,7 +77,7 @@ impl Model {
         vec![(words.to_owned(), LineKind::Quiet)]
     }
 
-    fn condition_lines(&self) -> Vec<SideLine> {
+    fn condition_lines(&self) -> Vec<PaneLine> {
         let Some(maintenance) = self.maintenance() else { return vec![self.not_in_maintenance()] };
         let conditions = &status(maintenance).conditions;
         if conditions.is_empty() {
@@ -101,7 +101,7 @@ impl Model {
     }
 
     /// The selected row with everything that its columns may cut.
-    fn detail_lines(&self) -> Vec<SideLine> {
+    fn detail_lines(&self) -> Vec<PaneLine> {
         let mut lines = if let Some(open) = &self.open {
             match (open.selected_pod(), open.selected_in_tree()) {
                 (Some(row), _) => self.pod_lines(row),
@@ -126,7 +126,7 @@ impl Model {
         lines
     }
 
-    fn pod_lines(&self, row: &PodRow) -> Vec<SideLine> {
+    fn pod_lines(&self, row: &PodRow) -> Vec<PaneLine> {
         let path = format!("{}/{}", row.id.namespace, row.id.name);
         let progress = &row.progress;
         let owner = if row.id.owner.is_empty() { "none" } else { &row.id.owner };
@@ -145,7 +145,7 @@ impl Model {
         lines
     }
 
-    fn maintenance_lines(&self, object: &NodeMaintenance) -> Vec<SideLine> {
+    fn maintenance_lines(&self, object: &NodeMaintenance) -> Vec<PaneLine> {
         let row = FleetRow::of(object);
         let state = format!("{} {}% {}/{}", row.state_word(), row.percent, row.gone, row.pods);
         let mut lines = vec![(row.node.clone(), LineKind::Strong), named("State", &state)];
@@ -171,14 +171,14 @@ impl Model {
         lines
     }
 
-    fn not_in_maintenance(&self) -> SideLine {
+    fn not_in_maintenance(&self) -> PaneLine {
         let is_any = self.open.is_some() || self.selected_node().is_some();
         let words = if is_any { "not in maintenance" } else { "no row is selected" };
         (words.to_owned(), LineKind::Quiet)
     }
 }
 
-fn tree_lines(row: &TreeRow) -> Vec<SideLine> {
+fn tree_lines(row: &TreeRow) -> Vec<PaneLine> {
     let text = match &row.item {
         TreeItem::NoReplacement(why) => Some(why.clone()),
         _ => row.line(),
@@ -186,6 +186,6 @@ fn tree_lines(row: &TreeRow) -> Vec<SideLine> {
     text.into_iter().map(|text| (text, LineKind::Strong)).collect()
 }
 
-fn named(name: &str, value: &str) -> SideLine {
+fn named(name: &str, value: &str) -> PaneLine {
     (format!("{name}: {value}"), LineKind::Plain)
 }

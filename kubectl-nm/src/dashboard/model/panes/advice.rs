@@ -2,11 +2,11 @@
 
 use nm_shared::NodeMaintenance;
 
-use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::listing::Row;
-use crate::dashboard::model::node_row::NodeRow;
-use crate::dashboard::model::pod_row::PodRow;
-use crate::dashboard::model::tree_row::{TreeItem, TreeRow};
+use crate::dashboard::model::fleet::fleet_row::FleetRow;
+use crate::dashboard::model::fleet::node_row::NodeRow;
+use crate::dashboard::model::lists::listing::Row;
+use crate::dashboard::model::open_node::pod_row::PodRow;
+use crate::dashboard::model::tree::tree_row::{TreeItem, TreeRow};
 use crate::dashboard::model::{Model, OpenNode};
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};

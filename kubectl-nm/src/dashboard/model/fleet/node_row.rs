@@ -6,9 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nm_shared::drain::cordon_owner::CordonOwner;
 
-use crate::dashboard::model::filter::Fields;
-use crate::dashboard::model::fleet_row::IDLE;
-use crate::dashboard::model::listing::{Row, Sort};
+use crate::dashboard::model::fleet::fleet_row::IDLE;
+use crate::dashboard::model::lists::filter::Fields;
+use crate::dashboard::model::lists::listing::{Row, Sort};
 use crate::dashboard::objects::node_metadata::{NodeMetadata, NodeReadiness};
 use crate::maintenance::State;
 

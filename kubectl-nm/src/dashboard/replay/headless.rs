@@ -10,8 +10,8 @@ use ratatui::backend::TestBackend;
 
 use crate::dashboard::config::appearance::Appearance;
 use crate::dashboard::config::config_file::Config;
+use crate::dashboard::headless::text;
 use crate::dashboard::model::{Options, RecordingMode};
-use crate::dashboard::offscreen::text;
 use crate::dashboard::recording::recording_file::RecordingFile;
 use crate::dashboard::replay::keys;
 use crate::dashboard::replay::pace::Pace;

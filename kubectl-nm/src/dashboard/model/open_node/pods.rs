@@ -12,8 +12,8 @@ use nm_shared::{
     PodReference, SurgingPod,
 };
 
-use crate::dashboard::model::listing::{Listing, Row};
-use crate::dashboard::model::pod_row::{PodProgress, PodRow};
+use crate::dashboard::model::lists::listing::{Listing, Row};
+use crate::dashboard::model::open_node::pod_row::{PodProgress, PodRow};
 use crate::dashboard::objects::node_pod::{NodePod, PodId};
 use crate::maintenance::changes::{completion_progress, surge_state};
 use crate::maintenance::{PodState, status};
@@ -335,7 +335,7 @@ fn path(namespace: &str, name: &str) -> String {
 }
 
 /// Whether a pod has to go, or had to; then it is kept as gone after it disappeared.
-pub(super) fn had_to_go(row: &PodRow) -> bool {
+pub(crate) fn had_to_go(row: &PodRow) -> bool {
     !matches!(row.progress.state, None | Some(PodState::Staying))
 }
 

@@ -1,4 +1,4 @@
-//! What the plan of the start dialog says, as it is typed.
+//! The plan of the start dialog, as it is typed.
 
 use nm_shared::DrainSpec;
 

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::{NodeMaintenance, Phase};
 
-use crate::dashboard::model::filter::Fields;
-use crate::dashboard::model::listing::{Row, Sort};
+use crate::dashboard::model::lists::filter::Fields;
+use crate::dashboard::model::lists::listing::{Row, Sort};
 use crate::explain::remedy;
 use crate::maintenance::creator::creator;
 use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress, uid};

@@ -7,9 +7,9 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::model::fleet::Fleet;
-use crate::dashboard::model::listing::Listing;
-use crate::dashboard::model::node_row::NodeRow;
-use crate::dashboard::model::pod_counts::CountedPods;
+use crate::dashboard::model::fleet::node_row::NodeRow;
+use crate::dashboard::model::fleet::pod_counts::CountedPods;
+use crate::dashboard::model::lists::listing::Listing;
 use crate::dashboard::objects::node_metadata::NodeMetadata;
 use crate::maintenance::State;
 

@@ -5,7 +5,7 @@ use nm_shared::cluster::pod::DrainPod;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::lists::listing::Rows;
 use crate::maintenance::fixture::{requested, with_status};
 
 fn now() -> Timestamp {

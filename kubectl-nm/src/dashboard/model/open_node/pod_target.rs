@@ -5,9 +5,9 @@ use nm_shared::{BlockReason, DrainSpec, NodeMaintenance};
 
 use crate::dashboard::config::action_table::{Action, View};
 use crate::dashboard::config::columns::ListName;
-use crate::dashboard::model::pod_question::PodTarget;
-use crate::dashboard::model::pod_row::PodRow;
-use crate::dashboard::model::tree_row::TreeItem;
+use crate::dashboard::model::dialogs::pod_dialog::PodTarget;
+use crate::dashboard::model::open_node::pod_row::PodRow;
+use crate::dashboard::model::tree::tree_row::TreeItem;
 use crate::dashboard::model::{Model, Page};
 use crate::dashboard::objects::node_pod::PodId;
 use crate::maintenance::{PodState, State, status};

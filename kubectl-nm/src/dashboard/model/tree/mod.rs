@@ -3,6 +3,9 @@
 //! It is watched from the first time that it is shown until the node is closed: the pods and the workloads of the
 //! namespaces concerned, and nothing else. What is missing, for example for lack of permission, is shown in its place.
 
+mod replacement_matching;
+pub(crate) mod tree_row;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -10,12 +13,12 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::model::drain_record::{DrainRecords, WorkloadName};
-use crate::dashboard::model::listing::{Listing, Row};
-use crate::dashboard::model::pod_row::PodRow;
-use crate::dashboard::model::pods::{PodList, had_to_go};
-use crate::dashboard::model::replacement_matching::{LeavingPod, replacements};
-use crate::dashboard::model::tree_row::{TreeItem, TreeRow, Unknown, WorkloadGroup, attention};
+use crate::dashboard::model::fleet::drain_record::{DrainRecords, WorkloadName};
+use crate::dashboard::model::lists::listing::{Listing, Row};
+use crate::dashboard::model::open_node::pod_row::PodRow;
+use crate::dashboard::model::open_node::pods::{PodList, had_to_go};
+use crate::dashboard::model::tree::replacement_matching::{LeavingPod, replacements};
+use crate::dashboard::model::tree::tree_row::{TreeItem, TreeRow, Unknown, WorkloadGroup, attention};
 use crate::dashboard::objects::node_pod::PodId;
 use crate::dashboard::objects::replacement_pod::Replica;
 use crate::dashboard::objects::replacements::ReplacementChange;

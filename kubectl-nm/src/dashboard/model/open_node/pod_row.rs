@@ -12,8 +12,8 @@ use nm_shared::drain::pod_state;
 use nm_shared::{BlockFacts, BlockReason};
 
 use crate::args::duration::age;
-use crate::dashboard::model::filter::Fields;
-use crate::dashboard::model::listing::{Row, Sort};
+use crate::dashboard::model::lists::filter::Fields;
+use crate::dashboard::model::lists::listing::{Row, Sort};
 use crate::dashboard::objects::node_pod::{NodePod, PodId};
 use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
@@ -91,7 +91,7 @@ impl PodRow {
     }
 }
 
-/// What a pod waits for, or what is said about it.
+/// What a pod waits for, or what is reported about it.
 pub(crate) fn detail(row: &PodRow, now: Timestamp) -> String {
     let PodProgress { state, reason, facts, message, attempts, deadline, .. } = &row.progress;
     match (state, reason.zip(facts.as_deref()), deadline) {

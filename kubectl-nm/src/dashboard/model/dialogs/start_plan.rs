@@ -3,11 +3,11 @@
 use nm_shared::{DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
 
 use crate::args::names;
-use crate::dashboard::model::dialog::{StartField, is_confirmed};
-use crate::dashboard::model::filter::{is_pattern, name_matches};
+use crate::dashboard::model::dialogs::start_options::{self, StartOptions};
+use crate::dashboard::model::dialogs::start_preview::PlanRequest;
+use crate::dashboard::model::dialogs::{StartField, is_confirmed};
 use crate::dashboard::model::fleet::Fleet;
-use crate::dashboard::model::start_options::{self, StartOptions};
-use crate::dashboard::model::start_preview::PlanRequest;
+use crate::dashboard::model::lists::filter::{is_pattern, name_matches};
 use crate::dashboard::model::text_field::Field;
 use crate::maintenance::start;
 use crate::terminal::command_context::shell_quoted;

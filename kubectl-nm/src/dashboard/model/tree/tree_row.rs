@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::dashboard::model::drain_record::{SeenReadiness, WorkloadName};
-use crate::dashboard::model::filter::Fields;
-use crate::dashboard::model::listing::{Row, Sort};
-use crate::dashboard::model::pod_row::PodRow;
+use crate::dashboard::model::fleet::drain_record::{SeenReadiness, WorkloadName};
+use crate::dashboard::model::lists::filter::Fields;
+use crate::dashboard::model::lists::listing::{Row, Sort};
+use crate::dashboard::model::open_node::pod_row::PodRow;
 use crate::dashboard::objects::replacement_pod::{Replica, ReplicaState};
 use crate::dashboard::objects::workload::ReadyPods;
 use crate::maintenance::PodState;

@@ -1,13 +1,20 @@
 //! The dialogs, with what is typed in them.
 
+pub(crate) mod change_dialog;
+pub(crate) mod column_dialog;
+pub(crate) mod pod_dialog;
+pub(crate) mod start_options;
+pub(crate) mod start_plan;
+pub(crate) mod start_preview;
+
 use std::sync::Arc;
 
 use nm_shared::NodeMaintenance;
 
-use crate::dashboard::model::change_dialog::ChangeDialog;
-use crate::dashboard::model::column_dialog::ColumnDialog;
-use crate::dashboard::model::pod_question::PodDialog;
-use crate::dashboard::model::start_preview::StartPreview;
+use crate::dashboard::model::dialogs::change_dialog::ChangeDialog;
+use crate::dashboard::model::dialogs::column_dialog::ColumnDialog;
+use crate::dashboard::model::dialogs::pod_dialog::PodDialog;
+use crate::dashboard::model::dialogs::start_preview::StartPreview;
 use crate::dashboard::model::text_field::Field;
 use crate::maintenance::node;
 use crate::terminal::command_context::{nm_command, shell_quoted};
