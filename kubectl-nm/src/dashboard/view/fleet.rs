@@ -10,7 +10,7 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet::fleet_row::FleetRow;
 use crate::dashboard::model::lists::listing::{Row, Rows};
 use crate::dashboard::objects::watch_state::WatchState;
-use crate::dashboard::view::canvas::{Canvas, wrapped};
+use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
 
@@ -126,7 +126,7 @@ fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     match model.freshness() {
         WatchState::Forbidden(why) => {
             lines.push((String::from("You have no permission to list maintenances:"), Tone::Bad));
-            lines.extend(wrapped(why, area.width.saturating_sub(4)).into_iter().map(plain));
+            lines.push(plain(why.clone()));
             lines.push(plain(String::new()));
             lines.push((format!("{} auth can-i --list", model.options.kubectl), Tone::Strong));
             let again = model.hint(Action::Reconnect);
@@ -147,5 +147,5 @@ fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             }
         }
     }
-    canvas.write_lines(area, 3, &lines);
+    canvas.write_paragraphs(area, 3, &lines);
 }
