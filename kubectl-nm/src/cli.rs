@@ -11,7 +11,7 @@ use crate::commands::pause::{PAUSE_EXAMPLES, PauseArgs, RESUME_EXAMPLES};
 use crate::commands::plan::PlanArgs;
 use crate::commands::roll::RollArgs;
 use crate::commands::start::StartArgs;
-use crate::commands::status::StatusArgs;
+use crate::commands::status::MaintenanceStatusArgs;
 use crate::commands::stop::StopArgs;
 use crate::commands::uninstall::UninstallArgs;
 use crate::commands::version::VersionArgs;
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     #[command(after_help = RESUME_EXAMPLES)]
     Resume(PauseArgs),
     Roll(Box<RollArgs>),
-    Status(StatusArgs),
+    Status(MaintenanceStatusArgs),
     Plan(PlanArgs),
     Explain(ExplainArgs),
     Watch(WatchArgs),

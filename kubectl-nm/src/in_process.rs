@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::format::{DataFormat, OutputFormat};
 use crate::install::leadership::Leadership;
 use crate::roll::record::roll_names;
-use crate::roll::window::{Window, Windows};
+use crate::roll::window::{InvalidWindow, Window, Windows};
 use crate::terminal::output::Output;
 use crate::terminal::output::captured::{self, Captured};
 use crate::watch::event_loop::LoopEvent;
@@ -198,19 +198,40 @@ pub fn replay(recording: &[u8], size: (u16, u16)) -> Replayed {
     Replayed { shown, printed, error }
 }
 
+/// Why an input is refused, as a command prints it.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct InputError(InputProblem);
+
+#[derive(Debug, thiserror::Error)]
+enum InputProblem {
+    /// The message, and in a second line the hint.
+    #[error("{error}\n{}", .error.hint())]
+    Connection { error: ConnectionError },
+    #[error("it starts a credential program")]
+    CredentialProgram,
+    #[error(transparent)]
+    Arguments(clap::Error),
+    /// The reason is that of the parser for clap.
+    #[error("{0}")]
+    Duration(String),
+    #[error(transparent)]
+    Window(InvalidWindow),
+}
+
 /// The address of the server that a kubeconfig selects. Credential programs are refused instead of started.
 ///
 /// # Errors
 ///
 /// The message and the hint of the error that a command prints.
-pub async fn server(kubeconfig: &Path) -> Result<String, String> {
+pub async fn server(kubeconfig: &Path) -> Result<String, InputError> {
     let mut flags = ConnectionFlags::default();
     flags.kubeconfig = Some(kubeconfig.to_owned());
-    let printed = |error: ConnectionError| format!("{error}\n{}", error.hint());
-    if connection::starts_program(&flags).map_err(printed)? {
-        return Err(String::from("it starts a credential program"));
+    let failed = |error| InputError(InputProblem::Connection { error });
+    if connection::starts_program(&flags).map_err(failed)? {
+        return Err(InputError(InputProblem::CredentialProgram));
     }
-    Ok(connection::connect(&flags).await.map_err(printed)?.server)
+    Ok(connection::connect(&flags).await.map_err(failed)?.server)
 }
 
 /// Parses the arguments of a command line, without the name of the program.
@@ -218,9 +239,9 @@ pub async fn server(kubeconfig: &Path) -> Result<String, String> {
 /// # Errors
 ///
 /// The message that a command prints.
-pub fn parse_arguments(arguments: &[&str]) -> Result<(), String> {
+pub fn parse_arguments(arguments: &[&str]) -> Result<(), InputError> {
     let parsed = Cli::try_parse_from(std::iter::once("kubectl-nm").chain(arguments.iter().copied()));
-    parsed.map(drop).map_err(|error| error.to_string())
+    parsed.map(drop).map_err(|error| InputError(InputProblem::Arguments(error)))
 }
 
 /// Parses a duration such as `1h30m`.
@@ -228,8 +249,8 @@ pub fn parse_arguments(arguments: &[&str]) -> Result<(), String> {
 /// # Errors
 ///
 /// Why it is not one.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    duration::parse(text)
+pub fn parse_duration(text: &str) -> Result<Duration, InputError> {
+    duration::parse(text).map_err(|why| InputError(InputProblem::Duration(why)))
 }
 
 /// A duration as messages show it, to the millisecond.
@@ -242,8 +263,8 @@ pub fn format_duration(duration: Duration) -> String {
 /// # Errors
 ///
 /// Why it is not one.
-pub fn parse_window(text: &str, now: Timestamp) -> Result<String, String> {
-    let window = Window::from_str(text).map_err(|error| error.to_string())?;
+pub fn parse_window(text: &str, now: Timestamp) -> Result<String, InputError> {
+    let window = Window::from_str(text).map_err(|error| InputError(InputProblem::Window(error)))?;
     let shown = window.to_string();
     let _ = Windows(vec![window]).at(now);
     Ok(shown)

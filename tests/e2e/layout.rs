@@ -58,7 +58,7 @@ const LAYERS: [(&str, &str, &[&[&str]]); 5] = [
             &["tasks", "update", "view", "watches"],
             &["recording"],
             &["roll"],
-            &["offscreen", "run"],
+            &["headless", "run"],
             &["replay"],
         ],
     ),

@@ -2,11 +2,8 @@
 //!
 //! They become object names and parts of URLs, so invalid names are refused before any request.
 
-use nm_shared::cluster::node::is_dns_label;
+use nm_shared::cluster::node::{is_dns_label, is_valid_name};
 use strsim::damerau_levenshtein;
-
-/// Longest name of a node: a DNS subdomain.
-const MAX_NODE_NAME: usize = 253;
 
 /// Longest name of a namespace: a DNS label.
 const MAX_NAMESPACE_NAME: usize = 63;
@@ -17,7 +14,7 @@ const MAX_SUGGESTIONS: usize = 3;
 /// Parses the name of a node. `node/n1`, as `kubectl get nodes -o name` prints it, means `n1`.
 pub(crate) fn parse_node(text: &str) -> Result<String, String> {
     let name = ["node/", "nodes/", "no/"].iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or(text);
-    if name.len() <= MAX_NODE_NAME && name.split('.').all(is_dns_label) {
+    if is_valid_name(name) {
         Ok(name.to_owned())
     } else {
         Err(String::from("a node name consists of lowercase letters, digits, '-' and '.'"))

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::client::cluster::Cluster;
-use crate::error::{Error, RESOURCE};
+use crate::error::{Error, RESOURCE, UnreachableCause};
 
 /// How much later than asked a server may end a watch.
 const WATCH_END_GRACE: Duration = Duration::from_secs(2);
@@ -216,8 +216,8 @@ where
         self.report_live().await;
         loop {
             let Ok(event) = timeout_at(deadline, events.next()).await else {
-                let cause = String::from("the connection is silent");
-                return Err(Error::Unreachable { server: self.target.server.clone(), cause });
+                let server = self.target.server.clone();
+                return Err(Error::Unreachable { server, cause: UnreachableCause::Silent });
             };
             self.last_answer = Some(Timestamp::now());
             match event {

@@ -1,11 +1,12 @@
 //! Whether nm-reconciler's webhook works, tested by a server-side dry run that creates a maintenance.
 
 use kube::core::Status;
+use nm_shared::cluster::admission_webhook::{denied_by, failed_call};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
 use crate::client::cluster::Cluster;
 use crate::error::Error;
-use crate::error::hint::{failed_call, is_own_webhook};
+use crate::error::hint::is_own_webhook;
 
 /// A node that no cluster has: names under `invalid` are reserved (RFC 2606).
 const NONEXISTENT_NODE: &str = "kubectl-nm.invalid";
@@ -32,12 +33,15 @@ pub(crate) async fn probe(cluster: &Cluster) -> Result<ProbeResult, Error> {
 
 fn result(status: &Status) -> Option<ProbeResult> {
     let message = status.message.as_str();
-    if let Some(why) = failed_call(message) {
-        return Some(ProbeResult::Failed(without_path(why)));
+    if let Some((name, why)) = failed_call(message) {
+        return Some(ProbeResult::Failed(format!("\"{name}\": {}", without_path(why))));
     }
-    let (_, denied) = message.split_once("admission webhook \"")?;
-    let is_own = denied.split_inclusive('"').next().is_some_and(is_own_webhook);
-    Some(if is_own { ProbeResult::Works } else { ProbeResult::RefusedByOther(message.to_owned()) })
+    let webhook = denied_by(message)?;
+    Some(if is_own_webhook(webhook) {
+        ProbeResult::Works
+    } else {
+        ProbeResult::RefusedByOther(message.to_owned())
+    })
 }
 
 /// The message without the path of the webhook, because messages end up in bug reports.

@@ -52,7 +52,7 @@ const VERSIONS: &str = "versions.json";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GatherArgs {
-    /// The file to write, which must not exist yet
+    /// The file to write, which must not exist yet; the default is kubectl-nm-TIME.tar.gz
     #[arg(long, short = 'o', value_name = "FILE.tar.gz", value_parser = parse_file_name)]
     output: Option<PathBuf>,
 }

@@ -42,7 +42,7 @@ Exit codes: 0, or 1 if a given node is not in maintenance.";
 /// Show the nodes in maintenance with their states and progress
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct StatusArgs {
+pub(crate) struct MaintenanceStatusArgs {
     /// Names of the nodes; all if none is given
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
@@ -53,7 +53,11 @@ pub(crate) struct StatusArgs {
     output: OutputFormat,
 }
 
-pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+pub(crate) async fn run(
+    args: MaintenanceStatusArgs,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
     let nodes = names::distinct(&args.nodes);
     let message = || format!("asking {} for maintenances", cluster.server());
     let found = progress::during(out, message, all_groups::list_raw(cluster, Group::Medik8s)).await?;
@@ -142,7 +146,7 @@ pub(super) fn in_form(
     let items: Result<Vec<_>, _> = objects.iter().map(serde_json::to_value).collect();
     match items.map_err(|error| Error::Unshowable(error.to_string()))?.as_slice() {
         [only] if alone => format.print(only, out),
-        // The error says that the one requested object does not exist.
+        // The error reports that the one requested object does not exist.
         [] if alone => Ok(()),
         items => format.print(&list(items), out),
     }

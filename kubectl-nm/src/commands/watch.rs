@@ -60,7 +60,7 @@ Exit codes: 0 goal reached or dashboard closed, 1 not in maintenance, 3 failed, 
 before the goal was reached, 124 timed out, 130 interrupted or closed before the goal was reached. \
 Closing the dashboard never stops a maintenance. Times are in UTC.";
 
-/// Watch maintenances, on a terminal in the dashboard
+/// Watch maintenances in the dashboard, or line by line
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatchArgs {

@@ -1,7 +1,7 @@
 //! kubectl's connection flags.
 //!
 //! kubectl passes every flag after the name of a plugin to the plugin, so the plugin must know kubectl's flags. They are
-//! accepted before and after the command. The help says which of them have no effect.
+//! accepted before and after the command. The help shows which of them have no effect.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::config::remembered_choice::Choice;
-use crate::dashboard::model::output::OutputChange;
-use crate::dashboard::model::pod_question::{PodAction, PodFacts, PodTarget, in_words};
-use crate::dashboard::model::start_preview::PlanRequest;
+use crate::dashboard::model::dialogs::pod_dialog::{PodAction, PodFacts, PodTarget, in_words};
+use crate::dashboard::model::dialogs::start_preview::PlanRequest;
+use crate::dashboard::model::panes::output::OutputChange;
 use crate::dashboard::objects::node_metadata::NodeMetadata;
 use crate::dashboard::objects::node_pod::NodePod;
 use crate::dashboard::objects::replacements::{ReplacementChange, ReplacementScope};

@@ -15,11 +15,11 @@
 //! their own, so that a slow server never delays a key.
 
 mod config;
+mod headless;
 mod layout;
 mod message;
 mod model;
 mod objects;
-mod offscreen;
 mod recording;
 mod replay;
 mod roll;
@@ -33,15 +33,15 @@ mod wrapping;
 
 pub(crate) use config::appearance::AppearanceFlags;
 pub(crate) use config::config_file::Config;
-pub(crate) use model::filter::{is_selected, words as filter_words};
+pub use headless::Received;
+pub(crate) use headless::{roll_screens, screens};
+pub(crate) use model::lists::filter::{is_selected, words as filter_words};
 pub(crate) use model::{Options, RecordingMode};
-pub use offscreen::Received;
-pub(crate) use offscreen::{roll_screens, screens};
 pub(crate) use recording::format::{Header, RECORDING_VERSION};
 pub(crate) use recording::headless_recording::HeadlessRecording;
 pub(crate) use recording::recorder::{NewRecording, Recorder};
 pub(crate) use recording::recording_file::RecordingFile;
-pub(crate) use replay::offscreen::replay_screens;
+pub(crate) use replay::headless::replay_screens;
 pub(crate) use replay::pace::{Pace, parse_speed};
 pub(crate) use replay::player::Player;
 pub(crate) use replay::printing::print as print_recording;

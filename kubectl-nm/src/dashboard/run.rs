@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::client::cluster::Cluster;
 use crate::dashboard::config::remembered_choice::remember_choice;
 use crate::dashboard::message::{CommandError, Effect, Message};
-use crate::dashboard::model::pod_question::shown_command;
+use crate::dashboard::model::dialogs::pod_dialog::shown_command;
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::objects::watch_state::WatchKind;
 use crate::dashboard::recording::recorded_nodes::followed;

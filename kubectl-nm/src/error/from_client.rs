@@ -6,11 +6,9 @@ use std::io;
 use kube::core::Status;
 
 use crate::connection::{ConnectionError, NotApiServer};
-use crate::error::{Error, RESOURCE, UNPARSED_REASON};
+use crate::error::{Error, RESOURCE, UNPARSED_REASON, UnreachableCause};
 
 pub(crate) const GET_VERSION: &str = "get /version";
-
-pub(crate) const NO_RESPONSE: &str = "it does not respond";
 
 const EXCERPT_LENGTH: usize = 160;
 
@@ -30,7 +28,7 @@ impl Error {
             other if is_refused(&other) => Self::Refused { server },
             other => match causes(&other).find_map(|cause| cause.downcast_ref::<NotApiServer>()) {
                 Some(page) => Self::NoApiServer { server, code: page.0.as_u16(), response: page.to_string() },
-                None => Self::Unreachable { server, cause: innermost(&other) },
+                None => Self::Unreachable { server, cause: unreachable_cause(&other) },
             },
         }
     }
@@ -79,14 +77,20 @@ fn is_refused(error: &kube::Error) -> bool {
     })
 }
 
-/// The root cause; the errors above it only say that a request failed.
-fn innermost(error: &kube::Error) -> String {
+/// Why a connection failed. The TLS library's errors are no types of ours; all that are about a certificate name it.
+fn unreachable_cause(error: &kube::Error) -> UnreachableCause {
     let timed_out = causes(error).any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
     });
-    if timed_out {
-        return String::from(NO_RESPONSE);
+    match innermost(error) {
+        _ if timed_out => UnreachableCause::NoResponse,
+        text if text.contains("certificate") => UnreachableCause::Certificate(text),
+        text => UnreachableCause::Other(text),
     }
+}
+
+/// The root cause; the errors above it only report that a request failed.
+fn innermost(error: &kube::Error) -> String {
     causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
 }
 

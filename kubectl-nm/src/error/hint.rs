@@ -3,12 +3,12 @@
 //! Commands are in backticks; connection flags are inserted where a hint is printed.
 
 use kube::core::Status;
+use nm_shared::cluster::admission_webhook;
 
-use crate::error::Error;
-use crate::error::from_client::NO_RESPONSE;
+use crate::error::{Error, UnreachableCause};
 
-/// The suffix of the names of nm-reconciler's webhooks, with the closing quote.
-const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io\"";
+/// The suffix of the names of nm-reconciler's webhooks.
+const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io";
 
 impl Error {
     pub(crate) fn hint(&self) -> Option<String> {
@@ -32,12 +32,14 @@ impl Error {
                 "is the cluster running, and is it the right one? `kubectl config get-contexts` lists the clusters; --context \
                  chooses one",
             ),
-            Self::Unreachable { cause, .. } if cause.contains("certificate") => String::from(
+            Self::Unreachable { cause: UnreachableCause::Certificate(_), .. } => String::from(
                 "the server's certificate is not trusted: check certificate-authority in the kubeconfig, or pass --certificate-authority",
             ),
             Self::Unreachable { cause, .. } => {
-                let timeout =
-                    if cause == NO_RESPONSE { "; --request-timeout sets a longer timeout" } else { "" };
+                let timeout = match cause {
+                    UnreachableCause::NoResponse => "; --request-timeout sets a longer timeout",
+                    _ => "",
+                };
                 format!(
                     "check the address of the server, the network and any proxy; `kubectl config view --minify` shows the \
                      settings in use{timeout}"
@@ -91,8 +93,8 @@ impl Error {
 }
 
 fn of_server(asked: &str, status: &Status) -> Option<String> {
-    if let Some((name, is_own)) = failed_webhook(&status.message) {
-        return Some(if is_own {
+    if let Some((name, _)) = admission_webhook::failed_call(&status.message) {
+        return Some(if is_own_webhook(name) {
             format!(
                 "the webhook {name} of nm-reconciler does not respond; `kubectl nm doctor` shows the cause"
             )
@@ -105,7 +107,7 @@ fn of_server(asked: &str, status: &Status) -> Option<String> {
     }
     Some(match status.code {
         // Permissions do not change a webhook's decision, and its message explains it.
-        _ if status.message.contains("admission webhook") => return None,
+        _ if admission_webhook::denied_by(&status.message).is_some() => return None,
         403 => format!("you need permission to {asked}; check it with `kubectl auth can-i {asked}`"),
         401 => String::from(
             "the credentials are missing, wrong or expired; log in again, or choose others with --context",
@@ -119,19 +121,8 @@ fn of_server(asked: &str, status: &Status) -> Option<String> {
     })
 }
 
-/// What the API server says about a webhook that it could not call: the webhook's name in quotes, and why
-/// (staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
-pub(crate) fn failed_call(message: &str) -> Option<&str> {
-    message.split_once("failed calling webhook ").map(|(_, why)| why)
-}
-
-pub(crate) fn is_own_webhook(quoted_name: &str) -> bool {
-    quoted_name.ends_with(OWN_WEBHOOKS)
-}
-
-fn failed_webhook(message: &str) -> Option<(&str, bool)> {
-    let quoted_name = failed_call(message)?.split_inclusive('"').nth(1)?;
-    Some((quoted_name.trim_end_matches('"'), is_own_webhook(quoted_name)))
+pub(crate) fn is_own_webhook(name: &str) -> bool {
+    name.ends_with(OWN_WEBHOOKS)
 }
 
 #[cfg(test)]
@@ -151,7 +142,7 @@ mod tests {
     #[test]
     fn errors_that_the_user_can_fix_have_hints() {
         let server = || String::from("https://c");
-        let unreachable = |cause: &str| Error::Unreachable { server: server(), cause: cause.into() };
+        let unreachable = |cause| Error::Unreachable { server: server(), cause };
         for (error, hinted) in [
             (refused(403, "no"), "`kubectl auth can-i list nodes`"),
             (refused(401, "no"), "log in again"),
@@ -162,9 +153,9 @@ mod tests {
             (Error::NoApiServer { server: server(), code: 502, response: "x".into() }, "the address"),
             (Error::Refused { server: server() }, "get-contexts"),
             (Error::NoAnswer { server: server(), after: Duration::ZERO }, "get-contexts"),
-            (unreachable("invalid peer certificate"), "certificate-authority"),
-            (unreachable("no route"), "settings in use"),
-            (unreachable(NO_RESPONSE), "--request-timeout"),
+            (unreachable(UnreachableCause::Certificate("x".into())), "certificate-authority"),
+            (unreachable(UnreachableCause::Other("no route".into())), "settings in use"),
+            (unreachable(UnreachableCause::NoResponse), "--request-timeout"),
             (Error::UnknownNodes { names: vec!["a".into()], meant: vec![] }, "`kubectl get nodes`"),
             (Error::NothingSelected("a".into()), "`kubectl get nodes`"),
             (Error::Selector { selector: "a b".into(), why: "x".into() }, "pool=blue"),

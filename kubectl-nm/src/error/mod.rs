@@ -3,7 +3,6 @@
 //! [`Error`] is the error of every command. Its message has no prefix: [`Error::print`] adds `error:` and prints the hint.
 //! Parts of messages come from the API, so they are printed as a [`Line`], which escapes control characters.
 
-pub(crate) mod config_error;
 pub(crate) mod exit;
 pub(crate) mod from_client;
 pub(crate) mod hint;
@@ -71,7 +70,7 @@ pub(crate) enum Error {
     Refused { server: String },
 
     #[error("Unable to connect to the server {server}: {cause}")]
-    Unreachable { server: String, cause: String },
+    Unreachable { server: String, cause: UnreachableCause },
 
     #[error("the server {server} did not respond within {}", duration::show(*.after))]
     NoAnswer { server: String, after: Duration },
@@ -142,6 +141,21 @@ pub(crate) enum Error {
 
     #[error(transparent)]
     Stdout(#[from] StdoutError),
+}
+
+/// Why there is no connection to a server.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnreachableCause {
+    #[error("it does not respond")]
+    NoResponse,
+    #[error("the connection is silent")]
+    Silent,
+    /// The certificate of the server is not trusted, in the words of the TLS library.
+    #[error("{0}")]
+    Certificate(String),
+    /// In the words of the library that failed.
+    #[error("{0}")]
+    Other(String),
 }
 
 #[derive(Debug, thiserror::Error)]

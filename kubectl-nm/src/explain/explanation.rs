@@ -14,6 +14,7 @@ use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::CompletionFilter;
 use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, NodeMaintenance, SurgingPod};
 
+use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::install::leadership::Leadership;
 use crate::maintenance::changes::surge_progress;
@@ -65,7 +66,7 @@ pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestam
     causes
 }
 
-/// The cause that no reconciler leads, which the status cannot say. None if that does not matter to the maintenance, or if
+/// The cause that no reconciler leads, which the status cannot report. None if that does not matter to the maintenance, or if
 /// [`causes`] has it already.
 pub(crate) fn abandoned(
     maintenance: &NodeMaintenance,
@@ -97,7 +98,7 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
         what: vec![what.to_owned()],
         since,
         advice: String::from("This usually takes a moment; otherwise check whether nm-reconciler is running"),
-        commands: vec![format!("{kubectl} get pods -A -l app.kubernetes.io/component=reconciler -o wide")],
+        commands: vec![format!("{kubectl} get pods -A -l {LABEL_SELECTOR} -o wide")],
         passes: since.is_some_and(is_new),
         ..Cause::default()
     }
@@ -168,7 +169,7 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
     }
 }
 
-/// Why the reconciler is degraded, if `blockedPods` does not say it.
+/// Why the reconciler is degraded, if `blockedPods` does not report it.
 fn by_degraded(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     let degraded = degraded(maintenance)?;
     let said = match degraded.message.as_str() {

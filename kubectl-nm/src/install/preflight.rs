@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::api::PatchParams;
 use kube::core::Status;
+use nm_shared::cluster::admission_webhook::is_dry_run_unsupported;
 use serde_json::Value;
 
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
@@ -53,9 +54,7 @@ pub(crate) async fn check(
 
 fn is_caused_by_dry_run(status: &Status) -> bool {
     // A binding can be refused until its role exists.
-    status.is_not_found()
-        // The API server does not call webhooks with side effects in a dry run.
-        || status.message.contains("does not support dry run")
+    status.is_not_found() || is_dry_run_unsupported(&status.message)
 }
 
 /// Whether a conflict is only about the command line of nm-reconciler. It is applied as it is, except for a flag that the user

@@ -38,7 +38,7 @@ pub(crate) fn condition<'a>(maintenance: &'a NodeMaintenance, type_: &str) -> Op
     status(maintenance).conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// The condition `Degraded` if it is True, unless it only says what `blockedPods` says of single pods.
+/// The condition `Degraded` if it is True, unless it only repeats what `blockedPods` reports of single pods.
 pub(crate) fn degraded(maintenance: &NodeMaintenance) -> Option<&Condition> {
     let degraded = condition(maintenance, "Degraded").filter(|condition| condition.status == "True")?;
     let status = status(maintenance);

@@ -125,12 +125,9 @@ pub(crate) enum Existing {
 impl Existing {
     pub(crate) fn find(wanted: &str, all: &[NodeMaintenance]) -> Self {
         let is_stopping = |object: &NodeMaintenance| object.metadata.deletion_timestamp.is_some();
-        let oldest = all
-            .iter()
-            .filter(|object| node(object) == wanted && !is_stopping(object))
-            .min_by(|a, b| ownership::age_rank(a).cmp(&ownership::age_rank(b)));
+        let of_node = all.iter().filter(|object| node(object) == wanted && !is_stopping(object));
         let namesake = all.iter().find(|object| object.name_any() == wanted);
-        match (oldest, namesake) {
+        match (ownership::oldest(of_node), namesake) {
             (Some(object), _) => Self::Maintenance(Box::new(object.clone())),
             (None, Some(object)) if node(object) != wanted => Self::NameTaken(node(object).to_owned()),
             _ => {

@@ -1,5 +1,6 @@
-//! Typed views of the cluster: nodes, pods, disruption budgets, leases, selectors and quantities.
+//! Typed views of the cluster: nodes, pods, disruption budgets, leases, selectors, quantities and refusals by webhooks.
 
+pub mod admission_webhook;
 pub mod disruption_budget;
 pub mod leader_lease;
 pub mod metadata;

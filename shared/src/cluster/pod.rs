@@ -68,13 +68,13 @@ pub enum ConditionStatus {
 #[serde(default)]
 struct PodJson {
     metadata: ProjectedMetadata,
-    spec: Option<SpecJson>,
-    status: Option<StatusJson>,
+    spec: Option<PodSpecJson>,
+    status: Option<PodStatusJson>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct SpecJson {
+struct PodSpecJson {
     node_name: Option<Box<str>>,
     priority: Option<i32>,
     tolerations: Option<Vec<Toleration>>,
@@ -112,14 +112,14 @@ impl VolumeJson {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct StatusJson {
+struct PodStatusJson {
     phase: Option<String>,
-    conditions: Option<Vec<ConditionJson>>,
+    conditions: Option<Vec<PodConditionJson>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ConditionJson {
+struct PodConditionJson {
     #[serde(rename = "type")]
     type_: String,
     status: String,

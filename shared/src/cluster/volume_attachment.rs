@@ -37,33 +37,33 @@ pub struct VolumeAttachment {
 #[serde(default)]
 struct AttachmentJson {
     metadata: ProjectedMetadata,
-    spec: SpecJson,
-    status: Option<StatusJson>,
+    spec: AttachmentSpecJson,
+    status: Option<AttachmentStatusJson>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct SpecJson {
+struct AttachmentSpecJson {
     attacher: Box<str>,
     node_name: Box<str>,
-    source: SourceJson,
+    source: AttachmentSourceJson,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct SourceJson {
+struct AttachmentSourceJson {
     persistent_volume_name: Option<Box<str>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct StatusJson {
-    detach_error: Option<ErrorJson>,
+struct AttachmentStatusJson {
+    detach_error: Option<AttachmentErrorJson>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ErrorJson {
+struct AttachmentErrorJson {
     message: Option<Box<str>>,
 }
 

@@ -1,9 +1,8 @@
 //! The classifier of API answers: what an answer to an eviction means, and the facts in it.
 //!
 //! The API server, its disruption budgets and any number of webhooks answer the same request, and the status code alone
-//! does not distinguish them. So the causes and messages of the API server are read too. The programs read its messages in few
-//! other places, each for what no field contains: which webhook failed or refused, and that one cannot take part in a dry run.
-//! Our own sentences are never parsed.
+//! does not distinguish them. So the causes and messages of the API server are read too. Where else the programs read them is
+//! [`admission_webhook`]. Our own sentences are never parsed.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use kube::core::Status;
 
 use crate::api::grant::Grant;
 use crate::api::status::{BudgetFacts, ForbiddenAccess};
+use crate::cluster::admission_webhook;
 use crate::cluster::disruption_budget::BudgetRefusal;
 
 /// KubeVirt's webhook on evictions. It refuses, and live-migrates the virtual machine instead. Its sentences are those of
@@ -154,7 +154,7 @@ impl EvictionOutcome {
 impl From<&Status> for EvictionOutcome {
     fn from(status: &Status) -> Self {
         let message = || status.message.clone();
-        if let Some(webhook) = denying_webhook(&status.message) {
+        if let Some(webhook) = admission_webhook::denied_by(&status.message) {
             return refused_by_webhook(webhook, &status.message);
         }
         match status.code {
@@ -190,13 +190,6 @@ fn refused_by_webhook(webhook: &str, message: &str) -> EvictionOutcome {
         KUBEVIRT_WEBHOOK if says(&migrating) => EvictionOutcome::Migrating(message),
         _ => EvictionOutcome::RefusedByWebhook { webhook: webhook.to_owned(), message },
     }
-}
-
-/// The name in `admission webhook "NAME" denied the request…`.
-fn denying_webhook(message: &str) -> Option<&str> {
-    let (_, rest) = message.split_once("admission webhook \"")?;
-    let (name, rest) = rest.split_once('"')?;
-    rest.starts_with(" denied the request").then_some(name)
 }
 
 fn has_cause(status: &Status, reason: &str) -> bool {

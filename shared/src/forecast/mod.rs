@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use crate::api::group::Group;
 use crate::api::maintenance::{DrainSpec, SurgePolicy};
 use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
+use crate::cluster::admission_webhook::is_dry_run_unsupported;
 use crate::cluster::disruption_budget::{BudgetKey, BudgetRefusal};
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::budget_allowance::{BudgetPrediction, Budgets};
@@ -395,7 +396,7 @@ fn is_refused(planned: &PlannedPod, reason: BlockReason) -> bool {
     is_asked(planned) && by_answer
 }
 
-/// Why the answer to a dry-run eviction says nothing about a real one, if it does not: the user lacks access, or dry runs
+/// Why the answer to a dry-run eviction does not apply to a real one, if it does not: the user lacks access, or dry runs
 /// are not supported.
 fn why_no_answer(answer: &EvictionOutcome) -> Option<String> {
     match answer {
@@ -405,8 +406,7 @@ fn why_no_answer(answer: &EvictionOutcome) -> Option<String> {
             Some(why.split_once("is forbidden: ").map_or(why, |(_, rest)| rest).to_owned())
         }
         EvictionOutcome::Throttled { message, .. } => Some(message.clone()),
-        // A webhook with side effects is not called in a dry run (`pkg/admission/plugin/webhook/errors` in kubernetes/apiserver).
-        EvictionOutcome::Unknown(why) if why.contains("does not support dry run") => Some(why.clone()),
+        EvictionOutcome::Unknown(why) if is_dry_run_unsupported(why) => Some(why.clone()),
         _ => None,
     }
 }

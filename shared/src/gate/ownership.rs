@@ -1,5 +1,6 @@
 //! Ownership: our finalizer and the owner reference on a maintenance, and which of several maintenances has the node.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -68,12 +69,19 @@ pub fn is_released(maintenance: &NodeMaintenance) -> bool {
 /// finalizer. Only that guarantees that the node is uncordoned in the end. The node of a planned one is in service.
 pub fn heir(competing: &[Arc<NodeMaintenance>]) -> Option<&str> {
     let adopted = competing.iter().filter(|other| is_adopted(other) && !is_planned(other));
-    adopted.min_by_key(|other| age_rank(other))?.metadata.uid.as_deref()
+    oldest(adopted)?.metadata.uid.as_deref()
 }
 
-/// The name of the maintenance that has the node, if it is not `maintenance`. The oldest one has the node.
+/// The oldest of these maintenances. Of those of one node, it has the node.
+pub fn oldest<'a, M: Borrow<NodeMaintenance>>(
+    maintenances: impl IntoIterator<Item = &'a M>,
+) -> Option<&'a M> {
+    maintenances.into_iter().min_by_key(|&maintenance| age_rank(maintenance.borrow()))
+}
+
+/// The name of the maintenance that has the node, if it is not `maintenance`.
 pub fn holder<'a>(maintenance: &NodeMaintenance, competing: &'a [Arc<NodeMaintenance>]) -> Option<&'a str> {
-    let oldest = competing.iter().min_by_key(|other| age_rank(other))?;
+    let oldest = oldest(competing)?;
     (age_rank(oldest) < age_rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
 }
 

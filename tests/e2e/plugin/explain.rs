@@ -84,7 +84,7 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
         "node/{node}: Requested: no reconciler has picked it up yet (NodeMaintenance e2e-explain)\n\n\
          No reconciler has picked it up yet.\n  Lasting for LONG\n  \
          This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
-         kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide"
+         kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide"
     );
     assert_eq!(timeless(&new.stdout), expected);
     // Whether that counts as stuck depends on how long ago the maintenance was created.
@@ -118,7 +118,7 @@ async fn a_drain_whose_reconciler_is_gone_is_stuck() {
     let (_, cause) = stuck.stdout.split_once('\n').unwrap();
     let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for LONG\n  \
         This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
-        kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide";
+        kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide";
     assert_eq!(timeless(cause), expected);
 }
 

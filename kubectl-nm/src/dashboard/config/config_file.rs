@@ -16,18 +16,30 @@ use crate::dashboard::config::appearance::ThemeName;
 use crate::dashboard::config::columns::{Columns, ListName};
 use crate::dashboard::config::key_map::{FIXED, KeyMap};
 use crate::dashboard::config::key_name::{is_key_name, sent_instead};
-use crate::error::config_error::ConfigError;
 use crate::terminal::docs_url::docs_url;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
-/// What the configuration says; what it does not say has its default.
+/// What the configuration sets; everything else has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) theme: Option<ThemeName>,
     pub(crate) ascii: Option<bool>,
     pub(crate) columns: Columns,
     pub(crate) keys: KeyMap,
+}
+
+/// Why the configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{}:{line}: {problem}", path.display())]
+    Invalid { path: PathBuf, line: usize, problem: String },
+    #[error("cannot write {}: {source}", path.display())]
+    Unwritable { path: PathBuf, source: io::Error },
+    #[error("there is no place for the configuration: set HOME or XDG_CONFIG_HOME")]
+    NoHome,
 }
 
 /// A word, and where in the text it is.
@@ -72,7 +84,7 @@ impl Config {
         (config, report(&mistakes, out))
     }
 
-    /// Reads the file, and what is wrong with it. A setting with a mistake has its default. A file that does not exist says
+    /// Reads the file, and what is wrong with it. A setting with a mistake has its default. A file that does not exist sets
     /// nothing.
     pub(crate) fn read(path: &Path) -> (Self, Vec<ConfigError>) {
         let text = match fs::read_to_string(path) {

@@ -7,7 +7,7 @@ fn parsed(text: &str) -> Config {
     config
 }
 
-/// What a file with this text says, and the lines and words of its mistakes.
+/// What a file with this text sets, and the lines and words of its mistakes.
 fn read(text: &str) -> (Config, Vec<(usize, String)>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.toml");

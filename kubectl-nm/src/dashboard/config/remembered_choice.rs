@@ -10,8 +10,7 @@ use toml_edit::{Array, Document, DocumentMut, Item, RawString, TableLike, Value,
 
 use crate::dashboard::config::appearance::ThemeName;
 use crate::dashboard::config::columns::ListName;
-use crate::dashboard::config::config_file::{Problem, own_path, theme_name};
-use crate::error::config_error::ConfigError;
+use crate::dashboard::config::config_file::{ConfigError, Problem, own_path, theme_name};
 
 /// A choice to remember.
 #[derive(Debug, Clone, PartialEq, Eq)]

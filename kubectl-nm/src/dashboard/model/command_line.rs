@@ -4,7 +4,7 @@ use crate::dashboard::config::action_table::{ACTIONS, Action};
 use crate::dashboard::config::appearance::ThemeName;
 use crate::dashboard::config::config_file::theme_name;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::listing::Sort;
+use crate::dashboard::model::lists::listing::Sort;
 use clap::ValueEnum;
 
 /// How many names a node completes to at most.
@@ -16,6 +16,17 @@ pub(crate) struct TypedCommand {
     pub(crate) action: Action,
     /// What follows the name, without blanks around it.
     pub(crate) argument: String,
+}
+
+/// What is wrong with a command line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CommandLineError {
+    #[error("there is no command \"{name}\"{}", .meant.map_or_else(String::new, |name| format!("; did you mean {name}?")))]
+    Unknown { name: String, meant: Option<&'static str> },
+    #[error("{0} takes no argument")]
+    Argument(String),
+    #[error("there is no order \"{0}\"")]
+    Order(String),
 }
 
 impl Model {
@@ -82,22 +93,21 @@ impl TypedCommand {
     /// # Errors
     ///
     /// What is wrong with the line.
-    pub(crate) fn parse(line: &str) -> Result<Self, String> {
+    pub(crate) fn parse(line: &str) -> Result<Self, CommandLineError> {
         let line = line.trim();
         let (name, argument) = line.split_once(' ').unwrap_or((line, ""));
         let action = action_named(name).ok_or_else(|| {
             let nearest = ACTIONS.iter().map(|entry| (strsim::jaro_winkler(name, entry.name), entry.name));
             let nearest = nearest.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(near, _)| *near > 0.8);
-            let hint = nearest.map_or_else(String::new, |(_, known)| format!("; did you mean {known}?"));
-            format!("there is no command \"{name}\"{hint}")
+            CommandLineError::Unknown { name: name.to_owned(), meant: nearest.map(|(_, known)| known) }
         })?;
         let argument = argument.trim().to_owned();
         let takes_one = matches!(action, Action::Sort | Action::Theme | Action::Open | Action::Filter);
         if !argument.is_empty() && !takes_one {
-            return Err(format!("{name} takes no argument"));
+            return Err(CommandLineError::Argument(name.to_owned()));
         }
         if action == Action::Sort && !argument.is_empty() && Sort::named(&argument).is_none() {
-            return Err(format!("there is no order \"{argument}\""));
+            return Err(CommandLineError::Order(argument));
         }
         Ok(Self { action, argument })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::dashboard::model::node_row::NodeRow;
+use crate::dashboard::model::fleet::node_row::NodeRow;
 use crate::dashboard::model::{Model, Page};
 
 impl Model {

@@ -63,14 +63,14 @@ impl ListedNode {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct NodeJson {
-    metadata: MetadataJson,
-    spec: Option<SpecJson>,
-    status: Option<StatusJson>,
+    metadata: NodeMetadataJson,
+    spec: Option<NodeSpecJson>,
+    status: Option<NodeStatusJson>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct MetadataJson {
+struct NodeMetadataJson {
     name: Option<String>,
     resource_version: Option<String>,
     creation_timestamp: Option<Time>,
@@ -109,21 +109,21 @@ struct OwnedSpecJson {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct SpecJson {
+struct NodeSpecJson {
     unschedulable: Option<bool>,
     taints: Option<Vec<Taint>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct StatusJson {
-    conditions: Option<Vec<ConditionJson>>,
+struct NodeStatusJson {
+    conditions: Option<Vec<NodeConditionJson>>,
     node_info: Option<NodeInfoJson>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct ConditionJson {
+struct NodeConditionJson {
     #[serde(rename = "type")]
     type_: Option<String>,
     status: Option<String>,
@@ -189,7 +189,7 @@ fn set_cordon(fields: ManagedFieldsJson) -> Option<String> {
     fields.manager
 }
 
-fn readiness(conditions: &[ConditionJson]) -> NodeReadiness {
+fn readiness(conditions: &[NodeConditionJson]) -> NodeReadiness {
     let ready = conditions.iter().find(|condition| condition.type_.as_deref() == Some("Ready"));
     match ready.and_then(|ready| ready.status.as_deref()) {
         Some("True") => NodeReadiness::Ready,

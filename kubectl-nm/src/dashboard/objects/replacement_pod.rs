@@ -97,7 +97,7 @@ impl ReplicaState {
 
 /// A pod as the watch decodes it.
 #[derive(Debug, Clone, Deserialize, Resource)]
-#[serde(from = "PodJson")]
+#[serde(from = "ReplicaJson")]
 #[resource(inherit = Pod)]
 pub(crate) struct WatchedReplica {
     /// Names and versions only.
@@ -114,15 +114,15 @@ impl WatchedReplica {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct PodJson {
-    metadata: MetadataJson,
-    spec: Option<SpecJson>,
-    status: Option<StatusJson>,
+struct ReplicaJson {
+    metadata: ReplicaMetadataJson,
+    spec: Option<ReplicaSpecJson>,
+    status: Option<ReplicaStatusJson>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct MetadataJson {
+struct ReplicaMetadataJson {
     name: String,
     namespace: String,
     uid: String,
@@ -141,22 +141,22 @@ struct LabelsJson {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct SpecJson {
+struct ReplicaSpecJson {
     node_name: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct StatusJson {
+struct ReplicaStatusJson {
     phase: Option<String>,
-    conditions: Option<Vec<ConditionJson>>,
+    conditions: Option<Vec<ReplicaConditionJson>>,
     init_container_statuses: Option<Vec<ContainerJson>>,
     container_statuses: Option<Vec<ContainerJson>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ConditionJson {
+struct ReplicaConditionJson {
     #[serde(rename = "type")]
     type_: String,
     status: String,
@@ -188,9 +188,9 @@ struct ReasonJson {
     message: Option<String>,
 }
 
-impl From<PodJson> for WatchedReplica {
-    fn from(pod: PodJson) -> Self {
-        let PodJson { metadata, spec, status } = pod;
+impl From<ReplicaJson> for WatchedReplica {
+    fn from(pod: ReplicaJson) -> Self {
+        let ReplicaJson { metadata, spec, status } = pod;
         let node = spec.unwrap_or_default().node_name.unwrap_or_default();
         let state = match metadata.deletion_timestamp {
             Some(_) => ReplicaState::Terminating,
@@ -225,7 +225,7 @@ impl From<PodJson> for WatchedReplica {
 /// The reasons of a container that waits for its turn, or is being created.
 const BEING_CREATED: [&str; 2] = ["PodInitializing", "ContainerCreating"];
 
-fn state(node: &str, status: &StatusJson) -> ReplicaState {
+fn state(node: &str, status: &ReplicaStatusJson) -> ReplicaState {
     if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
         return ReplicaState::Finished;
     }
@@ -236,7 +236,7 @@ fn state(node: &str, status: &StatusJson) -> ReplicaState {
     }
     if node.is_empty() {
         let scheduled = condition("PodScheduled").filter(|scheduled| scheduled.status != "True");
-        let text = |field: fn(&ConditionJson) -> &Option<String>| {
+        let text = |field: fn(&ReplicaConditionJson) -> &Option<String>| {
             scheduled.and_then(|scheduled| field(scheduled).clone()).unwrap_or_default()
         };
         let (reason, message) = (text(|condition| &condition.reason), text(|condition| &condition.message));
@@ -246,7 +246,7 @@ fn state(node: &str, status: &StatusJson) -> ReplicaState {
 }
 
 /// What a pod on a node waits for: a container that does not start explains more than one that is being created.
-fn waits_for(status: &StatusJson) -> WaitsFor {
+fn waits_for(status: &ReplicaStatusJson) -> WaitsFor {
     let (init, main) = (status.init_container_statuses.iter(), status.container_statuses.iter());
     let main: Vec<&ContainerJson> = main.flatten().collect();
     let all = || init.clone().flatten().chain(main.iter().copied());

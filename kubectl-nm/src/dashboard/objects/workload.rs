@@ -55,17 +55,17 @@ impl WorkloadKind {
 }
 
 /// A workload of any of the kinds, as the watch decodes it.
-pub(crate) type WatchedWorkload = Object<SpecJson, StatusJson>;
+pub(crate) type WatchedWorkload = Object<WorkloadSpecJson, WorkloadStatusJson>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct SpecJson {
+pub(crate) struct WorkloadSpecJson {
     replicas: Option<i32>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct StatusJson {
+pub(crate) struct WorkloadStatusJson {
     ready_replicas: Option<i32>,
 }
 

@@ -18,7 +18,7 @@ use crate::error::recording_error::RecordingError;
 /// How many messages wait for the disk at most.
 const QUEUE: usize = 8192;
 
-/// After so long without a message, a line says that the recording continued.
+/// After so long without a message, a line shows that the recording continued.
 const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where the lines go.
@@ -98,7 +98,7 @@ impl Recorder {
 pub(crate) struct NewRecording(RecordingWriter<File>);
 
 impl NewRecording {
-    /// Begins to record. `on_failure` is told if the recording ends early.
+    /// Begins to record. `on_failure` is called if the recording ends early.
     pub(crate) fn begin(self, on_failure: OnFailure) -> Recorder {
         begin(self.0, on_failure)
     }

@@ -40,7 +40,7 @@ pub(crate) struct Place {
 /// A message and its time.
 pub(crate) struct Due {
     pub(crate) time: Timestamp,
-    /// None if the line only says that the recording continued.
+    /// None if the line only shows that the recording continued.
     pub(crate) message: Option<Message>,
 }
 

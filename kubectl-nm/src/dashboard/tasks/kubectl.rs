@@ -9,8 +9,8 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use crate::dashboard::message::Message;
-use crate::dashboard::model::output::KubectlError;
-use crate::dashboard::model::output::{OutputChange, OutputLine};
+use crate::dashboard::model::panes::output::KubectlError;
+use crate::dashboard::model::panes::output::{OutputChange, OutputLine};
 use crate::terminal::text::plain;
 
 const PROGRAM: &str = "kubectl";

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::Sender;
 use crate::client::cluster::{Cluster, Deletion};
 use crate::client::objects::{Permission, is_allowed_in, user_name};
 use crate::dashboard::message::{CommandError, Message};
-use crate::dashboard::model::pod_question::{
+use crate::dashboard::model::dialogs::pod_dialog::{
     GuardingBudgets, PodAction, PodFacts, PodTarget, denial, in_words,
 };
 use crate::dashboard::objects::node_pod::NodePod;

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::client::cluster::Cluster;
 use crate::dashboard::message::Message;
-use crate::dashboard::model::start_preview::PlanRequest;
+use crate::dashboard::model::dialogs::start_preview::PlanRequest;
 use crate::error::Error;
 use crate::plan::planning::Planning;
 use crate::plan::text::in_short;

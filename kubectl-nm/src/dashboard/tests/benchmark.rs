@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Message;
-use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::lists::listing::Rows;
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 use crate::dashboard::objects::node_pod::NodePod;

@@ -11,8 +11,8 @@ use crate::dashboard::message::Effect;
 use crate::dashboard::message::{CommandError, Message};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
-use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::fleet::fleet_row::FleetRow;
+use crate::dashboard::model::lists::listing::Rows;
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{

@@ -12,8 +12,8 @@ use ratatui::buffer::Buffer;
 use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::tests::painted::{buffer, lines, look, painted_buffer};
-use crate::dashboard::tests::scenes::{fleet, moving, node, options, type_in};
-use crate::dashboard::tests::{acting, drain_options, reading, replacements, roll, screens};
+use crate::dashboard::tests::scenes::{empty, fleet, moving, node, options, type_in};
+use crate::dashboard::tests::{acting, drain_options, nodes, reading, replacements, replay, roll, screens};
 
 /// A screen of the dashboard.
 type Scene = fn(Options) -> Buffer;
@@ -24,7 +24,7 @@ const MIDDLE: (u16, u16) = (80, 24);
 const SIZES: [(u16, u16); 4] = [(45, 20), MIDDLE, (120, 30), (200, 50)];
 
 /// The screens, by their names.
-const SCENES: [(&str, Scene); 26] = [
+const SCENES: [(&str, Scene); 37] = [
     ("node", |options| buffer(&moving(options))),
     ("help", |options| typed(fleet, options, "?")),
     ("start", |options| typed(fleet, options, "n")),
@@ -46,6 +46,17 @@ const SCENES: [(&str, Scene); 26] = [
     ("outcome", |options| buffer(&replacements::ended(options))),
     ("waits_for_pods", |options| buffer(&drain_options::waiting_for_pods(options))),
     ("waits_for_volumes", |options| buffer(&drain_options::waiting_for_volumes(options))),
+    ("connecting", |options| buffer(&empty(options))),
+    ("no_maintenance", |options| buffer(&screens::no_maintenance(options))),
+    ("forbidden", |options| buffer(&screens::forbidden(empty(options)))),
+    ("forbidden_midway", |options| buffer(&screens::forbidden(fleet(options)))),
+    ("pods_forbidden", |options| buffer(&screens::pods_forbidden(options))),
+    ("nodes_loading", |options| buffer(&empty(Options { all_nodes: true, ..options }))),
+    ("nodes_forbidden", |options| buffer(&nodes::forbidden(options))),
+    ("node_loading", |options| buffer(&screens::node_loading(options))),
+    ("node_idle", |options| buffer(&screens::node_idle(options))),
+    ("named", |options| buffer(&screens::named(options))),
+    ("replay_help", |options| buffer(&replay::help(options))),
     ("roll_beginning", |options| roll::screen(roll::beginning, &options)),
     ("roll_working", |options| roll::screen(roll::working, &options)),
     ("roll_waiting", |options| roll::screen(roll::waiting, &options)),

@@ -4,7 +4,7 @@ use crossterm::event::KeyCode;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::{Effect, Message};
-use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::lists::listing::Rows;
 use crate::dashboard::model::{Model, Options, RecordingMode};
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::tests::painted::text;

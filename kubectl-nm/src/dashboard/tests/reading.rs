@@ -11,7 +11,7 @@ use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::config::columns::ListName;
 use crate::dashboard::config::remembered_choice::Choice;
 use crate::dashboard::message::{Effect, Message};
-use crate::dashboard::model::listing::{Rows, Sort};
+use crate::dashboard::model::lists::listing::{Rows, Sort};
 use crate::dashboard::model::{Model, Options, SideContent};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{all_nodes, fleet, node, options, press, send, type_in};

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::message::Message;
 use crate::dashboard::model::replay::ReplayStatus;
-use crate::dashboard::model::{Options, RecordingMode};
+use crate::dashboard::model::{Model, Options, RecordingMode};
 use crate::dashboard::tests::painted::{buffer, lines, painted, text};
 use crate::dashboard::tests::scenes::{node, now, options, press, send};
 
@@ -18,7 +18,7 @@ fn status() -> ReplayStatus {
 }
 
 /// The scene of a node, as a replay shows it.
-fn replayed(options: Options, status: ReplayStatus) -> crate::dashboard::model::Model {
+fn replayed(options: Options, status: ReplayStatus) -> Model {
     let mut model = node(options);
     model.options.recording = RecordingMode::Replay;
     (model.options.readonly, model.replay) = (true, Some(status));
@@ -67,10 +67,16 @@ fn the_line_says_what_the_replay_is_doing() {
     assert_snapshot!("replay_lines", shown.join("\n"));
 }
 
+/// The help of a replay.
+pub(super) fn help(options: Options) -> Model {
+    let mut model = replayed(options, status());
+    press(&mut model, KeyCode::Char('?'));
+    model
+}
+
 #[test]
 fn the_help_of_a_replay_has_its_keys_and_none_that_needs_a_cluster() {
-    let mut model = replayed(Options { size: (80, 40), ..options() }, status());
-    press(&mut model, KeyCode::Char('?'));
+    let mut model = help(Options { size: (80, 40), ..options() });
     let help = text(&model);
     assert!(
         help.contains("so many tenths") && !help.contains("reconnect") && !help.contains("mark a node"),

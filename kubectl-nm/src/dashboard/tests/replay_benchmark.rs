@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::Options;
-use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::lists::listing::Rows;
 use crate::dashboard::recording::format::{Header, RECORDING_VERSION, RecordedLine, RecordedMessage};
 use crate::dashboard::recording::recording_file::RecordingFile;
 use crate::dashboard::replay::pace::Pace;

@@ -144,28 +144,33 @@ fn stale_data_does_not_look_live_on_a_small_screen() {
     assert_snapshot!("stale_small", painted(&stale(fleet(sized(30, 6)))));
 }
 
-#[test]
-fn screens_without_data() {
-    assert_snapshot!("connecting", text(&empty(sized(80, 12))));
-    let mut model = empty(sized(80, 12));
+/// No node is in maintenance.
+pub(super) fn no_maintenance(options: Options) -> Model {
+    let mut model = empty(options);
     set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
     send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
-    assert_snapshot!("empty", painted(&model));
-    let mut model = fleet(sized(80, 24));
+    model
+}
+
+/// A node whose pods are not known yet.
+pub(super) fn node_loading(options: Options) -> Model {
+    let mut model = fleet(options);
     press(&mut model, KeyCode::Enter);
-    assert_snapshot!("node_loading", text(&model));
-    let mut model = empty(Options { nodes: vec!["worker-05".into()], ..sized(80, 12) });
-    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
-    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
+    model
+}
+
+/// A node without a maintenance.
+pub(super) fn node_idle(options: Options) -> Model {
+    let node = String::from("worker-05");
+    let mut model = no_maintenance(Options { nodes: vec![node.clone()], ..options });
     set_watch(&mut model, WatchKind::Pods, WatchState::Live);
-    send(
-        &mut model,
-        Message::Pods { node: "worker-05".into(), change: WatchChange::Listed(super::scenes::pods()) },
-    );
-    assert_snapshot!("node_idle", text(&model));
-    let mut model = empty(Options { nodes: vec!["worker-5".into()], ..sized(80, 12) });
-    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
-    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
+    send(&mut model, Message::Pods { node, change: WatchChange::Listed(super::scenes::pods()) });
+    model
+}
+
+#[test]
+fn a_named_node_that_does_not_exist_is_reported() {
+    let mut model = no_maintenance(Options { nodes: vec!["worker-5".into()], ..sized(80, 12) });
     assert!(!text(&model).contains("does not exist"), "the nodes are not known yet");
     set_watch(&mut model, WatchKind::Nodes, WatchState::Live);
     send(&mut model, Message::Nodes(WatchChange::Listed(super::scenes::nodes())));
@@ -211,18 +216,16 @@ fn volumes_that_are_still_attached_are_listed_below_the_pods() {
     }
 }
 
-#[test]
-fn screens_without_permission() {
-    let mut model = empty(sized(80, 12));
+/// The same view without permission to list maintenances.
+pub(super) fn forbidden(mut model: Model) -> Model {
     let words = "nodemaintenances.nodemaintenance.medik8s.io is forbidden: User \"ann\" cannot list it";
     set_watch(&mut model, WatchKind::Maintenances, WatchState::Forbidden(words.into()));
-    assert_snapshot!("forbidden", painted(&model));
+    model
+}
 
-    let mut model = fleet(sized(80, 24));
-    set_watch(&mut model, WatchKind::Maintenances, WatchState::Forbidden(words.into()));
-    assert_snapshot!("forbidden_midway", painted(&model));
-
-    let mut model = fleet(sized(80, 24));
+/// An open node without permission to list its pods.
+pub(super) fn pods_forbidden(options: Options) -> Model {
+    let mut model = fleet(options);
     press(&mut model, KeyCode::Enter);
     let words = "pods is forbidden: User \"ann\" cannot list resource \"pods\"";
     let mut object = worker_07();
@@ -236,14 +239,21 @@ fn screens_without_permission() {
         pending.map(|(namespace, name)| nm_shared::PodReference { namespace, name }).collect();
     send(&mut model, Message::Maintenances(WatchChange::Applied(object.into())));
     set_watch(&mut model, WatchKind::Pods, WatchState::Forbidden(words.into()));
-    assert_snapshot!("pods_forbidden", painted(&model));
+    model
+}
+
+/// Named nodes without a maintenance, in a read-only dashboard.
+pub(super) fn named(options: Options) -> Model {
+    let nodes = ["worker-02", "worker-05", "worker-07"].map(String::from).to_vec();
+    fleet(Options { nodes, readonly: true, ..options })
 }
 
 #[test]
 fn named_idle_nodes_are_rows_and_read_only_disables_stopping() {
-    let nodes = ["worker-02", "worker-05", "worker-07"].map(String::from).to_vec();
-    let mut model = fleet(Options { nodes, readonly: true, ..sized(80, 12) });
-    assert_snapshot!("named", text(&model));
+    let mut model = named(sized(80, 12));
+    for node in ["worker-02", "worker-05", "worker-07"] {
+        assert!(text(&model).contains(node), "{}", text(&model));
+    }
     type_in(&mut model, "x");
     assert!(text(&model).contains("read-only"));
     assert_eq!(maintenances().len(), 11);

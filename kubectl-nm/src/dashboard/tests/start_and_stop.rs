@@ -11,7 +11,7 @@ use crate::dashboard::message::Effect;
 use crate::dashboard::message::{CommandError, Message};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
-use crate::dashboard::model::start_preview::PlanRequest;
+use crate::dashboard::model::dialogs::start_preview::PlanRequest;
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{fleet, node, now, options, press, send, set_watch, type_in};

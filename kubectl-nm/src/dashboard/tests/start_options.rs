@@ -9,7 +9,7 @@ use insta::assert_snapshot;
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::message::{Effect, Message};
-use crate::dashboard::model::start_preview::PlanRequest;
+use crate::dashboard::model::dialogs::start_preview::PlanRequest;
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::objects::node_metadata::NodeMetadata;
 use crate::dashboard::tests::painted::{painted, text};

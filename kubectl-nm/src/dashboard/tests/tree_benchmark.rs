@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Message;
-use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::lists::listing::Rows;
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::objects::replacements::ReplacementChange;
 use crate::dashboard::objects::replacements::ReplacementScope;

@@ -4,8 +4,8 @@ use crossterm::event::{KeyCode, KeyEvent};
 
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::change_dialog::ChangeDialog;
-use crate::dashboard::model::dialog::Dialog;
+use crate::dashboard::model::dialogs::Dialog;
+use crate::dashboard::model::dialogs::change_dialog::ChangeDialog;
 use crate::maintenance::{State, node};
 
 /// Opens the dialog for the maintenance of the open or selected node.

@@ -7,8 +7,8 @@ use crate::dashboard::config::appearance::ThemeName;
 use crate::dashboard::config::remembered_choice::Choice;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::column_dialog::ColumnDialog;
-use crate::dashboard::model::dialog::Dialog;
+use crate::dashboard::model::dialogs::Dialog;
+use crate::dashboard::model::dialogs::column_dialog::ColumnDialog;
 use crate::dashboard::update::navigation::Motion;
 
 /// Opens the dialog that chooses the columns of the list that is shown.

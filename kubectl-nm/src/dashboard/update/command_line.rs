@@ -8,8 +8,8 @@ use crate::dashboard::config::appearance::ThemeName;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::command_line::TypedCommand;
-use crate::dashboard::model::filter::Filter;
-use crate::dashboard::model::listing::Sort;
+use crate::dashboard::model::lists::filter::Filter;
+use crate::dashboard::model::lists::listing::Sort;
 use crate::dashboard::model::text_field::Field;
 use crate::dashboard::update::{choices, keys};
 
@@ -36,8 +36,8 @@ fn run(model: &mut Model, line: &str) -> Option<Effect> {
     }
     let TypedCommand { action, argument } = match TypedCommand::parse(line) {
         Ok(command) => command,
-        Err(why) => {
-            model.show_error(why);
+        Err(error) => {
+            model.show_error(error.to_string());
             return None;
         }
     };

@@ -9,7 +9,7 @@ use nm_shared::NodeMaintenance;
 use crate::dashboard::config::action_table::Action;
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
-use crate::dashboard::model::dialog::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed};
+use crate::dashboard::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed};
 use crate::dashboard::model::text_field::Field;
 use crate::dashboard::model::{Model, Page};
 use crate::dashboard::update::navigation::Motion;

@@ -4,7 +4,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::filter::Filter;
+use crate::dashboard::model::lists::filter::Filter;
 use crate::dashboard::update::{command_line, dialogs, keys, output};
 
 pub(super) fn update(model: &mut Model, event: Event) -> Option<Effect> {

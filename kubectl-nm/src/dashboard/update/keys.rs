@@ -6,9 +6,9 @@ use kube::ResourceExt;
 use crate::dashboard::config::action_table::{Action, ActionEntry, View};
 use crate::dashboard::layout::is_small;
 use crate::dashboard::message::Effect;
-use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::model::filter::Filter;
-use crate::dashboard::model::listing::{Arrangement, Row};
+use crate::dashboard::model::dialogs::Dialog;
+use crate::dashboard::model::lists::filter::Filter;
+use crate::dashboard::model::lists::listing::{Arrangement, Row};
 use crate::dashboard::model::text_field::Field;
 use crate::dashboard::model::{Model, Page, SideContent, SidePane};
 use crate::dashboard::objects::watch_state::WatchKind;
@@ -150,8 +150,9 @@ pub(super) fn open(model: &mut Model, node: &str) -> Option<Effect> {
 
 /// Reports a regular expression that the filter leaves out.
 pub(super) fn check_filter(model: &mut Model) {
-    if let Some(problem) = model.arrangement().filter.problem().map(str::to_owned) {
-        model.show_error(format!("not in the filter: {problem}"));
+    let problem = model.arrangement().filter.problem().map(|problem| format!("not in the filter: {problem}"));
+    if let Some(problem) = problem {
+        model.show_error(problem);
     }
 }
 

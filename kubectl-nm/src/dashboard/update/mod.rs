@@ -19,7 +19,7 @@ mod start_dialog;
 use crate::dashboard::layout::{OutputLayout, ScreenLayout};
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
-use crate::dashboard::model::dialog::Dialog;
+use crate::dashboard::model::dialogs::Dialog;
 use crate::dashboard::model::{Model, RecordingMode, SideContent};
 
 /// How long a notice stays. An error stays until the next key.
@@ -105,7 +105,7 @@ fn settle(model: &mut Model) {
     let rows = model.rows_mut();
     rows.pin();
     rows.fit(screen.rows());
-    let lines = model.side_lines(screen.side_columns()).len();
+    let lines = model.pane_lines(screen.side_columns()).len();
     if let Some(side) = &mut model.side {
         side.top = side.top.min(lines.saturating_sub(screen.side_rows()));
     }

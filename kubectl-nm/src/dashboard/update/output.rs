@@ -6,7 +6,7 @@ use crate::dashboard::config::action_table::Action;
 use crate::dashboard::layout::OutputLayout;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::output::OutputChange;
+use crate::dashboard::model::panes::output::OutputChange;
 use crate::dashboard::update::navigation::Motion;
 use crate::dashboard::update::pod_actions;
 

@@ -5,12 +5,12 @@ use crossterm::event::{KeyCode, KeyEvent};
 use crate::dashboard::config::action_table::Action;
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::model::output::OutputPage;
-use crate::dashboard::model::pod_question::{
+use crate::dashboard::model::dialogs::Dialog;
+use crate::dashboard::model::dialogs::pod_dialog::{
     Lookup, PodAction, PodDialog, PodFacts, PodTarget, in_words, shown_command, with_object,
 };
-use crate::dashboard::model::pod_target::SelectedObject;
+use crate::dashboard::model::open_node::pod_target::SelectedObject;
+use crate::dashboard::model::panes::output::OutputPage;
 use crate::error::Error;
 
 /// How many lines of a log are read at first.

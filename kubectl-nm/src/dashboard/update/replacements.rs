@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::dashboard::message::Effect;
-use crate::dashboard::model::drain_record::DrainRecords;
 use crate::dashboard::model::fleet::Fleet;
-use crate::dashboard::model::listing::Rows;
+use crate::dashboard::model::fleet::drain_record::DrainRecords;
+use crate::dashboard::model::lists::listing::Rows;
 use crate::dashboard::model::tree::TreeSources;
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::objects::replacements::ReplacementChange;

@@ -4,10 +4,10 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField};
-use crate::dashboard::model::start_options::completion;
-use crate::dashboard::model::start_plan::StartPlan;
-use crate::dashboard::model::start_preview::PreviewStep;
+use crate::dashboard::model::dialogs::start_options::completion;
+use crate::dashboard::model::dialogs::start_plan::StartPlan;
+use crate::dashboard::model::dialogs::start_preview::PreviewStep;
+use crate::dashboard::model::dialogs::{Dialog, StartDialog, StartField};
 
 /// Shows the dialog as it is now, and follows what is typed with the plan.
 pub(super) fn show(model: &mut Model, mut dialog: StartDialog) -> Option<Effect> {

@@ -3,10 +3,12 @@
 use nm_shared::BudgetFacts;
 
 use crate::dashboard::model::Model;
-use crate::dashboard::model::change_dialog::{ChangeDialog, ChangeField};
-use crate::dashboard::model::column_dialog::ColumnDialog;
-use crate::dashboard::model::pod_question::GuardingBudgets;
-use crate::dashboard::model::pod_question::{DELETE_WORD, Lookup, PodAction, PodDialog, PodFacts, denial};
+use crate::dashboard::model::dialogs::change_dialog::{ChangeDialog, ChangeField};
+use crate::dashboard::model::dialogs::column_dialog::ColumnDialog;
+use crate::dashboard::model::dialogs::pod_dialog::GuardingBudgets;
+use crate::dashboard::model::dialogs::pod_dialog::{
+    DELETE_WORD, Lookup, PodAction, PodDialog, PodFacts, denial,
+};
 use crate::dashboard::model::text_field::Field;
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority};
 use crate::dashboard::view::theme::Tone;

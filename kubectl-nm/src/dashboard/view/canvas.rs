@@ -80,6 +80,16 @@ impl<'a> Canvas<'a> {
         }
     }
 
+    /// Writes paragraphs of which each is broken between words.
+    pub(crate) fn write_paragraphs(&mut self, area: Rect, indent: u16, paragraphs: &[(String, Tone)]) {
+        let width = area.width.saturating_sub(indent + 1);
+        let lines = paragraphs.iter().flat_map(|(text, tone)| {
+            let lines = if text.is_empty() { vec![String::new()] } else { wrapped(text, width) };
+            lines.into_iter().map(move |line| (line, *tone))
+        });
+        self.write_lines(area, indent, &lines.collect::<Vec<_>>());
+    }
+
     pub(crate) fn select(&mut self, area: Rect) {
         self.buffer.set_style(area, self.appearance.theme.selection());
     }

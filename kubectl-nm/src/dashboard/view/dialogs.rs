@@ -8,9 +8,9 @@ use crate::dashboard::config::columns::ListName;
 use crate::dashboard::config::key_map::KeyMap;
 use crate::dashboard::layout::{ScreenLayout, is_small};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::column_dialog::ColumnDialog;
-use crate::dashboard::model::dialog::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
-use crate::dashboard::model::fleet_row::FleetRow;
+use crate::dashboard::model::dialogs::column_dialog::ColumnDialog;
+use crate::dashboard::model::dialogs::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
+use crate::dashboard::model::fleet::fleet_row::FleetRow;
 use crate::dashboard::model::text_field::Field;
 use crate::dashboard::view::action_dialogs::{
     change_lines, change_title, column_lines, pod_lines, pod_title,
@@ -194,7 +194,7 @@ fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
     lines
 }
 
-/// The column in which the help says what a key does.
+/// The column in which the help shows what a key does.
 const HELP_TEXT: u16 = 15;
 
 /// Draws keys and what they do, from line `top` on. Without a key, a line is a heading or a sentence.
@@ -236,7 +236,7 @@ pub(crate) fn draw_keys<'a>(
     }
 }
 
-/// What the help says below the keys.
+/// What the help shows below the keys.
 const NOTES: &[&str] = &[
     "All words of a filter have to match; one with ! must not. ns:, node:,",
     "workload: and object: take a prefix of a name or a pattern with * and ?,",

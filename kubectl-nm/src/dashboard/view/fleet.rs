@@ -7,10 +7,10 @@ use crate::dashboard::config::action_table::Action;
 use crate::dashboard::config::columns::ListName;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::listing::{Row, Rows};
+use crate::dashboard::model::fleet::fleet_row::FleetRow;
+use crate::dashboard::model::lists::listing::{Row, Rows};
 use crate::dashboard::objects::watch_state::WatchState;
-use crate::dashboard::view::canvas::{Canvas, wrapped};
+use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
 
@@ -37,17 +37,14 @@ pub(super) const COLUMNS: [(&str, Column<FleetColumn>); 12] = [
     ("progress", Column::new(FleetColumn::Bar, "PROGRESS", 12, 0, 1)),
     ("percent", Column::new(FleetColumn::Percent, "%", 4, 0, 7)),
     ("pods", Column::new(FleetColumn::Pods, "PODS", 9, 0, 3)),
-    ("blocked", Column::new(FleetColumn::Blocked, "BLK", 3, 0, 8)),
-    ("elapsed", Column::new(FleetColumn::Time, "T+", 6, 0, 2)),
+    ("blocked", Column::new(FleetColumn::Blocked, "BLK", 3, 0, 8).in_full("BLOCKED")),
+    ("elapsed", Column::new(FleetColumn::Time, "T+", 6, 0, 2).in_full("ELAPSED")),
     ("why", Column::new(FleetColumn::Why, "WHY", 16, 2, 6)),
     ("reason", Column::new(FleetColumn::Reason, "REASON", 12, 1, 10)),
     ("creator", Column::new(FleetColumn::Creator, "CREATOR", 12, 0, 9)),
     ("phase", Column::new(FleetColumn::Phase, "PHASE", 9, 0, 5)),
     ("name", Column::new(FleetColumn::Name, "NAME", 12, 0, 4)),
 ];
-
-/// From so many columns on, headings are in full.
-const FULL_NAMES_FROM: u16 = 100;
 
 /// From so many columns on, the reason gets more space.
 const WORDS_FROM: u16 = 70;
@@ -76,10 +73,6 @@ pub(super) fn columns(model: &Model, names: &[&str], screen: &ScreenLayout) -> V
                 column.width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
             }
             FleetColumn::Why => column.width = if width >= WORDS_FROM { 28 } else { 16 },
-            FleetColumn::Blocked if width >= FULL_NAMES_FROM => {
-                (column.head, column.width) = ("BLOCKED", 7);
-            }
-            FleetColumn::Time if width >= FULL_NAMES_FROM => (column.head, column.width) = ("ELAPSED", 7),
             _ => {}
         }
     }
@@ -133,7 +126,7 @@ fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     match model.freshness() {
         WatchState::Forbidden(why) => {
             lines.push((String::from("You have no permission to list maintenances:"), Tone::Bad));
-            lines.extend(wrapped(why, area.width.saturating_sub(4)).into_iter().map(plain));
+            lines.push(plain(why.clone()));
             lines.push(plain(String::new()));
             lines.push((format!("{} auth can-i --list", model.options.kubectl), Tone::Strong));
             let again = model.hint(Action::Reconnect);
@@ -154,5 +147,5 @@ fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             }
         }
     }
-    canvas.write_lines(area, 3, &lines);
+    canvas.write_paragraphs(area, 3, &lines);
 }

@@ -56,7 +56,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let x =
             canvas.write(area, x, &field.shown(canvas.glyphs.caret, canvas.glyphs.more, width), Tone::Plain);
         match model.arrangement().filter.problem() {
-            Some(problem) => canvas.write(area, x + 2, problem, Tone::Bad),
+            Some(problem) => canvas.write(area, x + 2, &problem.to_string(), Tone::Bad),
             None => canvas.write(area, x + 2, FILTER_HINT, Tone::Quiet),
         };
         return;

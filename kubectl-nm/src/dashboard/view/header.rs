@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use ratatui::layout::Rect;
 
-use crate::dashboard::model::fleet_row::IDLE;
-use crate::dashboard::model::listing::Arrangement;
+use crate::dashboard::model::fleet::fleet_row::IDLE;
+use crate::dashboard::model::lists::listing::Arrangement;
 use crate::dashboard::objects::watch_state::WatchState;
 use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::theme::Tone;
@@ -53,7 +53,7 @@ fn details(model: &Model, width: usize) -> String {
     let mode = if model.options.is_recording() {
         Some("recording")
     } else {
-        // A replay says that it is one.
+        // A replay shows that it is one.
         (model.options.readonly && !model.options.is_replay()).then_some("read-only")
     };
     let readonly = mode.map(String::from);

@@ -7,8 +7,8 @@ use crate::args::duration::age;
 use crate::dashboard::config::action_table::Action;
 use crate::dashboard::config::columns::{Columns, ListName};
 use crate::dashboard::layout::ScreenLayout;
-use crate::dashboard::model::listing::Rows;
-use crate::dashboard::model::pod_row::{PodProgress, PodRow, detail};
+use crate::dashboard::model::lists::listing::Rows;
+use crate::dashboard::model::open_node::pod_row::{PodProgress, PodRow, detail};
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::view::canvas::{Canvas, line};
@@ -35,7 +35,7 @@ pub(super) const COLUMNS: [(&str, Column<PodColumn>); 6] = [
     ("reason", Column::new(PodColumn::Reason, "REASON", 17, 0, 4)),
 ];
 
-/// Below so many columns owners are left out: the end of a pod's name, which tells it from its siblings, needs the
+/// Below so many columns owners are left out: the end of a pod's name, which distinguishes it from its siblings, needs the
 /// space.
 const WITH_OWNERS_FROM: u16 = 120;
 

@@ -10,11 +10,11 @@ use crate::dashboard::config::action_table::Action;
 use crate::dashboard::config::columns::ListName;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::listing::Rows;
-use crate::dashboard::model::node_row::{NodeRow, cordon_words};
+use crate::dashboard::model::fleet::node_row::{NodeRow, cordon_words};
+use crate::dashboard::model::lists::listing::Rows;
 use crate::dashboard::objects::node_metadata::NodeReadiness;
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
-use crate::dashboard::view::canvas::{Canvas, wrapped};
+use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
 
@@ -142,8 +142,6 @@ fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let plain = |text: String| (text, Tone::Plain);
     let mut lines = vec![plain(String::new())];
     let total = model.nodes.rows.total();
-    let wrap =
-        |text: &str| wrapped(text, area.width.saturating_sub(4)).into_iter().map(plain).collect::<Vec<_>>();
     match model.health.of(WatchKind::Nodes) {
         _ if total > 0 => {
             lines.push(plain(format!("None of {total} nodes matches the filter.")));
@@ -151,18 +149,18 @@ fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         }
         WatchState::Forbidden(why) => {
             lines.push((String::from("You have no permission to list nodes:"), Tone::Bad));
-            lines.extend(wrap(why));
+            lines.push(plain(why.clone()));
             let (switch, again) = (model.hint(Action::Switch), model.hint(Action::Reconnect));
             lines.push((format!("{switch} shows the maintenances, {again} tries again"), Tone::Quiet));
         }
         WatchState::Lost { error, .. } if !model.nodes.is_listed => {
             lines.push((String::from("The nodes could not be loaded:"), Tone::Bad));
-            lines.extend(wrap(error));
+            lines.push(plain(error.clone()));
         }
         _ if !model.nodes.is_listed => {
             lines.push(plain(format!("Loading the nodes of {}", model.options.context)));
         }
         _ => lines.push(plain(String::from("The cluster has no nodes."))),
     }
-    canvas.write_lines(area, 3, &lines);
+    canvas.write_paragraphs(area, 3, &lines);
 }

@@ -6,7 +6,7 @@ use crate::dashboard::config::action_table::Action;
 use crate::dashboard::config::key_map::KeyMap;
 use crate::dashboard::layout::OutputLayout;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::output::OutputPage;
+use crate::dashboard::model::panes::output::OutputPage;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::footer::{draw_key_line, draw_notice};
 use crate::dashboard::view::theme::Tone;

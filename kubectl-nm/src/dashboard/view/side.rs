@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::config::action_table::Action;
 use crate::dashboard::layout::ScreenLayout;
-use crate::dashboard::model::side_lines::LineKind;
+use crate::dashboard::model::panes::pane_lines::LineKind;
 use crate::dashboard::model::{Model, SideContent};
 use crate::dashboard::objects::watch_state::WatchKind;
 use crate::dashboard::view::canvas::{Canvas, line};
@@ -21,7 +21,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
         SideContent::Events => ("EVENTS", WatchKind::Events),
     };
     let visible = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
-    let lines = model.side_lines(screen.side_columns());
+    let lines = model.pane_lines(screen.side_columns());
     let (count, rows) = (lines.len(), screen.side_rows());
     let shown = lines.into_iter().skip(side.top).take(rows).map(|(text, kind)| (text, tone(kind)));
     let head = line(area, 0);

@@ -2,10 +2,10 @@
 
 use crate::dashboard::config::action_table::Action;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{StartDialog, StartField};
-use crate::dashboard::model::start_options::offered;
-use crate::dashboard::model::start_plan::StartPlan;
-use crate::dashboard::model::start_preview::StartPreview;
+use crate::dashboard::model::dialogs::start_options::offered;
+use crate::dashboard::model::dialogs::start_plan::StartPlan;
+use crate::dashboard::model::dialogs::start_preview::StartPreview;
+use crate::dashboard::model::dialogs::{StartDialog, StartField};
 use crate::dashboard::model::text_field::Field;
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, listed};
 use crate::dashboard::view::theme::Tone;

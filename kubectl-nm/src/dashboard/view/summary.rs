@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 
 use crate::args::duration::age;
 use crate::dashboard::layout::{ScreenLayout, outcome_lines};
-use crate::dashboard::model::fleet_row::{FleetRow, states};
+use crate::dashboard::model::fleet::fleet_row::{FleetRow, states};
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::objects::watch_state::WatchKind;
 use crate::dashboard::view::canvas::{Canvas, line};

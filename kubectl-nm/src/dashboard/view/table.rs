@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::listing::{Listing, Row, Rows};
+use crate::dashboard::model::lists::listing::{Listing, Row, Rows};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
 
@@ -18,6 +18,8 @@ pub(super) trait DrawnRow: Row {
 pub(crate) struct Column<T> {
     pub(crate) what: T,
     pub(crate) head: &'static str,
+    /// The heading where there is space for it, if [`Self::head`] is a short one.
+    pub(crate) full_head: Option<&'static str>,
     pub(crate) width: u16,
     /// Its share of the space that is left; 0 keeps the minimum.
     pub(crate) growth: u16,
@@ -30,7 +32,14 @@ impl<T> Column<T> {
     where
         T: Copy,
     {
-        Self { what, head, width, growth, priority }
+        Self { what, head, full_head: None, width, growth, priority }
+    }
+
+    pub(crate) const fn in_full(self, full_head: &'static str) -> Self
+    where
+        T: Copy,
+    {
+        Self { full_head: Some(full_head), ..self }
     }
 }
 
@@ -108,7 +117,15 @@ pub(crate) fn fit<T: Copy>(columns: &[Column<T>], width: u16) -> Vec<Column<T>> 
         let least = kept.iter().map(|column| column.priority).min();
         kept.retain(|column| Some(column.priority) != least);
     }
-    let left = (width + GAP).saturating_sub(needed(&kept));
+    let mut left = (width + GAP).saturating_sub(needed(&kept));
+    for column in &mut kept {
+        let Some(full_head) = column.full_head else { continue };
+        let more = u16::try_from(full_head.len()).unwrap_or(u16::MAX).saturating_sub(column.width);
+        if more <= left {
+            (column.head, column.width) = (full_head, column.width + more);
+            left -= more;
+        }
+    }
     let shares: u16 = kept.iter().map(|column| column.growth).sum();
     let mut given = 0;
     for column in kept.iter_mut().filter(|column| column.growth > 0) {
@@ -129,7 +146,7 @@ mod tests {
     use super::*;
 
     const fn column(what: char, width: u16, growth: u16, priority: u8) -> Column<char> {
-        Column { what, head: "", width, growth, priority }
+        Column { what, head: "", full_head: None, width, growth, priority }
     }
 
     #[test]
@@ -143,6 +160,18 @@ mod tests {
                 .map(|column| format!("{}{}", column.what, column.width))
                 .collect();
             assert_eq!(fitted.join(" "), expected, "{width}");
+        }
+    }
+
+    #[test]
+    fn full_headings_get_space_before_columns_grow() {
+        let columns = [column('a', 10, 1, 9), Column::new('b', "BLK", 3, 0, 5).in_full("BLOCKED")];
+        for (width, expected) in
+            [(14, "a10 BLK3"), (17, "a13 BLK3"), (18, "a10 BLOCKED7"), (20, "a12 BLOCKED7")]
+        {
+            let fitted = fit(&columns, width);
+            let [a, b] = &fitted[..] else { panic!("{fitted:?}") };
+            assert_eq!(format!("a{} {}{}", a.width, b.head, b.width), expected, "{width}");
         }
     }
 }

@@ -3,10 +3,10 @@
 use crate::args::duration::age;
 use crate::dashboard::config::action_table::Action;
 use crate::dashboard::layout::ScreenLayout;
-use crate::dashboard::model::drain_record::SeenReadiness;
-use crate::dashboard::model::listing::Rows;
-use crate::dashboard::model::pod_row::detail;
-use crate::dashboard::model::tree_row::{TreeItem, TreeRow, Unknown};
+use crate::dashboard::model::fleet::drain_record::SeenReadiness;
+use crate::dashboard::model::lists::listing::Rows;
+use crate::dashboard::model::open_node::pod_row::detail;
+use crate::dashboard::model::tree::tree_row::{TreeItem, TreeRow, Unknown};
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::objects::replacement_pod::ReplicaState;
 use crate::dashboard::objects::workload::ReadyPods;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use nm_shared::cluster::admission_webhook;
+
 use super::RollRunner;
 use crate::client::watch_stream::WatchChange;
 use crate::error::Error;
@@ -103,5 +105,5 @@ impl RollRunner<'_> {
 }
 
 fn is_webhook_refusal(error: &Error) -> bool {
-    error.status().is_some_and(|status| status.message.starts_with("admission webhook"))
+    error.status().is_some_and(|status| admission_webhook::denied_by(&status.message).is_some())
 }
