@@ -207,6 +207,9 @@ impl Pass<'_> {
                 Next::Act(..) if self.is_aborted() && node.record.action.is_none() => {
                     detail = String::from("the roll was aborted");
                 }
+                Next::Act(..) if self.next.paused && !self.is_aborted() => {
+                    detail = String::from("the roll is paused, and its action has not begun");
+                }
                 Next::Act(record, why) => {
                     detail = why;
                     if !self.is_halted() {

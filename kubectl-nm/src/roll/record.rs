@@ -148,7 +148,7 @@ pub(crate) struct RollRecord {
     pub(crate) revision: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runner: Option<Runner>,
-    /// Whether no further node begins, because somebody paused the roll.
+    /// Whether no further node and no further action begins, because somebody paused the roll.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) paused: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@ mod clocks;
 mod conflicts;
 mod duration;
 mod lives;
+mod pause;
 mod resume;
 mod world;
 
@@ -260,21 +261,6 @@ fn a_pod_that_blocks_for_too_long_halts_the_roll_only_if_asked_for() {
 }
 
 #[test]
-fn a_paused_roll_begins_nothing_and_finishes_what_is_under_way() {
-    let mut world = World::new(&[3], 1);
-    world.run_to("n0", Step::Acting);
-    world.pause(true);
-    for _ in 0..40 {
-        world.decide(usize::MAX);
-        world.pass_second();
-    }
-    assert_eq!(world.decide(usize::MAX), Outlook::Waiting("paused".into()));
-    assert_eq!(world.begun, ["n0"]);
-    world.pause(false);
-    assert_eq!(world.run(), Outlook::Done);
-}
-
-#[test]
 fn a_node_that_begins_while_somebody_pauses_the_roll_is_paused_once() {
     let mut world = World::new(&[2], 1);
     world.pause_meanwhile();
@@ -287,7 +273,7 @@ fn a_node_that_begins_while_somebody_pauses_the_roll_is_paused_once() {
     world.decide(usize::MAX);
     assert!(world.drains());
     world.pass_second();
-    world.run_to("n0", Step::Recovering);
+    world.run_to("n0", Step::Acting);
     assert_eq!(world.begun, ["n0"]);
 }
 
