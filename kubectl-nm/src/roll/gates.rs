@@ -134,12 +134,10 @@ impl Gates<'_> {
                 let Some(pod) = oldest else { return Next::Wait(String::new()) };
                 let which = format!("pod {}/{}: {}", pod.namespace, pod.name, pod.message);
                 match self.settings.halt_on_blocked_seconds {
-                    Some(limit) if self.observed.elapsed(since(pod)) >= Duration::from_secs(limit) => {
-                        Next::Halt(format!(
-                            "the drain of node {name} is blocked for more than {} by {which}",
-                            shown(limit)
-                        ))
-                    }
+                    Some(limit) if self.observed.is_blocked_for(node, pod, limit) => Next::Halt(format!(
+                        "the drain of node {name} is blocked for more than {} by {which}",
+                        shown(limit)
+                    )),
                     _ => Next::Wait(format!("blocked by {which}")),
                 }
             }

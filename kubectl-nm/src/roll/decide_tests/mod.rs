@@ -7,6 +7,7 @@ mod duration;
 mod lives;
 mod pause;
 mod resume;
+mod stale;
 mod world;
 
 use serde_json::json;
@@ -230,8 +231,10 @@ fn a_drain_that_nm_reconciler_does_not_begin_halts_the_roll() {
         assert_eq!(world.detail("n0"), "waits for nm-reconciler");
         if paused {
             world.pause(true);
-            world.now += 3600;
-            world.decide(usize::MAX);
+            for _ in 0..60 {
+                world.now += 60;
+                world.decide(usize::MAX);
+            }
             assert_eq!(world.detail("n0"), "paused");
             world.pause(false);
             world.now += 1;
@@ -336,7 +339,7 @@ fn a_program_that_was_replaced_changes_nothing() {
 #[test]
 fn old_data_changes_nothing_but_the_heartbeat_goes_on() {
     let mut world = World::new(&[1], 1);
-    world.observed.is_current = false;
+    world.is_live = false;
     assert_eq!(world.decide(usize::MAX), Outlook::Waiting("the cluster does not respond".into()));
     assert!(world.last.as_ref().unwrap().changes.is_empty());
     world.now += 15;
@@ -350,12 +353,12 @@ fn a_roll_that_cannot_store_why_it_halts_says_so_and_waits_for_the_cluster() {
     let mut world = World::new(&[2], 1);
     world.run_to("n0", Step::Acting);
     world.decide(usize::MAX);
-    world.observed.is_current = false;
+    world.is_live = false;
     world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
     let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
     let failed = "the action for node n0 failed: exit code 3";
     assert_eq!(why, format!("{failed}; the roll halts when the cluster responds again"));
-    world.observed.is_current = true;
+    world.is_live = true;
     let Outlook::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
     assert_eq!((halt.message.as_str(), &world.roll().record.unwrap().halt), (failed, &Some(halt.clone())));
 }
