@@ -139,6 +139,8 @@ pub(crate) enum ActionState {
     /// The command lost its connection, as `ssh NODE reboot` does: exit code 255.
     Disconnected,
     Failed(String),
+    /// All pods failed that the Job may have, also because their node reboots.
+    JobFailed(String),
 }
 
 /// The record of the roll as a whole, in an annotation of the anchor.

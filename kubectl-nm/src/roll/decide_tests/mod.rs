@@ -6,6 +6,7 @@ mod conflicts;
 mod duration;
 mod lives;
 mod pause;
+mod reboot;
 mod resume;
 mod stale;
 mod world;
@@ -77,44 +78,6 @@ fn a_failed_action_halts_the_roll_and_other_actions_end_first() {
     world.restart();
     assert_eq!(world.run(), Outlook::Done);
     assert_eq!(world.acted, ["n0", "n2"]);
-}
-
-#[test]
-fn a_node_has_to_reboot_if_that_is_expected() {
-    let mut world = World::with(RollSettings { expect_reboot: true, ..settings(&[1], 1) });
-    world.run_to("n0", Step::Acting);
-    world.decide(usize::MAX);
-    world.observed.actions.insert("n0".into(), ActionState::Disconnected);
-    world.decide(usize::MAX);
-    world.decide(usize::MAX);
-    assert_eq!((world.step_of("n0"), world.detail("n0")), (Some(Step::Rejoining), "it has not rebooted"));
-    let view = world.observed.nodes.get_mut("n0").unwrap();
-    (view.boot_id, view.ready_since) = ("boot-1".into(), None);
-    world.decide(usize::MAX);
-    assert_eq!(world.detail("n0"), "it is not Ready");
-    world.observed.nodes.get_mut("n0").unwrap().ready_since = Some(at(world.now));
-    assert_eq!(world.run(), Outlook::Done);
-}
-
-#[test]
-fn without_an_expected_reboot_a_lost_connection_is_a_failure() {
-    let mut world = World::new(&[1], 1);
-    world.run_to("n0", Step::Acting);
-    world.decide(usize::MAX);
-    world.observed.actions.insert("n0".into(), ActionState::Disconnected);
-    assert!(matches!(world.run(), Outlook::Halted(_)));
-}
-
-#[test]
-fn a_command_whose_reboot_was_seen_is_not_run_again() {
-    let mut world = World::with(RollSettings { expect_reboot: true, ..settings(&[1], 1) });
-    world.run_to("n0", Step::Acting);
-    world.decide(usize::MAX);
-    world.acted.clear();
-    world.restart();
-    world.observed.nodes.get_mut("n0").unwrap().boot_id = "boot-1".into();
-    world.run();
-    assert!(world.acted.is_empty(), "{:?}", world.acted);
 }
 
 #[test]
