@@ -119,8 +119,7 @@ async fn second_baseline(step: Step, is_healthy: bool) -> Vec<String> {
     });
     let applied = apply(&cluster, roll, begins, BTreeMap::from(nodes), false).await;
     assert!(applied.outcomes.iter().all(|(_, outcome)| outcome.is_ok()), "{:?}", applied.outcomes);
-    let names = written.lock().unwrap().clone();
-    names
+    written.lock().unwrap().clone()
 }
 
 #[tokio::test]
