@@ -13,8 +13,9 @@ use nm_shared::cluster::node;
 use crate::args::duration;
 use crate::client::watch_stream::WatchChange;
 use crate::maintenance::status;
-use crate::roll::decide::HEARTBEAT_TIMEOUT;
-use crate::roll::record::{ActionRecord, ActionState, Halt, NodeRecord, Roll, RollNode, RollRecord, Step};
+use crate::roll::record::{
+    ActionRecord, ActionState, HEARTBEAT_TIMEOUT, Halt, NodeRecord, Roll, RollNode, RollRecord, Step,
+};
 
 /// A node as the gates read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

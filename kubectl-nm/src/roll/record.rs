@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
@@ -27,6 +27,9 @@ pub(crate) use crate::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as L
 pub(crate) const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
 pub(crate) const NODE: &str = "kubectl-nm.dev/roll-node";
 pub(crate) const STATE: &str = "kubectl-nm.dev/roll-state";
+
+/// After this time without a heartbeat, a roll has no runner.
+pub(crate) const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 /// How far a node has come, from its maintenance being planned to its return to service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
