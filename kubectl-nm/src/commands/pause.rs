@@ -14,8 +14,9 @@ use crate::interaction::progress;
 use crate::maintenance::start::Existing;
 use crate::maintenance::suspend::suspend;
 use crate::maintenance::{State, name_unless_node, node, roll_name};
+use crate::roll::record::roll_names;
 use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style};
+use crate::terminal::text::{Line, Style, counted};
 
 pub(crate) const PAUSE_EXAMPLES: &str = "\
 Examples:
@@ -37,6 +38,8 @@ Examples:
 
   # Begin the maintenances that are planned for a pool
   kubectl nm resume -l pool=blue --yes
+
+--all and --selector leave out the nodes that a roll has planned: `kubectl nm roll resume NAME` continues a roll.
 
 Exit codes: 0 resumed, 1 some are not, 2 usage error, or more than one node and not confirmed.";
 
@@ -67,6 +70,19 @@ pub(crate) async fn run(
     let found = progress::during(out, message, find(&args, cluster)).await?;
     if found.is_empty() {
         out.message(&Line::new("No maintenances found."));
+    }
+    // Nobody has named these nodes, and together they exceed the limit of their roll.
+    let is_left_out = |object: &NodeMaintenance| {
+        !pause && (args.all || args.nodes.are_known()) && is_planned_by_roll(object)
+    };
+    let (left_out, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_left_out);
+    for roll in roll_names(&left_out) {
+        let count = left_out.iter().filter(|object| roll_name(object) == Some(roll)).count();
+        out.message(&Line::new(format!(
+            "{} {} planned by roll {roll}, and left out: `kubectl nm roll resume {roll}` continues the roll",
+            counted(count, "node"),
+            if count == 1 { "is" } else { "are" },
+        )));
     }
     let (done, todo): (Vec<_>, Vec<_>) = found.into_iter().partition(|object| object.spec.suspend == pause);
     for object in &done {
@@ -100,6 +116,11 @@ pub(crate) async fn run(
     }
     Error::print_all(&failures, out);
     Ok(if failures.is_empty() { Exit::Done } else { Exit::Error })
+}
+
+fn is_planned_by_roll(object: &NodeMaintenance) -> bool {
+    let has_not_begun = matches!(State::of(object), State::Planned | State::Requested);
+    roll_name(object).is_some() && object.spec.suspend && has_not_begun
 }
 
 /// The maintenances that have these nodes, or all that are not being deleted, ordered by node.
@@ -153,6 +174,7 @@ mod tests {
 
     use super::*;
     use crate::client::cluster::tests::{cluster, failure, list, nodes};
+    use crate::maintenance::ROLL_LABEL;
     use crate::maintenance::fixture::{requested, running, stopping, with_status};
     use crate::terminal::output::captured::output;
 
@@ -234,6 +256,42 @@ mod tests {
         }
         let (ended, printed, _) = change("-l a=b -y", true, vec![]).await;
         assert_eq!((ended.unwrap(), printed.as_str()), (Exit::Done, "No maintenances found.\n"));
+    }
+
+    #[tokio::test]
+    async fn the_planned_nodes_of_a_roll_are_resumed_only_by_name() {
+        let planned = |node: &str| {
+            let mut object = requested(node);
+            object.spec.suspend = true;
+            object
+        };
+        let of_roll = |mut object: NodeMaintenance| {
+            object.metadata.labels.get_or_insert_default().insert(ROLL_LABEL.into(), "kernel".into());
+            object
+        };
+        let existing = || {
+            let of_roll = [planned("n1"), planned("n5"), suspended("n4")].map(of_roll);
+            of_roll.into_iter().chain([planned("n2")]).collect()
+        };
+        for (line, left_out, expected) in [
+            ("--all -y", "2 nodes are", &["n2", "n4"][..]),
+            ("-l a=b -y", "1 node is", &["n2", "n4"]),
+            ("n1 -y", "", &["n1"]),
+        ] {
+            let (ended, printed, patched) = change(line, false, existing()).await;
+            assert_eq!(
+                (ended.unwrap(), patched),
+                (Exit::Done, expected.iter().map(ToString::to_string).collect())
+            );
+            let notice = format!(
+                "{left_out} planned by roll kernel, and left out: `kubectl nm roll resume kernel` continues the roll\n"
+            );
+            assert_eq!(printed.contains(&notice), !left_out.is_empty(), "{line}: {printed}");
+            assert_eq!(printed.matches("left out").count(), usize::from(!left_out.is_empty()));
+        }
+        // A pause leaves nothing out.
+        let (_, printed, _) = change("--all -y", true, existing()).await;
+        assert_eq!(printed.matches("is already suspended").count(), 4, "{printed}");
     }
 
     #[tokio::test]

@@ -1,10 +1,10 @@
 //! Carries out the changes of one decision. This is one future that borrows nothing from the runner, so that the runner
 //! continues meanwhile: a server that does not respond delays neither the output of commands nor the input.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use serde_json::json;
@@ -15,7 +15,9 @@ use crate::roll::decide::RollChange;
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::observed::NodeView;
-use crate::roll::record::{self, NODE, NodeRecord, Roll, RollNode, RollRecord, Step};
+use crate::roll::record::{
+    self, Baseline, DisturbedObject, NODE, NodeRecord, Roll, RollNode, RollRecord, Step,
+};
 use crate::roll::settings::NodeAction;
 use crate::roll::store;
 
@@ -24,7 +26,35 @@ pub(super) struct Applied {
     pub(super) roll: Roll,
     /// The objects as they were written.
     pub(super) objects: Vec<NodeMaintenance>,
-    pub(super) outcomes: Vec<(RollChange, Result<(), Error>)>,
+    pub(super) outcomes: Vec<(RollChange, Result<(), ChangeError>)>,
+}
+
+/// Why a change was not carried out.
+#[derive(Debug)]
+pub(super) enum ChangeError {
+    /// The maintenance was not read or written.
+    Maintenance(Error),
+    /// The Job of the node was not created.
+    Job(Error),
+}
+
+impl ChangeError {
+    pub(super) fn error(&self) -> &Error {
+        match self {
+            Self::Maintenance(error) | Self::Job(error) => error,
+        }
+    }
+
+    /// Whether the maintenance was changed or deleted since it was read.
+    pub(super) fn is_outdated(&self) -> bool {
+        matches!(self, Self::Maintenance(error) if store::is_outdated(error))
+    }
+}
+
+impl From<Error> for ChangeError {
+    fn from(error: Error) -> Self {
+        Self::Maintenance(error)
+    }
 }
 
 /// Writes the record, if it is one of the changes, and then carries out the other changes concurrently. If the record cannot
@@ -44,18 +74,20 @@ pub(super) async fn apply(
         let written = write_record(cluster, &mut applied.roll, &record).await;
         let is_written = written.is_ok();
         let outcome = written.map(|object| applied.objects.extend(object));
-        applied.outcomes.push((RollChange::Record(record), outcome));
+        applied.outcomes.push((RollChange::Record(record), outcome.map_err(ChangeError::from)));
         if !is_written && !has_halted {
             return applied;
         }
     }
     let roll = &applied.roll;
-    let carried_out = join_all(changes.map(async |change| {
-        let outcome = carry_out(cluster, roll, &change, &nodes).await;
+    let (begins, others): (Vec<_>, Vec<_>) =
+        changes.partition(|change| matches!(change, RollChange::Begin(..)));
+    let others = join_all(others.into_iter().map(async |change| {
+        let outcome = carry_out(cluster, roll, &change).await;
         (change, outcome)
-    }))
-    .await;
-    for (change, outcome) in carried_out {
+    }));
+    let (others, begun) = join(others, begin(cluster, roll, begins, &nodes)).await;
+    for (change, outcome) in others.into_iter().chain(begun) {
         let outcome = outcome.map(|object| applied.objects.extend(object));
         applied.outcomes.push((change, outcome));
     }
@@ -75,37 +107,76 @@ async fn write_record(
     Ok(Some(object))
 }
 
-/// Returns the object that was written, if one was.
-async fn carry_out(
+type Outcome = Result<Option<NodeMaintenance>, ChangeError>;
+
+/// Begins nodes. The baselines of all of them are read first: the drain of one disturbs what the others have.
+async fn begin(
+    cluster: &Cluster,
+    roll: &Roll,
+    begins: Vec<RollChange>,
+    nodes: &BTreeMap<String, NodeView>,
+) -> Vec<(RollChange, Outcome)> {
+    let is_under_way = |node: &&RollNode| node.record.step > Step::Planned;
+    let under_way = roll.nodes.iter().filter(is_under_way);
+    let disturbed: BTreeSet<&DisturbedObject> =
+        under_way.flat_map(|node| &node.record.baseline.healthy).collect();
+    let read = join_all(begins.into_iter().map(async |change| {
+        let view = change.node().and_then(|name| Some((name, nodes.get(name)?)));
+        let baseline = match view {
+            Some((name, view)) => health::baseline(cluster, name, view, &disturbed).await.map(Some),
+            None => Ok(None),
+        };
+        (change, baseline)
+    }))
+    .await;
+    join_all(read.into_iter().map(async |(change, baseline)| {
+        let outcome = match baseline {
+            Ok(baseline) => write_begin(cluster, roll, &change, baseline).await,
+            Err(error) => Err(error),
+        };
+        (change, outcome.map_err(ChangeError::from))
+    }))
+    .await
+}
+
+async fn write_begin(
     cluster: &Cluster,
     roll: &Roll,
     change: &RollChange,
-    nodes: &BTreeMap<String, NodeView>,
+    baseline: Option<Baseline>,
 ) -> Result<Option<NodeMaintenance>, Error> {
+    let RollChange::Begin(name, record) = change else { return Ok(None) };
+    let Some((node, baseline)) = roll.node(name).zip(baseline) else { return Ok(None) };
+    let record = NodeRecord { baseline, ..record.clone() };
+    write_node(cluster, node, &record, Some(false)).await.map(Some)
+}
+
+/// Returns the object that was written, if one was.
+async fn carry_out(cluster: &Cluster, roll: &Roll, change: &RollChange) -> Outcome {
     let node = change.node().and_then(|name| roll.node(name));
     match (change, node) {
-        (RollChange::Record(_), _) | (_, None) => Ok(None),
-        (RollChange::Begin(name, record), Some(node)) => {
-            let Some(view) = nodes.get(name) else { return Ok(None) };
-            let baseline = health::baseline(cluster, name, view).await?;
-            let record = NodeRecord { baseline, ..record.clone() };
-            write_node(cluster, node, &record, Some(false)).await.map(Some)
+        (RollChange::Record(_) | RollChange::Begin(..), _) | (_, None) => Ok(None),
+        (RollChange::Write(_, record), Some(node)) => {
+            Ok(Some(write_node(cluster, node, record, None).await?))
         }
-        (RollChange::Write(_, record), Some(node)) => write_node(cluster, node, record, None).await.map(Some),
         (RollChange::Pause(_), Some(node)) => {
             let mut patch = record::version_patch(&node.object);
             patch["spec"] = json!({"suspend": true});
-            cluster.patch(&node.object.name_any(), &patch, false).await.map(Some)
+            Ok(Some(cluster.patch(&node.object.name_any(), &patch, false).await?))
         }
         (RollChange::Act(name, record), Some(node)) => {
             let written = write_node(cluster, node, record, None).await?;
             if let Some(NodeAction::Job(template)) = &roll.settings.action {
-                job::create(cluster, &job::of_node(template, &roll.name, name, record)).await?;
+                let job = job::of_node(template, &roll.name, name, record);
+                job::create(cluster, &job).await.map_err(ChangeError::Job)?;
             }
             Ok(Some(written))
         }
-        (RollChange::Delete(_), Some(node)) => cluster.delete_unchanged(&node.object).await.map(|_| None),
-        (RollChange::Release(_), Some(node)) => store::release(cluster, node).await.map(Some),
+        (RollChange::Delete(_), Some(node)) => {
+            cluster.delete_unchanged(&node.object).await?;
+            Ok(None)
+        }
+        (RollChange::Release(_), Some(node)) => Ok(Some(store::release(cluster, node).await?)),
     }
 }
 

@@ -17,12 +17,10 @@ use crate::roll::settings::RollSettings;
 use crate::roll::window::WindowState;
 
 pub(crate) use crate::roll::gates::ReadyTime;
+pub(crate) use crate::roll::record::HEARTBEAT_TIMEOUT;
 
 /// How often the runner confirms that it still runs the roll.
 pub(crate) const HEARTBEAT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
-
-/// After this time without a heartbeat, a roll has no runner.
-pub(crate) const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RollChange {
@@ -206,6 +204,9 @@ impl Pass<'_> {
                 }
                 Next::Act(..) if self.is_aborted() && node.record.action.is_none() => {
                     detail = String::from("the roll was aborted");
+                }
+                Next::Act(..) if self.next.paused && !self.is_aborted() => {
+                    detail = String::from("the roll is paused, and its action has not begun");
                 }
                 Next::Act(record, why) => {
                     detail = why;

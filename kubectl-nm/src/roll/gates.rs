@@ -134,12 +134,10 @@ impl Gates<'_> {
                 let Some(pod) = oldest else { return Next::Wait(String::new()) };
                 let which = format!("pod {}/{}: {}", pod.namespace, pod.name, pod.message);
                 match self.settings.halt_on_blocked_seconds {
-                    Some(limit) if self.observed.elapsed(since(pod)) >= Duration::from_secs(limit) => {
-                        Next::Halt(format!(
-                            "the drain of node {name} is blocked for more than {} by {which}",
-                            shown(limit)
-                        ))
-                    }
+                    Some(limit) if self.observed.is_blocked_for(node, pod, limit) => Next::Halt(format!(
+                        "the drain of node {name} is blocked for more than {} by {which}",
+                        shown(limit)
+                    )),
                     _ => Next::Wait(format!("blocked by {which}")),
                 }
             }
@@ -187,8 +185,17 @@ impl Gates<'_> {
             ActionState::Running => return Next::Wait(String::new()),
             ActionState::Succeeded => return self.rejoin(node, ended),
             ActionState::Disconnected if self.settings.expect_reboot => return self.rejoin(node, ended),
+            // The reboot ends the pod of the Job, which may be known before the new boot ID.
+            ActionState::JobFailed(_)
+                if self.has_rebooted_as_expected(node, view)
+                    || (self.settings.expect_reboot && !is_ready(view)) =>
+            {
+                return self.rejoin(node, ended);
+            }
             ActionState::Disconnected => format!("the command for node {name} failed: exit code 255"),
-            ActionState::Failed(why) => format!("the action for node {name} failed: {why}"),
+            ActionState::Failed(why) | ActionState::JobFailed(why) => {
+                format!("the action for node {name} failed: {why}")
+            }
         };
         if node.record.action.as_ref() == Some(&ended) {
             return Next::Halt(message);
@@ -207,10 +214,12 @@ impl Gates<'_> {
     fn begin_action(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
         let (attempt, why) = match &node.record.action {
             None => (1, String::new()),
+            Some(ActionRecord { state: ActionState::Running | ActionState::JobFailed(_), .. })
+                if self.has_rebooted_as_expected(node, view) =>
+            {
+                return self.step(node, Step::Rejoining);
+            }
             Some(ActionRecord { attempt, state: ActionState::Running }) => {
-                if self.settings.expect_reboot && has_rebooted(node, view) {
-                    return self.step(node, Step::Rejoining);
-                }
                 (*attempt, String::from("was interrupted, and begins again"))
             }
             Some(ActionRecord { state: ActionState::Succeeded, .. }) => {
@@ -219,7 +228,7 @@ impl Gates<'_> {
             Some(ActionRecord { attempt, state: ActionState::Disconnected }) => {
                 (attempt.saturating_add(1), String::from("ended with exit code 255, and begins again"))
             }
-            Some(ActionRecord { attempt, state: ActionState::Failed(why) }) => {
+            Some(ActionRecord { attempt, state: ActionState::Failed(why) | ActionState::JobFailed(why) }) => {
                 (attempt.saturating_add(1), format!("failed, and begins again: {why}"))
             }
         };
@@ -237,6 +246,10 @@ impl Gates<'_> {
         Next::Act(record, why)
     }
 
+    fn has_rebooted_as_expected(&self, node: &RollNode, view: Option<&NodeView>) -> bool {
+        self.settings.expect_reboot && has_rebooted(node, view)
+    }
+
     fn next_of_rejoining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
         let name = node.node();
         let needs_reboot = self.settings.expect_reboot && !has_rebooted(node, view);
@@ -245,9 +258,11 @@ impl Gates<'_> {
         let was_over = |halt: &Halt| halt.node == name || halt.at.duration_since(node.record.since) >= limit;
         let is_new_try = self.observed.retried.as_ref().is_some_and(was_over)
             && !self.observed.actions.contains_key(name)
-            && view.is_some_and(|view| view.ready_since.is_some());
+            && is_ready(view);
         match &node.record.action {
-            Some(ActionRecord { state: ActionState::Disconnected, .. }) if needs_reboot && is_new_try => {
+            Some(ActionRecord { state: ActionState::Disconnected | ActionState::JobFailed(_), .. })
+                if needs_reboot && is_new_try =>
+            {
                 return self.begin_action(node, view);
             }
             Some(ActionRecord { attempt, state: ActionState::Succeeded }) if needs_reboot && is_new_try => {
@@ -371,6 +386,10 @@ fn problem(node: &RollNode, view: Option<&NodeView>) -> Option<String> {
 
 fn boot_id(view: Option<&NodeView>) -> Option<&str> {
     view.map(|view| view.boot_id.as_str()).filter(|boot_id| !boot_id.is_empty())
+}
+
+fn is_ready(view: Option<&NodeView>) -> bool {
+    view.is_some_and(|view| view.ready_since.is_some())
 }
 
 fn has_rebooted(node: &RollNode, view: Option<&NodeView>) -> bool {

@@ -87,8 +87,14 @@ impl DisturbedObject {
     }
 }
 
-/// Reads the state of a node before its drain. What the user has no permission to read is left out.
-pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> Result<Baseline, Error> {
+/// Reads the state of a node before its drain. What the user has no permission to read is left out. What was healthy before
+/// the drains of other nodes that are under way counts as healthy: these drains may have disturbed it.
+pub(crate) async fn baseline(
+    cluster: &Cluster,
+    node: &str,
+    view: &NodeView,
+    disturbed: &BTreeSet<&DisturbedObject>,
+) -> Result<Baseline, Error> {
     let pods = pods(cluster, node).await?;
     let mut found: BTreeSet<DisturbedObject> = stream::iter(pods.iter().filter(|pod| is_running(pod)))
         .map(async |pod| workload(cluster, pod).await)
@@ -109,8 +115,9 @@ pub(crate) async fn baseline(cluster: &Cluster, node: &str, view: &NodeView) -> 
         .buffered(MAX_CONCURRENT_READS)
         .try_collect()
         .await?;
-    let is_healthy =
-        |(one, problem): &(DisturbedObject, Option<String>)| problem.is_none() && !unready.contains(one);
+    let is_healthy = |(one, problem): &(DisturbedObject, Option<String>)| {
+        (problem.is_none() || disturbed.contains(one)) && !unready.contains(one)
+    };
     Ok(Baseline {
         pressure: view.pressure.iter().cloned().collect(),
         healthy: checked.into_iter().filter(is_healthy).map(|(one, _)| one).collect(),

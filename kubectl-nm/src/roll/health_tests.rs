@@ -111,7 +111,9 @@ async fn what_was_not_healthy_before_the_drain_need_not_be_healthy_afterwards() 
         other => failure(404, "NotFound", other),
     });
     let pressure = BTreeSet::from([String::from("DiskPressure")]);
-    let before = baseline(&cluster, "n1", &NodeView { pressure, ..NodeView::default() }).await.unwrap();
+    let before = baseline(&cluster, "n1", &NodeView { pressure, ..NodeView::default() }, &BTreeSet::new())
+        .await
+        .unwrap();
     assert_eq!(before.pressure, ["DiskPressure"]);
     let names: Vec<&str> = before.healthy.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["web", "db", "agent", "calm"]);

@@ -172,7 +172,8 @@ async fn state(cluster: &Cluster, job: &Value) -> Result<ActionState, Error> {
     }
     Ok(match is_true("Failed") {
         Some(failed) => {
-            ActionState::Failed(format!("{}: {}", name(job), failed["message"].as_str().unwrap_or("failed")))
+            let why = failed["message"].as_str().unwrap_or("failed");
+            ActionState::JobFailed(format!("{}: {why}", name(job)))
         }
         None => ActionState::Running,
     })

@@ -128,7 +128,7 @@ async fn how_a_job_ended_is_what_its_conditions_say() {
     let failed = |why: String| ActionState::Failed(why);
     for (answer, ended) in [
         (stored("Complete", ""), ActionState::Succeeded),
-        (stored("Failed", "too often"), failed(format!("Job ops/{name}: too often"))),
+        (stored("Failed", "too often"), ActionState::JobFailed(format!("Job ops/{name}: too often"))),
         (failure(404, "NotFound", "r-3"), failed(format!("Job ops/{name} was deleted"))),
     ] {
         let (cluster, _) = cluster(move |_, _| answer.clone());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use nm_shared::BlockedPod;
 use nm_shared::cluster::node;
@@ -12,13 +13,17 @@ use nm_shared::cluster::node;
 use crate::args::duration;
 use crate::client::watch_stream::WatchChange;
 use crate::maintenance::status;
-use crate::roll::record::{ActionRecord, ActionState, Halt, NodeRecord, Roll, RollNode, RollRecord, Step};
+use crate::roll::record::{
+    ActionRecord, ActionState, HEARTBEAT_TIMEOUT, Halt, NodeRecord, Roll, RollNode, RollRecord, Step,
+};
 
 /// A node as the gates read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeView {
     /// Since when this program has seen the node Ready without interruption; none if it is not Ready.
     pub(crate) ready_since: Option<Timestamp>,
+    /// When its condition Ready last changed, by the clock of the control plane.
+    pub(crate) ready_transition: Option<Time>,
     pub(crate) boot_id: String,
     /// Its conditions that report pressure.
     pub(crate) pressure: BTreeSet<String>,
@@ -41,8 +46,11 @@ pub(crate) struct Observed {
     pub(crate) now: Timestamp,
     /// Since when this program runs the roll. No gate times out because of the time before.
     pub(crate) started: Timestamp,
-    /// When somebody let the paused roll continue, as this program has seen.
+    /// When somebody let the paused roll continue, as this program has seen, or when the cluster was seen again after a long
+    /// time.
     pub(crate) resumed: Option<Timestamp>,
+    /// Since when the maintenances or nodes may be out of date; none while they are not.
+    pub(crate) lost_since: Option<Timestamp>,
     /// The id of this program.
     pub(crate) runner: String,
     /// Whether the maintenances and nodes are up to date, as far as is known.
@@ -91,6 +99,8 @@ impl NodeView {
         let is_pressure = |type_: &str| type_.ends_with("Pressure") || type_ == "NetworkUnavailable";
         let info = status.and_then(|status| status.node_info.as_ref());
         let boot_id = info.map(|info| info.boot_id.clone()).unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+        let ready_transition = ready.and_then(|ready| ready.last_transition_time.clone());
         // A node that has rebooted in between was not Ready all the time.
         let before = before.filter(|before| before.boot_id == boot_id);
         let pressure: BTreeSet<String> = conditions
@@ -101,9 +111,12 @@ impl NodeView {
         let mut relieved = before.map(|before| before.relieved.clone()).unwrap_or_default();
         let ended = before.into_iter().flat_map(|before| before.pressure.difference(&pressure));
         relieved.extend(ended.map(|one| (one.clone(), now)));
+        // Nor was one whose condition has changed and changed back while no watch was there to see it.
+        let was_ready = before.filter(|before| before.ready_transition == ready_transition);
         Self {
             ready_since: node::reports_ready(node)
-                .then(|| before.and_then(|before| before.ready_since).unwrap_or(now)),
+                .then(|| was_ready.and_then(|before| before.ready_since).unwrap_or(now)),
+            ready_transition,
             boot_id,
             pressure,
             relieved,
@@ -125,6 +138,53 @@ impl Observed {
             nodes,
             actions: acting.map(|node| (node.node().to_owned(), ActionState::Running)).collect(),
             ..Self::default()
+        }
+    }
+
+    /// Notes the time. Returns whether this program did not run for so long that its watches may be lost without a sign: the
+    /// computer slept.
+    pub(super) fn advance(&mut self, now: Timestamp) -> bool {
+        let before = std::mem::replace(&mut self.now, now);
+        let has_slept = before != Timestamp::default() && now.duration_since(before) > HEARTBEAT_TIMEOUT;
+        if has_slept {
+            self.note_lost(before);
+        }
+        has_slept
+    }
+
+    /// The maintenances or nodes may be out of date since this time.
+    pub(super) fn note_lost(&mut self, since: Timestamp) {
+        self.lost_since = Some(self.lost_since.map_or(since, |earlier| earlier.min(since)));
+    }
+
+    /// Notes whether both watches are live. When the cluster is seen again after a long time, all times begin anew, and what
+    /// was known of the health of nodes and workloads is forgotten. After a shorter time, a node that was not Ready meanwhile
+    /// is recognised by its condition.
+    pub(super) fn note_live(&mut self, is_live: bool) {
+        self.is_current = is_live;
+        if !is_live {
+            self.note_lost(self.now);
+            return;
+        }
+        let now = self.now;
+        if self.lost_since.take().is_none_or(|since| now.duration_since(since) <= HEARTBEAT_TIMEOUT) {
+            return;
+        }
+        self.resumed = Some(now);
+        for seen in self.steps.values_mut() {
+            seen.at = now;
+        }
+        for ready_since in self.nodes.values_mut().filter_map(|node| node.ready_since.as_mut()) {
+            *ready_since = now;
+        }
+        self.health.clear();
+    }
+
+    /// Notes the result of a check that began at this time, unless the cluster was not seen since then.
+    pub(super) fn note_health(&mut self, node: String, step: Step, health: Health, began: Timestamp) {
+        let is_old = self.lost_since.is_some() || self.resumed.is_some_and(|resumed| began < resumed);
+        if !is_old {
+            self.health.insert((node, step), health);
         }
     }
 
@@ -225,11 +285,16 @@ impl Observed {
     }
 
     /// Whether a node is in its step for this long. The time before this program started, or before the end of a pause, does not
-    /// count.
+    /// count. Nothing times out while the cluster is not seen.
     pub(super) fn has_timed_out(&self, node: &RollNode, seconds: u64) -> bool {
         let since = self.since(node);
         let since = self.resumed.map_or(since, |resumed| since.max(resumed));
-        self.elapsed(since) >= Duration::from_secs(seconds)
+        self.is_current && self.elapsed(since) >= Duration::from_secs(seconds)
+    }
+
+    /// Whether a pod of a node is blocked for this long.
+    pub(super) fn is_blocked_for(&self, node: &RollNode, pod: &BlockedPod, seconds: u64) -> bool {
+        self.is_current && self.elapsed(self.blocked_since(node, pod)) >= Duration::from_secs(seconds)
     }
 }
 

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
@@ -27,6 +27,9 @@ pub(crate) use crate::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as L
 pub(crate) const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
 pub(crate) const NODE: &str = "kubectl-nm.dev/roll-node";
 pub(crate) const STATE: &str = "kubectl-nm.dev/roll-state";
+
+/// After this time without a heartbeat, a roll has no runner.
+pub(crate) const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 /// How far a node has come, from its maintenance being planned to its return to service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -139,6 +142,8 @@ pub(crate) enum ActionState {
     /// The command lost its connection, as `ssh NODE reboot` does: exit code 255.
     Disconnected,
     Failed(String),
+    /// All pods failed that the Job may have, also because their node reboots.
+    JobFailed(String),
 }
 
 /// The record of the roll as a whole, in an annotation of the anchor.
@@ -148,7 +153,7 @@ pub(crate) struct RollRecord {
     pub(crate) revision: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runner: Option<Runner>,
-    /// Whether no further node begins, because somebody paused the roll.
+    /// Whether no further node and no further action begins, because somebody paused the roll.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) paused: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -68,7 +68,8 @@ enum Event {
 /// What ran beside the loop.
 enum Finished {
     Action(String, ActionState),
-    Health(String, Step, Result<Health, Error>),
+    /// Of a check that began at this time.
+    Health(String, Step, Timestamp, Result<Health, Error>),
     /// An action that was ended.
     Ended,
     /// The roll is paused or continued.
@@ -156,6 +157,15 @@ impl<'a> RollRunner<'a> {
                 // Last: a command may print without end.
                 Some(line) = self.lines.1.recv() => Event::Output(line),
             };
+            if self.observed.advance(Timestamp::now()) {
+                // A connection may look alive although it is not, and what it has received may be old.
+                maintenances = watch_maintenances(self.cluster).chain(pending());
+                nodes = watch_nodes(self.cluster).chain(pending());
+                self.live = (false, false);
+                if matches!(event, Event::Maintenances(_) | Event::Nodes(_) | Event::Unwatched(_)) {
+                    continue;
+                }
+            }
             let is_output = matches!(event, Event::Output(_));
             self.handle(event, reporter)?;
             // No decision depends on the output, and each one on the results of the one before.
@@ -184,12 +194,20 @@ impl<'a> RollRunner<'a> {
                     self.maintenances.apply(&change);
                 }
             }
-            Event::Maintenances(update) => self.live.0 = matches!(update, WatchUpdate::Live),
+            Event::Maintenances(WatchUpdate::Live) => self.live.0 = true,
+            Event::Nodes(WatchUpdate::Live) => self.live.1 = true,
+            Event::Maintenances(WatchUpdate::Lost { since, .. }) => {
+                self.live.0 = false;
+                self.observed.note_lost(since);
+            }
+            Event::Nodes(WatchUpdate::Lost { since, .. }) => {
+                self.live.1 = false;
+                self.observed.note_lost(since);
+            }
             Event::Nodes(WatchUpdate::Change(change)) => {
                 self.are_nodes_listed |= matches!(change, WatchChange::Listed(_));
                 self.observed.apply_nodes(change, Timestamp::now());
             }
-            Event::Nodes(update) => self.live.1 = matches!(update, WatchUpdate::Live),
             Event::Unwatched(error) if !self.is_known() => return Err(error),
             Event::Unwatched(error) => {
                 // What is known of the other objects suffices to store the results of actions.
@@ -201,12 +219,10 @@ impl<'a> RollRunner<'a> {
                 self.actions.forget(&node);
                 self.observed.actions.insert(node, state);
             }
-            Event::Finished(Finished::Health(node, step, health)) => {
+            Event::Finished(Finished::Health(node, step, began, health)) => {
                 self.checking.remove(&node);
                 match health {
-                    Ok(health) => {
-                        self.observed.health.insert((node, step), health);
-                    }
+                    Ok(health) => self.observed.note_health(node, step, health, began),
                     Err(error) if error.is_transient() => {}
                     Err(error) => {
                         self.fail(&node, &format!("the health of node {node} cannot be checked: {error}"));
@@ -318,9 +334,8 @@ impl<'a> RollRunner<'a> {
             record: None,
         });
         self.observed.adopt_newer(&mut self.record, &roll);
-        self.observed.now = Timestamp::now();
+        self.observed.note_live(self.live == (true, true));
         self.observed.note(&roll);
-        self.observed.is_current = self.live == (true, true);
         let Decisions { changes, progress, outlook } = decide(&roll, &self.record, &self.observed);
         reporter.show(&RollView {
             roll: &roll,
@@ -374,7 +389,6 @@ impl<'a> RollRunner<'a> {
         if let Some(other) = record.runner.as_ref().filter(|runner| runner.id != self.observed.runner) {
             return Ok(Some(RollEnd::TakenOver(other.clone())));
         }
-        self.observed.now = Timestamp::now();
         let record = heartbeat(&roll, record, &self.observed);
         let changes = self.due(record.map(RollChange::Record).into_iter().collect());
         if !changes.is_empty() {
@@ -407,11 +421,12 @@ impl<'a> RollRunner<'a> {
             }
             self.tasks.push(Box::pin(async move {
                 tokio::time::sleep(CHECK_INTERVAL / 2).await;
+                let began = Timestamp::now();
                 let health = match step {
                     Step::Checking => health::daemon_sets(cluster, &node, &disturbed).await,
                     _ => health::recovery(cluster, &disturbed).await,
                 };
-                Finished::Health(node, step, health)
+                Finished::Health(node, step, began, health)
             }));
         }
     }

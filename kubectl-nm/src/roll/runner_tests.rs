@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::client::cluster::tests::{NEVER, cluster, failure, list, reading_cluster};
 use crate::roll::observed::NodeView;
-use crate::roll::record::{LABEL, NODE, SETTINGS, annotation};
+use crate::roll::record::{DisturbedKind, DisturbedObject, LABEL, NODE, SETTINGS, annotation};
+use crate::roll::settings::NodeAction;
 
 /// Nobody looks at it.
 struct Silent;
@@ -50,6 +51,115 @@ fn planned(since_heartbeat: SignedDuration) -> (NodeMaintenance, RollRecord) {
         "spec": {"nodeName": "n0", "suspend": true},
     });
     (serde_json::from_value(object).unwrap(), record)
+}
+
+/// A roll of two nodes, the first at this step and with a healthy StatefulSet in its baseline.
+fn two_nodes(step: Step) -> Roll {
+    let (first, _) = planned(SignedDuration::ZERO);
+    let mut second = first.clone();
+    (second.metadata.name, second.metadata.uid) = (Some("n1".into()), Some("uid-n1".into()));
+    second.spec.node_name = "n1".into();
+    let mut roll = Roll::find("r", &[Arc::new(first), Arc::new(second)]).unwrap().unwrap();
+    roll.nodes[0].record.step = step;
+    if step > Step::Planned {
+        roll.nodes[0].record.baseline.healthy = vec![DisturbedObject {
+            kind: DisturbedKind::StatefulSet,
+            namespace: "shop".into(),
+            name: "db".into(),
+        }];
+    }
+    roll
+}
+
+/// What the baseline of the second node has, if both nodes begin that are planned. The StatefulSet has all of its replicas
+/// until a node begins, or none if not even then.
+async fn second_baseline(step: Step, is_healthy: bool) -> Vec<String> {
+    let roll = two_nodes(step);
+    let begins = roll.nodes.iter().filter(|node| node.record.step == Step::Planned);
+    let begins: Vec<_> =
+        begins.map(|node| RollChange::Begin(node.node().to_owned(), node.record.clone())).collect();
+    // The first node has no pods, so that its baseline is read first.
+    let without_pods = AtomicUsize::new(begins.len() - 1);
+    let nodes = ["n0", "n1"].map(|name| (name.to_owned(), NodeView::default()));
+    let object = planned(SignedDuration::ZERO).0;
+    let has_begun = std::sync::atomic::AtomicBool::new(step > Step::Planned);
+    let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = Arc::clone(&written);
+    let cluster = reading_cluster(move |method, path, body| {
+        let pod = json!({"metadata": {"namespace": "shop", "name": "db-0", "ownerReferences": [{"apiVersion": "apps/v1",
+            "kind": "StatefulSet", "name": "db", "uid": "u", "controller": true}]},
+            "spec": {"containers": []}, "status": {"phase": "Running"}});
+        let is_first = |left: &AtomicUsize| {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        };
+        match (method, path.rsplit('/').next().unwrap()) {
+            ("PATCH", name) => {
+                has_begun.store(true, Ordering::Relaxed);
+                if name == "n1" {
+                    let text = body.pointer("/metadata/annotations").unwrap()[NODE].as_str().unwrap();
+                    let record: NodeRecord = serde_json::from_str(text).unwrap();
+                    log.lock().unwrap().extend(record.baseline.healthy.into_iter().map(|one| one.name));
+                }
+                (200, json!(object))
+            }
+            (_, "pods") => {
+                let pods = if is_first(&without_pods) { Vec::new() } else { vec![pod] };
+                (200, json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}))
+            }
+            (_, "db") => {
+                let ready = if is_healthy && !has_begun.load(Ordering::Relaxed) { 3 } else { 2 };
+                (
+                    200,
+                    json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
+                    "spec": {"replicas": 3}, "status": {"readyReplicas": ready}}),
+                )
+            }
+            _ => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []})),
+        }
+    });
+    let applied = apply(&cluster, roll, begins, BTreeMap::from(nodes), false).await;
+    assert!(applied.outcomes.iter().all(|(_, outcome)| outcome.is_ok()), "{:?}", applied.outcomes);
+    written.lock().unwrap().clone()
+}
+
+#[tokio::test]
+async fn what_the_drain_of_another_node_disturbs_counts_as_healthy_for_a_node_that_begins() {
+    for (step, is_healthy, expected) in [
+        (Step::Draining, true, &["db"][..]),
+        (Step::Recovering, true, &["db"]),
+        // Both begin, and the first is written first.
+        (Step::Planned, true, &["db"]),
+        (Step::Planned, false, &[]),
+    ] {
+        assert_eq!(second_baseline(step, is_healthy).await, expected, "{step:?}");
+    }
+}
+
+/// What is known of the action of a node whose maintenance or Job is answered like this.
+async fn acted(maintenance: u16, job: u16) -> Option<ActionState> {
+    let (object, record) = planned(SignedDuration::ZERO);
+    let mut roll = Roll::find("r", &[Arc::new(object.clone())]).unwrap().unwrap();
+    roll.settings.action = Some(NodeAction::Job(json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"namespace": "gone"}, "spec": {"template": {"spec": {"containers": []}}}})));
+    let node = roll.nodes[0].record.clone();
+    let (cluster, _) = cluster(move |method, _| match (method, maintenance) {
+        ("POST", _) => failure(job, "NotFound", "namespaces \"gone\" not found"),
+        (_, 200) => (200, json!(object)),
+        (_, code) => failure(code, "NotFound", "n0"),
+    });
+    let mut runner = RollRunner::new(&cluster, &roll, record, None, None);
+    let act = RollChange::Act("n0".into(), node);
+    runner.take_applied(apply(&cluster, roll, vec![act], BTreeMap::new(), false).await);
+    runner.observed.actions.get("n0").cloned()
+}
+
+#[tokio::test]
+async fn an_action_has_failed_if_its_job_cannot_be_created_but_not_if_its_maintenance_has_changed() {
+    let Some(ActionState::Failed(why)) = acted(200, 404).await else { panic!("its namespace is gone") };
+    assert!(why.contains("namespaces \"gone\" not found"), "{why}");
+    for (maintenance, job) in [(404, 404), (409, 404), (200, 500)] {
+        assert_eq!(acted(maintenance, job).await, None, "{maintenance} {job}: it is tried again");
+    }
 }
 
 /// How many writes a roll of one node sends in almost a minute, if each is answered like this.

@@ -63,12 +63,16 @@ async fn access_that_was_missing_does_not_hide_that_no_deployment_controls_the_p
     workload.replica_set_of("bare", 1, &pod_spec()).await;
     workload.budget("bare", 1).await;
     let pod = workload.until_running("bare", 1).await.remove(0);
+    let node = node_of(&pod).to_owned();
     let _reconciler = Reconciler::start(&cluster);
-    start_with_drain(&cluster, "e2e-bare", node_of(&pod), surge()).await;
+    start_with_drain(&cluster, "e2e-bare", &node, surge()).await;
     until_obstacle(&cluster, "e2e-bare", SurgeObstacle::Forbidden).await;
     cluster.grant("surge").await;
     let pod = until_obstacle(&cluster, "e2e-bare", SurgeObstacle::NoDeployment).await;
     assert!(pod.message.contains("ReplicaSet bare controls it"), "{}", pod.message);
+    let explained = plugin(&cluster, &["explain", &node]).await;
+    assert!(explained.stdout.contains("ReplicaSet bare controls it"), "{explained:?}");
+    assert!(!explained.stdout.contains("--grant surge"), "it is granted: {explained:?}");
     workload.delete_budget("bare").await;
     until_drained_without_errors(&cluster, "e2e-bare").await;
 }

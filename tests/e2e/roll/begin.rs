@@ -7,12 +7,13 @@ use kube::runtime::watcher;
 use kube_sandbox::faults::{Action, Moment, Rule, Target, When};
 use nm_shared::NodeMaintenance;
 use nm_tests::cluster::Cluster;
-use nm_tests::maintenance::{start, until_drained};
+use nm_tests::maintenance::{start, stop, until_drained};
 use nm_tests::nodes::configuration;
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::wait::{wait_until, wait_until_all};
+use nm_tests::webhook::serve_webhook;
 use nm_tests::workload::{Workload, node_of, pod_spec};
 use serde_json::json;
 
@@ -317,4 +318,28 @@ async fn the_command_of_a_roll_acts_on_the_cluster_of_the_flag_for_a_kubeconfig(
         roll.is_done(1).await;
         assert_eq!(roll.output(&nodes[0]), [kubeconfig.to_str().unwrap()]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_the_quorum_needs_waits_and_begins_when_the_webhook_allows_it() {
+    let cluster = Cluster::start(4).await;
+    if cluster.sandbox().is_none() {
+        return;
+    }
+    let nodes = cluster.nodes().await;
+    for node in &nodes[..3] {
+        let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
+        cluster.patch_node(node, label).await;
+    }
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    start(&cluster, "e2e-other", &nodes[0]).await;
+    let mut roll = RunningRoll::begin(&cluster, "quorum", &nodes[1..2], &["--run", "true"]);
+    let is_refused = |line: &serde_json::Value| {
+        line["detail"].as_str().is_some_and(|detail| detail.contains("will violate etcd quorum"))
+    };
+    let refused = roll.until("a node that the webhook refuses", is_refused).await;
+    assert_eq!((&refused["node"], &refused["step"]), (&json!(nodes[1]), &json!("Planned")));
+    stop(&cluster, "e2e-other").await;
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+    assert_eq!(roll.outlook()["done"], 1);
 }

@@ -51,7 +51,7 @@ pub(super) struct BeginArgs {
     pub(super) confirm: bool,
 
     /// Wait until each node has rebooted: until its bootID has changed. The command may then end with exit code 255, which
-    /// ssh returns when it loses its connection
+    /// ssh returns when it loses its connection, and the Job may fail, because the reboot ends its pod
     #[arg(long, help_heading = "Action")]
     pub(super) expect_reboot: bool,
 

@@ -15,7 +15,8 @@ use crate::terminal::text::{Line, Style, counted};
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let (roll, record) = store::pause(cluster, name, true).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
-    let acting = roll.nodes.iter().filter(|node| node.record.step == Step::Acting).count();
+    let acts = |node: &&RollNode| node.record.step == Step::Acting && node.record.action.is_some();
+    let acting = roll.nodes.iter().filter(acts).count();
     if acting > 0 && record.runner.is_some() {
         out.message(&Line::new(format!(
             "The action of {} has begun, and continues.",

@@ -99,7 +99,7 @@ enum RollCommand {
     Status(StatusArgs),
     /// Continue a roll that was interrupted, paused or halted
     Resume(ResumeArgs),
-    /// Pause a roll: no further node begins, and the drains under way are paused
+    /// Pause a roll: no further node, command or Job begins, and the drains under way are paused
     Pause(NameArgs),
     /// End a roll: delete what is planned, and return nodes to service whose command or Job has not begun
     Abort(AbortArgs),

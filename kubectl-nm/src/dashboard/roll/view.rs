@@ -196,7 +196,10 @@ fn outlook(model: &RollModel, width: u16) -> TonedLines {
         (Outlook::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
         _ if record.paused => {
             let pause = model.keys.hint(Action::Pause);
-            (format!("No further node begins, and drains are paused. {pause} continues."), Tone::Busy)
+            (
+                format!("No further node or action begins, and drains are paused. {pause} continues."),
+                Tone::Busy,
+            )
         }
         (Outlook::Waiting(why), _) => (format!("no node begins: {why}"), Tone::Busy),
         _ => match estimate {
@@ -439,8 +442,8 @@ fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
         keys(Action::Quit, "leave the roll as it is; running commands end"),
         keys(Action::Suspend, "suspend"),
         said(""),
-        said("While the roll is paused, no further node begins and drains evict"),
-        said("no pods. Actions that have begun continue."),
+        said("While the roll is paused, no further node or action begins, and"),
+        said("drains evict no pods. Actions that have begun continue."),
         said("`kubectl nm roll resume` continues a roll that was left."),
         said(""),
         said("! blocked or halted   ? to confirm   ~ under way   < returning"),

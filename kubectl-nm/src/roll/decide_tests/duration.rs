@@ -94,6 +94,7 @@ fn the_time_after_a_window_has_closed_counts_so_that_the_next_node_does_not_over
     assert!((30 * 60..=31 * 60).contains(&seconds), "{seconds}");
     // Tuesday, 13:45.
     world.now = 24 * 3600 - 100;
+    world.decide(usize::MAX);
     let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
     assert!(why.contains("and the slowest node so far took 30m"), "{why}");
     assert_eq!(world.begun, ["n0"]);

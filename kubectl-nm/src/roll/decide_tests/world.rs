@@ -55,6 +55,8 @@ pub(super) struct World {
     pub(super) settings: RollSettings,
     pub(super) objects: BTreeMap<String, NodeMaintenance>,
     pub(super) observed: Observed,
+    /// Whether both watches report that they are live.
+    pub(super) is_live: bool,
     /// The record in the memory of the program.
     pub(super) record: RollRecord,
     /// How many nodes are cordoned or without pods that have not recovered, at most.
@@ -77,8 +79,7 @@ impl World {
 
     pub(super) fn with(settings: RollSettings) -> Self {
         let mut objects = BTreeMap::new();
-        let mut observed =
-            Observed { runner: ME.into(), started: at(0), is_current: true, ..Observed::default() };
+        let mut observed = Observed { runner: ME.into(), started: at(0), ..Observed::default() };
         let places =
             settings.waves.iter().enumerate().flat_map(|(wave, nodes)| std::iter::repeat_n(wave, *nodes));
         for (position, wave) in places.enumerate() {
@@ -93,6 +94,7 @@ impl World {
             settings,
             objects,
             observed,
+            is_live: true,
             record: RollRecord::default(),
             most_under_way: 0,
             begun: Vec::new(),
@@ -186,7 +188,6 @@ impl World {
         self.observed = Observed {
             runner: ME.into(),
             started: at(self.now),
-            is_current: true,
             nodes: std::mem::take(&mut self.observed.nodes),
             retried: self.record.halt.take(),
             ..Observed::default()
@@ -203,7 +204,9 @@ impl World {
     pub(super) fn decide(&mut self, carried_out: usize) -> Outlook {
         let roll = self.roll();
         self.observed.adopt_newer(&mut self.record, &roll);
-        self.observed.now = at(self.now);
+        // The runner begins its watches again after a sleep. They are live before the next decision.
+        let has_slept = self.observed.advance(at(self.now));
+        self.observed.note_live(self.is_live && !has_slept);
         self.observed.note(&roll);
         let decisions = decide(&roll, &self.record, &self.observed);
         let outlook = decisions.outlook.clone();

@@ -8,10 +8,9 @@ use super::RollRunner;
 use crate::client::watch_stream::WatchChange;
 use crate::error::Error;
 use crate::maintenance::uid;
-use crate::roll::apply::Applied;
+use crate::roll::apply::{Applied, ChangeError};
 use crate::roll::decide::RollChange;
 use crate::roll::record::{ActionState, Halt, Roll, RollRecord};
-use crate::roll::store::is_outdated;
 
 /// How often in a row the result of an action that no longer fits its object is written, if the roll cannot continue: its
 /// objects may not be known any more.
@@ -57,14 +56,16 @@ impl RollRunner<'_> {
                     self.observed.actions.insert(name.clone(), ActionState::Running);
                     self.act(&roll, &name, &record);
                 }
-                (RollChange::Act(name, _), Err(error)) if !error.is_transient() && !is_outdated(&error) => {
-                    self.observed.actions.insert(name, ActionState::Failed(error.to_string()));
+                (RollChange::Act(name, _), Err(error))
+                    if !error.error().is_transient() && !error.is_outdated() =>
+                {
+                    self.observed.actions.insert(name, ActionState::Failed(error.error().to_string()));
                 }
                 (RollChange::Begin(name, _), Ok(())) => {
                     self.observed.refused.remove(&name);
                 }
-                (RollChange::Begin(name, _), Err(error)) if is_webhook_refusal(&error) => {
-                    self.observed.refused.insert(name, error.to_string());
+                (RollChange::Begin(name, _), Err(error)) if is_webhook_refusal(error.error()) => {
+                    self.observed.refused.insert(name, error.error().to_string());
                 }
                 (RollChange::Pause(name), Ok(())) => {
                     self.observed.to_pause.remove(&name);
@@ -72,10 +73,12 @@ impl RollRunner<'_> {
                 (_, Ok(())) => {}
                 // The watch has, or will have, what changed: it is decided again.
                 (change, Err(error))
-                    if error.is_transient()
-                        || (is_outdated(&error) && !self.is_given_up(&change, failures)) => {}
-                (RollChange::Record(record), Err(error)) => self.halt_unrecorded(&roll, record, &error),
-                (change, Err(error)) => {
+                    if error.error().is_transient()
+                        || (error.is_outdated() && !self.is_given_up(&change, failures)) => {}
+                (RollChange::Record(record), Err(error)) => {
+                    self.halt_unrecorded(&roll, record, error.error());
+                }
+                (change, Err(ChangeError::Maintenance(error) | ChangeError::Job(error))) => {
                     let Some(node) = change.node() else { continue };
                     self.fail(node, &format!("the maintenance of node {node} cannot be changed: {error}"));
                 }
