@@ -101,7 +101,10 @@ async fn a_node_that_begins_at_the_moment_of_a_pause_is_paused_too() {
     faults.clear();
     let _ = plugin(&cluster, &["resume", second]).await.ok();
     workload.delete_budget(&guard(second)).await;
-    roll.until("paused", |line| line["outlook"] == "waiting" && line["done"] == 2).await;
+    // Its command is that of the roll, which is still paused.
+    let waits = "the roll is paused, and its action has not begun";
+    roll.until("drained", |line| line["node"] == second && line["detail"] == waits).await;
+    assert!(roll.output(second).is_empty(), "{:#?}", roll.lines);
     let _ = plugin(&cluster, &["roll", "resume", "racing"]).await.ok();
     workload.delete_budget(&guard(last)).await;
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
