@@ -53,6 +53,9 @@ pub(crate) async fn run(up: Up) -> io::Result<()> {
     };
     let kubeconfig = KubeconfigFile::write(up.kubeconfig, &sandbox.kubeconfig())?;
     output::data(&export(kubeconfig.path()))?;
+    output::message(
+        "No nm-reconciler runs in it: start one with this KUBECONFIG, `cargo run -p nm-reconciler`.",
+    );
     output::message("The cluster runs until Ctrl-C.");
     stopped.await;
     sandbox.stop().await;
