@@ -23,7 +23,7 @@ const INTERVAL: (u64, u64) = (80, 650);
 const HARM: (u64, u64) = (200, 12_000);
 
 /// How long the API server is paused, in milliseconds.
-const PAUSE: (u64, u64) = (500, 4_000);
+const SERVER_PAUSE: (u64, u64) = (500, 4_000);
 
 /// The longest delay of a request. It is shorter than the last fifth of [`crate::replicas::LEASE_SECONDS`]: a request that
 /// takes longer may be late.
@@ -183,7 +183,7 @@ fn act(random: &mut Random) -> Act {
             lasts: random.harm(),
         },
         11..25 => network(random),
-        25..27 => Act::PauseServer { lasts: random.millis(PAUSE) },
+        25..27 => Act::PauseServer { lasts: random.millis(SERVER_PAUSE) },
         27..44 => Act::Hand { node, hand: hand(random) },
         44..60 => Act::Start { name, node, suspend: random.is(20), drain: drain(random) },
         60..72 => Act::Stop { name },

@@ -56,7 +56,7 @@ impl RollChange {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outlook {
+pub(crate) enum RollState {
     Working,
     /// Nothing is under way, and nothing can begin; why.
     Waiting(String),
@@ -89,7 +89,7 @@ pub(crate) struct Decisions {
     pub(crate) changes: Vec<RollChange>,
     /// In the order of the roll, as it is recorded: what the changes write is shown when it is written.
     pub(crate) progress: Vec<NodeProgress>,
-    pub(crate) outlook: Outlook,
+    pub(crate) state: RollState,
 }
 
 /// Decides what the roll does next. `record` is the newest record that this program knows.
@@ -98,7 +98,7 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
         return Decisions {
             changes: Vec::new(),
             progress: Vec::new(),
-            outlook: Outlook::TakenOver(other.clone()),
+            state: RollState::TakenOver(other.clone()),
         };
     }
     let mut pass = Pass { roll, observed, next: record.clone(), changes: Vec::new(), progress: Vec::new() };
@@ -357,19 +357,19 @@ impl Pass<'_> {
         // The finalizers of others may keep the maintenance of a node that is done.
         let is_over =
             |node: &RollNode| !node.is_kept() && before.released.iter().any(|one| one == node.node());
-        let outlook = match (&before.halt, waits) {
-            (Some(halt), _) if is_settled => Outlook::Halted(halt.clone()),
+        let state = match (&before.halt, waits) {
+            (Some(halt), _) if is_settled => RollState::Halted(halt.clone()),
             (None, _) if self.roll.nodes.iter().all(is_over) => {
-                aborted.map_or(Outlook::Done, |who| Outlook::Aborted(who.clone()))
+                aborted.map_or(RollState::Done, |who| RollState::Aborted(who.clone()))
             }
-            (_, Some(why)) => Outlook::Waiting(why),
-            (_, None) => Outlook::Working,
+            (_, Some(why)) => RollState::Waiting(why),
+            (_, None) => RollState::Working,
         };
         if self.next != *before || is_due(before, self.observed.now) || is_missing {
             // First: what is released next must be in the record.
             self.changes.insert(0, RollChange::Record(self.stamped()));
         }
-        Decisions { changes: self.changes, progress: self.progress, outlook }
+        Decisions { changes: self.changes, progress: self.progress, state }
     }
 }
 

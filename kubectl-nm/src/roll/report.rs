@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use crate::args::duration;
 use crate::error::Error;
 use crate::roll::command::NodeOutputLine;
-use crate::roll::decide::{NodeProgress, Outlook};
+use crate::roll::decide::{NodeProgress, RollState};
 use crate::roll::record::Step;
 use crate::roll::view::{Estimate, RollInput, RollReporter, RollView};
 use crate::terminal::output::Output;
@@ -54,7 +54,7 @@ enum ProgressRecord<'a> {
         detail: &'a str,
     },
     Roll {
-        outlook: &'a str,
+        state: &'a str,
         #[serde(skip_serializing_if = "str::is_empty")]
         message: &'a str,
         done: usize,
@@ -139,9 +139,9 @@ impl<'a> LineReporter<'a> {
         })?)
     }
 
-    fn summary(&mut self, view: &RollView, outlook: &str, message: &str) -> Result<(), Error> {
+    fn summary(&mut self, view: &RollView, state: &str, message: &str) -> Result<(), Error> {
         let record = ProgressRecord::Roll {
-            outlook,
+            state,
             message,
             done: view.record.done.nodes,
             nodes: view.roll.settings.nodes(),
@@ -155,7 +155,7 @@ impl<'a> LineReporter<'a> {
 
 impl RollReporter for LineReporter<'_> {
     fn show(&mut self, view: &RollView) -> Result<(), Error> {
-        if let Outlook::TakenOver(_) = view.outlook {
+        if let RollState::TakenOver(_) = view.state {
             return Ok(());
         }
         let mut before = std::mem::take(&mut self.before);
@@ -178,8 +178,8 @@ impl RollReporter for LineReporter<'_> {
         for last in before.values() {
             self.left(last, view)?;
         }
-        let waiting = match view.outlook {
-            Outlook::Waiting(why) => Some(why.clone()),
+        let waiting = match view.state {
+            RollState::Waiting(why) => Some(why.clone()),
             _ => None,
         };
         if waiting != self.waiting {
@@ -194,10 +194,10 @@ impl RollReporter for LineReporter<'_> {
             self.waiting = waiting;
         }
         if self.format == LineFormat::Json {
-            match view.outlook {
-                Outlook::Done => self.summary(view, "done", "")?,
-                Outlook::Halted(halt) => self.summary(view, "halted", &halt.message)?,
-                Outlook::Aborted(who) => self.summary(view, "aborted", &format!("by {who}"))?,
+            match view.state {
+                RollState::Done => self.summary(view, "done", "")?,
+                RollState::Halted(halt) => self.summary(view, "halted", &halt.message)?,
+                RollState::Aborted(who) => self.summary(view, "aborted", &format!("by {who}"))?,
                 _ => {}
             }
         }

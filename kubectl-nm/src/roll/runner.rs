@@ -28,7 +28,7 @@ use crate::roll::actions::RunningActions;
 use crate::roll::apply::{Applied, apply};
 use crate::roll::backoff::Backoff;
 use crate::roll::command::NodeOutputLine;
-use crate::roll::decide::{Decisions, Outlook, RollChange, decide, heartbeat};
+use crate::roll::decide::{Decisions, RollChange, RollState, decide, heartbeat};
 use crate::roll::health;
 use crate::roll::job;
 use crate::roll::observed::{Health, Observed};
@@ -336,25 +336,25 @@ impl<'a> RollRunner<'a> {
         self.observed.adopt_newer(&mut self.record, &roll);
         self.observed.note_live(self.live == (true, true));
         self.observed.note(&roll);
-        let Decisions { changes, progress, outlook } = decide(&roll, &self.record, &self.observed);
+        let Decisions { changes, progress, state } = decide(&roll, &self.record, &self.observed);
         reporter.show(&RollView {
             roll: &roll,
             record: &self.record,
             progress: &progress,
-            outlook: &outlook,
+            state: &state,
             is_current: self.observed.is_current,
             now: self.observed.now,
         })?;
-        match outlook {
-            Outlook::Done => return Ok(Some(RollEnd::Done(Box::new(self.record.clone())))),
-            Outlook::Halted(halt) => {
+        match state {
+            RollState::Done => return Ok(Some(RollEnd::Done(Box::new(self.record.clone())))),
+            RollState::Halted(halt) => {
                 let begun = roll.nodes.iter().filter(|node| node.is_worked_on());
                 let begun = begun.map(|node| node.node().to_owned()).collect();
                 return Ok(Some(RollEnd::Halted(halt, begun)));
             }
-            Outlook::TakenOver(other) => return Ok(Some(RollEnd::TakenOver(other))),
-            Outlook::Aborted(who) => return Ok(Some(RollEnd::Aborted(who))),
-            Outlook::Working | Outlook::Waiting(_) => {}
+            RollState::TakenOver(other) => return Ok(Some(RollEnd::TakenOver(other))),
+            RollState::Aborted(who) => return Ok(Some(RollEnd::Aborted(who))),
+            RollState::Working | RollState::Waiting(_) => {}
         }
         self.end_actions(&roll);
         self.check_health(&roll);

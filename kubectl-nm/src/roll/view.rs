@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::Error;
 use crate::roll::command::NodeOutputLine;
-use crate::roll::decide::{NodeProgress, Outlook};
+use crate::roll::decide::{NodeProgress, RollState};
 use crate::roll::record::{Roll, RollRecord, Step};
 
 /// When the roll will probably end.
@@ -24,7 +24,7 @@ pub(crate) struct RollView<'a> {
     pub(crate) record: &'a RollRecord,
     /// The nodes that are not done, in the order of the roll.
     pub(crate) progress: &'a [NodeProgress],
-    pub(crate) outlook: &'a Outlook,
+    pub(crate) state: &'a RollState,
     /// Whether the maintenances and nodes are up to date, as far as is known.
     pub(crate) is_current: bool,
     pub(crate) now: Timestamp,

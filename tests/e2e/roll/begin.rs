@@ -46,11 +46,11 @@ async fn every_node_is_drained_acted_on_checked_and_returned() {
         assert_eq!(std::fs::read_to_string(log).unwrap(), expected + "\n");
         assert_eq!(configuration(&cluster.node(node).await), *marks, "{node} is as before");
     }
-    assert_eq!((&roll.outlook()["outlook"], &roll.outlook()["done"]), (&json!("done"), &json!(3)));
+    assert_eq!((&roll.summary()["state"], &roll.summary()["done"]), (&json!("done"), &json!(3)));
     let left = cluster.maintenances().list(&ListParams::default()).await.unwrap();
     assert!(!left.items.iter().any(|object| nodes[..3].contains(&object.spec.node_name)));
     let moved = before.iter().filter(|pod| nodes[..3].iter().any(|node| node == node_of(pod))).count();
-    let pods = roll.outlook()["pods"].as_u64().unwrap();
+    let pods = roll.summary()["pods"].as_u64().unwrap();
     assert!(pods >= u64::try_from(moved).unwrap(), "{pods} of {moved}");
 }
 
@@ -112,7 +112,7 @@ async fn control_plane_nodes_are_last_and_one_at_a_time() {
     let flags = ["--run", "true", "--max-unavailable", "5"];
     let mut roll = RunningRoll::begin(&cluster, "masters", &nodes[..5], &flags);
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
-    assert_eq!(roll.outlook()["done"], 5);
+    assert_eq!(roll.summary()["done"], 5);
     let (begun, most) = under_way(&roll);
     let control_plane: Vec<&str> = begun[2..].iter().map(|(node, _)| *node).collect();
     assert!(nodes[..3].iter().all(|node| control_plane.contains(&node.as_str())), "{begun:?}");
@@ -172,7 +172,7 @@ async fn an_interrupted_creation_is_completed_by_the_same_command_with_the_same_
     for node in &nodes[..3] {
         assert_eq!(again.output(node), [node.as_str()], "{:#?}", again.lines);
     }
-    assert_eq!(again.outlook()["done"], 3);
+    assert_eq!(again.summary()["done"], 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -341,5 +341,5 @@ async fn a_node_that_the_quorum_needs_waits_and_begins_when_the_webhook_allows_i
     assert_eq!((&refused["node"], &refused["step"]), (&json!(nodes[1]), &json!("Planned")));
     stop(&cluster, "e2e-other").await;
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
-    assert_eq!(roll.outlook()["done"], 1);
+    assert_eq!(roll.summary()["done"], 1);
 }

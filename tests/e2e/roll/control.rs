@@ -50,7 +50,7 @@ async fn a_paused_roll_evicts_nothing_and_begins_no_node_until_it_is_resumed() {
     let resumed = plugin(&cluster, &["roll", "resume", "pausable"]).await.ok();
     assert!(resumed.stdout.ends_with(" continues roll pausable\n"), "{resumed:?}");
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
-    assert_eq!(roll.outlook()["done"], 2);
+    assert_eq!(roll.summary()["done"], 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +65,7 @@ async fn a_node_is_skipped_also_while_the_program_of_a_paused_roll_waits() {
     let resumed = plugin(&cluster, &["roll", "resume", "skippable", "--skip", &node]).await.ok();
     assert!(resumed.stderr.contains(&format!("node/{node} is skipped")), "{resumed:?}");
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
-    assert_eq!((roll.outlook()["done"].as_u64(), roll.steps(&node).last()), (Some(1), Some(&"Removed")));
+    assert_eq!((roll.summary()["done"].as_u64(), roll.steps(&node).last()), (Some(1), Some(&"Removed")));
     until_gone(&cluster, &node).await;
     assert_eq!(cluster.node(&node).await.spec.unwrap().unschedulable, None);
 }
@@ -108,7 +108,7 @@ async fn a_node_that_begins_at_the_moment_of_a_pause_is_paused_too() {
     let _ = plugin(&cluster, &["roll", "resume", "racing"]).await.ok();
     workload.delete_budget(&guard(last)).await;
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
-    assert_eq!(roll.outlook()["done"], 3);
+    assert_eq!(roll.summary()["done"], 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,7 +184,7 @@ async fn an_aborted_roll_deletes_what_is_planned_and_returns_what_is_under_way()
     assert!(aborted.stdout.contains(&format!("node/{node} maintenance stopped\n")), "{aborted:?}");
     assert_eq!(aborted.stdout.matches("planned maintenance deleted").count(), 2, "{aborted:?}");
     assert_eq!(roll.end().await, Some(4), "it is not done: {:#?}", roll.lines);
-    assert_eq!(roll.outlook()["outlook"], "aborted");
+    assert_eq!(roll.summary()["state"], "aborted");
     for node in &nodes[..3] {
         until_gone(&cluster, node).await;
         assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "{node}");

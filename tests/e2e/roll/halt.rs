@@ -12,8 +12,8 @@ use super::running_roll::{RunningRoll, guard, guarded_pods, make_pipe};
 async fn halted(cluster: &Cluster, name: &str, nodes: &[String], flags: &[&str]) -> String {
     let mut roll = RunningRoll::begin(cluster, name, nodes, flags);
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
-    assert_eq!(roll.outlook()["outlook"], "halted");
-    let message = roll.outlook()["message"].as_str().unwrap().to_owned();
+    assert_eq!(roll.summary()["state"], "halted");
+    let message = roll.summary()["message"].as_str().unwrap().to_owned();
     let status = plugin(cluster, &["roll", "status", name, "-o", "json"]).await.ok();
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
     assert_eq!(status["halt"]["message"], message, "{status:#}");
@@ -58,7 +58,7 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
     let mut resumed = RunningRoll::resume(&cluster, "fails", &["--run", &command]);
     assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
     assert_eq!((resumed.output(&nodes[0]), resumed.output(&nodes[1])), (vec!["now"], vec!["now"]));
-    assert_eq!(resumed.outlook()["done"], 2);
+    assert_eq!(resumed.summary()["done"], 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,8 +80,8 @@ async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
     workload.delete_budget(&guard(other)).await;
     let mut resumed = RunningRoll::resume(&cluster, "blocked", &["--run", "true", "--skip", node]);
     assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
-    assert_eq!((resumed.outlook()["done"].as_u64(), resumed.steps(other).last()), (Some(1), Some(&"Done")));
-    assert_eq!(resumed.outlook()["skipped"], json!([node]));
+    assert_eq!((resumed.summary()["done"].as_u64(), resumed.steps(other).last()), (Some(1), Some(&"Done")));
+    assert_eq!(resumed.summary()["skipped"], json!([node]));
     assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "the node is back in service");
 }
 
@@ -109,7 +109,7 @@ async fn a_drain_that_times_out_halts() {
     }
     let mut resumed = RunningRoll::resume(&cluster, "expires", &["--run", "true", "--timeout", "5m"]);
     assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
-    assert_eq!(resumed.outlook()["done"], 2);
+    assert_eq!(resumed.summary()["done"], 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

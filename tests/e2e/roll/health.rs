@@ -63,7 +63,7 @@ async fn until_command_waits(
 async fn halts(cluster: &Cluster, name: &str, mut roll: RunningRoll, command: &WaitingCommand, why: &str) {
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
     assert_eq!(
-        (roll.outlook()["outlook"].as_str(), roll.outlook()["message"].as_str()),
+        (roll.summary()["state"].as_str(), roll.summary()["message"].as_str()),
         (Some("halted"), Some(why))
     );
     let again = plugin(cluster, &["roll", "resume", name, "--yes"]).await;

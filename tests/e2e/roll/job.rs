@@ -86,7 +86,7 @@ async fn a_job_runs_on_each_drained_node_to_its_end_and_is_not_evicted() {
         assert_eq!(container["env"], json!([{"name": "NM_NODE", "value": node}]));
     }
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
-    assert_eq!(roll.outlook()["done"], 2);
+    assert_eq!(roll.summary()["done"], 2);
     for node in &nodes[..2] {
         let pods = pods_on(&cluster.client, node).await;
         let pod = pods.iter().find(|pod| pod.labels().get("kubectl-nm.dev/roll").is_some());
@@ -114,7 +114,7 @@ async fn a_job_that_fails_halts_the_roll() {
     // A pod that is deleted counts as failed, and the Job has no other attempt.
     workload.pods().delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
-    let message = roll.outlook()["message"].as_str().unwrap();
+    let message = roll.summary()["message"].as_str().unwrap();
     let expected = format!("the action for node {node} failed: Job {}/bad-job-", workload.namespace());
     assert!(message.starts_with(&expected), "{message}");
 
@@ -141,7 +141,7 @@ async fn a_job_that_takes_longer_than_it_may_is_deleted_and_halts_the_roll() {
     let flags = ["--job", file.path().to_str().unwrap(), "--action-timeout", "2s"];
     let mut roll = RunningRoll::begin(&cluster, "slow-job", &nodes[..1], &flags);
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
-    let message = roll.outlook()["message"].as_str().unwrap();
+    let message = roll.summary()["message"].as_str().unwrap();
     assert!(message.ends_with(" still ran after 2s"), "{message}");
     let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), workload.namespace());
     let is_gone = |jobs: &[Job]| jobs.iter().all(|job| job.metadata.deletion_timestamp.is_some());

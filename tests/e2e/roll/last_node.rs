@@ -32,7 +32,7 @@ async fn a_roll_that_is_killed_at_its_last_node_is_continued_and_the_node_is_in_
         }
         let mut resumed = RunningRoll::resume(&cluster, &name, &["--run", "echo acts", "--take-over"]);
         assert_eq!(resumed.end().await, Some(0), "{step}: {:#?}", resumed.lines);
-        assert_eq!((resumed.outlook()["done"].as_u64(), resumed.output(node).len()), (Some(1), 0), "{step}");
+        assert_eq!((resumed.summary()["done"].as_u64(), resumed.output(node).len()), (Some(1), 0), "{step}");
         until_gone(&cluster, node).await;
     }
 }
@@ -58,13 +58,13 @@ async fn a_roll_that_halts_at_its_last_node_is_continued_or_aborted() {
         let flags = ["--run", "true", "--recovery-timeout", "2s"];
         let mut roll = RunningRoll::begin(&cluster, &name, &nodes[..1], &flags);
         assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
-        let message = roll.outlook()["message"].as_str().unwrap();
+        let message = roll.summary()["message"].as_str().unwrap();
         assert!(message.contains("disturbed is not healthy after 2s: Deployment "), "{message}");
         cluster.patch_node(node, json!({"spec": {"taints": null}})).await;
         if ends == "resume" {
             let mut resumed = RunningRoll::resume(&cluster, &name, &["--run", "true"]);
             assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
-            assert_eq!(resumed.outlook()["done"], 1);
+            assert_eq!(resumed.summary()["done"], 1);
         } else {
             let aborted = plugin(&cluster, &["roll", "abort", &name, "--yes"]).await.ok();
             let expected = format!("node/{node} in service, and no longer checked\n");

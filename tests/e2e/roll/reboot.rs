@@ -81,7 +81,7 @@ async fn a_node_that_never_returns_halts_the_roll_which_goes_on_when_the_node_is
     let flags = ["--run", command.as_str(), "--expect-reboot", "--return-timeout", "4s"];
     let mut roll = RunningRoll::begin(&cluster, "lost", &nodes[..2], &flags);
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
-    let message = roll.outlook()["message"].as_str().unwrap().to_owned();
+    let message = roll.summary()["message"].as_str().unwrap().to_owned();
     let lost = nodes[..2].iter().find(|node| message.contains(node.as_str())).unwrap();
     assert!(message.starts_with(&format!("node {lost} is not back after 4s: ")), "{message}");
     assert!(!is_ready(&cluster.node(lost).await));
@@ -92,7 +92,7 @@ async fn a_node_that_never_returns_halts_the_roll_which_goes_on_when_the_node_is
     let mut resumed = RunningRoll::resume(&cluster, "lost", &["--run", &command]);
     assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
     assert!(resumed.output(lost).is_empty(), "it is not rebooted again");
-    assert_eq!(resumed.outlook()["done"], 2);
+    assert_eq!(resumed.summary()["done"], 2);
     for node in &nodes[..2] {
         let node = cluster.node(node).await;
         assert!(is_ready(&node) && node.spec.unwrap().unschedulable.is_none());

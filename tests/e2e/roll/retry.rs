@@ -34,7 +34,7 @@ async fn the_result_of_an_action_that_ends_after_the_roll_has_halted_is_kept() {
         roll.until("output", |line| line["text"] == "run").await;
     }
     std::fs::write(folder.path().join(fails), "1").unwrap();
-    let halts = roll.until("an outlook", |line| line["outlook"] == "waiting").await;
+    let halts = roll.until("a state", |line| line["state"] == "waiting").await;
     let expected = format!("the roll waits for the end of the action of {lasts}, and then halts");
     assert!(halts["message"].as_str().unwrap().ends_with(&expected), "{halts:#}");
     std::fs::write(folder.path().join(lasts), "0").unwrap();
@@ -62,7 +62,7 @@ async fn a_reboot_that_did_not_happen_is_tried_again() {
     let flags = ["--run", &command, "--expect-reboot", "--return-timeout", "2s"];
     let mut roll = RunningRoll::begin(&cluster, "unreachable", &nodes[..1], &flags);
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
-    let message = roll.outlook()["message"].as_str().unwrap();
+    let message = roll.summary()["message"].as_str().unwrap();
     assert!(message.ends_with(" is not back after 2s: it has not rebooted"), "{message}");
     let reboots = format!("{} reboot $1 --downtime 500ms; exit 255", program("nm-sandbox").display());
     std::fs::write(&script, reboots).unwrap();
@@ -89,7 +89,7 @@ async fn a_node_whose_maintenance_cannot_be_changed_halts_the_roll() {
         workload.delete_budget(&guard(node)).await;
     }
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
-    let message = roll.outlook()["message"].as_str().unwrap();
+    let message = roll.summary()["message"].as_str().unwrap();
     assert!(message.starts_with(&format!("the maintenance of node {node} cannot be changed: ")), "{message}");
     faults.clear();
     let mut resumed = RunningRoll::resume(&cluster, "refused", &["--run", "true"]);

@@ -105,7 +105,7 @@ impl RunningRoll {
     /// Reads all lines of a roll, all of whose nodes are done in the end.
     pub(super) async fn is_done(&mut self, nodes: usize) {
         assert_eq!(self.end().await, Some(0), "{:#?}", self.lines);
-        assert_eq!(self.outlook()["done"], nodes, "{:#?}", self.lines);
+        assert_eq!(self.summary()["done"], nodes, "{:#?}", self.lines);
     }
 
     /// Interrupts the program as Ctrl-C does, and waits for its end.
@@ -176,7 +176,7 @@ impl RunningRoll {
     }
 
     /// The last line about the whole roll.
-    pub(super) fn outlook(&self) -> &Value {
+    pub(super) fn summary(&self) -> &Value {
         self.lines.iter().rfind(|line| line["type"] == "roll").unwrap()
     }
 

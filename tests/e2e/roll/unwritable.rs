@@ -57,7 +57,7 @@ async fn ends_after(
     roll.until("a wait", waits).await;
     std::fs::write(folder.path().join(lasts), "").unwrap();
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
-    let halted = roll.outlook()["message"].as_str().unwrap();
+    let halted = roll.summary()["message"].as_str().unwrap();
     assert!(halted.contains(message), "{halted}");
     roll
 }

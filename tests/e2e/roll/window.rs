@@ -17,7 +17,7 @@ fn window(hours: [i64; 2]) -> String {
 /// Waits until the roll waits for its window, and returns the message. The first node is done, and the second one has not
 /// begun. Then the roll ends.
 async fn until_waiting(cluster: &Cluster, mut roll: RunningRoll, [first, second]: [&str; 2]) -> String {
-    let waiting = roll.until("waiting", |line| line["outlook"] == "waiting").await;
+    let waiting = roll.until("waiting", |line| line["state"] == "waiting").await;
     assert_eq!(waiting["done"], 1);
     assert_eq!(roll.steps(first).last(), Some(&"Done"), "{:#?}", roll.lines);
     roll.interrupt().await;
@@ -32,7 +32,7 @@ async fn outside_of_its_window_a_roll_waits_and_says_until_when() {
     let window = window([10, 11]);
     let mut roll =
         RunningRoll::begin(&cluster, "later", &nodes[..1], &["--run", "true", "--window", &window]);
-    let waiting = roll.until("waiting", |line| line["outlook"] == "waiting").await;
+    let waiting = roll.until("waiting", |line| line["state"] == "waiting").await;
     let message = waiting["message"].as_str().unwrap();
     assert!(message.starts_with("the window opens at ") && message.contains(&window[..5]), "{message}");
     roll.interrupt().await;
@@ -74,9 +74,9 @@ async fn a_node_that_was_interrupted_overnight_does_not_prevent_that_the_next_on
         workload.delete_budget(&guard(node)).await;
     }
     let mut resumed = RunningRoll::resume(&cluster, "nightly", &["--run", "true"]);
-    let ends = |line: &Value| ["waiting", "done"].contains(&line["outlook"].as_str().unwrap_or_default());
-    let outlook = resumed.until("an outlook", ends).await;
-    assert_eq!((&outlook["outlook"], &outlook["done"]), (&json!("done"), &json!(2)), "{outlook:#}");
+    let ends = |line: &Value| ["waiting", "done"].contains(&line["state"].as_str().unwrap_or_default());
+    let state = resumed.until("a state", ends).await;
+    assert_eq!((&state["state"], &state["done"]), (&json!("done"), &json!(2)), "{state:#}");
     assert_eq!(resumed.end().await, Some(0));
 }
 

@@ -14,7 +14,7 @@ use crate::dashboard::config::key_map::KeyMap;
 use crate::dashboard::update::navigation::Motion;
 use crate::maintenance::State;
 use crate::roll::command::NodeOutputLine;
-use crate::roll::decide::{NodeProgress, Outlook};
+use crate::roll::decide::{NodeProgress, RollState};
 use crate::roll::record::{RollNode, RollRecord, Step};
 use crate::roll::settings::NodeAction;
 use crate::roll::view::{Estimate, RollInput, RollView};
@@ -101,7 +101,7 @@ impl RollRow {
 #[derive(Debug, Clone)]
 pub(crate) struct ShownRoll {
     pub(crate) record: RollRecord,
-    pub(crate) outlook: Outlook,
+    pub(crate) state: RollState,
     /// How many nodes the roll has, done or not.
     pub(crate) nodes: usize,
     pub(crate) pods: i64,
@@ -187,7 +187,7 @@ impl RollModel {
     }
 
     pub(crate) fn show(&mut self, view: &RollView) {
-        if let Outlook::TakenOver(_) = view.outlook {
+        if let RollState::TakenOver(_) = view.state {
             return;
         }
         let record = view.record;
@@ -213,7 +213,7 @@ impl RollModel {
         let settings = &view.roll.settings;
         self.shown = Some(ShownRoll {
             record: record.clone(),
-            outlook: view.outlook.clone(),
+            state: view.state.clone(),
             nodes: view.roll.settings.nodes(),
             pods: view.moved_pods(),
             estimate: view.estimate(),

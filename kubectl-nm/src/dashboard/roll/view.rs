@@ -16,7 +16,7 @@ use crate::dashboard::view::footer::draw_key_line;
 use crate::dashboard::view::header::data_age;
 use crate::dashboard::view::table::{Column, draw_cells, fit};
 use crate::dashboard::view::theme::{Glyphs, Tone};
-use crate::roll::decide::{NodeProgress, Outlook, ReadyTime};
+use crate::roll::decide::{NodeProgress, ReadyTime, RollState};
 use crate::roll::report::estimate_text;
 use crate::terminal::text::counted;
 
@@ -58,18 +58,18 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     let canvas = &mut Canvas::new(frame.buffer_mut(), model.appearance);
     let is_tall = area.height >= TALL;
     let settings = if area.height >= ROOMY { settings(model, area.width) } else { TonedLines::new() };
-    let outlook = limited(outlook(model, area.width), if is_tall { 3 } else { 1 });
+    let state = limited(state(model, area.width), if is_tall { 3 } else { 1 });
     let question = limited(question(model, area.width), 2);
     let columns = columns(model, area.width);
     let why = limited(why(model, &columns, area.width), if is_tall { 2 } else { 0 });
     let length = |lines: &TonedLines| u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let fixed = 4 + length(&settings) + length(&outlook) + length(&question) + length(&why);
+    let fixed = 4 + length(&settings) + length(&state) + length(&question) + length(&why);
     let output = if is_tall { output_height(model, area.height.saturating_sub(fixed)) } else { 0 };
     let [
         header,
         summary,
         settings_area,
-        outlook_area,
+        state_area,
         question_area,
         heads,
         body,
@@ -80,7 +80,7 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(length(&settings)),
-        Constraint::Length(length(&outlook)),
+        Constraint::Length(length(&state)),
         Constraint::Length(length(&question)),
         Constraint::Length(1),
         Constraint::Fill(1),
@@ -97,7 +97,7 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
         draw_summary(model, shown, canvas, summary);
     }
     canvas.write_lines(settings_area, 1, &settings);
-    canvas.write_lines(outlook_area, 1, &outlook);
+    canvas.write_lines(state_area, 1, &state);
     draw_rows(model, &columns, canvas, heads, body);
     canvas.write_lines(why_area, 1, &why);
     draw_outputs(model, canvas, output_area);
@@ -136,17 +136,17 @@ fn draw_header(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
 
 /// What the roll does, in a word.
 fn state_word(model: &RollModel, glyphs: &Glyphs) -> (String, Tone) {
-    let Some(ShownRoll { record, outlook, current_at, .. }) = &model.shown else {
+    let Some(ShownRoll { record, state, current_at, .. }) = &model.shown else {
         return (String::from("connecting"), Tone::Busy);
     };
-    let (word, tone) = match outlook {
+    let (word, tone) = match state {
         _ if model.is_stale() => return (data_age(*current_at, model.now), Tone::Alarm),
         _ if record.halt.is_some() => ("HALTED", Tone::Alarm),
         _ if model.asked.is_some() => ("CONFIRM", Tone::Alarm),
-        Outlook::Done => ("done", Tone::Good),
-        Outlook::Aborted(_) => ("ABORTED", Tone::Alarm),
+        RollState::Done => ("done", Tone::Good),
+        RollState::Aborted(_) => ("ABORTED", Tone::Alarm),
         _ if record.paused => ("paused", Tone::Busy),
-        Outlook::Waiting(_) => ("waiting", Tone::Busy),
+        RollState::Waiting(_) => ("waiting", Tone::Busy),
         _ => return (format!("working {}", glyphs.live), Tone::Good),
     };
     (word.to_owned(), tone)
@@ -185,15 +185,15 @@ fn settings(model: &RollModel, width: u16) -> TonedLines {
 }
 
 /// What happens next, and when the roll will end.
-fn outlook(model: &RollModel, width: u16) -> TonedLines {
-    let Some(ShownRoll { record, outlook, estimate, .. }) = &model.shown else {
+fn state(model: &RollModel, width: u16) -> TonedLines {
+    let Some(ShownRoll { record, state, estimate, .. }) = &model.shown else {
         return paragraph("Reading the roll from the cluster.", width, Tone::Plain);
     };
-    let (text, tone) = match (outlook, &record.halt) {
+    let (text, tone) = match (state, &record.halt) {
         _ if model.is_stale() => (String::from("The cluster does not respond."), Tone::Bad),
         (_, Some(halt)) => (format!("halted: {}", halt.message), Tone::Bad),
-        (Outlook::Done, _) => (String::from("All nodes are done."), Tone::Good),
-        (Outlook::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
+        (RollState::Done, _) => (String::from("All nodes are done."), Tone::Good),
+        (RollState::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
         _ if record.paused => {
             let pause = model.keys.hint(Action::Pause);
             (
@@ -201,7 +201,7 @@ fn outlook(model: &RollModel, width: u16) -> TonedLines {
                 Tone::Busy,
             )
         }
-        (Outlook::Waiting(why), _) => (format!("no node begins: {why}"), Tone::Busy),
+        (RollState::Waiting(why), _) => (format!("no node begins: {why}"), Tone::Busy),
         _ => match estimate {
             Some(estimate) => (estimate_text(estimate, model.now), Tone::Plain),
             None => (String::from("The time left is estimated once a node is done."), Tone::Quiet),

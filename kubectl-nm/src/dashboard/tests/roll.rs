@@ -17,7 +17,7 @@ use crate::dashboard::roll::view::draw;
 use crate::dashboard::tests::painted::{drawn, lines, painted_buffer};
 use crate::dashboard::tests::scenes::{maintenance, now};
 use crate::roll::command::NodeOutputLine;
-use crate::roll::decide::{NodeProgress, Outlook, ReadyTime};
+use crate::roll::decide::{NodeProgress, ReadyTime, RollState};
 use crate::roll::record::{Baseline, DoneNodes, Halt, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
 use crate::roll::settings::NodeAction;
 use crate::roll::view::{RollInput, RollView};
@@ -26,7 +26,7 @@ use crate::roll::view::{RollInput, RollView};
 struct Scene {
     record: RollRecord,
     progress: Vec<NodeProgress>,
-    outlook: Outlook,
+    state: RollState,
     is_current: bool,
 }
 
@@ -55,7 +55,7 @@ impl Scene {
     fn beginning() -> Self {
         let runner = Some(Runner { id: "1".into(), who: "ada@laptop".into(), at: now() });
         let record = RollRecord { runner, ..RollRecord::default() };
-        Self { record, progress: (0..8).map(planned).collect(), outlook: Outlook::Working, is_current: true }
+        Self { record, progress: (0..8).map(planned).collect(), state: RollState::Working, is_current: true }
     }
 
     /// Two nodes run their command, and pods block the drain of a third.
@@ -85,7 +85,7 @@ impl Scene {
         let message = "the action for node worker-2 failed: the command ended with exit code 1".to_owned();
         scene.progress[0].detail.clone_from(&message);
         scene.record.halt = Some(Halt { node: "worker-2".into(), message, at: now(), timed_out: false });
-        scene.outlook = Outlook::Working;
+        scene.state = RollState::Working;
         scene
     }
 
@@ -129,7 +129,7 @@ impl Scene {
             roll: &roll,
             record: &self.record,
             progress: &self.progress,
-            outlook: &self.outlook,
+            state: &self.state,
             is_current: self.is_current,
             now,
         });
@@ -185,7 +185,7 @@ pub(super) fn waiting(width: u16, height: u16) -> RollModel {
     let mut scene = Scene::beginning();
     scene.progress.drain(..4);
     scene.record.done = DoneNodes { nodes: 4, pods: 46, seconds: 800, slowest_seconds: 260 };
-    scene.outlook = Outlook::Waiting(String::from("the window opens at Sat 2026-01-03 22:00 Europe/Berlin"));
+    scene.state = RollState::Waiting(String::from("the window opens at Sat 2026-01-03 22:00 Europe/Berlin"));
     shown(&scene, width, height)
 }
 
@@ -234,7 +234,7 @@ fn the_mono_theme_uses_no_colours() {
 fn stale_data_never_looks_live() {
     let mut scene = Scene::later();
     scene.is_current = false;
-    scene.outlook = Outlook::Waiting(String::from("the cluster does not respond"));
+    scene.state = RollState::Waiting(String::from("the cluster does not respond"));
     assert_snapshot!("stale", painted(&shown(&scene, 80, 24)));
     // A request without an answer holds up the roll.
     let mut model = working(80, 24);

@@ -32,7 +32,7 @@ fn no_action_begins_once_the_roll_is_aborted() {
         let record = RollRecord { paused: false, aborted: None, ..world.record.next() };
         let anchor = roll.anchor(&record).unwrap().node().to_owned();
         world.store(&anchor, &record);
-        assert_eq!(world.run(), Outlook::Done);
+        assert_eq!(world.run(), RollState::Done);
         assert_eq!(world.acted.len(), 3);
     }
 }
@@ -46,6 +46,6 @@ fn an_action_that_has_begun_is_finished_once_the_roll_is_aborted() {
     abort(&mut world);
     world.decide(usize::MAX);
     world.objects.retain(|node, _| node == "n0");
-    assert_eq!(world.run(), Outlook::Aborted("somebody".into()));
+    assert_eq!(world.run(), RollState::Aborted("somebody".into()));
     assert_eq!((world.acted.len(), world.record.done.nodes), (1, 1));
 }

@@ -13,7 +13,7 @@ fn soaked(wrong: i64) -> i64 {
     world.write("n0", |record| record.since = since);
     world.restart();
     let continued = world.now;
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
     world.now - continued
 }
 
@@ -35,7 +35,7 @@ fn a_gate_times_out_whatever_the_clock_of_an_earlier_program_says() {
     world.decide(usize::MAX);
     world.now += 60;
     world.decide(usize::MAX);
-    assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), "{:?}", world.last);
+    assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)), "{:?}", world.last);
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn a_pod_blocks_for_as_long_as_this_program_sees_it_blocked() {
         world.objects.get_mut("n0").unwrap().status = serde_json::from_value(status).unwrap();
         world.decide(usize::MAX);
         world.now += 29;
-        assert_eq!(world.decide(usize::MAX), Outlook::Working, "{wrong}");
+        assert_eq!(world.decide(usize::MAX), RollState::Working, "{wrong}");
         world.now += 1;
         world.decide(usize::MAX);
-        assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), "{wrong}: {:?}", world.last);
+        assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)), "{wrong}: {:?}", world.last);
     }
 }

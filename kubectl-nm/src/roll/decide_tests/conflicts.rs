@@ -1,7 +1,7 @@
 //! Writes that are refused because somebody has changed their objects.
 
 use super::world::World;
-use crate::roll::decide::{Outlook, RollChange};
+use crate::roll::decide::{RollChange, RollState};
 use crate::roll::settings::RollSettings;
 
 /// A roll of four nodes in two waves, two at once.
@@ -11,7 +11,7 @@ fn roll_of_four() -> World {
 
 /// The roll takes each node through its steps once, whatever happened to its writes.
 fn is_done(mut world: World, what: &str) -> World {
-    assert_eq!(world.run(), Outlook::Done, "{what}");
+    assert_eq!(world.run(), RollState::Done, "{what}");
     let nodes = ["n0", "n1", "n2", "n3"];
     for (done, how) in [(&world.begun, "begins"), (&world.acted, "acts")] {
         let mut done = done.clone();
@@ -94,14 +94,14 @@ fn a_program_that_is_replaced_while_it_writes_begins_nothing_more_and_no_node_be
         }
         let (begun, acted) = (world.begun.clone(), world.acted.clone());
         assert!(
-            matches!(world.decide(usize::MAX), Outlook::TakenOver(_)),
+            matches!(world.decide(usize::MAX), RollState::TakenOver(_)),
             "at second {at}: {:?}",
             world.last
         );
         assert_eq!((&world.begun, &world.acted), (&begun, &acted), "at second {at}");
         // The other program continues.
         world.restart();
-        assert_eq!(world.run(), Outlook::Done, "at second {at}");
+        assert_eq!(world.run(), RollState::Done, "at second {at}");
         let mut begun = world.begun.clone();
         begun.sort();
         assert_eq!(begun, ["n0", "n1", "n2", "n3"], "at second {at}");

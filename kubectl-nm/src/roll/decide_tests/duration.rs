@@ -12,8 +12,8 @@ fn slowest(world: &mut World, meanwhile: impl FnOnce(&mut World)) -> i64 {
     world.run_to("n0", Step::Acting);
     meanwhile(world);
     while world.record.done.nodes == 0 {
-        let outlook = world.decide(usize::MAX);
-        assert!(matches!(outlook, Outlook::Working | Outlook::Waiting(_)), "{outlook:?}");
+        let state = world.decide(usize::MAX);
+        assert!(matches!(state, RollState::Working | RollState::Waiting(_)), "{state:?}");
         world.pass_second();
     }
     world.record.done.slowest_seconds
@@ -43,7 +43,7 @@ fn the_time_of_a_halt_and_of_a_pause_does_not_count() {
     let seconds = slowest(&mut world, |world| {
         world.decide(usize::MAX);
         world.observed.actions.insert("n0".into(), ActionState::Failed("no".into()));
-        assert!(matches!(world.run(), Outlook::Halted(_)));
+        assert!(matches!(world.run(), RollState::Halted(_)));
         world.now += NIGHT;
         world.restart();
         world.decide(usize::MAX);
@@ -81,7 +81,7 @@ fn a_node_begins_in_the_next_window_after_one_that_was_interrupted_in_the_last()
     });
     assert!((14 * 60 + 30..=15 * 60 + 30).contains(&seconds), "{seconds}");
     // It is Tuesday, 13:01:40 or a little later.
-    assert_eq!(world.run(), Outlook::Done, "{seconds}");
+    assert_eq!(world.run(), RollState::Done, "{seconds}");
     assert_eq!(world.begun, ["n0", "n1"]);
 }
 
@@ -95,10 +95,10 @@ fn the_time_after_a_window_has_closed_counts_so_that_the_next_node_does_not_over
     // Tuesday, 13:45.
     world.now = 24 * 3600 - 100;
     world.decide(usize::MAX);
-    let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+    let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
     assert!(why.contains("and the slowest node so far took 30m"), "{why}");
     assert_eq!(world.begun, ["n0"]);
     // Wednesday, 13:00.
     world.now = 48 * 3600 - 46 * 60 - 40;
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{World, at};
-use crate::roll::decide::Outlook;
+use crate::roll::decide::RollState;
 use crate::roll::record::ActionState;
 
 /// What happens to a roll besides what it does.
@@ -97,7 +97,7 @@ proptest! {
         }
         world.pause(false);
         world.restart();
-        while world.run() != Outlook::Done {
+        while world.run() != RollState::Done {
             world.restart();
         }
         prop_assert!(world.most_under_way <= max_unavailable);

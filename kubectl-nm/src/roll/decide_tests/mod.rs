@@ -23,7 +23,7 @@ use crate::roll::window::Windows;
 #[test]
 fn a_roll_takes_all_nodes_through_all_steps_in_order() {
     let mut world = World::new(&[1, 3], 2);
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
     assert_eq!(world.begun, ["n0", "n1", "n2", "n3"]);
     assert_eq!((world.acted.len(), world.most_under_way), (4, 2));
     let done = &world.record.done;
@@ -43,7 +43,7 @@ fn a_wave_begins_after_the_whole_wave_before() {
 
 #[test]
 fn an_empty_roll_is_done() {
-    assert_eq!(World::new(&[], 1).run(), Outlook::Done);
+    assert_eq!(World::new(&[], 1).run(), RollState::Done);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_failed_drain_halts_the_roll_and_nothing_new_begins() {
     world.run_to("n0", Step::Draining);
     let status = json!({"phase": "Failed", "lastError": "timed out"});
     world.objects.get_mut("n0").unwrap().status = serde_json::from_value(status).unwrap();
-    let Outlook::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
+    let RollState::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
     assert_eq!((halt.node.as_str(), halt.message.as_str()), ("n0", "the drain of node n0 failed: timed out"));
     assert_eq!(world.begun, ["n0"]);
     // Whoever looks later sees it in the object.
@@ -65,18 +65,18 @@ fn a_failed_action_halts_the_roll_and_other_actions_end_first() {
     world.run_to("n1", Step::Acting);
     world.decide(usize::MAX);
     world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
-    assert_eq!(world.decide(usize::MAX), Outlook::Working);
-    let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("the command of n1 still runs") };
+    assert_eq!(world.decide(usize::MAX), RollState::Working);
+    let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("the command of n1 still runs") };
     assert!(why.ends_with("the roll waits for the end of the action of n1, and then halts"), "{why}");
     world.observed.actions.insert("n1".into(), ActionState::Succeeded);
-    let Outlook::Halted(halt) = world.run() else { panic!() };
+    let RollState::Halted(halt) = world.run() else { panic!() };
     assert_eq!(halt.message, "the action for node n0 failed: exit code 3");
     assert_eq!(world.step_of("n1"), Some(Step::Rejoining), "the result is kept");
     assert_eq!(world.begun, ["n0", "n1"]);
     // Whoever resumes it runs the command of n0 again, and that of n1 not.
     world.acted.clear();
     world.restart();
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
     assert_eq!(world.acted, ["n0", "n2"]);
 }
 
@@ -85,14 +85,14 @@ fn a_node_that_never_returns_halts_the_roll_after_the_timeout_of_this_program() 
     let mut world = World::with(RollSettings { expect_reboot: true, ..settings(&[1], 1) });
     world.run_to("n0", Step::Rejoining);
     world.now += 59;
-    assert_eq!(world.decide(usize::MAX), Outlook::Working);
+    assert_eq!(world.decide(usize::MAX), RollState::Working);
     // A program that continues much later gives the node the whole time.
     world.now += 3600;
     world.restart();
-    assert_eq!(world.decide(usize::MAX), Outlook::Working);
+    assert_eq!(world.decide(usize::MAX), RollState::Working);
     world.now += 60;
     world.decide(usize::MAX);
-    let Outlook::Halted(halt) = world.decide(usize::MAX) else { panic!() };
+    let RollState::Halted(halt) = world.decide(usize::MAX) else { panic!() };
     assert_eq!(halt.message, "node n0 is not back after 1m: it has not rebooted");
 }
 
@@ -115,7 +115,7 @@ fn unhealthy_nodes_and_workloads_hold_the_roll_and_then_halt_it() {
     assert_eq!(world.begun, ["n0"]);
     world.now += 60;
     world.decide(usize::MAX);
-    let Outlook::Halted(halt) = world.decide(usize::MAX) else { panic!() };
+    let RollState::Halted(halt) = world.decide(usize::MAX) else { panic!() };
     assert!(halt.message.contains("after 1m: Deployment shop/cart"), "{}", halt.message);
 }
 
@@ -124,7 +124,7 @@ fn pressure_from_before_the_drain_does_not_count() {
     let mut world = World::new(&[1], 1);
     world.write("n0", |record| record.baseline.pressure = vec!["DiskPressure".into()]);
     world.observed.nodes.get_mut("n0").unwrap().pressure.insert("DiskPressure".into());
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn each_gate_says_what_it_waits_for_and_halts_the_roll_in_the_end() {
         // No check has a result.
         world.now += 60;
         world.decide(usize::MAX);
-        assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), "{step:?}");
+        assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)), "{step:?}");
     }
 }
 
@@ -201,11 +201,11 @@ fn a_drain_that_nm_reconciler_does_not_begin_halts_the_roll() {
             assert_eq!(world.detail("n0"), "paused");
             world.pause(false);
             world.now += 1;
-            assert_eq!(world.decide(usize::MAX), Outlook::Working, "the pause does not count");
+            assert_eq!(world.decide(usize::MAX), RollState::Working, "the pause does not count");
         }
         world.now += 60;
         world.decide(usize::MAX);
-        let Outlook::Halted(halt) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+        let RollState::Halted(halt) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
         assert_eq!(halt.message, "nm-reconciler has not begun the drain of node n0 after 1m");
     }
 }
@@ -222,7 +222,7 @@ fn a_pod_that_blocks_for_too_long_halts_the_roll_only_if_asked_for() {
         assert_eq!(world.detail("n0"), "blocked by pod shop/cart-0: no");
         world.now += 30;
         world.decide(usize::MAX);
-        assert_eq!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), halts, "{limit:?}");
+        assert_eq!(matches!(world.decide(usize::MAX), RollState::Halted(_)), halts, "{limit:?}");
     }
 }
 
@@ -249,7 +249,7 @@ fn a_node_begins_only_in_a_window_that_the_slowest_node_so_far_fits_into() {
         windows: Windows(vec!["00:00-24:00 UTC".parse().unwrap()]),
         ..settings(&[2], 1)
     });
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
     // 1970-01-12 is a Monday; 13:46:40 UTC.
     let windows = Windows(vec!["Mon 13:00-13:47 UTC".parse().unwrap()]);
     let mut world = World::with(RollSettings { windows, ..settings(&[3], 1) });
@@ -259,10 +259,10 @@ fn a_node_begins_only_in_a_window_that_the_slowest_node_so_far_fits_into() {
         world.decide(usize::MAX);
         world.pass_second();
     }
-    let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+    let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
     assert!(why.contains("the window closes at Mon 12 Jan 13:47 UTC"), "{why}");
     world.now += 60;
-    let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+    let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
     assert_eq!(why, "the window opens at Mon 19 Jan 13:00 UTC");
     assert_eq!(world.begun, ["n0"]);
 }
@@ -271,12 +271,12 @@ fn a_node_begins_only_in_a_window_that_the_slowest_node_so_far_fits_into() {
 fn a_drained_node_waits_for_a_confirmation_if_that_is_asked_for() {
     let mut world = World::with(RollSettings { confirm: true, action: None, ..settings(&[2], 1) });
     world.run_to("n0", Step::Confirming);
-    assert_eq!(world.decide(usize::MAX), Outlook::Working);
+    assert_eq!(world.decide(usize::MAX), RollState::Working);
     assert_eq!(world.detail("n0"), "waits for a confirmation");
     world.observed.confirmed.insert("n0".into(), true);
     world.run_to("n1", Step::Confirming);
     world.observed.confirmed.insert("n1".into(), false);
-    assert!(matches!(world.run(), Outlook::Halted(_)));
+    assert!(matches!(world.run(), RollState::Halted(_)));
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_node_that_is_deleted_midway_leaves_the_roll() {
     world.run_to("n0", Step::Draining);
     world.observed.nodes.remove("n0");
     world.observed.nodes.remove("n1");
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
     assert_eq!(world.begun, ["n0", "n2"]);
     assert_eq!(world.record.done.nodes, 1);
 }
@@ -294,7 +294,7 @@ fn a_node_that_is_deleted_midway_leaves_the_roll() {
 fn a_program_that_was_replaced_changes_nothing() {
     let mut world = World::new(&[1], 1);
     world.record.runner.as_mut().unwrap().id = "somebody".into();
-    let Outlook::TakenOver(other) = world.decide(usize::MAX) else { panic!() };
+    let RollState::TakenOver(other) = world.decide(usize::MAX) else { panic!() };
     assert_eq!(other.id, "somebody");
     assert!(world.last.unwrap().changes.is_empty() && world.begun.is_empty());
 }
@@ -303,7 +303,7 @@ fn a_program_that_was_replaced_changes_nothing() {
 fn old_data_changes_nothing_but_the_heartbeat_goes_on() {
     let mut world = World::new(&[1], 1);
     world.is_live = false;
-    assert_eq!(world.decide(usize::MAX), Outlook::Waiting("the cluster does not respond".into()));
+    assert_eq!(world.decide(usize::MAX), RollState::Waiting("the cluster does not respond".into()));
     assert!(world.last.as_ref().unwrap().changes.is_empty());
     world.now += 15;
     world.decide(usize::MAX);
@@ -318,10 +318,10 @@ fn a_roll_that_cannot_store_why_it_halts_says_so_and_waits_for_the_cluster() {
     world.decide(usize::MAX);
     world.is_live = false;
     world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
-    let Outlook::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+    let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
     let failed = "the action for node n0 failed: exit code 3";
     assert_eq!(why, format!("{failed}; the roll halts when the cluster responds again"));
     world.is_live = true;
-    let Outlook::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
+    let RollState::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
     assert_eq!((halt.message.as_str(), &world.roll().record.unwrap().halt), (failed, &Some(halt.clone())));
 }

@@ -13,7 +13,7 @@ fn begins_after_the_pause(mut world: World) {
     assert_eq!((world.acted.as_slice(), world.step_of("n0")), (&[][..], Some(Step::Acting)));
     assert_eq!(world.detail("n0"), PAUSED);
     world.pause(false);
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
     assert_eq!(world.acted, ["n0"]);
 }
 
@@ -57,8 +57,8 @@ fn a_paused_roll_begins_no_node_and_finishes_an_action_that_runs() {
         world.decide(usize::MAX);
         world.pass_second();
     }
-    assert_eq!(world.decide(usize::MAX), Outlook::Waiting("paused".into()));
+    assert_eq!(world.decide(usize::MAX), RollState::Waiting("paused".into()));
     assert_eq!((world.begun.as_slice(), world.record.done.nodes), (&["n0".to_owned()][..], 1));
     world.pause(false);
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
 }

@@ -17,7 +17,7 @@ fn a_node_has_to_reboot_if_that_is_expected() {
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "it is not Ready");
     world.observed.nodes.get_mut("n0").unwrap().ready_since = Some(at(world.now));
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn without_an_expected_reboot_a_lost_connection_is_a_failure() {
     world.run_to("n0", Step::Acting);
     world.decide(usize::MAX);
     world.observed.actions.insert("n0".into(), ActionState::Disconnected);
-    assert!(matches!(world.run(), Outlook::Halted(_)));
+    assert!(matches!(world.run(), RollState::Halted(_)));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_job_whose_pod_the_expected_reboot_has_killed_is_done() {
     let mut world = job_runs();
     reboot(&mut world);
     world.observed.actions.insert("n0".into(), ActionState::JobFailed(KILLED.into()));
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
     assert_eq!(world.acted, ["n0"]);
 }
 
@@ -71,10 +71,10 @@ fn a_job_whose_pod_the_expected_reboot_has_killed_is_done() {
 fn a_job_that_failed_before_the_reboot_was_seen_is_not_run_again_after_the_halt() {
     let mut world = job_runs();
     world.observed.actions.insert("n0".into(), ActionState::JobFailed(KILLED.into()));
-    assert!(matches!(world.run(), Outlook::Halted(_)), "{:?}", world.last);
+    assert!(matches!(world.run(), RollState::Halted(_)), "{:?}", world.last);
     world.restart();
     reboot(&mut world);
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
     assert_eq!(world.acted, ["n0"]);
 }
 
@@ -82,7 +82,7 @@ fn a_job_that_failed_before_the_reboot_was_seen_is_not_run_again_after_the_halt(
 fn a_job_that_fails_without_the_expected_reboot_halts_the_roll() {
     let mut world = job_runs();
     world.observed.actions.insert("n0".into(), ActionState::JobFailed(KILLED.into()));
-    let Outlook::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
+    let RollState::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
     assert_eq!(halt.message, format!("the action for node n0 failed: {KILLED}"));
 }
 
@@ -93,7 +93,7 @@ fn a_command_that_fails_after_the_reboot_halts_the_roll() {
     world.decide(usize::MAX);
     reboot(&mut world);
     world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
-    assert!(matches!(world.run(), Outlook::Halted(_)), "{:?}", world.last);
+    assert!(matches!(world.run(), RollState::Halted(_)), "{:?}", world.last);
 }
 
 #[test]
@@ -109,12 +109,12 @@ fn a_job_that_failed_on_a_node_that_shuts_down_waits_for_the_reboot_and_runs_aga
         if rebooted {
             reboot(&mut world);
         } else {
-            assert!(matches!(world.run(), Outlook::Halted(_)), "{:?}", world.last);
+            assert!(matches!(world.run(), RollState::Halted(_)), "{:?}", world.last);
             world.restart();
             world.run_to("n0", Step::Acting);
             reboot(&mut world);
         }
-        assert_eq!(world.run(), Outlook::Done);
+        assert_eq!(world.run(), RollState::Done);
         assert_eq!(world.acted.len(), if rebooted { 1 } else { 2 });
     }
 }

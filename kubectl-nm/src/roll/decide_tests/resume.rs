@@ -11,7 +11,7 @@ fn action_of(world: &World, node: &str) -> Option<ActionRecord> {
 }
 
 /// Lets the action of a node end, and returns how the roll ends.
-fn ends(world: &mut World, node: &str, state: ActionState) -> Outlook {
+fn ends(world: &mut World, node: &str, state: ActionState) -> RollState {
     world.decide(usize::MAX);
     world.observed.actions.insert(node.into(), state);
     world.run()
@@ -29,12 +29,14 @@ fn the_results_of_all_actions_are_stored_before_a_halted_roll_ends() {
         world.decide(usize::MAX);
         world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
         world.decide(usize::MAX);
-        let Outlook::Halted(halt) = ends(&mut world, "n1", state.clone()) else { panic!("{:?}", world.last) };
+        let RollState::Halted(halt) = ends(&mut world, "n1", state.clone()) else {
+            panic!("{:?}", world.last)
+        };
         assert_eq!(halt.node, "n0");
         assert_eq!(action_of(&world, "n1"), Some(ActionRecord { attempt: 1, state }));
         world.acted.clear();
         world.restart();
-        assert_eq!(world.run(), Outlook::Done);
+        assert_eq!(world.run(), RollState::Done);
         assert_eq!(world.acted.contains(&String::from("n1")), acts_again);
         assert!(world.acted.contains(&String::from("n0")), "it had failed");
     }
@@ -49,12 +51,12 @@ fn an_action_that_failed_is_another_attempt_and_one_that_was_interrupted_is_the_
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "was interrupted, and begins again");
     assert_eq!(action_of(&world, "n0"), Some(ActionRecord { attempt: 1, state: ActionState::Running }));
-    assert!(matches!(ends(&mut world, "n0", ActionState::Failed("no".into())), Outlook::Halted(_)));
+    assert!(matches!(ends(&mut world, "n0", ActionState::Failed("no".into())), RollState::Halted(_)));
     world.restart();
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "failed, and begins again: no");
     assert_eq!(action_of(&world, "n0"), Some(ActionRecord { attempt: 2, state: ActionState::Running }));
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
 }
 
 #[test]
@@ -71,7 +73,7 @@ fn a_reboot_before_the_action_begins_is_not_its_effect() {
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "it has not rebooted");
     world.observed.nodes.get_mut("n0").unwrap().boot_id = "boot-2".into();
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
 }
 
 #[test]
@@ -80,7 +82,7 @@ fn a_command_that_ended_without_a_reboot_is_run_again_after_the_halt() {
     for (ended, rebooted) in ended.into_iter().flat_map(|ended| [(ended.clone(), false), (ended, true)]) {
         let mut world = expecting_reboots(1);
         world.run_to("n0", Step::Acting);
-        let Outlook::Halted(halt) = ends(&mut world, "n0", ended) else { panic!() };
+        let RollState::Halted(halt) = ends(&mut world, "n0", ended) else { panic!() };
         assert_eq!(halt.message, "node n0 is not back after 1m: it has not rebooted");
         // Somebody may have turned the node off and on.
         if rebooted {
@@ -90,7 +92,7 @@ fn a_command_that_ended_without_a_reboot_is_run_again_after_the_halt() {
         world.decide(usize::MAX);
         world.decide(usize::MAX);
         world.observed.nodes.get_mut("n0").unwrap().boot_id = "boot-1".into();
-        assert_eq!(world.run(), Outlook::Done);
+        assert_eq!(world.run(), RollState::Done);
         assert_eq!(world.acted.len(), if rebooted { 1 } else { 2 });
     }
 }
@@ -103,7 +105,7 @@ fn all_nodes_whose_time_was_over_at_the_halt_get_another_try() {
     for node in ["n0", "n1"] {
         world.observed.actions.insert(node.into(), ActionState::Succeeded);
     }
-    let Outlook::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
+    let RollState::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
     assert_eq!(halt.message, "node n0 is not back after 1m: it has not rebooted");
     world.restart();
     world.decide(usize::MAX);
@@ -140,10 +142,10 @@ fn the_state_of_the_last_node_is_stored_until_the_roll_is_over() {
             let waiting = Health::Waiting("Deployment shop/cart has 1 of 2 replicas available".into());
             world.observed.health.insert(("n0".into(), step), waiting);
             world.decide(usize::MAX);
-            assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)));
+            assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)));
             world.restart();
         }
-        assert_eq!(world.run(), Outlook::Done);
+        assert_eq!(world.run(), RollState::Done);
         assert_eq!((world.record.done.nodes, world.record.done.pods), (1, 3), "{step:?}");
         assert!(world.objects.is_empty());
     }
@@ -159,7 +161,7 @@ fn a_node_that_is_done_counts_once_if_the_program_is_killed_before_its_maintenan
             world.pass_second();
         }
         world.restart();
-        assert_eq!(world.run(), Outlook::Done);
+        assert_eq!(world.run(), RollState::Done);
         assert_eq!(world.record.done.nodes, nodes);
     }
 }
@@ -177,7 +179,7 @@ fn what_an_anchor_knew_that_somebody_deleted_is_rebuilt_from_the_other_nodes() {
     assert_eq!((rebuilt.unknown, rebuilt.done.nodes), (Some(1), 0));
     assert!(rebuilt.worked_millis <= worked);
     world.restart();
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
     assert_eq!((world.record.done.nodes, world.record.unknown), (2, Some(1)));
     assert!(!world.acted.contains(&String::from("n0")), "its command had succeeded");
 }
@@ -203,15 +205,15 @@ fn a_drain_that_had_failed_before_waits_for_another_try_unless_its_deadline_has_
         object.spec.drain = serde_json::from_value(json!({"timeoutSeconds": timeout})).unwrap();
         world.now += 5;
         world.decide(usize::MAX);
-        assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), "a program that sees it fail");
+        assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)), "a program that sees it fail");
         world.restart();
         world.decide(usize::MAX);
-        assert_eq!(matches!(world.decide(usize::MAX), Outlook::Working), waits, "{timeout}");
+        assert_eq!(matches!(world.decide(usize::MAX), RollState::Working), waits, "{timeout}");
         if waits {
             assert_eq!(world.detail("n0"), "waits for nm-reconciler to try again: no");
             world.now += 45;
             world.decide(usize::MAX);
-            assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), "{timeout}");
+            assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)), "{timeout}");
         }
     }
 }
@@ -221,13 +223,13 @@ fn a_node_that_is_refused_halts_the_roll_with_its_reason() {
     let mut world = World::new(&[2], 1);
     world.observed.failed.insert("n1".into(), "the maintenance of node n1 cannot be changed: no".into());
     world.decide(usize::MAX);
-    let Outlook::Halted(halt) = world.run() else { panic!() };
+    let RollState::Halted(halt) = world.run() else { panic!() };
     assert_eq!(
         (halt.node.as_str(), halt.message.as_str()),
         ("n1", "the maintenance of node n1 cannot be changed: no")
     );
     world.restart();
-    assert_eq!(world.run(), Outlook::Done);
+    assert_eq!(world.run(), RollState::Done);
 }
 
 #[test]
@@ -237,7 +239,7 @@ fn an_aborted_roll_is_not_done() {
     world.observed.aborted = Some("ada@laptop".into());
     world.objects.clear();
     world.observed.actions.clear();
-    assert_eq!(world.decide(usize::MAX), Outlook::Aborted("ada@laptop".into()));
+    assert_eq!(world.decide(usize::MAX), RollState::Aborted("ada@laptop".into()));
 }
 
 #[test]
@@ -262,7 +264,7 @@ fn a_node_that_is_not_ready_while_it_soaks_has_to_recover_again() {
     assert_eq!(world.step_of("n0"), Some(Step::Recovering));
     world.now += 60;
     world.decide(usize::MAX);
-    let Outlook::Halted(halt) = world.run() else { panic!() };
+    let RollState::Halted(halt) = world.run() else { panic!() };
     assert_eq!(halt.message, "node n0 is not healthy after 1m: it is not Ready");
     assert_eq!(world.begun, ["n0"]);
 }
@@ -279,7 +281,7 @@ fn a_node_that_does_not_return_to_service_halts_the_roll() {
     assert_eq!(world.detail("n0"), why);
     world.now += 60;
     world.decide(usize::MAX);
-    let Outlook::Halted(halt) = world.decide(usize::MAX) else { panic!() };
+    let RollState::Halted(halt) = world.decide(usize::MAX) else { panic!() };
     assert_eq!(halt.message, format!("node n0 has not returned to service after 1m: {why}"));
 }
 

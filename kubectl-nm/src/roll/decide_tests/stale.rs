@@ -35,8 +35,8 @@ fn a_step_does_not_time_out_because_of_the_time_in_which_the_cluster_was_not_see
         world.run_to("n0", Step::Rejoining);
         interrupt(&mut world);
         assert_eq!(
-            world.last.as_ref().unwrap().outlook,
-            Outlook::Waiting("the cluster does not respond".into())
+            world.last.as_ref().unwrap().state,
+            RollState::Waiting("the cluster does not respond".into())
         );
         // The node has been back for a long time.
         world.is_live = true;
@@ -45,7 +45,7 @@ fn a_step_does_not_time_out_because_of_the_time_in_which_the_cluster_was_not_see
         world.decide(usize::MAX);
         assert_eq!(world.record.halt, None);
         reboots(&mut world);
-        assert_eq!(world.run(), Outlook::Done);
+        assert_eq!(world.run(), RollState::Done);
     }
 }
 
@@ -59,7 +59,7 @@ fn a_node_that_does_not_return_afterwards_still_halts_the_roll() {
         world.decide(usize::MAX);
         world.now += 60;
         world.decide(usize::MAX);
-        assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), "{:?}", world.last);
+        assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)), "{:?}", world.last);
     }
 }
 
@@ -99,7 +99,7 @@ fn nothing_changes_after_a_sleep_until_the_watches_are_live_again() {
     world.now += 3600;
     world.decide(usize::MAX);
     assert_eq!(world.step_of("n0"), Some(Step::Checking));
-    assert_eq!(world.last.as_ref().unwrap().outlook, Outlook::Waiting("the cluster does not respond".into()));
+    assert_eq!(world.last.as_ref().unwrap().state, RollState::Waiting("the cluster does not respond".into()));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_blocked_pod_does_not_halt_the_roll_because_of_the_time_in_which_the_cluster
         assert_eq!(world.record.halt, None);
         world.now += 1;
         world.decide(usize::MAX);
-        assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), "{:?}", world.last);
+        assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)), "{:?}", world.last);
     }
 }
 
@@ -151,7 +151,7 @@ fn a_watch_that_is_lost_for_a_moment_does_not_begin_the_time_of_a_node_again() {
         world.decide(usize::MAX);
         world.now += 1;
     }
-    assert!(matches!(world.decide(usize::MAX), Outlook::Halted(_)), "{:?}", world.last);
+    assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)), "{:?}", world.last);
 }
 
 #[test]

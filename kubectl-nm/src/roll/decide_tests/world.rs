@@ -201,7 +201,7 @@ impl World {
     }
 
     /// Decides once, and carries out all changes or, if it is interrupted, the first few.
-    pub(super) fn decide(&mut self, carried_out: usize) -> Outlook {
+    pub(super) fn decide(&mut self, carried_out: usize) -> RollState {
         let roll = self.roll();
         self.observed.adopt_newer(&mut self.record, &roll);
         // The runner begins its watches again after a sleep. They are live before the next decision.
@@ -209,9 +209,9 @@ impl World {
         self.observed.note_live(self.is_live && !has_slept);
         self.observed.note(&roll);
         let decisions = decide(&roll, &self.record, &self.observed);
-        let outlook = decisions.outlook.clone();
+        let state = decisions.state.clone();
         // The program ends, and carries nothing out any more.
-        let is_over = !matches!(outlook, Outlook::Working | Outlook::Waiting(_));
+        let is_over = !matches!(state, RollState::Working | RollState::Waiting(_));
         if let Some(meanwhile) = self.meanwhile.take() {
             meanwhile(self);
         }
@@ -227,7 +227,7 @@ impl World {
         let under_way = decisions.progress.iter().filter(|progress| progress.step != Step::Planned).count();
         self.most_under_way = self.most_under_way.max(under_way);
         self.last = Some(decisions);
-        outlook
+        state
     }
 
     /// Carries out a change, unless its object has changed since the decision has read it. Returns whether it was carried out.
@@ -362,10 +362,10 @@ impl World {
     }
 
     /// Decides and lets time pass until the roll ends.
-    pub(super) fn run(&mut self) -> Outlook {
+    pub(super) fn run(&mut self) -> RollState {
         for _ in 0..2_000 {
             match self.decide(usize::MAX) {
-                Outlook::Working | Outlook::Waiting(_) => self.pass_second(),
+                RollState::Working | RollState::Waiting(_) => self.pass_second(),
                 ended => return ended,
             }
         }

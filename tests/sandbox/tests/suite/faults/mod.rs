@@ -19,7 +19,7 @@ use kube_sandbox::workload::App;
 use serde::de::DeserializeOwned;
 
 /// No event takes this long; where time is paused it costs none.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A cluster of so many nodes without pods but the agents', with pods that start in 200 ms and end in 1 s, and a client
 /// that uses no socket.
@@ -66,5 +66,5 @@ where
             }
         }
     };
-    tokio::time::timeout(PATIENCE, search).await.unwrap()
+    tokio::time::timeout(TEST_TIMEOUT, search).await.unwrap()
 }

@@ -10,7 +10,7 @@ use kube_sandbox::sandbox::Sandbox;
 use kube_sandbox::workload::{App, Kind};
 use serde_json::json;
 
-use super::{PATIENCE, cluster, is_lost, nodes, run, until};
+use super::{TEST_TIMEOUT, cluster, is_lost, nodes, run, until};
 
 /// A client that comes by the kubeconfig, over TLS and a socket.
 async fn over_socket(sandbox: &Sandbox) -> Client {
@@ -51,7 +51,7 @@ async fn open_connections_die_with_the_server_and_watches_go_on_where_they_were(
     let mut watch = api.watch(&WatchParams::default().disable_bookmarks(), "0").await.unwrap().boxed();
     let Some(Ok(WatchEvent::Added(node))) = watch.next().await else { panic!("the node is there") };
     sandbox.server_down().await;
-    let end = tokio::time::timeout(PATIENCE, watch.next()).await.unwrap();
+    let end = tokio::time::timeout(TEST_TIMEOUT, watch.next()).await.unwrap();
     // kube takes a connection that breaks off for the end of the watch.
     assert!(!matches!(end, Some(Ok(_))), "nothing more is said: {end:?}");
     sandbox.server_up().await.unwrap();

@@ -12,7 +12,7 @@ use kube_sandbox::sandbox::Sandbox;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{PATIENCE, cluster, nodes, status};
+use super::{TEST_TIMEOUT, cluster, nodes, status};
 
 fn watches() -> Target {
     Target::any().verb("watch").resource("nodes")
@@ -118,7 +118,7 @@ async fn a_kube_watcher_survives_closed_watches_lost_history_and_a_restart() {
         [("begun", 1, 1), ("closed", 1, 1), ("forgotten", 2, 2), ("restarted", 4, 2)]
     {
         let steady = sandbox.requests().until(|_| watches_begun(&sandbox) == watches_so_far);
-        tokio::time::timeout(PATIENCE, steady).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, steady).await.unwrap();
         match step {
             "closed" => assert_eq!(sandbox.faults().end_watches(&watches(), 0), 1),
             "forgotten" => {
@@ -138,7 +138,7 @@ async fn a_kube_watcher_survives_closed_watches_lost_history_and_a_restart() {
             sandbox.faults().forget_history();
         }
         let received = async { while reported.recv().await.unwrap().as_deref() != Some(step) {} };
-        tokio::time::timeout(PATIENCE, received).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, received).await.unwrap();
         assert_eq!(lists(), lists_in_all, "{step}");
     }
     watcher.abort();
@@ -154,6 +154,7 @@ async fn a_watch_is_in_the_log_when_it_begins() {
         watch
     };
     let logged = sandbox.requests().until(|log| log.count(|entry| entry.verb == "watch") == 1);
-    let (_open, ()) = tokio::time::timeout(PATIENCE, async { tokio::join!(watch, logged) }).await.unwrap();
+    let (_open, ()) =
+        tokio::time::timeout(TEST_TIMEOUT, async { tokio::join!(watch, logged) }).await.unwrap();
     assert_eq!(watches_begun(&sandbox), 1);
 }
