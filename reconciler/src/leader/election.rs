@@ -1,9 +1,9 @@
 //! Leader election: the replica that holds the lease works, the others stand by.
 //!
 //! kube-lease-manager renews the lease. Everything that decides who may write is here: when to try
-//! ([`wait_until_vacant`]), who is the leader then ([`take`]), where a leader works ([`LeaderRuntime`]) and until when it may write ([`Fence`]). The watch on
-//! the lease determines when a term begins and ends. Each term has an identity of its own, so that nothing that an
-//! earlier term left in progress is taken for this one.
+//! ([`wait_until_vacant`]), who is the leader then ([`take`]), where a leader works ([`LeaderRuntime`]) and until when it
+//! may write ([`Fence`]). The watch on the lease determines when a term begins and ends. Each term has an identity of its
+//! own, so that nothing that an earlier term left in progress is taken for this one.
 
 use std::io;
 use std::sync::Arc;
@@ -184,6 +184,8 @@ impl Candidate {
             let seconds = self.duration.as_secs();
             let leases = Api::<Lease>::namespaced(client.clone(), &self.namespace);
             if !take(&leases, vacant, identity, seconds).await? {
+                // The watch on the lease may not have delivered yet who was faster.
+                let _ = timeout(RETRY_INTERVAL, lease.changed()).await;
                 return Err(AcquireError::NotAcquired);
             }
             let manager = LeaseManagerBuilder::new(client.clone(), leader_lease::NAME)

@@ -215,8 +215,9 @@ fn locked(seen: &Mutex<SeenWorkload>) -> MutexGuard<'_, SeenWorkload> {
 }
 
 impl SeenWorkload {
-    /// The Deployment is as it was listed. After a restore of etcd, a write may be lost although its version is higher.
-    fn forget_last_write(&mut self) {
+    /// The Deployment may be read, and is as it was listed. After a restore of etcd, a write may be lost although its
+    /// version is higher.
+    fn deployment_listed(&mut self) {
         self.denied = None;
         self.last_write = LastWrite::default();
     }
@@ -266,7 +267,7 @@ impl ReplicaSetWatch {
                         self.deny(refusal.to_string().as_str().into());
                         self.watches.trigger(&self.key);
                     }
-                    WatchUpdate::Listed => locked(&self.seen).forget_last_write(),
+                    WatchUpdate::Listed => locked(&self.seen).deployment_listed(),
                     WatchUpdate::Changed(_) => locked(&self.seen).denied = None,
                 }
                 changed.notify_one();
@@ -390,7 +391,7 @@ mod tests {
         let mut seen = SeenWorkload { set: listed("9"), ..SeenWorkload::default() };
         seen.last_write.remember(deployment("10"));
         assert_eq!(version(&mut seen).as_deref(), Some("10"));
-        seen.forget_last_write();
+        seen.deployment_listed();
         seen.set = listed("8");
         assert_eq!(version(&mut seen).as_deref(), Some("8"));
     }
