@@ -8,7 +8,7 @@
 #   krew/package.sh --manifest                        packs nothing; every archive must be there
 #   --out FOLDER                                      where the archives and nm.yaml go; target/krew if not given
 #
-# The manifest is of the archives of this version that are in the folder, and which are not is said. It needs cargo with
+# The manifest covers the archives of this version in the folder; those that are missing are reported. It needs cargo with
 # the platforms' targets, cargo-zigbuild for other platforms than this machine's, and GNU tar. The same programs and
 # commit make the same archives.
 set -euo pipefail
@@ -66,7 +66,7 @@ can_build() {
     case "$1" in darwin-*) return 1 ;; *) command -v cargo-zigbuild >/dev/null ;; esac
 }
 
-# Builds for a platform and says where the program is.
+# Builds for a platform and prints the path of the program.
 build() {
     local target how=zigbuild compiler
     target=$(target "$1")

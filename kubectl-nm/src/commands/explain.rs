@@ -29,9 +29,9 @@ Examples:
   # Show what blocks the drain of a node, and the commands that unblock it
   kubectl nm explain node-1
 
-Exit codes: 0 nothing is stuck, 1 unknown, 3 stuck.";
+Exit codes: 0 nothing is blocked, 1 unknown, 3 blocked.";
 
-/// Explain why a node's maintenance is stuck and how to unblock it
+/// Explain what blocks a node's maintenance and how to unblock it
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExplainArgs {
@@ -56,15 +56,15 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     let message = || format!("asking {} who leads", cluster.server());
     let leadership =
         progress::during(out, message, Box::pin(leadership::find(cluster, &all, Timestamp::now()))).await;
-    let mut stuck = false;
+    let mut is_blocked = false;
     for (at, object) in found.into_iter().enumerate() {
         if at > 0 {
             out.data(&Line::default())?;
         }
         let halt = halt_of_roll(object, &all);
-        stuck |= explain(object, halt.as_ref(), leadership, cluster.kubectl(), Timestamp::now(), out)?;
+        is_blocked |= explain(object, halt.as_ref(), leadership, cluster.kubectl(), Timestamp::now(), out)?;
     }
-    Ok(if stuck { Exit::Failed } else { Exit::Done })
+    Ok(if is_blocked { Exit::Failed } else { Exit::Done })
 }
 
 /// Why the roll of a maintenance has halted; none if it has not, or if its records cannot be read.
@@ -103,7 +103,7 @@ pub(crate) fn explain(
             (_, Leadership::Held) => ": it continues by itself",
             _ => ": it continues as long as nm-reconciler runs",
         };
-        out.data(&Line::new(format!("Nothing is stuck{outlook}.")))?;
+        out.data(&Line::new(format!("Nothing is blocked{outlook}.")))?;
     }
     for cause in &causes {
         out.data(&Line::default())?;

@@ -15,10 +15,10 @@ fn explained(object: &NodeMaintenance) -> (String, bool) {
 
 fn explained_under(leadership: Leadership, object: &NodeMaintenance) -> (String, bool) {
     let (mut out, captured) = output();
-    let stuck =
+    let is_blocked =
         explain(object, None, leadership, "kubectl", "2026-01-02T03:07:25Z".parse().unwrap(), &mut out)
             .unwrap();
-    (captured.data(), stuck)
+    (captured.data(), is_blocked)
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ PDB shop/cart needs 3, has 3.
 }
 
 #[test]
-fn a_maintenance_that_waits_for_pods_to_end_is_not_stuck() {
+fn a_maintenance_that_waits_for_pods_to_end_is_not_blocked() {
     let mut status = running(40, &[]);
     status["completingPods"] = json!([{"namespace": "shop", "name": "import-x",
         "since": "2026-01-02T03:04:05Z", "until": "2026-01-02T04:04:05Z"}]);
@@ -75,7 +75,7 @@ The drain waits for pods to end by themselves (Completing), and evicts them at 2
 }
 
 #[test]
-fn a_queued_maintenance_is_not_stuck() {
+fn a_queued_maintenance_is_not_blocked() {
     let condition = json!({"type": "Drained", "status": "False", "reason": "MaxUnavailable", "observedGeneration": 1,
         "message": "",
         "lastTransitionTime": "2026-01-02T03:04:05Z"});
@@ -97,11 +97,11 @@ position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
 }
 
 #[test]
-fn a_maintenance_that_is_not_stuck_is_reported_so() {
-    let (drained, stuck) = explained(&with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3})));
-    assert_eq!((&*drained, stuck), ("node/n1: Drained: 3 pods gone\nNothing is stuck.\n", false));
-    let (running, stuck) = explained(&with_status("n1", running(40, &[])));
-    assert!(running.ends_with("4 gone\nNothing is stuck: it continues by itself.\n") && !stuck, "{running}");
+fn a_maintenance_that_is_not_blocked_is_reported_so() {
+    let (drained, is_blocked) = explained(&with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3})));
+    assert_eq!((&*drained, is_blocked), ("node/n1: Drained: 3 pods gone\nNothing is blocked.\n", false));
+    let (running, is_blocked) = explained(&with_status("n1", running(40, &[])));
+    assert!(running.ends_with("4 gone\nNothing is blocked: it continues by itself.\n") && !is_blocked, "{running}");
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn the_roll_of_a_maintenance_is_named() {
     let mut object = with_status("n1", running(40, &[]));
     object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
     let (said, _) = explained(&object);
-    assert!(said.contains("4 gone\nIt is part of roll kernel.\nNothing is stuck"), "{said}");
+    assert!(said.contains("4 gone\nIt is part of roll kernel.\nNothing is blocked"), "{said}");
 }
 
 #[test]
-fn the_node_of_a_roll_that_has_halted_is_stuck() {
+fn the_node_of_a_roll_that_has_halted_is_blocked() {
     let drained = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
     let halt = Halt {
         node: String::from("n1"),
@@ -136,7 +136,7 @@ fn the_node_of_a_roll_that_has_halted_is_stuck() {
     let halt = halt_of_roll(&object, std::slice::from_ref(&object));
     let (mut out, captured) = output();
     let now = "2026-01-02T03:07:25Z".parse().unwrap();
-    let stuck =
+    let is_blocked =
         explain(&object, halt.as_ref(), Leadership::Held, "kubectl --context blue", now, &mut out).unwrap();
     let expected = "\
 node/n1: Drained: 3 pods gone
@@ -149,7 +149,7 @@ Roll kernel halted: the action for node n1 failed: the command ended with exit c
     kubectl nm roll resume kernel --skip n1 --context blue
     kubectl nm roll abort kernel --context blue
 ";
-    assert_eq!((captured.data().as_str(), stuck), (expected, true));
+    assert_eq!((captured.data().as_str(), is_blocked), (expected, true));
 
     for unknown in [annotation(&RollRecord::default()), String::from("{")] {
         let object = of_roll(unknown);
@@ -158,21 +158,21 @@ Roll kernel halted: the action for node n1 failed: the command ended with exit c
 }
 
 #[test]
-fn a_drain_without_leader_is_stuck_and_without_knowledge_nothing_is_promised() {
+fn a_drain_without_leader_is_blocked_and_without_knowledge_nothing_is_promised() {
     let under = |leadership| explained_under(leadership, &with_status("n1", running(40, &[])));
     let lapsed = Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap());
-    let (said, stuck) = under(lapsed);
+    let (said, is_blocked) = under(lapsed);
     let expected = "\n\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for 3m20s, since 2026-01-02T03:04:05Z.\n";
-    assert!(said.contains(expected) && !said.contains("Nothing is stuck") && stuck, "{said}");
-    let (said, stuck) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
-    assert!(said.contains("No reconciler leads") && !stuck, "another may take over: {said}");
+    assert!(said.contains(expected) && !said.contains("Nothing is blocked") && is_blocked, "{said}");
+    let (said, is_blocked) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
+    assert!(said.contains("No reconciler leads") && !is_blocked, "another may take over: {said}");
     for untold in [Leadership::Unknown, Leadership::Unelected("2026-01-02T03:05:05Z".parse().unwrap())] {
-        let (said, stuck) = under(untold);
-        let expected = "\nNothing is stuck: it continues as long as nm-reconciler runs.\n";
-        assert!(said.ends_with(expected) && !stuck, "{said}");
+        let (said, is_blocked) = under(untold);
+        let expected = "\nNothing is blocked: it continues as long as nm-reconciler runs.\n";
+        assert!(said.ends_with(expected) && !is_blocked, "{said}");
     }
     let drained = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
-    assert!(explained_under(lapsed, &drained).0.ends_with("\nNothing is stuck.\n"));
+    assert!(explained_under(lapsed, &drained).0.ends_with("\nNothing is blocked.\n"));
 }
 
 #[test]
@@ -189,11 +189,11 @@ fn many_pods_are_counted_and_control_characters_are_escaped() {
 
 #[test]
 fn an_object_with_another_name_is_named() {
-    let (said, stuck) = explained(&named("kernel", "n1", "u"));
+    let (said, is_blocked) = explained(&named("kernel", "n1", "u"));
     assert!(
         said.starts_with("node/n1: Requested: no reconciler has picked it up yet (NodeMaintenance kernel)\n"),
         "{said}"
     );
-    assert!(stuck);
+    assert!(is_blocked);
     assert!(!explained(&requested("n1")).0.contains("NodeMaintenance"));
 }

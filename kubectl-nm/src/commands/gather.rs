@@ -48,7 +48,7 @@ Exit codes: 0 written, even if parts could not be read; 1 failed, or only versio
 /// The file with the versions, which every user can read.
 const VERSIONS: &str = "versions.json";
 
-/// Write a support bundle for a bug report, without secrets
+/// Write an archive for a bug report, without secrets
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GatherArgs {

@@ -56,7 +56,7 @@ Examples:
   # Print why pods are blocked, as it happens
   kubectl nm watch -o json | jq -r 'select(.type==\"pod\" and .state==\"blocked\") | .message'
 
-Exit codes: 0 goal reached or dashboard closed, 1 not in maintenance, 3 failed, 4 stopped or replaced \
+Exit codes: 0 goal reached, or dashboard closed without a goal, 1 not in maintenance, 3 failed, 4 stopped or replaced \
 before the goal was reached, 124 timed out, 130 interrupted or closed before the goal was reached. \
 Closing the dashboard never stops a maintenance. Times are in UTC.";
 

@@ -363,7 +363,7 @@ fn a_maintenance_without_a_reconciler_is_reported_at_once_and_a_slow_one_later()
 }
 
 #[test]
-fn a_maintenance_that_a_roll_keeps_is_not_stuck_and_its_roll_is_named() {
+fn a_maintenance_that_a_roll_keeps_is_not_blocked_and_its_roll_is_named() {
     let kept = |label: Option<&str>| {
         let mut object = ending(&[ROLL_FINALIZER], "2026-01-01T00:00:00Z");
         object.maintenance.metadata.labels =

@@ -145,7 +145,7 @@ pub(crate) fn maintenances(
             format!("`kubectl get {resource} {name} -o yaml` shows the finalizers that block it"),
         );
     }
-    let total = format!("{} in total, none of which is stuck stopping", maintenances.len());
+    let total = format!("{} in total, none of which is blocked while stopping", maintenances.len());
     let kept: Vec<&GroupedMaintenance> =
         maintenances.iter().filter(|object| kept_by_roll(object).is_some()).collect();
     // It ends with its roll, and whether somebody runs that is not known here.

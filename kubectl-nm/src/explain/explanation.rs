@@ -104,7 +104,7 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
     }
 }
 
-/// Somebody wants it so: it is not stuck.
+/// Somebody wants it so: nothing is blocked.
 fn suspended(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     let what = match State::of(maintenance) {
         State::Planned => "The maintenance is planned: it was created suspended, and has not begun.",

@@ -1,4 +1,4 @@
-//! The support bundle: its archive, the logs in it, and what is redacted.
+//! The archive for a bug report: its files, the logs in it, and what is redacted.
 
 pub(crate) mod archive;
 pub(crate) mod logs;

@@ -56,7 +56,8 @@ pub(crate) struct Flags {
     #[arg(skip)]
     pub(crate) refuse_beside_leader: bool,
 
-    /// How many seconds a replica leads after each renewal of its lease. A replica that is killed is replaced after this time
+    /// How many seconds the lease of the leader is valid after each renewal; the leader stops writing after four fifths of
+    /// it. A replica that is killed is replaced after this time
     #[arg(
         long, env = "NM_LEASE_DURATION", value_name = "SECONDS", default_value = "15",
         value_parser = clap::value_parser!(u64).range(3..=3600),

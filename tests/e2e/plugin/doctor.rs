@@ -37,7 +37,7 @@ ok    grants        nm-reconciler has the permissions for the features in use
 ok    versions      plugin OWN, reconciler OWN
 ok    permissions   you have all permissions that the commands need
 ok    nodes         none is cordoned by a deleted maintenance
-ok    maintenances  0 in total, none of which is stuck stopping
+ok    maintenances  0 in total, none of which is blocked while stopping
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +118,7 @@ async fn a_maintenance_of_an_older_group_is_no_orphan_and_the_advice_for_its_orp
     until_phase_in_group(&cluster.client, group, "older", Phase::Succeeded).await;
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert_eq!(finding(&found, "nodes"), ("ok".into(), "none is cordoned by a deleted maintenance".into()));
-    assert_eq!(finding(&found, "maintenances").1, "1 in total, none of which is stuck stopping");
+    assert_eq!(finding(&found, "maintenances").1, "1 in total, none of which is blocked while stopping");
 
     reconciler.crash().await;
     let api = older_groups::maintenances(&cluster.client, group);

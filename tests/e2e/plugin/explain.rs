@@ -1,4 +1,4 @@
-//! `kubectl nm explain`: why a node is stuck, and what to do about it.
+//! `kubectl nm explain`: what blocks a node, and what to do about it.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -41,9 +41,9 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
         0 => String::new(),
         others => format!(", {others} gone"),
     };
-    let stuck = plugin(&cluster, &["explain", node]).await;
-    assert_eq!((stuck.code, stuck.stderr.as_str()), (Some(3), ""), "{stuck:?}");
-    let said = timeless(&stuck.stdout);
+    let blocked = plugin(&cluster, &["explain", node]).await;
+    assert_eq!((blocked.code, blocked.stderr.as_str()), (Some(3), ""), "{blocked:?}");
+    let said = timeless(&blocked.stdout);
     let (first, rest) = said.split_once('\n').unwrap();
     assert!(
         first.starts_with(&format!("node/{node}: Blocked "))
@@ -74,7 +74,7 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     until_drained(&cluster, node).await;
     let free = plugin(&cluster, &["explain", node]).await;
     assert_eq!(free.code, Some(0), "{free:?}");
-    assert!(free.stdout.ends_with("\nNothing is stuck.\n"), "{free:?}");
+    assert!(free.stdout.ends_with("\nNothing is blocked.\n"), "{free:?}");
 
     stop(&cluster, node).await;
     drop(reconciler);
@@ -87,12 +87,12 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
          kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide"
     );
     assert_eq!(timeless(&new.stdout), expected);
-    // Whether that counts as stuck depends on how long ago the maintenance was created.
+    // Whether that counts as blocked depends on how long ago the maintenance was created.
     assert!(matches!(new.code, Some(0 | 3)), "{new:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_whose_reconciler_is_gone_is_stuck() {
+async fn a_drain_whose_reconciler_is_gone_is_blocked() {
     let why = "only a sandbox has pods that use all of their grace";
     let Some(cluster) = Cluster::sandbox_or_skip(1, why).await else { return };
     let node = &cluster.nodes().await[0];
@@ -104,18 +104,18 @@ async fn a_drain_whose_reconciler_is_gone_is_stuck() {
     start(&cluster, node, node).await;
     until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let continuing = plugin(&cluster, &["explain", node]).await.ok();
-    assert!(continuing.stdout.ends_with("\nNothing is stuck: it continues by itself.\n"), "{continuing:?}");
+    assert!(continuing.stdout.ends_with("\nNothing is blocked: it continues by itself.\n"), "{continuing:?}");
 
     reconciler.crash().await;
     // The lease as it looks some time later.
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "node-maintenance");
     let past = json!({"spec": {"renewTime": "2026-01-02T03:04:05.000000Z"}});
     leases.patch(leader_lease::NAME, &PatchParams::default(), &Patch::Merge(past)).await.unwrap();
-    let stuck = plugin(&cluster, &["explain", node]).await;
+    let blocked = plugin(&cluster, &["explain", node]).await;
     // Detecting that no replica renews the lease takes some seconds, and is reported as progress.
     let is_progress = |line: &str| line.ends_with(" who leads ...");
-    assert!(stuck.code == Some(3) && stuck.stderr.lines().all(is_progress), "{stuck:?}");
-    let (_, cause) = stuck.stdout.split_once('\n').unwrap();
+    assert!(blocked.code == Some(3) && blocked.stderr.lines().all(is_progress), "{blocked:?}");
+    let (_, cause) = blocked.stdout.split_once('\n').unwrap();
     let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for LONG\n  \
         This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
         kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide";
@@ -138,14 +138,14 @@ async fn a_reconciler_without_leader_election_is_recognized_despite_an_unheld_le
     start(&cluster, node, node).await;
     until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let continuing = plugin(&cluster, &["explain", node]).await.ok();
-    let expected = "\nNothing is stuck: it continues as long as nm-reconciler runs.\n";
+    let expected = "\nNothing is blocked: it continues as long as nm-reconciler runs.\n";
     assert!(continuing.stdout.ends_with(expected), "{continuing:?}");
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert!(!found.stdout.contains("there is no leader: maintenances are neither started"), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queued_node_is_not_stuck() {
+async fn a_queued_node_is_not_blocked() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start_with(&cluster, &["--max-unavailable", "1"]);

@@ -32,7 +32,7 @@ pub(super) struct BeginArgs {
 
     // A doc comment would have to put backticks around the variable.
     #[arg(
-        help = "Run this command on this machine for each drained node. {} and $NM_NODE are the node's name; $KUBECONFIG \
+        help = "Run this command on this computer for each drained node. {} and $NM_NODE are the node's name; $KUBECONFIG \
         is the file of --kubeconfig. The command gets no terminal. If it fails or is interrupted, `roll resume` runs it \
         again"
     )]
@@ -82,8 +82,8 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) action_timeout: Duration,
 
-    /// Halt the roll if one of these takes longer: nm-reconciler begins the drain; the node becomes Ready after the command
-    /// or Job (with --expect-reboot, it reboots first); the node returns to service
+    /// Halt the roll if one of these takes longer: nm-reconciler begins the drain (a Queued node waits without a limit); the
+    /// node becomes Ready after the command or Job (with --expect-reboot, it reboots first); the node returns to service
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) return_timeout: Duration,
 
@@ -168,7 +168,7 @@ pub(super) struct ResumeArgs {
     #[arg(long, value_name = "NODE", value_parser = parse_node)]
     pub(super) skip: Vec<String>,
 
-    /// Confirm the command that the roll runs on this machine, by repeating it. Without this flag you are asked
+    /// Confirm the command that the roll runs on this computer, by repeating it. Without this flag you are asked
     #[arg(long, value_name = "COMMAND")]
     pub(super) run: Option<String>,
 

@@ -46,7 +46,7 @@ Examples:
   # Drain node by node, and continue with each when you confirm
   kubectl nm roll node-1 node-2 --confirm
 
-  # See the rolls, and continue one that halted or was interrupted, from any machine
+  # See the rolls, and continue one that halted or was interrupted, from any computer
   kubectl nm roll status
   kubectl nm roll resume kernel-6.12 --skip node-7
 
@@ -64,8 +64,8 @@ Steps of a node:
 
 If a step fails or times out, the roll halts: no further node begins, commands and Jobs that run are waited for, and what \
 is under way is left as it is. `kubectl nm roll resume NAME` tries the step again: a command that failed is run again, and a \
-new Job replaces one that failed. The state of a roll is in its NodeMaintenance objects. After Ctrl-C, or if this program \
-dies, `resume` continues it from any machine; a command that was under way is run again. The output of commands is kept below \
+new Job replaces one that failed. The state of a roll is in its NodeMaintenance objects. After Ctrl-C, or if `kubectl nm roll` is \
+killed, `resume` continues it from any computer; a command that was under way is run again. The output of commands is kept below \
 ~/.local/state/kubectl-nm/roll/NAME, or $XDG_STATE_HOME.
 
 Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted, 4 taken over or aborted by somebody else, 130 interrupted.";

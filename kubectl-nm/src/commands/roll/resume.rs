@@ -236,7 +236,7 @@ fn warn_of_running_commands(roll: &Roll, record: &RollRecord, out: &mut Output) 
 }
 
 /// The action is in the objects, which others may write. So the user who resumes the roll confirms what is run on this
-/// machine, or created with their permissions.
+/// computer, or created with their permissions.
 fn confirm_action(
     args: &ResumeArgs,
     namespace: Option<&str>,

@@ -1,6 +1,6 @@
 //! A row of the node view: a pod and its state.
 //!
-//! Whether a pod has to go, and whether a terminating pod is stuck, is decided as in the reconciler. What only the
+//! Whether a pod has to go, and whether a terminating pod is blocked, is decided as in the reconciler. What only the
 //! reconciler knows, such as why an eviction was refused, comes from the status.
 
 use std::cmp::Ordering;
