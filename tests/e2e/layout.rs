@@ -109,7 +109,7 @@ fn folders_import_only_from_the_layers_below_them() {
 #[test]
 fn no_file_uses_a_file_that_uses_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    for package in ["shared", "reconciler", "kubectl-nm", "tests", "tests/demo", "tests/sandbox"] {
+    for package in ["shared", "reconciler", "kubectl-nm", "tests", "tests/nm-sandbox", "tests/sandbox"] {
         let modules = modules(&root.join(package).join("src"));
         assert!(modules.len() > 3, "{package} has files");
         let edges: BTreeMap<&Vec<String>, BTreeSet<Vec<String>>> =

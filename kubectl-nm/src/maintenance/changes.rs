@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::{
     AttachedVolume, BlockedPod, CompletingPod, MigratingPod, NodeMaintenance, PodReference, Replacement,
-    SurgingPod,
+    SurgingPod, Suspension,
 };
 
 use crate::maintenance::{State, attached_volumes, condition, degraded, headline, node, status};
@@ -79,10 +79,12 @@ pub(crate) fn pod_changes<'a>(
     for pod in had_to_go.difference(&have_to_go) {
         changes.insert((*pod).clone(), PodChange::Gone((*pod).clone()));
     }
-    // The list has at most fifty pods. A pod that was cut from it may still be blocked.
+    // The list has at most fifty pods. A pod that was cut from it may still be blocked. During a pause nothing is known of a
+    // pod that was refused before, as in `nm_shared::drain::transitions`.
     let all_listed =
         usize::try_from(status(now).pod_counts.blocked).is_ok_and(|count| count <= are_blocked.len());
-    for pod in were_blocked.into_keys().filter(|pod| all_listed && !are_blocked.contains_key(pod)) {
+    let is_known = all_listed && Suspension::in_status(status(now)) != Some(Suspension::Paused);
+    for pod in were_blocked.into_keys().filter(|pod| is_known && !are_blocked.contains_key(pod)) {
         changes.entry(pod.clone()).or_insert(PodChange::Unblocked(pod));
     }
     changes.into_values().collect()
@@ -311,6 +313,25 @@ mod tests {
         let mut full = running(40, &[("cart-0", "m")]);
         full["podCounts"]["blocked"] = json!(60);
         check(Some(full), cut, &[]);
+    }
+
+    #[test]
+    fn a_pod_that_was_blocked_before_a_pause_is_not_reported_as_unblocked() {
+        let blocked = running(40, &[("cart-0", "budget cart has 1")]);
+        let mut paused = running(40, &[]);
+        paused["conditions"] = json!([{"type": "Suspended", "status": "True", "reason": "Paused", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let lines = |before: &Value, now: &Value| {
+            let object = |status: &Value| Arc::new(with_status("n1", status.clone()));
+            let change = MaintenanceChange::Updated { before: Some(object(before)), now: object(now) };
+            change.lines().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let is_reported = |line: &String| line.contains("blocked shop/cart-0");
+        assert!(!lines(&blocked, &paused).iter().any(is_reported));
+        assert!(
+            lines(&paused, &blocked).iter().any(is_reported),
+            "it is still blocked when the drain continues"
+        );
     }
 
     #[test]

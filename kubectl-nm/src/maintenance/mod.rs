@@ -4,9 +4,9 @@
 //! neither conditions nor pod counts: everything here works with both.
 
 pub(crate) mod cache;
-pub(crate) mod change;
 pub(crate) mod changes;
 pub(crate) mod creator;
+pub(crate) mod drain_change;
 pub(crate) mod fields;
 pub(crate) mod headline;
 pub(crate) mod start;

@@ -26,19 +26,19 @@ pub(super) struct Applied {
     pub(super) roll: Roll,
     /// The objects as they were written.
     pub(super) objects: Vec<NodeMaintenance>,
-    pub(super) outcomes: Vec<(RollChange, Result<(), ChangeError>)>,
+    pub(super) outcomes: Vec<(RollChange, Result<(), RollChangeError>)>,
 }
 
 /// Why a change was not carried out.
 #[derive(Debug)]
-pub(super) enum ChangeError {
+pub(super) enum RollChangeError {
     /// The maintenance was not read or written.
     Maintenance(Error),
     /// The Job of the node was not created.
     Job(Error),
 }
 
-impl ChangeError {
+impl RollChangeError {
     pub(super) fn error(&self) -> &Error {
         match self {
             Self::Maintenance(error) | Self::Job(error) => error,
@@ -51,7 +51,7 @@ impl ChangeError {
     }
 }
 
-impl From<Error> for ChangeError {
+impl From<Error> for RollChangeError {
     fn from(error: Error) -> Self {
         Self::Maintenance(error)
     }
@@ -74,7 +74,7 @@ pub(super) async fn apply(
         let written = write_record(cluster, &mut applied.roll, &record).await;
         let is_written = written.is_ok();
         let outcome = written.map(|object| applied.objects.extend(object));
-        applied.outcomes.push((RollChange::Record(record), outcome.map_err(ChangeError::from)));
+        applied.outcomes.push((RollChange::Record(record), outcome.map_err(RollChangeError::from)));
         if !is_written && !has_halted {
             return applied;
         }
@@ -107,7 +107,7 @@ async fn write_record(
     Ok(Some(object))
 }
 
-type Outcome = Result<Option<NodeMaintenance>, ChangeError>;
+type Outcome = Result<Option<NodeMaintenance>, RollChangeError>;
 
 /// Begins nodes. The baselines of all of them are read first: the drain of one disturbs what the others have.
 async fn begin(
@@ -134,7 +134,7 @@ async fn begin(
             Ok(baseline) => write_begin(cluster, roll, &change, baseline).await,
             Err(error) => Err(error),
         };
-        (change, outcome.map_err(ChangeError::from))
+        (change, outcome.map_err(RollChangeError::from))
     }))
     .await
 }
@@ -168,7 +168,7 @@ async fn carry_out(cluster: &Cluster, roll: &Roll, change: &RollChange) -> Outco
             let written = write_node(cluster, node, record, None).await?;
             if let Some(NodeAction::Job(template)) = &roll.settings.action {
                 let job = job::of_node(template, &roll.name, name, record);
-                job::create(cluster, &job).await.map_err(ChangeError::Job)?;
+                job::create(cluster, &job).await.map_err(RollChangeError::Job)?;
             }
             Ok(Some(written))
         }

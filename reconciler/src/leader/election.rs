@@ -25,7 +25,7 @@ use crate::client::fence::Fence;
 use crate::client::request_metrics::RequestMetricsLayer;
 use crate::client::{TermClient, patch_params, post_params};
 use crate::config::flags::Flags;
-use crate::leader::lease_watch::{LeaderState, LeaseWatch};
+use crate::leader::lease_watch::{Leadership, LeaseWatch};
 use crate::runtime::leader_runtime::LeaderRuntime;
 use crate::runtime::shutdown::shutdown_begins;
 use crate::runtime::tasks::TaskExit;
@@ -256,8 +256,8 @@ async fn wait_until_vacant(lease: &mut LeaseWatch) -> Option<Box<Lease>> {
     loop {
         match lease.state() {
             None => lease.changed().await,
-            Some(LeaderState::Vacant(vacant)) => return vacant,
-            Some(LeaderState::Leads { by, expires, .. }) => {
+            Some(Leadership::Vacant(vacant)) => return vacant,
+            Some(Leadership::Leads { by, expires, .. }) => {
                 if by != leader {
                     info!(leader = by, "standing by");
                     leader = by;
@@ -301,9 +301,9 @@ async fn acquired_at(lease: &mut LeaseWatch, identity: &str) -> Option<Timestamp
     let mut has_changed = false;
     loop {
         match lease.state() {
-            Some(LeaderState::Leads { by, renewed, .. }) => return (by == identity).then_some(renewed),
+            Some(Leadership::Leads { by, renewed, .. }) => return (by == identity).then_some(renewed),
             // It was released again.
-            Some(LeaderState::Vacant(_)) if has_changed => return None,
+            Some(Leadership::Vacant(_)) if has_changed => return None,
             _ => lease.changed().await,
         }
         has_changed = true;
@@ -314,7 +314,7 @@ async fn acquired_at(lease: &mut LeaseWatch, identity: &str) -> Option<Timestamp
 async fn follow_renewals(lease: &mut LeaseWatch, fence: &Fence, identity: &str) {
     loop {
         match lease.state() {
-            Some(LeaderState::Leads { by, renewed, .. }) if by == identity => fence.renew(renewed),
+            Some(Leadership::Leads { by, renewed, .. }) if by == identity => fence.renew(renewed),
             _ => return,
         }
         lease.changed().await;

@@ -40,7 +40,7 @@ struct SeenLease {
 
 /// Who leads.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum LeaderState {
+pub(crate) enum Leadership {
     /// Nobody: the lease was released, was not renewed in time, or does not exist.
     Vacant(Option<Box<Lease>>),
     Leads {
@@ -62,10 +62,10 @@ impl SeenLease {
         self.lease = lease.map(Box::new);
     }
 
-    fn state(&self, now: Instant) -> LeaderState {
+    fn state(&self, now: Instant) -> Leadership {
         self.leader().filter(|(_, _, expires)| *expires > now).map_or_else(
-            || LeaderState::Vacant(self.lease.clone()),
-            |(by, renewed, expires)| LeaderState::Leads { by, renewed, expires },
+            || Leadership::Vacant(self.lease.clone()),
+            |(by, renewed, expires)| Leadership::Leads { by, renewed, expires },
         )
     }
 
@@ -92,7 +92,7 @@ impl LeaseWatch {
     }
 
     /// Who leads; none while that is unknown.
-    pub(crate) fn state(&mut self) -> Option<LeaderState> {
+    pub(crate) fn state(&mut self) -> Option<Leadership> {
         match &*self.0.borrow_and_update() {
             LeaseSnapshot::Unknown => None,
             LeaseSnapshot::Known(lease) => Some(lease.state(Instant::now())),
@@ -178,8 +178,7 @@ mod tests {
         };
         for hour in [-3600, 0, 3600] {
             let mut seen = SeenLease::default();
-            let leads =
-                |seen: &SeenLease, second| matches!(seen.state(at(second)), LeaderState::Leads { .. });
+            let leads = |seen: &SeenLease, second| matches!(seen.state(at(second)), Leadership::Leads { .. });
             seen.replace(lease(json!("a"), hour), at(0));
             assert!(leads(&seen, 14) && !leads(&seen, 15));
             seen.replace(lease(json!("a"), hour), at(10));

@@ -77,7 +77,7 @@ pub(crate) async fn change(
     patch: Value,
     to: Sender<Message>,
 ) {
-    let changed = maintenance::change::change(&cluster, &target, &patch).await;
+    let changed = maintenance::drain_change::patch_drain(&cluster, &target, &patch).await;
     report(to, "changed", vec![(target.name_any(), changed.map(|()| "changed"))]).await;
 }
 

@@ -8,7 +8,7 @@ use super::RollRunner;
 use crate::client::watch_stream::WatchChange;
 use crate::error::Error;
 use crate::maintenance::uid;
-use crate::roll::apply::{Applied, ChangeError};
+use crate::roll::apply::{Applied, RollChangeError};
 use crate::roll::decide::RollChange;
 use crate::roll::record::{ActionState, Halt, Roll, RollRecord};
 
@@ -78,7 +78,7 @@ impl RollRunner<'_> {
                 (RollChange::Record(record), Err(error)) => {
                     self.halt_unrecorded(&roll, record, error.error());
                 }
-                (change, Err(ChangeError::Maintenance(error) | ChangeError::Job(error))) => {
+                (change, Err(RollChangeError::Maintenance(error) | RollChangeError::Job(error))) => {
                     let Some(node) = change.node() else { continue };
                     self.fail(node, &format!("the maintenance of node {node} cannot be changed: {error}"));
                 }

@@ -10,7 +10,11 @@ use crate::maintenance::uid;
 
 /// Applies a merge patch of `spec.drain`, unless another object has the name by now. Where the definition lacks one of the
 /// fields, the API server would drop it silently: then nothing is changed.
-pub(crate) async fn change(cluster: &Cluster, target: &NodeMaintenance, patch: &Value) -> Result<(), Error> {
+pub(crate) async fn patch_drain(
+    cluster: &Cluster,
+    target: &NodeMaintenance,
+    patch: &Value,
+) -> Result<(), Error> {
     let mut patch = patch.clone();
     patch["metadata"] = json!({"uid": uid(target)});
     check_kept(&cluster.patch(&target.name_any(), &patch, true).await?, &patch)?;
@@ -57,7 +61,7 @@ mod tests {
         let wanted = json!({"timeoutSeconds": 60, "podSelector": {"matchLabels": {"a": "b", "c": null}}});
         let kept = drain(&json!({"timeoutSeconds": 60, "podSelector": {"matchLabels": {"a": "b"}}}));
         let (keeping, requests) = cluster(move |_, _| (200, kept.clone()));
-        change(&keeping, &requested("n1"), &json!({"spec": {"drain": wanted}})).await.unwrap();
+        patch_drain(&keeping, &requested("n1"), &json!({"spec": {"drain": wanted}})).await.unwrap();
         assert_eq!(requests.lock().unwrap().len(), 2);
     }
 
@@ -66,7 +70,7 @@ mod tests {
         let patch = json!({"spec": {"drain": {"timeoutSeconds": 60, "podSelector": null}}});
         let pruned = drain(&json!({"force": true}));
         let (pruning, requests) = cluster(move |_, _| (200, pruned.clone()));
-        let error = change(&pruning, &requested("n1"), &patch).await.unwrap_err();
+        let error = patch_drain(&pruning, &requested("n1"), &patch).await.unwrap_err();
         assert!(error.to_string().ends_with("has no spec.drain.timeoutSeconds"), "{error}");
         assert_eq!(requests.lock().unwrap().len(), 1, "only the dry run");
     }
@@ -75,6 +79,6 @@ mod tests {
     async fn a_refusal_is_an_error() {
         let (refusing, _) = cluster(|_, _| failure(403, "Forbidden", "n1"));
         let patch = json!({"spec": {"drain": {"timeoutSeconds": 60}}});
-        assert!(change(&refusing, &requested("n1"), &patch).await.unwrap_err().is_forbidden());
+        assert!(patch_drain(&refusing, &requested("n1"), &patch).await.unwrap_err().is_forbidden());
     }
 }
