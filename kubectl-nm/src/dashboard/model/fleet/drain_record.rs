@@ -11,7 +11,7 @@ use crate::args::duration::age;
 use crate::dashboard::objects::workload::ReadyPods;
 use crate::explain::remedy;
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::{condition, drain_result, node, status, uid};
+use crate::maintenance::{cordoned_since, drain_result, node, status, uid};
 use crate::terminal::text::counted;
 
 /// How many of the slowest pods, of the blockers and of the workloads a summary names.
@@ -110,11 +110,13 @@ impl DrainRecord {
             *attempts = pod.attempts.max(*attempts);
         }
         let left = &status(object).pending_pods_refs;
-        let cordoned = condition(object, "Cordoned").filter(|cordoned| cordoned.status == "True");
         // Pods that go while as many are left are not among the slowest.
-        let (Some(before), Some(cordoned), true) = (before, cordoned, left.len() < NAMED) else { return };
+        let (Some(before), Some(cordoned), true) = (before, cordoned_since(object), left.len() < NAMED)
+        else {
+            return;
+        };
         let at = status(object).last_update.as_ref().map_or(now, |time| time.0);
-        let after = at.duration_since(cordoned.last_transition_time.0);
+        let after = at.duration_since(cordoned);
         let gone = status(before).pending_pods_refs.iter().filter(|pod| !left.contains(pod));
         self.slowest.extend(gone.map(|pod| (pod.clone(), after)));
         self.slowest.sort_by_key(|(_, after)| Reverse(*after));

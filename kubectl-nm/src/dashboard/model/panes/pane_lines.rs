@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_shared::NodeMaintenance;
+use nm_shared::api::condition::ConditionType;
 
 use crate::args::duration::age;
 use crate::dashboard::model::fleet::fleet_row::FleetRow;
@@ -86,7 +87,8 @@ impl Model {
         let line = |condition: &Condition| {
             let Condition { type_, status, reason, message, .. } = condition;
             let ago = age(self.now.duration_since(condition.last_transition_time.0).as_secs());
-            let kind = if type_ == "Degraded" && status == "True" { LineKind::Bad } else { LineKind::Strong };
+            let is_bad = type_ == ConditionType::Degraded.as_str() && status == "True";
+            let kind = if is_bad { LineKind::Bad } else { LineKind::Strong };
             let head = (format!("{type_} {status}  {reason}  for {ago}"), kind);
             let message = Some((format!("  {message}"), LineKind::Plain)).filter(|_| !message.is_empty());
             std::iter::once(head).chain(message).collect::<Vec<_>>()

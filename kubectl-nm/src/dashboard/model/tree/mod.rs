@@ -25,7 +25,7 @@ use crate::dashboard::objects::replacements::ReplacementChange;
 use crate::dashboard::objects::replacements::ReplacementScope;
 use crate::dashboard::objects::watch_state::WatchState;
 use crate::dashboard::objects::workload::{ReadyPods, WorkloadKind};
-use crate::maintenance::{PodState, condition};
+use crate::maintenance::{PodState, cordoned_since};
 
 /// How many namespaces are watched at most: each costs a watch, and one for each kind of workload.
 const MAX_NAMESPACES: usize = 50;
@@ -328,7 +328,6 @@ fn is_replaced(row: &PodRow) -> bool {
 
 /// When the node was cordoned; before that, when the maintenance was created.
 fn drain_began(maintenance: &NodeMaintenance) -> Timestamp {
-    let cordoned = condition(maintenance, "Cordoned").filter(|cordoned| cordoned.status == "True");
     let created = maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    cordoned.map(|cordoned| cordoned.last_transition_time.0).or(created).unwrap_or(Timestamp::UNIX_EPOCH)
+    cordoned_since(maintenance).or(created).unwrap_or(Timestamp::UNIX_EPOCH)
 }
