@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
+use nm_shared::cluster::metadata;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
@@ -197,7 +198,7 @@ impl From<ReplicaJson> for WatchedReplica {
             None => state(&node, &status.unwrap_or_default()),
         };
         let owners = metadata.owner_references.unwrap_or_default();
-        let controller = owners.iter().find(|owner| owner.controller == Some(true));
+        let controller = metadata::controller(&owners);
         let hash = metadata.labels.and_then(|labels| labels.pod_template_hash);
         let replica = controller.map(|controller| Replica {
             id: Arc::new(PodId {
