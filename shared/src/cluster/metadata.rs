@@ -74,11 +74,14 @@ pub fn controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
     owners.iter().find(|owner| owner.controller == Some(true))
 }
 
+/// The API group of an owner; empty for the core group.
+pub fn api_group(owner: &OwnerReference) -> &str {
+    owner.api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
 /// Whether an owner is of a kind of an API group, in any version. Other groups may have kinds of the same name.
 pub fn is_of(owner: &OwnerReference, group: &str, kind: &str) -> bool {
-    // The version of the core group has no group before it.
-    let owner_group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-    owner.kind == kind && owner_group == group
+    owner.kind == kind && api_group(owner) == group
 }
 
 #[derive(Debug, Clone, Default)]

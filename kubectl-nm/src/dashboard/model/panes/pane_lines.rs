@@ -12,6 +12,7 @@ use crate::dashboard::model::tree::tree_row::{TreeItem, TreeRow};
 use crate::dashboard::model::{Model, OpenNode, SideContent};
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::wrapping::wrap;
+use crate::explain::owner::Owner;
 use crate::explain::remedy;
 use crate::maintenance::{attached_volumes, status};
 use crate::terminal::text::harmless;
@@ -131,7 +132,7 @@ impl Model {
     fn pod_lines(&self, row: &PodRow) -> Vec<PaneLine> {
         let path = format!("{}/{}", row.id.namespace, row.id.name);
         let progress = &row.progress;
-        let owner = if row.id.owner.is_empty() { "none" } else { &row.id.owner };
+        let owner = row.id.owner.as_ref().map_or("none", Owner::text);
         let mut lines =
             vec![(path, LineKind::Strong), named("State", progress.word()), named("Owner", owner)];
         if let Some(since) = progress.since {
