@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use nm_shared::api::condition::ConditionReason;
+use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::CompletionFilter;
@@ -50,7 +50,7 @@ pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestam
         State::Stopping => Some(not_let_go(maintenance, kubectl, now)),
         State::Planned | State::Paused => Some(suspended(maintenance, kubectl)),
         State::Queued | State::Failed => {
-            let drained = condition(maintenance, "Drained");
+            let drained = condition(maintenance, ConditionType::Drained);
             Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
         }
         State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl),
@@ -117,7 +117,8 @@ fn suspended(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     };
     Cause {
         what: vec![what.to_owned()],
-        since: condition(maintenance, "Suspended").map(|suspended| suspended.last_transition_time.0),
+        since: condition(maintenance, ConditionType::Suspended)
+            .map(|suspended| suspended.last_transition_time.0),
         advice: String::from("Resume it when it may continue"),
         commands: vec![nm_command(kubectl, &resume)],
         passes: true,
@@ -281,7 +282,7 @@ fn of_volumes(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
             None => groups.push((error, vec![volume])),
         }
     }
-    let is_over = condition(maintenance, "VolumesDetached")
+    let is_over = condition(maintenance, ConditionType::VolumesDetached)
         .is_some_and(|detached| detached.reason == ConditionReason::DetachTimedOut.as_str());
     // Then the cause of the maintenance as a whole is that they are still attached.
     groups.retain(|(error, _)| error.is_some() || !is_over);

@@ -5,6 +5,7 @@
 
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, SurgeFacts, SurgeObstacle};
 
+use crate::explain::owner::{Owner, OwnerKind};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::counted;
 
@@ -14,8 +15,8 @@ pub(crate) struct Case<'a> {
     pub(crate) node: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
-    /// What controls it, as `sts/cart`, if that is known.
-    pub(crate) owner: Option<&'a str>,
+    /// What controls it, if that is known.
+    pub(crate) owner: Option<&'a Owner>,
     pub(crate) reason: BlockReason,
     pub(crate) facts: &'a BlockFacts,
 }
@@ -125,7 +126,8 @@ fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
         Some(budget) => format!("{kubectl_in} edit pdb {}", shell_quoted(&budget.name)),
         None => format!("{kubectl_in} get pdb"),
     };
-    (format!("Scale up {}, or relax the budget", case.owner.unwrap_or("the pod's owner")), command)
+    let owner = case.owner.map_or("the pod's owner", Owner::text);
+    (format!("Scale up {owner}, or relax the budget"), command)
 }
 
 /// What makes the pod's Deployment replace it first. None if only the budget can be changed.
@@ -192,8 +194,8 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
 
 fn respawns(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     let advice = "Remove the toleration that lets it respawn, or scale its owner down".into();
-    let command = match case.owner.and_then(|owner| owner.split_once('/')) {
-        Some((kind, name)) => format!("{kubectl_in} edit {}/{}", shell_quoted(kind), shell_quoted(name)),
+    let command = match case.owner {
+        Some(owner) => format!("{kubectl_in} edit {}", shell_quoted(&owner.argument())),
         None => format!("{kubectl_in} describe pod {}", shell_quoted(case.name)),
     };
     (advice, command)
@@ -201,8 +203,8 @@ fn respawns(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
 
 /// The virtual machine in the pod, as `vmi/db`.
 fn virtual_machine(case: &Case<'_>) -> Option<String> {
-    let name = case.owner?.strip_prefix("vmi/")?;
-    Some(format!("vmi/{}", shell_quoted(name)))
+    let machine = case.owner.filter(|owner| *owner.kind() == OwnerKind::VirtualMachineInstance)?;
+    Some(shell_quoted(&machine.argument()).into_owned())
 }
 
 /// Why a pod is blocked, in a few words with the numbers: `PDB shop/cart needs 3, has 3`. Without facts, the message.

@@ -26,14 +26,15 @@ fn forbidden(user: &str, verb: &str, resource: &str) -> BlockFacts {
     BlockFacts { forbidden: Some(access), ..none() }
 }
 
-fn case<'a>(reason: BlockReason, facts: &'a BlockFacts, owner: Option<&'a str>) -> Case<'a> {
+fn case<'a>(reason: BlockReason, facts: &'a BlockFacts, owner: Option<&'a Owner>) -> Case<'a> {
     Case { kubectl: "kubectl", node: "n1", namespace: "shop", name: "cart-0", owner, reason, facts }
 }
 
 #[test]
 fn every_reason_has_a_command_that_can_be_pasted() {
     use BlockReason as Reason;
-    let sts = Some("sts/cart");
+    let (cart, machine) = (Owner::new(OwnerKind::StatefulSet, "cart"), Owner::recorded("vmi/db").unwrap());
+    let (sts, foreign) = (Some(&cart), Owner::recorded("statefulset.apps.kruise.io/cart").unwrap());
     for (reason, facts, owner, command) in [
         (Reason::DisruptionBudget, budget("cart", Some((3, 3))), sts, "kubectl -n shop edit pdb cart"),
         (Reason::DisruptionBudget, none(), sts, "kubectl -n shop get pdb"),
@@ -50,7 +51,7 @@ fn every_reason_has_a_command_that_can_be_pasted() {
             sts,
             "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
         ),
-        (Reason::NotMigratable, none(), Some("vmi/db"), "kubectl -n shop describe vmi/db"),
+        (Reason::NotMigratable, none(), Some(&machine), "kubectl -n shop describe vmi/db"),
         (Reason::NotMigratable, none(), None, "kubectl -n shop describe pod cart-0"),
         (Reason::MigrationFailed, none(), None, "kubectl -n shop get vmim -o wide"),
         (Reason::Forbidden, none(), None, "kubectl nm doctor"),
@@ -71,6 +72,7 @@ fn every_reason_has_a_command_that_can_be_pasted() {
         (Reason::Unmanaged, none(), None, "kubectl -n shop delete pod cart-0"),
         (Reason::LocalStorage, none(), sts, "kubectl -n shop delete pod cart-0"),
         (Reason::ComesBack, none(), sts, "kubectl -n shop edit sts/cart"),
+        (Reason::ComesBack, none(), Some(&foreign), "kubectl -n shop edit statefulset.apps.kruise.io/cart"),
         (Reason::ComesBack, none(), None, "kubectl -n shop describe pod cart-0"),
         (
             Reason::Finalizers,
@@ -91,7 +93,8 @@ fn every_reason_has_a_command_that_can_be_pasted() {
 #[test]
 fn the_advice_names_what_to_scale() {
     let facts = budget("cart", Some((3, 3)));
-    let remedy = remedy(&case(BlockReason::DisruptionBudget, &facts, Some("sts/cart")));
+    let owner = Owner::new(OwnerKind::StatefulSet, "cart");
+    let remedy = remedy(&case(BlockReason::DisruptionBudget, &facts, Some(&owner)));
     assert_eq!(remedy.advice, "Scale up sts/cart, or relax the budget");
 }
 

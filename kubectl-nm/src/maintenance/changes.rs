@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use nm_shared::api::condition::ConditionReason;
+use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::{
     AttachedVolume, BlockedPod, CompletingPod, MigratingPod, NodeMaintenance, PodReference, Replacement,
     SurgingPod, Suspension,
@@ -238,7 +238,7 @@ fn is_in_headline(maintenance: &NodeMaintenance) -> bool {
 
 /// Whether `lastError` only names the blocked pods, each of which has a line.
 fn only_names_blocked_pods(maintenance: &NodeMaintenance) -> bool {
-    condition(maintenance, "Drained")
+    condition(maintenance, ConditionType::Drained)
         .is_some_and(|drained| drained.reason == ConditionReason::Blocked.as_str())
 }
 

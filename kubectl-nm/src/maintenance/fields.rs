@@ -1,8 +1,9 @@
 //! The fields of a `NodeMaintenance` as the plugin reads them, with a default where an object lacks one.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use nm_shared::api::condition::ConditionReason;
+use nm_shared::api::condition::{ConditionReason, ConditionType, find};
 use nm_shared::{AttachedVolume, BlockReason, NodeMaintenance, NodeMaintenanceStatus};
 
 /// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
@@ -34,13 +35,28 @@ pub(crate) fn roll_name(maintenance: &NodeMaintenance) -> Option<&str> {
     maintenance.metadata.labels.as_ref()?.get(ROLL_LABEL).map(String::as_str)
 }
 
-pub(crate) fn condition<'a>(maintenance: &'a NodeMaintenance, type_: &str) -> Option<&'a Condition> {
-    status(maintenance).conditions.iter().find(|condition| condition.type_ == type_)
+pub(crate) fn condition(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<&Condition> {
+    find(&status(maintenance).conditions, type_)
+}
+
+/// The condition if it is True.
+fn true_condition(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<&Condition> {
+    condition(maintenance, type_).filter(|condition| condition.status == "True")
+}
+
+/// Since when a condition is True; none if it is not.
+pub(crate) fn true_since(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<Timestamp> {
+    true_condition(maintenance, type_).map(|condition| condition.last_transition_time.0)
+}
+
+/// Since when the node is cordoned; none if it is not.
+pub(crate) fn cordoned_since(maintenance: &NodeMaintenance) -> Option<Timestamp> {
+    true_since(maintenance, ConditionType::Cordoned)
 }
 
 /// The condition `Degraded` if it is True, unless it only repeats what `blockedPods` reports of single pods.
 pub(crate) fn degraded(maintenance: &NodeMaintenance) -> Option<&Condition> {
-    let degraded = condition(maintenance, "Degraded").filter(|condition| condition.status == "True")?;
+    let degraded = true_condition(maintenance, ConditionType::Degraded)?;
     let status = status(maintenance);
     let is_about_pods = degraded.reason == ConditionReason::MissingAccess.as_str()
         && status.forbidden.is_none()

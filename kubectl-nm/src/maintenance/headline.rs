@@ -1,12 +1,13 @@
 //! One line about a maintenance: its state, its progress, and the reason why it waits or failed.
 
 use kube::ResourceExt;
+use nm_shared::api::condition::ConditionType;
 use nm_shared::api::names::FINALIZER;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
 use crate::args::duration::age;
 use crate::maintenance::fields::{
-    ROLL_FINALIZER, attached_volumes, condition, pods_to_go, roll_name, status,
+    ROLL_FINALIZER, attached_volumes, condition, cordoned_since, pods_to_go, roll_name, status, true_since,
 };
 use crate::maintenance::state::{PodState, State};
 use crate::terminal::text::Line;
@@ -100,11 +101,8 @@ pub(crate) fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
         }
         _ => return None,
     }
-    let since = |type_| {
-        let condition = condition(maintenance, type_).filter(|condition| condition.status == "True");
-        condition.map(|condition| condition.last_transition_time.0)
-    };
-    let time = since("Cordoned").zip(since("Drained")).map(|(cordoned, drained)| {
+    let drained = true_since(maintenance, ConditionType::Drained);
+    let time = cordoned_since(maintenance).zip(drained).map(|(cordoned, drained)| {
         let paused = match status.paused_seconds {
             Some(seconds) if seconds > 0 => format!(", paused for {}", age(seconds)),
             _ => String::new(),
@@ -117,14 +115,15 @@ pub(crate) fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
 /// Why a maintenance is queued or failed; empty if the status has no reason.
 pub(crate) fn reason(maintenance: &NodeMaintenance) -> &str {
     match status(maintenance).last_error.as_str() {
-        "" => condition(maintenance, "Drained").map_or("", |condition| &condition.message),
+        "" => condition(maintenance, ConditionType::Drained).map_or("", |condition| &condition.message),
         error => error,
     }
 }
 
 /// The volumes that the maintenance waits for, or has waited for; empty if there are none.
 fn attached(maintenance: &NodeMaintenance) -> String {
-    if condition(maintenance, "VolumesDetached").is_none_or(|detached| detached.status != "False") {
+    let detached = condition(maintenance, ConditionType::VolumesDetached);
+    if detached.is_none_or(|detached| detached.status != "False") {
         return String::new();
     }
     match attached_volumes(maintenance).len() {

@@ -2,6 +2,7 @@
 //!
 //! The API keeps the phases of the medik8s node-maintenance-operator; here they become one vocabulary.
 
+use nm_shared::api::condition::ConditionType;
 use nm_shared::drain::pod_state;
 use nm_shared::{NodeMaintenance, Phase, Suspension};
 
@@ -50,7 +51,7 @@ impl State {
         if maintenance.metadata.deletion_timestamp.is_some() {
             return Self::Stopping;
         }
-        let drained = condition(maintenance, "Drained").map(|condition| {
+        let drained = condition(maintenance, ConditionType::Drained).map(|condition| {
             let observed = condition.observed_generation.or(maintenance.metadata.generation);
             condition.status == "True" && observed >= maintenance.metadata.generation
         });

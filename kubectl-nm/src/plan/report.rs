@@ -184,7 +184,10 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
 /// The quorum or the queue that an existing maintenance waits for, from its status.
 fn current_gates(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
     use nm_shared::api::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
-    let Some(drained) = crate::maintenance::condition(object, "Drained") else { return (None, None) };
+    use nm_shared::api::condition::ConditionType;
+    let Some(drained) = crate::maintenance::condition(object, ConditionType::Drained) else {
+        return (None, None);
+    };
     let error =
         |wanted: &str| (drained.reason == wanted).then(|| crate::maintenance::reason(object).to_owned());
     let quorum = error(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));

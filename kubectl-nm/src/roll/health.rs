@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use nm_shared::cluster::disruption_budget::Budget;
+use nm_shared::cluster::metadata;
 use nm_shared::cluster::pod::{self, DrainPod};
 use serde_json::{Value, json};
 
@@ -34,6 +36,13 @@ pub(crate) const PERMISSIONS: [(&str, &str, &str); 7] = [
 ];
 
 impl DisturbedKind {
+    const WORKLOADS: [Self; 4] = [Self::Deployment, Self::ReplicaSet, Self::StatefulSet, Self::DaemonSet];
+
+    /// The kind of a workload; none if its health is not known, as that of a kind of another API group.
+    fn of_workload(owner: &OwnerReference) -> Option<Self> {
+        Self::WORKLOADS.into_iter().find(|kind| metadata::is_of(owner, "apps", kind.word()))
+    }
+
     fn api_version(self) -> &'static str {
         match self {
             Self::PodDisruptionBudget => "policy/v1",
@@ -221,18 +230,9 @@ fn daemon_set(pod: &Pod) -> Option<DisturbedObject> {
     owner.filter(|owner| owner.kind == DisturbedKind::DaemonSet)
 }
 
-fn controller(
-    owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference],
-    namespace: &str,
-) -> Option<DisturbedObject> {
-    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
-    let kind = match owner.kind.as_str() {
-        "Deployment" => DisturbedKind::Deployment,
-        "ReplicaSet" => DisturbedKind::ReplicaSet,
-        "StatefulSet" => DisturbedKind::StatefulSet,
-        "DaemonSet" => DisturbedKind::DaemonSet,
-        _ => return None,
-    };
+fn controller(owners: &[OwnerReference], namespace: &str) -> Option<DisturbedObject> {
+    let owner = metadata::controller(owners)?;
+    let kind = DisturbedKind::of_workload(owner)?;
     Some(DisturbedObject { kind, namespace: namespace.to_owned(), name: owner.name.clone() })
 }
 

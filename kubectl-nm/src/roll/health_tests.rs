@@ -120,6 +120,21 @@ async fn what_was_not_healthy_before_the_drain_need_not_be_healthy_afterwards() 
 }
 
 #[tokio::test]
+async fn a_workload_of_another_api_group_is_not_read_as_one_of_apps() {
+    let mut foreign = pod("db-0", ("StatefulSet", "db"), true);
+    foreign["metadata"]["ownerReferences"][0]["apiVersion"] = json!("apps.kruise.io/v1beta1");
+    let (cluster, requests) = cluster(move |_, path| match path.rsplit('/').next().unwrap() {
+        "pods" => list("Pod", std::slice::from_ref(&foreign)),
+        "poddisruptionbudgets" => list("PodDisruptionBudget", &[]),
+        other => failure(404, "NotFound", other),
+    });
+    let before = baseline(&cluster, "n1", &NodeView::default(), &BTreeSet::new()).await.unwrap();
+    assert_eq!(before.healthy, []);
+    let requests = requests.lock().unwrap();
+    assert!(!requests.iter().any(|request| request.contains("statefulsets")), "{requests:?}");
+}
+
+#[tokio::test]
 async fn workloads_and_budgets_recover_when_their_numbers_are_back() {
     use DisturbedKind::{Deployment, PodDisruptionBudget, ReplicaSet, StatefulSet};
     let replicas = |ready: &str, number: i64| json!({"spec": {"replicas": 3}, "status": {(ready): number}});

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
-use nm_shared::api::condition::ConditionReason;
+use nm_shared::api::condition::{ConditionReason, ConditionType};
 
 use crate::client::watch_stream::WatchChange;
 use crate::error::Error;
@@ -227,7 +227,8 @@ impl GoalTracker {
 
     /// Whether the drain failed by the timeout that it shares with this watch.
     fn has_timed_out(&self, target: &WaitTarget) -> bool {
-        let drained = self.cache.get(&target.uid).and_then(|object| condition(object, "Drained"));
+        let maintenance = self.cache.get(&target.uid);
+        let drained = maintenance.and_then(|object| condition(object, ConditionType::Drained));
         self.same_timeout.contains(&target.uid)
             && drained.is_some_and(|drained| drained.reason == ConditionReason::TimedOut.as_str())
     }

@@ -69,6 +69,21 @@ pub fn project(metadata: &ObjectMeta) -> ObjectMeta {
     }
 }
 
+/// The owner that controls an object, and replaces it when it is gone.
+pub fn controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
+    owners.iter().find(|owner| owner.controller == Some(true))
+}
+
+/// The API group of an owner; empty for the core group.
+pub fn api_group(owner: &OwnerReference) -> &str {
+    owner.api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// Whether an owner is of a kind of an API group, in any version. Other groups may have kinds of the same name.
+pub fn is_of(owner: &OwnerReference, group: &str, kind: &str) -> bool {
+    owner.kind == kind && api_group(owner) == group
+}
+
 #[derive(Debug, Clone, Default)]
 struct ReadAnnotations(BTreeMap<String, String>);
 
@@ -97,5 +112,38 @@ impl<'de> Deserialize<'de> for ReadAnnotations {
         }
 
         deserializer.deserialize_map(Annotations)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(api_version: &str, kind: &str, controller: Option<bool>) -> OwnerReference {
+        let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
+        OwnerReference { api_version, kind, controller, ..OwnerReference::default() }
+    }
+
+    #[test]
+    fn a_kind_of_the_same_name_in_another_group_is_another_kind() {
+        for (api_version, group, is_it) in [
+            ("apps/v1", "apps", true),
+            ("apps/v1beta2", "apps", true),
+            ("apps.kruise.io/v1beta1", "apps", false),
+            ("apps", "apps", false),
+            ("v1", "", true),
+            ("apps/v1", "", false),
+        ] {
+            let set = owner(api_version, "StatefulSet", Some(true));
+            assert_eq!(is_of(&set, group, "StatefulSet"), is_it, "{api_version}");
+            assert!(!is_of(&set, group, "DaemonSet"), "{api_version}");
+        }
+    }
+
+    #[test]
+    fn an_owner_that_does_not_control_is_no_controller() {
+        let owners = [owner("v1", "A", None), owner("v1", "B", Some(false)), owner("v1", "C", Some(true))];
+        assert_eq!(controller(&owners).map(|owner| owner.kind.as_str()), Some("C"));
+        assert_eq!(controller(&owners[..2]), None);
     }
 }

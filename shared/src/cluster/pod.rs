@@ -267,18 +267,17 @@ pub fn is_mirror(pod: &DrainPod) -> bool {
 
 /// The owner that would replace it.
 pub fn controller(pod: &DrainPod) -> Option<&OwnerReference> {
-    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-    owners.iter().find(|owner| owner.controller == Some(true))
+    metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default())
 }
 
 /// Whether a `DaemonSet` of the apps group controls it.
 pub fn daemon_set(pod: &DrainPod) -> Option<&OwnerReference> {
-    controller(pod).filter(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))
+    controller(pod).filter(|owner| metadata::is_of(owner, "apps", "DaemonSet"))
 }
 
 /// Whether a Job of the batch group controls it.
 pub fn job(pod: &DrainPod) -> Option<&OwnerReference> {
-    controller(pod).filter(|owner| owner.kind == "Job" && owner.api_version.starts_with("batch/"))
+    controller(pod).filter(|owner| metadata::is_of(owner, "batch", "Job"))
 }
 
 /// When its grace period ends, if it is terminating.

@@ -24,6 +24,7 @@ use crate::api::group::Group;
 use crate::api::names::{RESTARTED_AT_ANNOTATION, UNSCHEDULABLE_TAINT};
 use crate::api::status::{PodReference, RestartedReplicaSet};
 use crate::api::surge::{Replacement, SurgeFacts, SurgeObstacle};
+use crate::cluster::metadata;
 use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_outcome::AccessDenied;
@@ -275,18 +276,15 @@ pub fn revision(metadata: &ObjectMeta) -> Option<i64> {
 
 /// The name of the Deployment that controls a `ReplicaSet`.
 pub fn deployment_of(set: &ObjectMeta) -> Option<&str> {
-    let owners = set.owner_references.as_deref().unwrap_or_default();
-    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
-    let is_deployment = owner.kind == "Deployment" && owner.api_version.starts_with("apps/");
-    is_deployment.then_some(owner.name.as_str())
+    let owner = metadata::controller(set.owner_references.as_deref().unwrap_or_default())?;
+    metadata::is_of(owner, "apps", "Deployment").then_some(owner.name.as_str())
 }
 
 /// The `ReplicaSet` that controls a pod.
 pub fn replica_set_of(pod: &DrainPod) -> Option<WorkloadKey> {
-    let owner = pod::controller(pod)?;
-    let is_set = owner.kind == "ReplicaSet" && owner.api_version.starts_with("apps/");
+    let owner = pod::controller(pod).filter(|owner| metadata::is_of(owner, "apps", "ReplicaSet"))?;
     let namespace = pod::names(pod).namespace.to_owned();
-    is_set.then(|| WorkloadKey { namespace, name: owner.name.clone() })
+    Some(WorkloadKey { namespace, name: owner.name.clone() })
 }
 
 /// The replacements of pods of one Deployment: pods of its other `ReplicaSet`s, each for one of `pods`. The name beside a pod

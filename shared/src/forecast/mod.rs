@@ -142,6 +142,7 @@ impl PlannedNode {
 impl PodForecast {
     /// Whether its owner replaces it on another node.
     pub fn is_replaced(&self) -> bool {
+        // A DaemonSet of another API group does not move its pods either.
         let owner = pod::controller(&self.pod).filter(|owner| owner.kind != "DaemonSet");
         self.leaves && owner.is_some() && !pod::is_finished(&self.pod)
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use nm_shared::DrainSpec;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::explain::owner::Owner;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -16,10 +17,15 @@ pub(crate) struct PodId {
     pub(crate) key: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Its controller, such as `sts/cart`; empty if there is none or it is not known.
-    pub(crate) owner: String,
+    /// None if there is none or it is not known.
+    #[serde(deserialize_with = "recorded_owner", skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<Owner>,
     /// The uid of its controller; empty if there is none or it is not known.
     pub(crate) controller: String,
+}
+
+fn recorded_owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D::Error> {
+    String::deserialize(deserializer).map(|text| Owner::recorded(&text))
 }
 
 #[derive(Debug)]
@@ -66,27 +72,9 @@ impl NodePod {
 /// The label by which a deployment distinguishes the pods of its replica sets.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-fn owner(pod: &DrainPod) -> String {
+fn owner(pod: &DrainPod) -> Option<Owner> {
     let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
-    let hash = hash.map(String::as_str);
-    pod::controller(pod).map_or_else(String::new, |controller| owner_word(controller, hash))
-}
-
-/// The controller of a pod, with the short names of kubectl. For a pod of a deployment that is the deployment, because
-/// it would undo changes to its replica sets. `template_hash` is the label by which it distinguishes their pods.
-pub(crate) fn owner_word(controller: &OwnerReference, template_hash: Option<&str>) -> String {
-    let OwnerReference { kind, name, .. } = controller;
-    let deployment = template_hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
-    let (kind, name) = match (kind.as_str(), deployment) {
-        ("ReplicaSet", Some(deployment)) => ("deploy", deployment),
-        ("ReplicaSet", None) => ("rs", name.as_str()),
-        ("StatefulSet", _) => ("sts", name.as_str()),
-        ("DaemonSet", _) => ("ds", name.as_str()),
-        ("ReplicationController", _) => ("rc", name.as_str()),
-        ("VirtualMachineInstance", _) => ("vmi", name.as_str()),
-        (other, _) => return format!("{}/{name}", other.to_ascii_lowercase()),
-    };
-    format!("{kind}/{name}")
+    pod::controller(pod).map(|controller| Owner::of(controller, hash.map(String::as_str)))
 }
 
 #[cfg(test)]
@@ -108,29 +96,26 @@ mod tests {
     }
 
     #[test]
-    fn owners_have_the_short_names_of_kubectl() {
-        for (kind, owner) in [("StatefulSet", "sts/o"), ("VirtualMachineInstance", "vmi/o"), ("Job", "job/o")]
-        {
-            let reference =
-                json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": true}]);
-            let pod: DrainPod = parse(json!({"metadata": {"name": "a", "ownerReferences": reference}}));
-            assert_eq!(NodePod::from(pod).id.owner, owner);
-        }
+    fn the_owner_of_a_pod_is_its_controller_or_the_deployment_by_its_label() {
+        let owner = |api_version: &str| {
+            let reference = json!([{"apiVersion": api_version, "kind": "ReplicaSet", "name": "front-6c4", "uid": "u",
+                "controller": true}]);
+            let labels = json!({"pod-template-hash": "6c4"});
+            let pod: DrainPod =
+                parse(json!({"metadata": {"name": "a", "labels": labels, "ownerReferences": reference}}));
+            NodePod::from(pod).id.owner.as_ref().map(ToString::to_string)
+        };
+        assert_eq!(owner("apps/v1").as_deref(), Some("deploy/front"));
+        assert_eq!(owner("example.com/v1").as_deref(), Some("replicaset/front-6c4"));
     }
 
     #[test]
-    fn the_owner_of_a_pod_of_a_deployment_is_the_deployment() {
-        for (kind, name, hash, owner) in [
-            ("ReplicaSet", "front-6c4", "6c4", "deploy/front"),
-            ("ReplicaSet", "front-6c4", "7d5", "rs/front-6c4"),
-            ("ReplicaSet", "6c4", "6c4", "rs/6c4"),
-            ("StatefulSet", "front-6c4", "6c4", "sts/front-6c4"),
-        ] {
-            let reference = json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": true}]);
-            let labels = json!({"pod-template-hash": hash});
-            let pod: DrainPod =
-                parse(json!({"metadata": {"name": "a", "labels": labels, "ownerReferences": reference}}));
-            assert_eq!(NodePod::from(pod).id.owner, owner);
-        }
+    fn a_recording_has_the_owner_as_a_string() {
+        let id = PodId { owner: Owner::recorded("sts/cart"), ..PodId::default() };
+        let recorded = json!(id);
+        assert_eq!(recorded["owner"], "sts/cart");
+        assert_eq!(parse::<PodId>(recorded), id);
+        assert_eq!(parse::<PodId>(json!(PodId::default())), PodId::default());
+        assert_eq!(parse::<PodId>(json!({"owner": ""})), PodId::default());
     }
 }

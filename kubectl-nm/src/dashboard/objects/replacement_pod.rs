@@ -8,10 +8,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
+use nm_shared::cluster::metadata;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::dashboard::objects::node_pod::{PodId, owner_word};
+use crate::dashboard::objects::node_pod::PodId;
+use crate::explain::owner::Owner;
 
 /// A pod that has a controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -197,14 +199,14 @@ impl From<ReplicaJson> for WatchedReplica {
             None => state(&node, &status.unwrap_or_default()),
         };
         let owners = metadata.owner_references.unwrap_or_default();
-        let controller = owners.iter().find(|owner| owner.controller == Some(true));
+        let controller = metadata::controller(&owners);
         let hash = metadata.labels.and_then(|labels| labels.pod_template_hash);
         let replica = controller.map(|controller| Replica {
             id: Arc::new(PodId {
                 key: metadata.uid.clone(),
                 namespace: metadata.namespace.clone(),
                 name: metadata.name.clone(),
-                owner: owner_word(controller, hash.as_deref()),
+                owner: Some(Owner::of(controller, hash.as_deref())),
                 controller: controller.uid.clone(),
             }),
             created: metadata.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
@@ -364,7 +366,8 @@ mod tests {
         let watched: WatchedReplica = serde_json::from_value(pod).unwrap();
         assert_eq!(watched.meta().resource_version.as_deref(), Some("7"));
         let found = watched.into_replica().unwrap();
-        assert_eq!((found.id.owner.as_str(), found.id.controller.as_str()), ("deploy/front", "rs"));
+        assert_eq!(found.id.owner, Owner::recorded("deploy/front"));
+        assert_eq!(found.id.controller, "rs");
         assert_eq!(found.created, "2026-01-02T03:04:05Z".parse().unwrap());
         assert_eq!((found.node.as_str(), found.state), ("n2", ReplicaState::Terminating));
         assert_eq!(replica(json!({"metadata": {"name": "bare", "labels": null}})), None);

@@ -5,6 +5,8 @@ use k8s_openapi::api::core::v1::ReplicationController;
 use kube::core::{ApiResource, Object};
 use serde::{Deserialize, Serialize};
 
+use crate::explain::owner::{Owner, OwnerKind};
+
 /// A kind of workload that counts its ready pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum WorkloadKind {
@@ -15,23 +17,29 @@ pub(crate) enum WorkloadKind {
 }
 
 impl WorkloadKind {
-    const ALL: [Self; 4] =
-        [Self::Deployment, Self::StatefulSet, Self::ReplicaSet, Self::ReplicationController];
-
-    /// The kind of a workload such as `deploy/front`; none if it does not count ready pods, or is not known.
-    pub(crate) fn of(owner: &str) -> Option<Self> {
-        let (kind, _) = owner.split_once('/')?;
-        Self::ALL.into_iter().find(|known| known.short() == kind)
+    /// The kind of an owner; none if it does not count ready pods, or is not known.
+    pub(crate) fn of(owner: &Owner) -> Option<Self> {
+        match owner.kind() {
+            OwnerKind::Deployment => Some(Self::Deployment),
+            OwnerKind::StatefulSet => Some(Self::StatefulSet),
+            OwnerKind::ReplicaSet => Some(Self::ReplicaSet),
+            OwnerKind::ReplicationController => Some(Self::ReplicationController),
+            OwnerKind::DaemonSet
+            | OwnerKind::Job
+            | OwnerKind::VirtualMachineInstance
+            | OwnerKind::Other { .. } => None,
+        }
     }
 
-    /// The short name of kubectl.
-    pub(crate) fn short(self) -> &'static str {
-        match self {
-            Self::Deployment => "deploy",
-            Self::StatefulSet => "sts",
-            Self::ReplicaSet => "rs",
-            Self::ReplicationController => "rc",
-        }
+    /// The workload of that name, as the owner of pods.
+    pub(crate) fn owner(self, name: &str) -> Owner {
+        let kind = match self {
+            Self::Deployment => OwnerKind::Deployment,
+            Self::StatefulSet => OwnerKind::StatefulSet,
+            Self::ReplicaSet => OwnerKind::ReplicaSet,
+            Self::ReplicationController => OwnerKind::ReplicationController,
+        };
+        Owner::new(kind, name)
     }
 
     /// The name in RBAC.
@@ -105,12 +113,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kind_of_a_workload_is_that_of_its_short_name() {
-        for kind in WorkloadKind::ALL {
-            assert_eq!(WorkloadKind::of(&format!("{}/x", kind.short())), Some(kind));
+    fn an_owner_is_a_workload_of_its_kind() {
+        use WorkloadKind::{Deployment, ReplicaSet, ReplicationController, StatefulSet};
+        for kind in [Deployment, StatefulSet, ReplicaSet, ReplicationController] {
+            assert_eq!(WorkloadKind::of(&kind.owner("x")), Some(kind));
         }
-        for other in ["job/x", "vmi/x", "deploy", ""] {
-            assert_eq!(WorkloadKind::of(other), None, "{other}");
+        for other in ["ds/x", "job/x", "vmi/x", "statefulset.apps.kruise.io/x"] {
+            assert_eq!(WorkloadKind::of(&Owner::recorded(other).unwrap()), None, "{other}");
         }
     }
 

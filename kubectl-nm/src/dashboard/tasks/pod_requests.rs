@@ -231,7 +231,7 @@ mod tests {
         let facts = facts(&cluster, PodAction::Delete, &target()).await.unwrap();
         let GuardingBudgets::Known(budgets) = facts.budgets else { panic!("{:?}", facts.budgets) };
         let names: Vec<String> = budgets.into_iter().map(|budget| budget.name).collect();
-        assert_eq!((names, facts.has_empty_dir, facts.owner.as_str()), (vec!["cart".to_owned()], true, ""));
+        assert_eq!((names, facts.has_empty_dir, facts.owner), (vec!["cart".to_owned()], true, None));
         assert_eq!(denial(&facts.denied.unwrap()), "ann may not delete pods");
     }
 }

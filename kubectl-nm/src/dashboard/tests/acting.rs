@@ -15,6 +15,7 @@ use crate::dashboard::model::{Model, Options};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{all_nodes, fleet, node, options, pod, press, send, type_in};
 use crate::error::Error;
+use crate::explain::owner::Owner;
 
 fn sized(width: u16, height: u16) -> Options {
     Options { size: (width, height), ..options() }
@@ -32,7 +33,7 @@ fn budget(allowed: i32) -> BudgetFacts {
 fn facts() -> PodFacts {
     PodFacts {
         uid: "cart-0".into(),
-        owner: "sts/cart".into(),
+        owner: Owner::recorded("sts/cart"),
         has_empty_dir: true,
         budgets: GuardingBudgets::Known(vec![budget(0)]),
         denied: None,
@@ -244,7 +245,7 @@ fn keys_that_need_a_pod_say_where_one_is_selected() {
 fn the_dialogs_about_a_pod() {
     for (width, height) in [(200, 50), (120, 30), (80, 24), (45, 20)] {
         let mut model = node(sized(width, height));
-        asked(&mut model, "D", Ok(PodFacts { owner: String::new(), ..facts() }));
+        asked(&mut model, "D", Ok(PodFacts { owner: None, ..facts() }));
         assert_snapshot!(format!("delete_{width}x{height}"), text(&model));
         let mut model = node(sized(width, height));
         output(&mut model);

@@ -20,8 +20,9 @@ use crate::dashboard::objects::watch_state::WatchState;
 use crate::dashboard::objects::workload::{ReadyPods, Workload, WorkloadKind};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{
-    ago, empty, maintenance, moving, node, now, options, pod, press, send, type_in, worker_07,
+    ago, controllers, empty, maintenance, moving, node, now, options, pod, press, send, type_in, worker_07,
 };
+use crate::explain::owner::Owner;
 
 fn sized(width: u16, height: u16) -> Options {
     Options { size: (width, height), ..options() }
@@ -36,9 +37,7 @@ pub(super) fn replica(
     seconds: i64,
     status: &Value,
 ) -> Arc<Replica> {
-    let (kind, workload) = owner.split_once('/').unwrap();
-    let owner =
-        json!([{"apiVersion": "apps/v1", "kind": kind, "name": workload, "uid": "o", "controller": true}]);
+    let owner = controllers(owner);
     let pod = json!({"metadata": {"name": name, "namespace": namespace, "uid": format!("new-{name}"),
         "creationTimestamp": ago(seconds), "ownerReferences": owner}, "spec": {"nodeName": on}, "status": status});
     Arc::new(serde_json::from_value::<WatchedReplica>(pod).unwrap().into_replica().unwrap())
@@ -123,7 +122,7 @@ pub(super) fn ended(options: Options) -> Model {
     let status = object.status.as_mut().unwrap();
     status.pending_pods_refs = serde_json::from_value(json!([left("cart-0"), left("cart-2")])).unwrap();
     update_maintenance(&mut model, object);
-    for pod in super::scenes::pods().into_iter().filter(|pod| !pod.id.owner.starts_with("ds/")) {
+    for pod in super::scenes::pods().into_iter().filter(|pod| pod.id.owner != Owner::recorded("ds/cni")) {
         let change = WatchChange::Deleted(pod);
         send(&mut model, Message::Pods { node: "worker-07".into(), change });
     }

@@ -179,12 +179,23 @@ pub(crate) fn whole_nodes() -> Vec<Arc<NodeMetadata>> {
     nodes().into_iter().map(whole).collect()
 }
 
+/// The references of a pod to a controller such as `StatefulSet/cart`.
+pub(crate) fn controllers(owner: &str) -> Value {
+    let (kind, name) = owner.split_once('/').unwrap();
+    let api_version = match kind {
+        "DaemonSet" | "ReplicaSet" | "StatefulSet" => "apps/v1",
+        "Job" => "batch/v1",
+        "VirtualMachineInstance" => "kubevirt.io/v1",
+        _ => "v1",
+    };
+    json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": "o", "controller": true}])
+}
+
 /// A pod of the open node.
 pub(crate) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<NodePod> {
     let mut metadata = json!({"namespace": namespace, "name": name, "uid": name});
-    if let Some((kind, owner)) = owner.split_once('/') {
-        metadata["ownerReferences"] =
-            json!([{"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": "o", "controller": true}]);
+    if !owner.is_empty() {
+        metadata["ownerReferences"] = controllers(owner);
     }
     for (key, value) in more.as_object().into_iter().flatten() {
         metadata[key] = value.clone();

@@ -20,7 +20,7 @@ const LOG_LINES: &str = "--tail=1000";
 pub(super) fn open_logs(model: &mut Model, previous: bool) -> Option<Effect> {
     let (namespace, object) = match model.selected_object() {
         Some(SelectedObject::Pod(target)) => (target.namespace, target.name),
-        Some(SelectedObject::Workload(namespace, workload)) => (namespace, workload),
+        Some(SelectedObject::Workload(namespace, owner)) => (namespace, owner.argument().into_owned()),
         _ => {
             select_a_pod(model);
             return None;
@@ -43,8 +43,8 @@ pub(super) fn open_description(model: &mut Model) -> Option<Effect> {
         SelectedObject::Pod(PodTarget { namespace, name, .. }) => {
             with_object(&["-n", &namespace, "describe"], &["pod", &name], &[])
         }
-        SelectedObject::Workload(namespace, workload) => {
-            with_object(&["-n", &namespace, "describe"], &[&workload], &[])
+        SelectedObject::Workload(namespace, owner) => {
+            with_object(&["-n", &namespace, "describe"], &[&owner.argument()], &[])
         }
         SelectedObject::Node(name) => with_object(&["describe"], &["node", &name], &[]),
         SelectedObject::Maintenance(name) => with_object(&["describe"], &["nm", &name], &[]),

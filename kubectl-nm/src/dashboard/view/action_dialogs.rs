@@ -97,10 +97,9 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
     if facts.has_empty_dir {
         lines.push(loss("The data in its emptyDir volumes is lost."));
     }
-    lines.push(if facts.owner.is_empty() {
-        loss("No controller recreates it: it never comes back.")
-    } else {
-        sentence(format!("{} recreates it.", facts.owner), Tone::Plain)
+    lines.push(match &facts.owner {
+        Some(owner) => sentence(format!("{owner} recreates it."), Tone::Plain),
+        None => loss("No controller recreates it: it never comes back."),
     });
     lines
 }

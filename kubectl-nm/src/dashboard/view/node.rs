@@ -14,6 +14,7 @@ use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
+use crate::explain::owner::Owner;
 use crate::maintenance::PodState;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl DrawnRow for PodRow {
                 return (format!("{glyph}{}", self.progress.word()), tone);
             }
             PodColumn::Pod => format!("{}/{}", self.id.namespace, self.id.name),
-            PodColumn::Owner => self.id.owner.clone(),
+            PodColumn::Owner => self.id.owner.as_ref().map_or("", Owner::text).to_owned(),
             PodColumn::Time => time(&self.progress, model.now),
             PodColumn::Detail => detail(self, model.now),
             PodColumn::Reason => {

@@ -1,7 +1,7 @@
 //! The summary: totals of all maintenances, or the details of one node.
 
 use jiff::{SignedDuration, Timestamp};
-use nm_shared::api::condition::ConditionReason;
+use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::{NodeMaintenance, PodCounts};
 use ratatui::layout::Rect;
 
@@ -13,7 +13,7 @@ use crate::dashboard::objects::watch_state::WatchKind;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
-use crate::maintenance::{State, condition, status};
+use crate::maintenance::{State, condition, cordoned_since, status};
 
 const FLEET_BAR: u16 = 24;
 
@@ -81,14 +81,15 @@ fn facts(
     let metadata = model.fleet.node(&open.name);
     let holds = |type_| maintenance.and_then(|object| condition(object, type_));
     let reason = maintenance.and_then(|object| object.spec.reason.as_deref()).unwrap_or("-");
-    let is_cordoned = holds("Cordoned").is_some_and(|cordoned| cordoned.status == "True");
+    let is_cordoned = maintenance.and_then(cordoned_since).is_some();
     let before = match metadata.and_then(|metadata| metadata.was_schedulable) {
         Some(true) => " (was schedulable)",
         Some(false) => " (was cordoned before)",
         None => "",
     };
-    let waits = holds("Drained").is_some_and(|drained| drained.reason == ConditionReason::LeaseHeld.as_str());
-    let lost = holds("Degraded").is_some_and(|degraded| {
+    let waits = holds(ConditionType::Drained)
+        .is_some_and(|drained| drained.reason == ConditionReason::LeaseHeld.as_str());
+    let lost = holds(ConditionType::Degraded).is_some_and(|degraded| {
         degraded.status == "True" && degraded.reason == ConditionReason::LeaseLost.as_str()
     });
     let (lease, lease_tone) = match (waits, lost, is_cordoned) {
@@ -149,8 +150,7 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
 }
 
 fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
-    let cordoned = condition(maintenance, "Cordoned").filter(|cordoned| cordoned.status == "True");
-    let since = cordoned.map(|cordoned| cordoned.last_transition_time.0).or(row.started);
+    let since = cordoned_since(maintenance).or(row.started);
     let unblocked = row.pods.saturating_sub(row.gone).saturating_sub(row.blocked);
     let left = since.and_then(|since| estimate(row.gone, unblocked, since, model.now));
     match (left, row.blocked) {

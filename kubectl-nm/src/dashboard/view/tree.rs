@@ -66,12 +66,11 @@ impl DrawnRow for TreeRow {
 impl TreeRow {
     fn name(&self, canvas: &Canvas<'_>) -> (String, Tone) {
         let [across, .., corner] = canvas.glyphs.frame;
-        let (namespace, workload) = &self.group.name;
         match &self.item {
-            TreeItem::Workload { .. } if workload.is_empty() => {
-                (format!("{namespace}: no controller"), Tone::Strong)
-            }
-            TreeItem::Workload { .. } => (format!("{namespace}: {workload}"), Tone::Strong),
+            TreeItem::Workload { .. } => match &self.group.name {
+                (namespace, Some(owner)) => (format!("{namespace}: {owner}"), Tone::Strong),
+                (namespace, None) => (format!("{namespace}: no controller"), Tone::Strong),
+            },
             TreeItem::Pod(row) => (format!("  {}", row.id.name), Tone::Plain),
             TreeItem::Replacement { replica, .. } => {
                 (format!("   {corner}{across} {}", replica.id.name), Tone::Plain)

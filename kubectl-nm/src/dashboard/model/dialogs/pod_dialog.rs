@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::dashboard::model::text_field::Field;
 use crate::error::Error;
+use crate::explain::owner::Owner;
 use crate::terminal::command_context::shell_quoted;
 
 /// What has to be typed before a pod is deleted.
@@ -52,8 +53,8 @@ impl PodAction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodFacts {
     pub(crate) uid: String,
-    /// Such as `sts/cart`; empty if no controller recreates it.
-    pub(crate) owner: String,
+    /// None if no controller recreates it.
+    pub(crate) owner: Option<Owner>,
     pub(crate) has_empty_dir: bool,
     pub(crate) budgets: GuardingBudgets,
     /// The permission that the user lacks for the action.

@@ -9,16 +9,17 @@ use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::args::duration::age;
 use crate::dashboard::objects::workload::ReadyPods;
+use crate::explain::owner::Owner;
 use crate::explain::remedy;
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::{condition, drain_result, node, status, uid};
+use crate::maintenance::{cordoned_since, drain_result, node, status, uid};
 use crate::terminal::text::counted;
 
 /// How many of the slowest pods, of the blockers and of the workloads a summary names.
 const NAMED: usize = 3;
 
-/// A workload, as its namespace and a name such as `sts/cart`.
-pub(crate) type WorkloadName = (String, String);
+/// A namespace, and what controls pods in it; none for pods without a controller.
+pub(crate) type WorkloadName = (String, Option<Owner>);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DrainRecords {
@@ -110,11 +111,13 @@ impl DrainRecord {
             *attempts = pod.attempts.max(*attempts);
         }
         let left = &status(object).pending_pods_refs;
-        let cordoned = condition(object, "Cordoned").filter(|cordoned| cordoned.status == "True");
         // Pods that go while as many are left are not among the slowest.
-        let (Some(before), Some(cordoned), true) = (before, cordoned, left.len() < NAMED) else { return };
+        let (Some(before), Some(cordoned), true) = (before, cordoned_since(object), left.len() < NAMED)
+        else {
+            return;
+        };
         let at = status(object).last_update.as_ref().map_or(now, |time| time.0);
-        let after = at.duration_since(cordoned.last_transition_time.0);
+        let after = at.duration_since(cordoned);
         let gone = status(before).pending_pods_refs.iter().filter(|pod| !left.contains(pod));
         self.slowest.extend(gone.map(|pod| (pod.clone(), after)));
         self.slowest.sort_by_key(|(_, after)| Reverse(*after));
@@ -157,6 +160,7 @@ impl DrainRecord {
                 self.readiness.iter().filter(|(_, seen)| seen.lowest.missing() > 0).collect();
             lost.sort_by_key(|(_, seen)| Reverse(seen.lowest.missing()));
             let words = lost.iter().map(|((namespace, workload), seen)| {
+                let workload = workload.as_ref().map_or("", Owner::text);
                 let ReadyPods { ready, wanted } = seen.lowest;
                 format!("{namespace} {workload} {ready}/{wanted}")
             });
@@ -263,7 +267,7 @@ mod tests {
     #[test]
     fn the_lowest_readiness_is_the_one_that_lacked_most() {
         let mut record = DrainRecord::default();
-        let workload = || ("shop".to_owned(), "sts/cart".to_owned());
+        let workload = || ("shop".to_owned(), Owner::recorded("sts/cart"));
         assert_eq!(record.readiness(&workload()), None);
         for (second, ready, wanted) in [(1, 3, 3), (2, 1, 3), (3, 2, 3), (4, 1, 1)] {
             let now = Timestamp::from_second(second).unwrap();

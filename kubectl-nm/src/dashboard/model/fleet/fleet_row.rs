@@ -4,6 +4,7 @@ use std::cmp::{Ordering, Reverse};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use nm_shared::api::condition::ConditionType;
 use nm_shared::{NodeMaintenance, Phase};
 
 use crate::dashboard::model::lists::filter::Fields;
@@ -69,7 +70,8 @@ impl FleetRow {
                 namespaces.push(pod.namespace.clone());
             }
         }
-        let drained = condition(maintenance, "Drained").map(|condition| condition.last_transition_time.0);
+        let drained =
+            condition(maintenance, ConditionType::Drained).map(|condition| condition.last_transition_time.0);
         let ended = match state {
             State::Drained => drained,
             State::Failed => status.last_update.as_ref().map(|time| time.0),

@@ -9,6 +9,8 @@
 use memchr::memchr2_iter;
 use regex::{Regex, RegexBuilder};
 
+use crate::explain::owner::Owner;
+
 /// The largest regular expression, in bytes of its compiled form: it is matched against every row.
 const MAX_EXPRESSION: usize = 256 * 1024;
 
@@ -24,8 +26,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) reasons: Vec<&'a str>,
     /// The names of objects that the row is about.
     pub(crate) objects: Vec<&'a str>,
-    /// Such as `sts/cart`.
-    pub(crate) workload: &'a str,
+    pub(crate) workload: Option<&'a Owner>,
     pub(crate) texts: [&'a str; 4],
 }
 
@@ -132,10 +133,7 @@ impl Term {
             Key::Reason => any(&fields.reasons),
             Key::Object => any(&fields.objects),
             // Both `sts/cart` and `cart` name it.
-            Key::Workload => {
-                let name = fields.workload.split_once('/').map_or("", |(_, name)| name);
-                !fields.workload.is_empty() && any(&[fields.workload, name])
-            }
+            Key::Workload => fields.workload.is_some_and(|owner| any(&[owner.text(), owner.name()])),
             // Where all rows are of one node, its name does not select among them.
             Key::Node => match fields.node {
                 Some(node) => any(&[node]),
@@ -291,9 +289,12 @@ fn contains(text: &str, word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
     fn fields() -> Fields<'static> {
+        static CART: LazyLock<Option<Owner>> = LazyLock::new(|| Owner::recorded("sts/cart"));
         Fields {
             node: Some("worker-12"),
             namespaces: vec!["shop", "db"],
@@ -301,7 +302,7 @@ mod tests {
             phase: "Running",
             reasons: vec!["new kernel", "DisruptionBudget"],
             objects: vec!["cart-0", "cart-guard"],
-            workload: "sts/cart",
+            workload: CART.as_ref(),
             texts: ["cart-0", "sts/cart", "", "The disruption budget cart"],
         }
     }

@@ -15,6 +15,7 @@ use crate::args::duration::age;
 use crate::dashboard::model::lists::filter::Fields;
 use crate::dashboard::model::lists::listing::{Row, Sort};
 use crate::dashboard::objects::node_pod::{NodePod, PodId};
+use crate::explain::owner::Owner;
 use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
 
@@ -143,8 +144,13 @@ impl Row for PodRow {
             state: self.progress.word(),
             reasons: self.progress.reason.iter().map(|reason| reason.as_str()).collect(),
             objects: self.objects().collect(),
-            workload: &self.id.owner,
-            texts: [&self.id.name, &self.id.owner, &self.progress.message, ""],
+            workload: self.id.owner.as_ref(),
+            texts: [
+                &self.id.name,
+                self.id.owner.as_ref().map_or("", Owner::text),
+                &self.progress.message,
+                "",
+            ],
             ..Fields::default()
         }
     }

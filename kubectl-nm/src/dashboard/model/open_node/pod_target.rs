@@ -10,14 +10,15 @@ use crate::dashboard::model::open_node::pod_row::PodRow;
 use crate::dashboard::model::tree::tree_row::TreeItem;
 use crate::dashboard::model::{Model, Page};
 use crate::dashboard::objects::node_pod::PodId;
+use crate::explain::owner::Owner;
 use crate::maintenance::{PodState, State, status};
 
 /// An object in the cluster, as the selected row stands for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SelectedObject {
     Pod(PodTarget),
-    /// Its namespace, and a name such as `sts/cart`.
-    Workload(String, String),
+    /// With its namespace.
+    Workload(String, Owner),
     Node(String),
     /// The name of a `NodeMaintenance`.
     Maintenance(String),
@@ -59,11 +60,11 @@ impl Model {
         let row = open.selected_in_tree()?;
         match &row.item {
             TreeItem::Replacement { replica, .. } => Some(SelectedObject::Pod(self.target(&replica.id))),
-            TreeItem::Workload { .. } if !row.group.name.1.is_empty() => {
-                let (namespace, name) = row.group.name.clone();
-                Some(SelectedObject::Workload(namespace, name))
+            TreeItem::Workload { .. } => {
+                let (namespace, owner) = row.group.name.clone();
+                owner.map(|owner| SelectedObject::Workload(namespace, owner))
             }
-            TreeItem::Workload { .. } | TreeItem::NoReplacement(_) | TreeItem::Pod(_) => None,
+            TreeItem::NoReplacement(_) | TreeItem::Pod(_) => None,
         }
     }
 

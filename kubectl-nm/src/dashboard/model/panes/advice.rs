@@ -43,7 +43,7 @@ impl Model {
             node: &open.name,
             namespace: &row.id.namespace,
             name: &row.id.name,
-            owner: Some(row.id.owner.as_str()).filter(|owner| !owner.is_empty()),
+            owner: row.id.owner.as_ref(),
             reason: row.progress.reason?,
             facts: row.progress.facts.as_deref()?,
         };

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_shared::NodeMaintenance;
+use nm_shared::api::condition::ConditionType;
 
 use crate::args::duration::age;
 use crate::dashboard::model::fleet::fleet_row::FleetRow;
@@ -11,6 +12,7 @@ use crate::dashboard::model::tree::tree_row::{TreeItem, TreeRow};
 use crate::dashboard::model::{Model, OpenNode, SideContent};
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::wrapping::wrap;
+use crate::explain::owner::Owner;
 use crate::explain::remedy;
 use crate::maintenance::{attached_volumes, status};
 use crate::terminal::text::harmless;
@@ -86,7 +88,8 @@ impl Model {
         let line = |condition: &Condition| {
             let Condition { type_, status, reason, message, .. } = condition;
             let ago = age(self.now.duration_since(condition.last_transition_time.0).as_secs());
-            let kind = if type_ == "Degraded" && status == "True" { LineKind::Bad } else { LineKind::Strong };
+            let is_bad = type_ == ConditionType::Degraded.as_str() && status == "True";
+            let kind = if is_bad { LineKind::Bad } else { LineKind::Strong };
             let head = (format!("{type_} {status}  {reason}  for {ago}"), kind);
             let message = Some((format!("  {message}"), LineKind::Plain)).filter(|_| !message.is_empty());
             std::iter::once(head).chain(message).collect::<Vec<_>>()
@@ -129,7 +132,7 @@ impl Model {
     fn pod_lines(&self, row: &PodRow) -> Vec<PaneLine> {
         let path = format!("{}/{}", row.id.namespace, row.id.name);
         let progress = &row.progress;
-        let owner = if row.id.owner.is_empty() { "none" } else { &row.id.owner };
+        let owner = row.id.owner.as_ref().map_or("none", Owner::text);
         let mut lines =
             vec![(path, LineKind::Strong), named("State", progress.word()), named("Owner", owner)];
         if let Some(since) = progress.since {

@@ -25,7 +25,8 @@ use crate::dashboard::objects::replacements::ReplacementChange;
 use crate::dashboard::objects::replacements::ReplacementScope;
 use crate::dashboard::objects::watch_state::WatchState;
 use crate::dashboard::objects::workload::{ReadyPods, WorkloadKind};
-use crate::maintenance::{PodState, condition};
+use crate::explain::owner::{Owner, OwnerKind};
+use crate::maintenance::{PodState, cordoned_since};
 
 /// How many namespaces are watched at most: each costs a watch, and one for each kind of workload.
 const MAX_NAMESPACES: usize = 50;
@@ -33,12 +34,15 @@ const MAX_NAMESPACES: usize = 50;
 /// From so many pods on, the tree is rebuilt once a second instead of with each change.
 const REBUILT_EACH_SECOND_FROM: usize = 1000;
 
+/// Pods on other nodes, by owner and uid.
+type Replicas = HashMap<Option<Owner>, HashMap<String, Arc<Replica>>>;
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tree {
     pub(crate) is_shown: bool,
     pub(crate) rows: Listing<TreeRow>,
-    /// By namespace, workload and uid.
-    replicas: HashMap<String, HashMap<String, HashMap<String, Arc<Replica>>>>,
+    /// By namespace.
+    replicas: HashMap<String, Replicas>,
     workloads: HashMap<WorkloadName, ReadyPods>,
     states: BTreeMap<ReplacementScope, WatchState>,
     requested: BTreeSet<ReplacementScope>,
@@ -134,7 +138,7 @@ impl Tree {
                 self.outdated.add((namespace.clone(), pod.id.owner.clone()));
             }
             ReplacementChange::Workloads(kind, WatchChange::Applied(found) | WatchChange::Deleted(found)) => {
-                self.outdated.add((namespace.clone(), format!("{}/{}", kind.short(), found.name)));
+                self.outdated.add((namespace.clone(), Some(kind.owner(&found.name))));
             }
             _ => self.outdated = Outdated::Everything,
         }
@@ -160,11 +164,11 @@ impl Tree {
                 }
             }
             ReplacementChange::Workloads(kind, change) => {
-                let workload = |name: &str| (namespace.clone(), format!("{}/{name}", kind.short()));
+                let workload = |name: &str| (namespace.clone(), Some(kind.owner(name)));
                 match change {
                     WatchChange::Listed(all) => {
                         self.workloads.retain(|(known, workload), _| {
-                            known != namespace || WorkloadKind::of(workload) != Some(kind)
+                            known != namespace || workload.as_ref().and_then(WorkloadKind::of) != Some(kind)
                         });
                         let all = all.iter().map(|found| (workload(&found.name), found.readiness));
                         self.workloads.extend(all);
@@ -193,17 +197,17 @@ impl Tree {
         let TreeSources { pods, maintenance, records, now } = sources;
         let gone = pods.rows.all().filter(|row| row.progress.state == Some(PodState::Gone)).count();
         self.gone = i32::try_from(gone).unwrap_or(i32::MAX);
-        let mut groups: BTreeMap<(&str, &str), Vec<&PodRow>> = BTreeMap::new();
+        let mut groups: BTreeMap<(&str, Option<&Owner>), Vec<&PodRow>> = BTreeMap::new();
         for row in pods.rows.all().filter(|row| had_to_go(row)) {
-            groups.entry((&row.id.namespace, &row.id.owner)).or_default().push(row);
+            groups.entry((&row.id.namespace, row.id.owner.as_ref())).or_default().push(row);
         }
         let wanted = scopes(groups.keys().copied());
         let grew = !wanted.is_subset(&self.requested);
         self.requested.extend(wanted);
         let since = drain_began(maintenance);
         let mut rows = Vec::new();
-        for ((namespace, workload), mut leaving) in groups {
-            let name = (namespace.to_owned(), workload.to_owned());
+        for ((namespace, owner), mut leaving) in groups {
+            let name = (namespace.to_owned(), owner.cloned());
             if !outdated.has(&name) {
                 continue;
             }
@@ -213,10 +217,10 @@ impl Tree {
                 records.observe_readiness(maintenance, name.clone(), readiness, now);
             }
             let seen = records.of(maintenance).and_then(|record| record.readiness(&name));
-            let found = self.replacements_of(namespace, workload, &leaving, since);
+            let found = self.replacements_of(&name, &leaving, since);
             let attention = attention(leaving.iter().copied().zip(found.iter().copied()));
             let group = Arc::new(WorkloadGroup { name, attention });
-            let unknown = self.unknown(namespace, workload);
+            let unknown = self.unknown(namespace, owner);
             rows.push(TreeRow::new(&group, 0, TreeItem::Workload { readiness, seen, unknown }));
             for (at, (row, replacement)) in leaving.into_iter().zip(found).enumerate() {
                 rows.push(TreeRow::new(&group, 2 * at + 1, TreeItem::Pod(Box::new(row.clone()))));
@@ -251,8 +255,7 @@ impl Tree {
 
     fn replacements_of(
         &self,
-        namespace: &str,
-        workload: &str,
+        (namespace, owner): &WorkloadName,
         leaving: &[&PodRow],
         since: Timestamp,
     ) -> Vec<Option<&Arc<Replica>>> {
@@ -263,7 +266,7 @@ impl Tree {
                 leaves_since: row.progress.since.filter(|_| is_replaced(row)),
             })
             .collect();
-        let elsewhere = self.replicas.get(namespace).and_then(|known| known.get(workload));
+        let elsewhere = self.replicas.get(namespace).and_then(|known| known.get(owner));
         replacements(&pods, elsewhere.into_iter().flat_map(HashMap::values), since)
     }
 
@@ -274,9 +277,10 @@ impl Tree {
         }
         let namespace = &row.id.namespace;
         let scope = ReplacementScope::pods(namespace);
+        let is_stateful = row.id.owner.as_ref().is_some_and(|owner| *owner.kind() == OwnerKind::StatefulSet);
         Some(match (self.states.get(&scope), readiness) {
             _ if is_hidden => String::from("its workload is not known"),
-            _ if row.id.owner.is_empty() => String::from("no controller replaces it"),
+            _ if row.id.owner.is_none() => String::from("no controller replaces it"),
             (None, _) if !self.requested.contains(&scope) => {
                 format!("not watched: more than {MAX_NAMESPACES} namespaces")
             }
@@ -286,17 +290,15 @@ impl Tree {
             (Some(_), Some(ReadyPods { ready, wanted })) if ready >= wanted => {
                 format!("none: {ready} of {wanted} are ready")
             }
-            (Some(_), _)
-                if row.id.owner.starts_with("sts/") && row.progress.state != Some(PodState::Gone) =>
-            {
+            (Some(_), _) if is_stateful && row.progress.state != Some(PodState::Gone) => {
                 String::from("created once this pod is gone")
             }
             (Some(_), _) => String::from("none yet"),
         })
     }
 
-    fn unknown(&self, namespace: &str, workload: &str) -> Unknown {
-        let Some(kind) = WorkloadKind::of(workload) else { return Unknown::Nothing };
+    fn unknown(&self, namespace: &str, owner: Option<&Owner>) -> Unknown {
+        let Some(kind) = owner.and_then(WorkloadKind::of) else { return Unknown::Nothing };
         match self.states.get(&ReplacementScope::workloads(namespace, kind)) {
             Some(WatchState::Forbidden(_)) => Unknown::Forbidden(kind.resource()),
             Some(WatchState::Lost { since, .. }) => Unknown::OldSince(*since),
@@ -305,17 +307,17 @@ impl Tree {
     }
 }
 
-/// What has to be watched for these workloads, given by namespace and name, in this order.
-fn scopes<'a>(workloads: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeSet<ReplacementScope> {
+/// What has to be watched for these workloads, given by namespace and owner, in this order.
+fn scopes<'a>(workloads: impl Iterator<Item = (&'a str, Option<&'a Owner>)>) -> BTreeSet<ReplacementScope> {
     let mut namespaces = BTreeSet::new();
     let mut scopes = BTreeSet::new();
-    for (namespace, workload) in workloads.filter(|(_, workload)| !workload.is_empty()) {
+    for (namespace, owner) in workloads.filter_map(|(namespace, owner)| Some((namespace, owner?))) {
         namespaces.insert(namespace);
         if namespaces.len() > MAX_NAMESPACES {
             break;
         }
         scopes.insert(ReplacementScope::pods(namespace));
-        scopes.extend(WorkloadKind::of(workload).map(|kind| ReplacementScope::workloads(namespace, kind)));
+        scopes.extend(WorkloadKind::of(owner).map(|kind| ReplacementScope::workloads(namespace, kind)));
     }
     scopes
 }
@@ -328,7 +330,6 @@ fn is_replaced(row: &PodRow) -> bool {
 
 /// When the node was cordoned; before that, when the maintenance was created.
 fn drain_began(maintenance: &NodeMaintenance) -> Timestamp {
-    let cordoned = condition(maintenance, "Cordoned").filter(|cordoned| cordoned.status == "True");
     let created = maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    cordoned.map(|cordoned| cordoned.last_transition_time.0).or(created).unwrap_or(Timestamp::UNIX_EPOCH)
+    cordoned_since(maintenance).or(created).unwrap_or(Timestamp::UNIX_EPOCH)
 }

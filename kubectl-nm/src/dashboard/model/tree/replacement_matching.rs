@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use crate::dashboard::objects::node_pod::PodId;
 use crate::dashboard::objects::replacement_pod::{Replica, ReplicaState};
+use crate::explain::owner::{Owner, OwnerKind};
 
 /// A pod of a workload that leaves the node, or has left it.
 #[derive(Debug, Clone, Copy)]
@@ -56,9 +57,9 @@ fn replaces(replica: &Replica, pod: &PodId) -> bool {
     if new.key == pod.key || new.namespace != pod.namespace || new.owner != pod.owner {
         return false;
     }
-    match pod.owner.split_once('/') {
-        Some(("sts", _)) => new.controller == pod.controller && new.name == pod.name,
-        Some(("deploy", _)) => true,
+    match pod.owner.as_ref().map(Owner::kind) {
+        Some(OwnerKind::StatefulSet) => new.controller == pod.controller && new.name == pod.name,
+        Some(OwnerKind::Deployment) => true,
         _ => new.controller == pod.controller && !pod.controller.is_empty(),
     }
 }
@@ -76,6 +77,7 @@ mod tests {
     fn id(text: &str, uid: &str) -> PodId {
         let [name, owner, controller] =
             text.split(' ').map(str::to_owned).collect::<Vec<_>>().try_into().unwrap();
+        let owner = Owner::recorded(&owner);
         PodId { key: uid.to_owned(), namespace: "shop".into(), name, owner, controller }
     }
 

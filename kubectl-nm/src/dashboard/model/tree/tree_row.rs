@@ -1,5 +1,6 @@
 //! A row of the tree of replacements: a workload, a pod of it that leaves the node, or what replaces that pod.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use crate::dashboard::model::lists::listing::{Row, Sort};
 use crate::dashboard::model::open_node::pod_row::PodRow;
 use crate::dashboard::objects::replacement_pod::{Replica, ReplicaState};
 use crate::dashboard::objects::workload::ReadyPods;
+use crate::explain::owner::Owner;
 use crate::maintenance::PodState;
 
 /// How much attention a workload needs; the first needs most.
@@ -27,9 +29,15 @@ pub(crate) enum Attention {
 /// The workload of a row.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WorkloadGroup {
-    /// Its namespace, and a name such as `sts/cart`; the name is empty for pods without a controller.
     pub(crate) name: WorkloadName,
     pub(crate) attention: Attention,
+}
+
+impl WorkloadGroup {
+    /// Such as `sts/cart`; empty for pods without a controller.
+    fn text(&self) -> &str {
+        self.name.1.as_ref().map_or("", Owner::text)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -70,12 +78,15 @@ pub(crate) enum Unknown {
 
 impl TreeRow {
     pub(crate) fn new(group: &Arc<WorkloadGroup>, place: usize, item: TreeItem) -> Self {
+        let (namespace, owner) = &group.name;
+        // Unlike the text, it distinguishes kinds of different API groups.
+        let workload = owner.as_ref().map_or(Cow::Borrowed(""), Owner::argument);
         let key = match &item {
-            TreeItem::Workload { .. } => format!("{}/{}", group.name.0, group.name.1),
+            TreeItem::Workload { .. } => format!("{namespace}/{workload}"),
             TreeItem::Pod(row) => row.id.key.clone(),
             // The same row, whichever pod replaces the one above it.
             TreeItem::Replacement { .. } | TreeItem::NoReplacement(_) => {
-                format!("{}/{}#{place}", group.name.0, group.name.1)
+                format!("{namespace}/{workload}#{place}")
             }
         };
         Self { group: Arc::clone(group), key, place, item }
@@ -91,7 +102,7 @@ impl TreeRow {
 
     /// The row as one line of text; none if there is nothing to copy.
     pub(crate) fn line(&self) -> Option<String> {
-        let (namespace, workload) = &self.group.name;
+        let (namespace, workload) = (&self.group.name.0, self.group.text());
         match &self.item {
             TreeItem::Replacement { replica, message } => {
                 let (word, name, node) = (replica.state.word(), &replica.id.name, &replica.node);
@@ -150,8 +161,8 @@ impl Row for TreeRow {
             state: self.word(),
             reasons,
             objects,
-            workload: &self.group.name.1,
-            texts: [name, &self.group.name.1, message, ""],
+            workload: self.group.name.1.as_ref(),
+            texts: [name, self.group.text(), message, ""],
             ..Fields::default()
         }
     }
