@@ -20,7 +20,7 @@ use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::decide::decision::LeaseRelease;
 use nm_shared::decide::steps::DecisionStep;
 use nm_shared::decide::{decide, needs_pods};
-use nm_shared::drain::budget_allowance::{BudgetUse, Budgets, RemainingBudget};
+use nm_shared::drain::budget_allowance::{Budgets, RemainingBudget};
 use nm_shared::drain::eviction_attempts::Attempt;
 use nm_shared::drain::node_patch;
 use nm_shared::drain::steady_time::SteadyTime;
@@ -259,8 +259,8 @@ impl View {
             "status": {"currentHealthy": 1 + allowed, "desiredHealthy": 1, "disruptionsAllowed": allowed, "expectedPods": 2},
         }))
         .expect("a budget");
-        let uses = self.evictions.keys().map(|_| ("1", BudgetUse::InFlight));
-        std::iter::once(RemainingBudget::of(Arc::new(Budget::from(&budget)), None, uses)).collect()
+        let in_flight = i32::try_from(self.evictions.len()).unwrap_or(i32::MAX);
+        std::iter::once(RemainingBudget::of(Arc::new(Budget::from(&budget)), None, in_flight, [])).collect()
     }
 }
 

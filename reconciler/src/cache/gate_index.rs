@@ -91,6 +91,11 @@ impl GateIndex {
         }
     }
 
+    /// Whether the node exists and is not cordoned for a maintenance.
+    pub(crate) fn is_uncordoned(&self, node: &str) -> bool {
+        self.lock().nodes.get(node).is_some_and(|node| !node.is_cordoned())
+    }
+
     /// The nodes of other maintenances that have begun, or go before this one.
     pub(crate) fn nodes_taken_before(&self, maintenance: &NodeMaintenance) -> HashSet<String> {
         let this = GateMember::new(maintenance, false);

@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cache::gate_index::GateIndex;
+use crate::cache::node_index::NodeIndex;
 use crate::cache::read_your_writes::LastWrite;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::tasks::ScopedTask;
@@ -48,6 +49,7 @@ pub(crate) struct LeaderState {
 struct GroupStore {
     group: Group,
     store: Store<GroupedMaintenance>,
+    by_node: NodeIndex,
     is_listed: AtomicBool,
 }
 
@@ -170,7 +172,12 @@ impl MaintenanceState {
 impl LeaderState {
     /// Starts with these stores, one per group, and nothing remembered.
     pub(crate) fn new(stores: impl IntoIterator<Item = (Group, Store<GroupedMaintenance>)>) -> Self {
-        let group = |(group, store)| GroupStore { group, store, is_listed: AtomicBool::new(false) };
+        let group = |(group, store): (Group, Store<GroupedMaintenance>)| GroupStore {
+            group,
+            by_node: NodeIndex::new(store.clone()),
+            store,
+            is_listed: AtomicBool::new(false),
+        };
         let groups = stores.into_iter().map(group).collect();
         Self { groups, started: Instant::now(), memory: Mutex::default(), gate: GateIndex::default() }
     }
@@ -201,6 +208,11 @@ impl LeaderState {
         self.filter_received(wanted).map(|maintenance| self.latest(maintenance)).collect()
     }
 
+    /// The maintenances of a node as the watches delivered them.
+    pub(crate) fn received_on(&self, node: &str) -> impl Iterator<Item = Arc<GroupedMaintenance>> {
+        self.groups.iter().flat_map(move |group| group.by_node.on_node(node))
+    }
+
     /// The maintenance as it was last written, with its whole status, unless someone else has written it since.
     pub(crate) fn latest(&self, received: Arc<GroupedMaintenance>) -> Arc<GroupedMaintenance> {
         let mut memory = self.lock();
@@ -228,7 +240,7 @@ impl LeaderState {
 
     /// Whether a maintenance names this node; none while not all of them are known.
     pub(crate) fn is_in_maintenance(&self, node: &str) -> Option<bool> {
-        let found = self.filter_received(|maintenance| maintenance.spec.node_name == node).next().is_some();
+        let found = self.received_on(node).next().is_some();
         let are_listed = || self.groups.iter().all(|group| group.is_listed.load(Ordering::Acquire));
         (found || are_listed()).then_some(found)
     }
@@ -267,13 +279,25 @@ impl LeaderState {
         self.gate.update(GateMember::new(maintenance, at_work));
     }
 
-    /// Lets the gate know a maintenance that was created or changed.
-    pub(crate) fn update_gate(&self, received: Arc<GroupedMaintenance>) {
+    /// Indexes a maintenance that was created or changed.
+    pub(crate) fn index(&self, received: Arc<GroupedMaintenance>) {
+        for group in self.groups.iter().filter(|group| group.group == received.group) {
+            group.by_node.update(&received);
+        }
         self.gate.update(self.gate_member(received));
     }
 
-    /// Lets the gate know all maintenances, after a list.
-    pub(crate) fn replace_gate(&self) {
+    /// Removes a maintenance that is gone from the indexes.
+    pub(crate) fn remove_from_index(&self, maintenance: &GroupedMaintenance) {
+        for group in self.groups.iter().filter(|group| group.group == maintenance.group) {
+            group.by_node.remove(maintenance);
+        }
+        self.gate.remove(maintenance);
+    }
+
+    /// Indexes all maintenances, after a list.
+    pub(crate) fn index_all(&self) {
+        self.groups.iter().for_each(|group| group.by_node.rebuild());
         self.gate.replace(self.received().into_iter().map(|received| self.gate_member(received)));
     }
 
@@ -304,7 +328,7 @@ impl LeaderState {
                 is_pruned.then(|| Box::new(PrunedStatus { written: written.clone(), stored }));
             state.last_write.remember(answer.clone());
         });
-        self.update_gate(Arc::new(answer));
+        self.gate.update(self.gate_member(Arc::new(answer)));
     }
 
     /// Reads or changes what is remembered of a node, which may be nothing yet.

@@ -2,6 +2,7 @@
 
 pub(crate) mod gate_index;
 pub(crate) mod leader_state;
+pub(crate) mod node_index;
 pub(crate) mod pdb_index;
 pub(crate) mod read_your_writes;
 pub(crate) mod triggers;

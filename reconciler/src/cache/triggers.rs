@@ -27,12 +27,12 @@ impl Triggers {
 
     /// Reconciles every maintenance of a node.
     pub(crate) fn node(&self, node: &str) {
-        self.send(|maintenance| maintenance.spec.node_name == node);
+        self.send(self.state.received_on(node));
     }
 
     /// Reconciles every maintenance, as after an interrupted watch, which may have missed anything.
     pub(crate) fn all(&self) {
-        self.send(|_| true);
+        self.send(self.state.received());
     }
 
     /// Reconciles one maintenance.
@@ -44,8 +44,8 @@ impl Triggers {
         }
     }
 
-    fn send(&self, wanted: impl Fn(&GroupedMaintenance) -> bool) {
-        for maintenance in self.state.filter_received(wanted) {
+    fn send(&self, maintenances: impl IntoIterator<Item = Arc<GroupedMaintenance>>) {
+        for maintenance in maintenances {
             self.maintenance(&maintenance);
         }
     }

@@ -154,11 +154,7 @@ impl DecisionRun<'_> {
             }
             DecisionStep::PublishConditions(wanted) => context.conditions.publish(node, wanted),
             DecisionStep::Defer(pods) => context.evictor.defer(node, &pods, observed.steady_now),
-            DecisionStep::Evict(evictions) => {
-                for eviction in evictions {
-                    context.evictor.submit(maintenance, eviction);
-                }
-            }
+            DecisionStep::Evict(evictions) => context.evictor.submit(maintenance, evictions),
             DecisionStep::WatchWorkloads(wanted) => context.workloads.watch(node, &wanted),
             DecisionStep::RestartDeployment(restart) => {
                 context.workloads.restart(node, restart, context.evictor.now());

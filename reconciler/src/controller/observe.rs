@@ -198,9 +198,9 @@ fn gate(
 
 /// The other maintenances of the same node, including those being deleted.
 fn others(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<GroupedMaintenance>> {
-    context.state.filter(|other| {
-        other.spec.node_name == maintenance.spec.node_name && other.metadata.uid != maintenance.metadata.uid
-    })
+    let same_node = context.state.received_on(&maintenance.spec.node_name);
+    let others = same_node.filter(|other| other.metadata.uid != maintenance.metadata.uid);
+    others.map(|other| context.state.latest(other)).collect()
 }
 
 /// Those of them that are not being deleted.
@@ -226,11 +226,11 @@ fn start_batch(context: &Context, maintenance: &NodeMaintenance) -> StartBatch {
             && other.metadata.deletion_timestamp.is_none()
             && !other.spec.suspend
             && (is_resumed(other) || !matches!(phase, Some(Phase::Failed | Phase::Pending)))
-            && node(context, &other.spec.node_name).is_some_and(|node| !is_cordoned(&node, other.group))
+            && context.state.gate.is_uncordoned(&other.spec.node_name)
     };
     StartBatch {
         age,
         quiet_for: context.state.quiet_for(),
-        uncordoned: !context.state.filter(uncordoned).is_empty(),
+        uncordoned: context.state.filter_received(uncordoned).next().is_some(),
     }
 }

@@ -17,16 +17,18 @@ use tokio::task::AbortHandle;
 pub(crate) struct EvictionState {
     nodes: EvictionsByNode,
     budgets: HashMap<BudgetKey, BudgetRequests>,
+    /// The nodes with pods of a namespace that are refused or deferred, and some where that is no longer so.
+    waiting: HashMap<String, HashSet<String>>,
     respawns: HashMap<String, RespawnCounter>,
 }
 
-/// The evictions of each node, by the pod's uid.
-type EvictionsByNode = HashMap<String, HashMap<String, PodEviction>>;
+/// The evictions of each node, by the pod's uid. Half of the places in a map may be empty, so they are small.
+type EvictionsByNode = HashMap<String, HashMap<String, Box<PodEviction>>>;
 
+#[derive(Default)]
 pub(crate) struct PodEviction {
     pub(crate) attempt: Attempt,
-    namespace: String,
-    guards: Vec<BudgetKey>,
+    guards: Vec<Arc<BudgetVersion>>,
     /// Whether the last decision deferred it because of a budget.
     is_deferred: bool,
     /// Aborts the request in progress.
@@ -39,38 +41,42 @@ struct BudgetRequests {
     /// Whether the API server's last verdict was a refusal because of this budget; none before its first verdict. A
     /// deferred pod counts as refused only while this is true.
     refuses: Option<bool>,
-    /// The pods, by uid, that the budget's status may not show yet.
-    pods: HashMap<String, GuardedPod>,
+    /// How many wait or are in progress.
+    in_flight: i32,
+    /// Those, by the pod's uid, whose answer the budget's status may not show yet.
+    answered: HashMap<String, AnsweredEviction>,
 }
 
-/// A pod whose eviction was requested when its budget had this version.
-struct GuardedPod {
+/// An eviction that was answered, and requested when its budget had this version.
+struct AnsweredEviction {
     node: String,
-    version: String,
+    guard: Arc<BudgetVersion>,
 }
 
 impl PodEviction {
-    fn new(pod: &DrainPod) -> Self {
-        Self {
-            attempt: Attempt::default(),
-            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
-            guards: Vec::new(),
-            is_deferred: false,
-            request: None,
-        }
-    }
-
-    /// What it takes from its budgets.
+    /// What its answer takes from its budgets.
     fn budget_use(&self) -> Option<BudgetUse<'_>> {
         match &self.attempt.last {
-            _ if self.attempt.in_flight => Some(BudgetUse::InFlight),
             Some((_, EvictionOutcome::Accepted)) => Some(BudgetUse::Accepted),
             Some((_, EvictionOutcome::RefusedByBudget(sentence))) => Some(BudgetUse::Refused(sentence)),
             _ => None,
         }
     }
 
-    fn abort(self) {
+    /// Whether it waits for a budget to allow it.
+    fn waits_for_budget(&self) -> bool {
+        self.is_deferred || self.attempt.refused_since.is_some()
+    }
+
+    /// It is no longer sent.
+    fn abort(self, budgets: &mut HashMap<BudgetKey, BudgetRequests>) {
+        if self.attempt.in_flight {
+            for guard in &self.guards {
+                if let Some(requests) = budgets.get_mut(&guard.key) {
+                    requests.in_flight -= 1;
+                }
+            }
+        }
         if let Some(request) = self.request {
             request.abort();
         }
@@ -89,72 +95,114 @@ impl BudgetRequests {
         }
     }
 
-    /// What the budget may not show yet, each with the version at which it was decided.
-    fn uses<'a>(&'a self, nodes: &'a EvictionsByNode) -> impl Iterator<Item = (&'a str, BudgetUse<'a>)> {
-        self.pods.iter().filter_map(|(uid, guarded)| {
-            eviction(nodes, guarded, uid)?.budget_use().map(|used| (guarded.version.as_str(), used))
+    /// The answers that the budget may not show yet, each with the version at which the eviction was decided.
+    fn answers<'a>(&'a self, nodes: &'a EvictionsByNode) -> impl Iterator<Item = (&'a str, BudgetUse<'a>)> {
+        self.answered.iter().filter_map(|(uid, AnsweredEviction { node, guard })| {
+            Some((guard.version.as_str(), nodes.get(node)?.get(uid)?.budget_use()?))
         })
     }
-}
-
-fn eviction<'a>(nodes: &'a EvictionsByNode, guarded: &GuardedPod, uid: &str) -> Option<&'a PodEviction> {
-    nodes.get(&guarded.node)?.get(uid)
 }
 
 impl EvictionState {
     /// The eviction of a pod on `node`, which may be new.
     pub(crate) fn eviction(&mut self, node: &str, pod: &DrainPod) -> &mut PodEviction {
         let pods = self.nodes.entry(node.to_owned()).or_default();
-        pods.entry(pod::uid(pod).to_owned()).or_insert_with(|| PodEviction::new(pod))
+        pods.entry(pod::uid(pod).to_owned()).or_default()
     }
 
     /// Records that a request for a pod is in progress. It uses a disruption of its budgets from now on, not only after the
     /// answer: otherwise every reconcile in between would evict one pod more.
-    pub(crate) fn begin(&mut self, node: &str, pod: &DrainPod, guards: Vec<BudgetVersion>, now: SteadyTime) {
-        let keys = guards.iter().map(|guard| guard.key.clone()).collect();
-        for BudgetVersion { key, version } in guards {
-            let requests = self.budgets.entry(key).or_insert(BudgetRequests {
+    pub(crate) fn begin(
+        &mut self,
+        node: &str,
+        pod: &DrainPod,
+        guards: Vec<Arc<BudgetVersion>>,
+        now: SteadyTime,
+    ) {
+        for guard in &guards {
+            let requests = self.budgets.entry(guard.key.clone()).or_insert_with(|| BudgetRequests {
                 last: now,
                 refuses: None,
-                pods: HashMap::new(),
+                in_flight: 0,
+                answered: HashMap::new(),
             });
             requests.last = now;
-            requests.pods.insert(pod::uid(pod).to_owned(), GuardedPod { node: node.to_owned(), version });
+            requests.in_flight += 1;
+            requests.answered.remove(pod::uid(pod));
         }
         let eviction = self.eviction(node, pod);
         eviction.attempt.begin(now);
         eviction.is_deferred = false;
-        eviction.guards = keys;
+        eviction.guards = guards;
         eviction.request = None;
+    }
+
+    /// Updates the budgets when the request for a pod is no longer in progress, after its answer or because it is not sent.
+    fn settle(&mut self, node: &str, pod: &DrainPod) {
+        let uid = pod::uid(pod);
+        let Some(eviction) = self.nodes.get(node).and_then(|pods| pods.get(uid)) else { return };
+        for guard in &eviction.guards {
+            let Some(requests) = self.budgets.get_mut(&guard.key) else { continue };
+            requests.in_flight -= 1;
+            if eviction.budget_use().is_some() {
+                let answered = AnsweredEviction { node: node.to_owned(), guard: guard.clone() };
+                requests.answered.insert(uid.to_owned(), answered);
+            }
+        }
+        if eviction.waits_for_budget() {
+            self.note_waiting(node, pod);
+        }
+    }
+
+    fn note_waiting(&mut self, node: &str, pod: &DrainPod) {
+        let namespace = pod::names(pod).namespace;
+        if !self.waiting.get(namespace).is_some_and(|nodes| nodes.contains(node)) {
+            self.waiting.entry(namespace.to_owned()).or_default().insert(node.to_owned());
+        }
+    }
+
+    /// Records that a queued request is not sent. The pod is still to be evicted.
+    pub(crate) fn withdraw(&mut self, node: &str, pod: &DrainPod) {
+        if let Some(eviction) = self.in_progress(node, pod::uid(pod)) {
+            eviction.attempt.withdraw();
+            self.settle(node, pod);
+        }
     }
 
     /// The eviction of a pod whose request is in progress; none if it was withdrawn.
     pub(crate) fn in_progress(&mut self, node: &str, uid: &str) -> Option<&mut PodEviction> {
-        self.nodes.get_mut(node)?.get_mut(uid).filter(|eviction| eviction.attempt.in_flight)
+        let eviction = self.nodes.get_mut(node)?.get_mut(uid)?;
+        eviction.attempt.in_flight.then_some(eviction)
     }
 
     /// Records an answer and returns whether the pod is still to be evicted.
     pub(crate) fn end(
         &mut self,
         node: &str,
-        uid: &str,
+        pod: &DrainPod,
         request: RemovalRequest,
         outcome: EvictionOutcome,
         now: SteadyTime,
     ) -> bool {
         let pods = self.nodes.get_mut(node);
-        let Some(eviction) = pods.and_then(|pods| pods.get_mut(uid)) else { return false };
+        let Some(eviction) = pods.and_then(|pods| pods.get_mut(pod::uid(pod))) else { return false };
         eviction.request = None;
-        if request == RemovalRequest::Delete {
-            eviction.attempt.end_deletion(outcome, now);
-            return true;
-        }
-        for guard in &eviction.guards {
-            if let Some(requests) = self.budgets.get_mut(guard) {
-                requests.record(&outcome, now);
+        let was_in_flight = eviction.attempt.in_flight;
+        match request {
+            RemovalRequest::Delete => eviction.attempt.end_deletion(outcome, now),
+            RemovalRequest::Evict => {
+                for guard in &eviction.guards {
+                    if let Some(requests) = self.budgets.get_mut(&guard.key) {
+                        requests.record(&outcome, now);
+                    }
+                }
+                eviction.attempt.end(outcome, now);
             }
         }
-        eviction.attempt.end(outcome, now);
+        // One that was withdrawn in this moment has been settled, and may even have been requested anew.
+        if was_in_flight {
+            self.settle(node, pod);
+        }
         true
     }
 
@@ -168,6 +216,7 @@ impl EvictionState {
             Some(false) => eviction.attempt.break_run(),
             None => {}
         }
+        self.note_waiting(node, pod);
     }
 
     /// The attempts on `node`, by the pod's uid.
@@ -196,11 +245,11 @@ impl EvictionState {
     /// Withdraws the requests for pods of `node` that are not in `wanted`. Such a pod no longer counts as refused.
     pub(crate) fn withdraw_unwanted(&mut self, node: &str, wanted: &HashSet<String>) {
         if let Some(pods) = self.nodes.get_mut(node) {
-            let is_unwanted = |uid: &String, eviction: &mut PodEviction| {
+            let is_unwanted = |uid: &String, eviction: &mut Box<PodEviction>| {
                 eviction.attempt.in_flight && !wanted.contains(uid)
             };
             for (_, eviction) in pods.extract_if(is_unwanted) {
-                eviction.abort();
+                eviction.abort(&mut self.budgets);
             }
             for (_, eviction) in pods.iter_mut().filter(|(uid, _)| !wanted.contains(*uid)) {
                 eviction.attempt.break_run();
@@ -212,8 +261,14 @@ impl EvictionState {
     /// Forgets all nodes except those in maintenance, and aborts their requests.
     pub(crate) fn retain_nodes(&mut self, in_maintenance: impl Fn(&str) -> bool) {
         for (_, pods) in self.nodes.extract_if(|node, _| !in_maintenance(node)) {
-            pods.into_values().for_each(PodEviction::abort);
+            for eviction in pods.into_values() {
+                eviction.abort(&mut self.budgets);
+            }
         }
+        self.waiting.retain(|_, nodes| {
+            nodes.retain(|node| in_maintenance(node));
+            !nodes.is_empty()
+        });
         self.respawns.retain(|node, _| in_maintenance(node));
         if self.nodes.is_empty() {
             self.budgets.clear();
@@ -224,32 +279,32 @@ impl EvictionState {
     pub(crate) fn left(&mut self, budget: &Arc<Budget>) -> RemainingBudget {
         let seen = budget.version();
         let Some(requests) = self.budgets.get_mut(&seen.key) else {
-            return RemainingBudget::of(budget.clone(), None, []);
+            return RemainingBudget::of(budget.clone(), None, 0, []);
         };
-        // Most have the present version, and need no lookup.
-        requests.pods.retain(|uid, guarded| {
-            let is_in_flight =
-                || eviction(&self.nodes, guarded, uid).is_some_and(|one| one.attempt.in_flight);
-            guarded.version == seen.version || is_in_flight()
-        });
-        RemainingBudget::of(budget.clone(), Some(requests.last), requests.uses(&self.nodes))
+        requests.answered.retain(|_, answered| answered.guard.version == seen.version);
+        let answers = requests.answers(&self.nodes);
+        RemainingBudget::of(budget.clone(), Some(requests.last), requests.in_flight, answers)
     }
 
     /// Whether other evictions have used up what a budget allowed when this one was decided.
     pub(crate) fn is_used_up(&self, disruption: &AllowedDisruption) -> bool {
         let requests = self.budgets.get(&disruption.guard.key);
-        requests.is_some_and(|requests| disruption.is_used_up(requests.uses(&self.nodes)))
+        requests
+            .is_some_and(|requests| disruption.is_used_up(requests.in_flight, requests.answers(&self.nodes)))
     }
 
     /// The nodes with refused or deferred pods in `namespace`.
-    pub(crate) fn nodes_waiting_in(&self, namespace: &str) -> Vec<String> {
-        let waits = |eviction: &PodEviction| {
-            // Few pods wait, and many have this namespace.
-            (eviction.is_deferred || eviction.attempt.refused_since.is_some())
-                && eviction.namespace == namespace
-        };
-        let waiting = self.nodes.iter().filter(|(_, pods)| pods.values().any(waits));
-        waiting.map(|(node, _)| node.clone()).collect()
+    pub(crate) fn nodes_waiting_in(&mut self, namespace: &str) -> Vec<String> {
+        let Some(nodes) = self.waiting.get_mut(namespace) else { return Vec::new() };
+        nodes.retain(|node| {
+            let mut evictions = self.nodes.get(node).into_iter().flat_map(HashMap::values);
+            evictions.any(|eviction| eviction.waits_for_budget())
+        });
+        let waiting = nodes.iter().cloned().collect();
+        if nodes.is_empty() {
+            self.waiting.remove(namespace);
+        }
+        waiting
     }
 }
 
@@ -290,7 +345,7 @@ mod tests {
         assert_eq!(last_request(&mut state), None);
         state.begin("n", &pod("a"), vec![budget("1").version().clone()], at(1));
         assert_eq!(last_request(&mut state), Some(at(1)));
-        state.end("n", "a", RemovalRequest::Evict, EvictionOutcome::RefusedByBudget("".into()), at(2));
+        state.end("n", &pod("a"), RemovalRequest::Evict, EvictionOutcome::RefusedByBudget("".into()), at(2));
         assert_eq!(last_request(&mut state), Some(at(2)));
     }
 
@@ -302,19 +357,21 @@ mod tests {
             state.begin("n", &pod(uid), vec![budget(version).version().clone()], at);
         }
         for uid in ["old", "new", "gone"] {
-            state.end("n", uid, RemovalRequest::Evict, EvictionOutcome::Accepted, at);
+            state.end("n", &pod(uid), RemovalRequest::Evict, EvictionOutcome::Accepted, at);
         }
         state.forget_gone("n", |uid| uid != "gone");
         let uses = |state: &EvictionState| {
-            let mut uses: Vec<_> = state.budgets[&budget("2").version().key].uses(&state.nodes).collect();
-            uses.sort_by_key(|(version, _)| *version);
-            uses.into_iter().map(|(version, used)| format!("{version} {used:?}")).collect::<Vec<_>>()
+            let requests = &state.budgets[&budget("2").version().key];
+            let mut answers: Vec<_> = requests.answers(&state.nodes).collect();
+            answers.sort_by_key(|(version, _)| *version);
+            let answers = answers.into_iter().map(|(version, used)| format!("{version} {used:?}"));
+            (requests.in_flight, answers.collect::<Vec<_>>().join(", "))
         };
-        assert_eq!(uses(&state).len(), 3);
+        assert_eq!(uses(&state), (1, "1 Accepted, 2 Accepted".to_owned()));
         state.left(&budget("2"));
-        assert_eq!(uses(&state), ["1 InFlight", "2 Accepted"]);
+        assert_eq!(uses(&state), (1, "2 Accepted".to_owned()));
         state.left(&budget("3"));
-        assert_eq!(uses(&state), ["1 InFlight"]);
+        assert_eq!(uses(&state), (1, String::new()));
     }
 
     #[test]
@@ -333,7 +390,13 @@ mod tests {
         let since = |state: &EvictionState, uid: &str| state.attempts("n")[uid].refused_since;
         for uid in ["left out", "wanted"] {
             state.begin("n", &pod(uid), Vec::new(), at(1));
-            state.end("n", uid, RemovalRequest::Evict, EvictionOutcome::NotMigratable(String::new()), at(1));
+            state.end(
+                "n",
+                &pod(uid),
+                RemovalRequest::Evict,
+                EvictionOutcome::NotMigratable(String::new()),
+                at(1),
+            );
         }
         state.withdraw_unwanted("n", &["wanted".to_owned()].into());
         assert_eq!(since(&state, "wanted"), Some(at(1)));
@@ -365,7 +428,7 @@ mod tests {
             (6, RefusedByBudget("".into()), Some(6)),
         ] {
             state.begin("n", &pod("asked"), vec![budget.clone()], at(second));
-            state.end("n", "asked", RemovalRequest::Evict, answer.clone(), at(second));
+            state.end("n", &pod("asked"), RemovalRequest::Evict, answer.clone(), at(second));
             assert_eq!(deferred(&mut state, second), since.map(at), "{answer:?}");
             assert_eq!(state.nodes_waiting_in(""), ["n"], "it waits for the budget in any case");
         }
@@ -383,7 +446,7 @@ mod tests {
         state.withdraw_unwanted("n", &["wanted".to_owned()].into());
         assert!(state.in_progress("n", "queued").is_none());
         assert!(request.await.unwrap_err().is_cancelled());
-        assert!(!state.end("n", "sent", RemovalRequest::Evict, EvictionOutcome::Accepted, at));
-        assert!(state.end("n", "wanted", RemovalRequest::Evict, EvictionOutcome::Accepted, at));
+        assert!(!state.end("n", &pod("sent"), RemovalRequest::Evict, EvictionOutcome::Accepted, at));
+        assert!(state.end("n", &pod("wanted"), RemovalRequest::Evict, EvictionOutcome::Accepted, at));
     }
 }

@@ -28,8 +28,7 @@ use crate::telemetry::metrics::{Metrics, QueueTimer};
 
 /// An eviction that waits to be sent.
 struct QueuedEviction {
-    maintenance: String,
-    decided_by: SpecVersion,
+    decided_by: Arc<SpecVersion>,
     eviction: Eviction,
     timer: QueueTimer,
 }
@@ -37,6 +36,7 @@ struct QueuedEviction {
 /// A maintenance at one version of its spec.
 #[derive(PartialEq)]
 struct SpecVersion {
+    name: String,
     uid: Option<String>,
     generation: Option<i64>,
 }
@@ -44,7 +44,7 @@ struct SpecVersion {
 impl From<&NodeMaintenance> for SpecVersion {
     fn from(maintenance: &NodeMaintenance) -> Self {
         let metadata = &maintenance.metadata;
-        Self { uid: metadata.uid.clone(), generation: metadata.generation }
+        Self { name: maintenance.name_any(), uid: metadata.uid.clone(), generation: metadata.generation }
     }
 }
 
@@ -98,10 +98,17 @@ impl Evictor {
         }
     }
 
-    /// Queues the eviction of a pod, unless it is in progress. If other evictions have used up what its budget allowed,
-    /// it is deferred and the maintenance is reconciled.
-    pub(crate) fn submit(&self, maintenance: &NodeMaintenance, eviction: Eviction) {
-        let (node, now) = (maintenance.spec.node_name.as_str(), self.now());
+    /// Queues the evictions of pods, except those that are in progress. If other evictions have used up what the budget of a
+    /// pod allowed, it is deferred and the maintenance is reconciled.
+    pub(crate) fn submit(&self, maintenance: &NodeMaintenance, evictions: Vec<Eviction>) {
+        let decided_by = Arc::new(SpecVersion::from(maintenance));
+        for eviction in evictions {
+            self.submit_one(&maintenance.spec.node_name, eviction, decided_by.clone());
+        }
+    }
+
+    fn submit_one(&self, node: &str, eviction: Eviction, decided_by: Arc<SpecVersion>) {
+        let now = self.now();
         let mut state = self.state();
         if state.eviction(node, &eviction.pod).attempt.in_flight {
             return;
@@ -119,12 +126,7 @@ impl Evictor {
             state.eviction(node, &eviction.pod).attempt.refusals > 0 && eviction.uses_disruption.is_none();
         state.begin(node, &eviction.pod, eviction.guards.clone(), now);
         drop(state);
-        let queued = QueuedEviction {
-            maintenance: maintenance.name_any(),
-            decided_by: maintenance.into(),
-            eviction,
-            timer: self.metrics.eviction_queued(),
-        };
+        let queued = QueuedEviction { decided_by, eviction, timer: self.metrics.eviction_queued() };
         self.scheduler().enqueue(node, queued, is_retry);
         self.may_send.notify_one();
     }
@@ -141,14 +143,14 @@ impl Evictor {
         let node = maintenance.spec.node_name.as_str();
         let current = SpecVersion::from(maintenance);
         let outdated = self.scheduler().withdraw(node, |QueuedEviction { decided_by, .. }| {
-            *decided_by != current && (has_node || decided_by.uid == current.uid)
+            **decided_by != current && (has_node || decided_by.uid == current.uid)
         });
         if outdated.is_empty() {
             return;
         }
         let mut state = self.state();
         for queued in outdated {
-            state.eviction(node, &queued.eviction.pod).attempt.withdraw();
+            state.withdraw(node, &queued.eviction.pod);
         }
         drop(state);
         self.triggers.node(node);
@@ -209,7 +211,7 @@ impl Evictor {
             self.client.throttle.ended().await;
             let sent = Instant::now();
             let next = self.scheduler().next(sent);
-            let Some((node, QueuedEviction { maintenance, eviction, timer, .. })) = next else {
+            let Some((node, QueuedEviction { decided_by, eviction, timer })) = next else {
                 self.until_next().await;
                 continue;
             };
@@ -218,7 +220,7 @@ impl Evictor {
             let mut state = self.state();
             // It may have been withdrawn in this moment.
             if let Some(in_progress) = state.in_progress(&node, pod::uid(&eviction.pod)) {
-                let task = tokio::spawn(self.clone().send(request, maintenance, eviction));
+                let task = tokio::spawn(self.clone().send(request, decided_by, eviction));
                 in_progress.request = Some(task.abort_handle());
             }
         }
@@ -234,13 +236,18 @@ impl Evictor {
         }
     }
 
-    async fn send(self: Arc<Self>, request: RequestInProgress, maintenance: String, eviction: Eviction) {
+    async fn send(
+        self: Arc<Self>,
+        request: RequestInProgress,
+        decided_by: Arc<SpecVersion>,
+        eviction: Eviction,
+    ) {
         let outcome = send(&self.client.client, &eviction).await;
         self.metrics.eviction_answered(&outcome);
-        let (node, uid) = (&request.node, pod::uid(&eviction.pod));
-        let is_wanted = self.state().end(node, uid, eviction.request, outcome.clone(), self.now());
+        let (node, pod) = (&request.node, &eviction.pod);
+        let is_wanted = self.state().end(node, pod, eviction.request, outcome.clone(), self.now());
         if is_wanted {
-            log(&maintenance, node, &eviction, &outcome);
+            log(&decided_by.name, node, &eviction, &outcome);
             self.triggers.node(node);
         }
         if !eviction.guards.is_empty() && !outcome.concerns_budgets() {
@@ -318,14 +325,14 @@ mod tests {
             maintenance
         };
         let is_queued = || evictor.state().attempts("")["pod"].in_flight;
-        evictor.submit(&maintenance("holder", 1), eviction("pod"));
+        evictor.submit(&maintenance("holder", 1), vec![eviction("pod")]);
         evictor.withdraw_outdated(&maintenance("duplicate", 2), false);
         assert!(is_queued());
         evictor.withdraw_outdated(&maintenance("holder", 1), true);
         assert!(is_queued());
         evictor.withdraw_outdated(&maintenance("holder", 2), false);
         assert!(!is_queued(), "its spec has changed, or it is being deleted");
-        evictor.submit(&maintenance("holder", 2), eviction("pod"));
+        evictor.submit(&maintenance("holder", 2), vec![eviction("pod")]);
         evictor.withdraw_outdated(&maintenance("heir", 2), true);
         assert!(!is_queued(), "another has the node now");
     }
@@ -340,7 +347,7 @@ mod tests {
         let client = TermClient { client: Client::new(server, "default"), throttle: Throttle::default() };
         let metrics = Arc::new(Metrics::new());
         let evictor = Arc::new(Evictor::new(client, triggers, metrics, NonZeroUsize::MIN));
-        evictor.submit(&NodeMaintenance::new("m", NodeMaintenanceSpec::default()), eviction("u"));
+        evictor.submit(&NodeMaintenance::new("m", NodeMaintenanceSpec::default()), vec![eviction("u")]);
         let (_sender, shutdown) = watch::channel(false);
         timeout(Duration::from_secs(60), evictor.run(shutdown))
             .await
@@ -366,7 +373,7 @@ mod tests {
         let evictor = Arc::new(Evictor::new(client, triggers, metrics, NonZeroUsize::MIN));
         let maintenance = NodeMaintenance::new("m", NodeMaintenanceSpec::default());
         for uid in ["sent", "queued"] {
-            evictor.submit(&maintenance, eviction(uid));
+            evictor.submit(&maintenance, vec![eviction(uid)]);
         }
         let (sender, shutdown) = watch::channel(false);
         let mut run = tokio::spawn(evictor.run(shutdown));

@@ -230,7 +230,7 @@ mod tests {
         .unwrap();
         let state = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
         writer.apply_watcher_event(&watcher::Event::Apply(pending.clone()));
-        state.update_gate(Arc::new(pending));
+        state.index(Arc::new(pending));
         let (triggers, [mut triggered, ..]) = Triggers::new(state.clone());
         let (client, metrics) = (server(), Arc::new(Metrics::new()));
         let term = TermClient { client: client.clone(), throttle: Throttle::default() };

@@ -39,15 +39,15 @@ pub(crate) fn maintenance_watch(
             health.record(event);
             let removal = match event {
                 Ok(watcher::Event::Apply(maintenance)) => {
-                    return state.update_gate(Arc::new(maintenance.clone()));
+                    return state.index(Arc::new(maintenance.clone()));
                 }
                 Ok(watcher::Event::Delete(maintenance)) => {
-                    state.gate.remove(maintenance);
+                    state.remove_from_index(maintenance);
                     Some(maintenance.clone())
                 }
                 Ok(watcher::Event::InitDone) => {
                     state.mark_listed(group);
-                    state.replace_gate();
+                    state.index_all();
                     None
                 }
                 _ => return,

@@ -181,7 +181,8 @@ mod tests {
             "spec": {"nodeName": "n"}});
         let maintenance: GroupedMaintenance = serde_json::from_value(maintenance).unwrap();
         let state = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
-        writer.apply_watcher_event(&watcher::Event::Apply(maintenance));
+        writer.apply_watcher_event(&watcher::Event::Apply(maintenance.clone()));
+        state.index(Arc::new(maintenance));
         let (triggers, [mut triggered, ..]) = Triggers::new(state.clone());
         let began = Instant::now();
         let client = server(&[1_000, 5, 5, 5, 1_000]);

@@ -165,7 +165,7 @@ mod tests {
             }))
             .unwrap();
             self.writer.apply_watcher_event(&Event::Apply(maintenance.clone()));
-            self.state.update_gate(Arc::new(maintenance));
+            self.state.index(Arc::new(maintenance));
         }
 
         /// The names of the maintenances that are triggered at this second, and the seconds until the next round.
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(cluster.round(1), (vec![], 30));
         let first = cluster.state.filter_received(|found| found.name_any() == name(0)).next().unwrap();
         cluster.writer.apply_watcher_event(&Event::Delete(GroupedMaintenance::clone(&first)));
-        cluster.state.gate.remove(&first);
+        cluster.state.remove_from_index(&first);
         let (due, next) = cluster.round(1);
         assert_eq!((due, next), (vec!["n01".to_owned()], 29), "all others have new positions, but not yet");
     }

@@ -87,8 +87,10 @@ fn watch(client: Client) -> (VolumeAttachments, UnboundedReceiver<ObjectRef<Grou
     let mut writer = Writer::new(Group::Medik8s);
     let maintenance = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"},
         "spec": {"nodeName": "n"}});
+    let maintenance: GroupedMaintenance = serde_json::from_value(maintenance).unwrap();
     let state = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
-    writer.apply_watcher_event(&watcher::Event::Apply(serde_json::from_value(maintenance).unwrap()));
+    writer.apply_watcher_event(&watcher::Event::Apply(maintenance.clone()));
+    state.index(Arc::new(maintenance));
     let (triggers, [triggered, ..]) = Triggers::new(state);
     (VolumeAttachments::new(client, triggers, TaskSpawner::new().0), triggered)
 }

@@ -1,6 +1,7 @@
 //! A disruption budget: which pods it guards, what it allows, and how the API server refuses an eviction because of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -34,7 +35,7 @@ pub struct BudgetRefusal {
 /// A budget as it was last observed, parsed once for all decisions.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    version: BudgetVersion,
+    version: Arc<BudgetVersion>,
     /// None if it selects nothing, as `selector: null` does.
     selector: Option<Selector>,
     status: PodDisruptionBudgetStatus,
@@ -57,8 +58,9 @@ impl From<&PodDisruptionBudget> for Budget {
         let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
         let minimum = spec.and_then(|spec| spec.min_available.as_ref());
         let status = object.status.clone().unwrap_or_default();
+        let version = metadata.resource_version.clone().unwrap_or_default();
         Self {
-            version: BudgetVersion { key, version: metadata.resource_version.clone().unwrap_or_default() },
+            version: Arc::new(BudgetVersion { key, version }),
             selector: selector.and_then(|selector| Selector::try_from(selector).ok()),
             unprocessed: status.observed_generation.unwrap_or(0) < metadata.generation.unwrap_or(0),
             always_allows_unhealthy: policy == Some("AlwaysAllow"),
@@ -70,7 +72,7 @@ impl From<&PodDisruptionBudget> for Budget {
 
 impl Budget {
     /// The budget and the resourceVersion at which it was observed.
-    pub fn version(&self) -> &BudgetVersion {
+    pub fn version(&self) -> &Arc<BudgetVersion> {
         &self.version
     }
 

@@ -99,7 +99,7 @@ pub struct Eviction {
     /// The grace period in seconds; none is that of the pod.
     pub grace_period_seconds: Option<i64>,
     /// The budgets that guard it, as they were when this was decided.
-    pub guards: Vec<BudgetVersion>,
+    pub guards: Vec<Arc<BudgetVersion>>,
     /// The disruption that it uses. If others have used it by then, the request is not sent.
     pub uses_disruption: Option<AllowedDisruption>,
 }

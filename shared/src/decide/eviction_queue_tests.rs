@@ -37,6 +37,7 @@ fn asked_budgets(allowed: i32, milliseconds_ago: u64) -> Budgets {
     Budgets::from_iter([RemainingBudget::of(
         Arc::new(Budget::from(&guard(allowed))),
         Some(ago(milliseconds_ago)),
+        0,
         [],
     )])
 }
@@ -337,7 +338,7 @@ fn a_refused_deletion_backs_off_and_follows_the_next_refused_eviction() {
         (requests, queue.next.map(|at| at.since(now())))
     };
     assert_eq!(queue(&attempt), (vec![], Some(Duration::from_secs(1))));
-    attempt.deletion = Some((ago(4_000), denied()));
+    attempt.deletion = Some(Box::new((ago(4_000), denied())));
     assert_eq!(queue(&attempt).0, [RemovalRequest::Evict], "its budget may allow it by now");
     attempt.end(EvictionOutcome::RefusedByBudget("".into()), now());
     assert_eq!(queue(&attempt).0, [RemovalRequest::Delete]);

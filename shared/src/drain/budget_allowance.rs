@@ -13,11 +13,9 @@ use crate::cluster::disruption_budget::{Budget, BudgetKey, BudgetRefusal, Budget
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::steady_time::SteadyTime;
 
-/// How an eviction changes what its budget allows, as far as the budget's status does not show it yet.
+/// How the answer to an eviction changes what its budget allows, as far as the budget's status does not show it yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BudgetUse<'a> {
-    /// The request is in flight.
-    InFlight,
     /// It was accepted: the budget allows one disruption fewer.
     Accepted,
     /// It was refused: the budget allows none, whatever its status says.
@@ -28,16 +26,20 @@ pub enum BudgetUse<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedDisruption {
     /// The budget at that time.
-    pub guard: BudgetVersion,
+    pub guard: Arc<BudgetVersion>,
     /// How many disruptions it allowed then.
     pub allowed: i32,
 }
 
 impl AllowedDisruption {
-    /// Whether `uses` of the budget, each with the version that it was decided on, leave none. Nodes are decided
-    /// concurrently: another eviction may have used the disruption since.
-    pub fn is_used_up<'a>(&self, uses: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>) -> bool {
-        remaining(self.allowed, &self.guard.version, uses).0 <= 0
+    /// Whether the requests in flight and the answers, each with the version that it was decided on, leave none. Nodes are
+    /// decided concurrently: another eviction may have used the disruption since.
+    pub fn is_used_up<'a>(
+        &self,
+        in_flight: i32,
+        answers: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>,
+    ) -> bool {
+        remaining(self.allowed - in_flight, &self.guard.version, answers).0 <= 0
     }
 }
 
@@ -74,13 +76,16 @@ pub struct RemainingBudget {
 }
 
 impl RemainingBudget {
-    /// What `uses`, each with the version that it was decided on, leave of a budget that was last asked at `asked`.
+    /// What the requests in flight and the answers, each with the version that it was decided on, leave of a budget that was
+    /// last asked at `asked`.
     pub fn of<'a>(
         budget: Arc<Budget>,
         asked: Option<SteadyTime>,
-        uses: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>,
+        in_flight: i32,
+        answers: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>,
     ) -> Self {
-        let (allowed, answer) = remaining(budget.allowed(), &budget.version().version, uses);
+        let unused = budget.allowed().saturating_sub(in_flight);
+        let (allowed, answer) = remaining(unused, &budget.version().version, answers);
         Self { allowed, answer: answer.cloned(), asked, budget }
     }
 
@@ -113,11 +118,11 @@ impl FromIterator<RemainingBudget> for Budgets {
 impl Budgets {
     /// Budgets for which no eviction was requested yet.
     pub fn from_objects<'a>(budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>) -> Self {
-        budgets.into_iter().map(|budget| RemainingBudget::of(Arc::new(budget.into()), None, [])).collect()
+        budgets.into_iter().map(|budget| RemainingBudget::of(Arc::new(budget.into()), None, 0, [])).collect()
     }
 
     /// The budgets that guard `pod`.
-    pub fn guarding(&self, pod: &DrainPod) -> Vec<BudgetVersion> {
+    pub fn guarding(&self, pod: &DrainPod) -> Vec<Arc<BudgetVersion>> {
         self.of(pod).map(|left| left.budget.version().clone()).collect()
     }
 
@@ -203,13 +208,12 @@ impl Budgets {
 fn remaining<'a>(
     mut allowed: i32,
     version: &str,
-    uses: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>,
+    answers: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>,
 ) -> (i32, Option<&'a BudgetRefusal>) {
     let mut answer = None;
-    for (decided_on, used) in uses {
+    for (decided_on, used) in answers {
         match used {
-            BudgetUse::InFlight => allowed -= 1,
-            // The status of a budget that has changed since shows the rest.
+            // The status of a budget that has changed since shows it.
             _ if decided_on != version => {}
             BudgetUse::Accepted => allowed -= 1,
             BudgetUse::Refused(refusal) => (allowed, answer) = (0, Some(refusal)),
@@ -237,9 +241,9 @@ mod tests {
         Budgets::from_objects(&[object("cart", &cart(), allowed)])
     }
 
-    fn carts_after(allowed: i32, version: &str, used: BudgetUse) -> Budgets {
+    fn carts_after(allowed: i32, in_flight: i32, answer: Option<(&str, BudgetUse)>) -> Budgets {
         let budget = Arc::new(Budget::from(&object("cart", &cart(), allowed)));
-        Budgets::from_iter([RemainingBudget::of(budget, None, [(version, used)])])
+        Budgets::from_iter([RemainingBudget::of(budget, None, in_flight, answer)])
     }
 
     fn cart() -> Value {
@@ -268,7 +272,7 @@ mod tests {
         let all = [object("cart", &cart(), 1), object("all", &json!({}), 1), object("none", &Value::Null, 0)];
         let budgets = Budgets::from_objects(&all);
         let guards = |pod: &DrainPod| -> Vec<String> {
-            budgets.guarding(pod).into_iter().map(|guard| guard.key.name).collect()
+            budgets.guarding(pod).into_iter().map(|guard| guard.key.name.clone()).collect()
         };
         assert_eq!(guards(&pod("shop", "cart")), ["cart", "all"]);
         assert_eq!(guards(&pod("shop", "web")), ["all"]);
@@ -303,38 +307,42 @@ mod tests {
         let BudgetPrediction::Allowed(disruption) = budgets.use_disruption(&pod("shop", "cart")) else {
             panic!()
         };
-        let check = |uses: &[(&str, BudgetUse)], spent: bool| {
-            assert_eq!(disruption.is_used_up(uses.iter().copied()), spent, "{uses:?}");
+        let check = |in_flight: i32, answers: &[(&str, BudgetUse)], spent: bool| {
+            assert_eq!(
+                disruption.is_used_up(in_flight, answers.iter().copied()),
+                spent,
+                "{in_flight} {answers:?}"
+            );
         };
-        check(&[], false);
-        check(&[("7", BudgetUse::InFlight)], false);
-        check(&[("7", BudgetUse::InFlight), ("6", BudgetUse::Accepted)], false);
-        check(&[("7", BudgetUse::InFlight), ("7", BudgetUse::Accepted)], true);
-        check(&[("7", BudgetUse::InFlight), ("6", BudgetUse::InFlight)], true);
-        check(&[("7", BudgetUse::Refused(&"no".into()))], true);
+        check(0, &[], false);
+        check(1, &[], false);
+        check(1, &[("6", BudgetUse::Accepted)], false);
+        check(1, &[("7", BudgetUse::Accepted)], true);
+        check(2, &[], true);
+        check(0, &[("7", BudgetUse::Refused(&"no".into()))], true);
     }
 
     #[test]
     fn evictions_that_the_status_does_not_show_yet_are_subtracted() {
-        let check = |allowed: i32, version: &str, used: BudgetUse, free: bool| {
-            let mut budgets = carts_after(allowed, version, used);
-            assert_eq!(is_free(&mut budgets, &pod("shop", "cart")), free, "{allowed} {version} {used:?}");
+        let check = |allowed: i32, in_flight: i32, answer: Option<(&str, BudgetUse)>, free: bool| {
+            let mut budgets = carts_after(allowed, in_flight, answer);
+            assert_eq!(is_free(&mut budgets, &pod("shop", "cart")), free, "{allowed} {in_flight} {answer:?}");
         };
         let refusal = BudgetRefusal::from("the API server knows better");
         let refused = BudgetUse::Refused(&refusal);
-        check(1, "6", BudgetUse::InFlight, false);
-        check(2, "6", BudgetUse::InFlight, true);
-        check(1, "7", BudgetUse::Accepted, false);
-        check(1, "6", BudgetUse::Accepted, true);
-        check(5, "7", refused, false);
-        check(5, "6", refused, true);
+        check(1, 1, None, false);
+        check(2, 1, None, true);
+        check(1, 0, Some(("7", BudgetUse::Accepted)), false);
+        check(1, 0, Some(("6", BudgetUse::Accepted)), true);
+        check(5, 0, Some(("7", refused)), false);
+        check(5, 0, Some(("6", refused)), true);
     }
 
     #[test]
     fn a_refusal_counts_for_all_pods_until_the_budget_changes() {
         let check = |version: &str, expected: &str| {
             let newer = "the API server knows better".into();
-            let mut budgets = carts_after(0, version, BudgetUse::Refused(&newer));
+            let mut budgets = carts_after(0, 0, Some((version, BudgetUse::Refused(&newer))));
             let prediction = budgets.use_disruption(&pod("shop", "cart"));
             let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = prediction else { panic!() };
             assert_eq!(refusal.message, expected);
@@ -349,7 +357,7 @@ mod tests {
             message: "the API server knows better".to_owned(),
             budget: Some(BudgetFacts { name: "cart".to_owned(), ..BudgetFacts::default() }),
         };
-        let mut budgets = carts_after(0, "7", BudgetUse::Refused(&answer));
+        let mut budgets = carts_after(0, 0, Some(("7", BudgetUse::Refused(&answer))));
         let prediction = budgets.use_disruption(&pod("shop", "cart"));
         let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = prediction else { panic!() };
         assert_eq!(refusal.message, answer.message);

@@ -29,8 +29,8 @@ pub struct Attempt {
     /// Since when its eviction has been refused, or not requested because its budget would refuse it, without
     /// interruption. Any other answer starts a new run.
     pub refused_since: Option<SteadyTime>,
-    /// The last refusal of its deletion in this run.
-    pub deletion: Option<(SteadyTime, EvictionOutcome)>,
+    /// The last refusal of its deletion in this run. Boxed, because few pods are deleted.
+    pub deletion: Option<Box<(SteadyTime, EvictionOutcome)>>,
     /// When it was last decided about.
     pub decided_at: Option<SteadyTime>,
     /// The last answer and when it came.
@@ -82,13 +82,13 @@ impl Attempt {
         self.mark_decided(now);
         self.in_flight = false;
         self.refusals += 1;
-        self.deletion = Some((now, outcome));
+        self.deletion = Some(Box::new((now, outcome)));
     }
 
     /// Whether the last refusal was that of a deletion. Then an eviction is tried before the next deletion.
     pub fn was_deletion_refused(&self) -> bool {
         let answered = self.last.as_ref().map(|(at, _)| *at);
-        self.deletion.as_ref().is_some_and(|(at, _)| Some(*at) >= answered)
+        self.deletion.as_ref().is_some_and(|refused| Some(refused.0) >= answered)
     }
 
     /// The answer to an eviction.
@@ -115,7 +115,7 @@ impl Attempt {
         if self.in_flight {
             return None;
         }
-        let answers = [&self.last, &self.deletion].into_iter().flatten();
+        let answers = self.last.iter().chain(self.deletion.as_deref());
         let Some((at, outcome)) = answers.max_by_key(|(at, _)| *at) else {
             return Some(SteadyTime::MIN);
         };

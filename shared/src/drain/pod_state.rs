@@ -134,7 +134,7 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
     if context.paused || planned.verdict == Verdict::AwaitCompletion {
         return unrequested_state(attempt);
     }
-    if let (Some((_, refusal)), true) = (&attempt.deletion, context.overdue) {
+    if let (Some((_, refusal)), true) = (attempt.deletion.as_deref(), context.overdue) {
         return blocked(refused(planned, refusal, "deletion", context));
     }
     let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));

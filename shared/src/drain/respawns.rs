@@ -4,6 +4,7 @@
 //! The count is lost when the process ends. That a pod is blocked is in the status.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use crate::api::names::UNSCHEDULABLE_TAINT;
@@ -11,22 +12,23 @@ use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
 
 /// A pod that has respawned this often is not evicted again.
-const MAX_RESPAWNS: usize = 3;
+const MAX_RESPAWNS: u32 = 3;
 
-/// The pods observed on one node, by the uid of their owner.
+/// The pods observed on one node. It remembers hashes of uids, which take a tenth of the memory of the uids.
 #[derive(Debug, Default)]
 pub struct RespawnCounter {
     has_baseline: bool,
-    owners: HashMap<String, OwnerRespawns>,
+    hasher: RandomState,
+    pods: HashSet<u64>,
+    owners: HashMap<u64, OwnerRespawns>,
 }
 
 /// The pods of one owner.
 #[derive(Debug, Default)]
 struct OwnerRespawns {
-    pods: HashSet<String>,
-    respawns: usize,
+    respawns: u32,
     /// The largest number at one time: several replicas respawn together.
-    most: usize,
+    most: u32,
 }
 
 impl RespawnCounter {
@@ -40,11 +42,11 @@ impl RespawnCounter {
         }
         let mut blocked = HashSet::new();
         for (owner, pods) in present {
-            let seen = self.owners.entry(owner.to_owned()).or_default();
-            seen.most = seen.most.max(pods.len());
+            let seen = self.owners.entry(self.hasher.hash_one(owner)).or_default();
+            seen.most = seen.most.max(u32::try_from(pods.len()).unwrap_or(u32::MAX));
             for pod in &pods {
-                let is_new = seen.pods.insert(pod::uid(pod).to_owned());
-                seen.respawns += usize::from(is_new && self.has_baseline);
+                let is_new = self.pods.insert(self.hasher.hash_one(pod::uid(pod)));
+                seen.respawns += u32::from(is_new && self.has_baseline);
             }
             if seen.respawns > (MAX_RESPAWNS - 1) * seen.most {
                 blocked.extend(pods.iter().map(|pod| pod::uid(pod).to_owned()));

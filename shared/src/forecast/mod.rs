@@ -265,7 +265,7 @@ impl DrainPreview {
         for pod in self.to_evict() {
             let (budget, refusal) = match budgets.use_disruption(pod) {
                 BudgetPrediction::Free => continue,
-                BudgetPrediction::Allowed(disruption) => (disruption.guard.key, None),
+                BudgetPrediction::Allowed(disruption) => (disruption.guard.key.clone(), None),
                 BudgetPrediction::Exhausted(block) => (block.budget, Some(block.refusal)),
             };
             let guard =

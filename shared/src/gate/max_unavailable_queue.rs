@@ -177,6 +177,13 @@ pub struct GateNode {
     record_owner: Option<String>,
 }
 
+impl GateNode {
+    /// Whether it is cordoned for a maintenance.
+    pub fn is_cordoned(&self) -> bool {
+        self.is_cordoned
+    }
+}
+
 impl From<&Node> for GateNode {
     fn from(node: &Node) -> Self {
         Self {
