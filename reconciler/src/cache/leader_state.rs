@@ -228,6 +228,7 @@ impl LeaderState {
     pub(crate) fn mark_listed(&self, group: Group) {
         let mut memory = self.lock();
         for listed in self.groups.iter().filter(|listed| listed.group == group) {
+            listed.by_node.rebuild();
             listed.is_listed.store(true, Ordering::Release);
             for maintenance in listed.store.state() {
                 if let Some(state) = memory.maintenances.get_mut(ownership::uid(&maintenance)) {
@@ -295,9 +296,8 @@ impl LeaderState {
         self.gate.remove(maintenance);
     }
 
-    /// Indexes all maintenances, after a list.
-    pub(crate) fn index_all(&self) {
-        self.groups.iter().for_each(|group| group.by_node.rebuild());
+    /// Lets the gate know all maintenances, after a list.
+    pub(crate) fn replace_gate(&self) {
         self.gate.replace(self.received().into_iter().map(|received| self.gate_member(received)));
     }
 

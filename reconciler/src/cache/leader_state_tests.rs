@@ -123,3 +123,25 @@ fn a_lease_that_was_just_created_is_known_until_the_watch_delivers_it_or_its_del
     state.lease_delivered("n", &lease("11"));
     assert_eq!(version(None), None);
 }
+
+#[test]
+fn a_listed_maintenance_has_its_node() {
+    let mut writers = [Group::Medik8s, Group::ALL[1]].map(|group| (group, Writer::new(group)));
+    let state = LeaderState::new(writers.iter().map(|(group, writer)| (*group, writer.as_reader())));
+    assert_eq!(state.is_in_maintenance("a"), None);
+    let names_node = |state: &LeaderState| ["a", "b"].map(|node| state.is_in_maintenance(node));
+    for (group, writer) in &mut writers {
+        writer.apply_watcher_event(&watcher::Event::Init);
+        writer.apply_watcher_event(&watcher::Event::InitApply(maintenance("a", *group, &Value::Null)));
+        writer.apply_watcher_event(&watcher::Event::InitDone);
+        state.mark_listed(*group);
+    }
+    assert_eq!(names_node(&state), [Some(true), Some(false)]);
+    assert_eq!(state.received_on("a").count(), 2);
+    for (group, writer) in &mut writers {
+        writer.apply_watcher_event(&watcher::Event::Init);
+        writer.apply_watcher_event(&watcher::Event::InitDone);
+        state.mark_listed(*group);
+    }
+    assert_eq!(names_node(&state), [Some(false), Some(false)]);
+}

@@ -1,5 +1,6 @@
-//! Which maintenances name a node, so that an event on one node does not cost a look at all maintenances.
+//! An index of maintenances by node, so that an event on one node does not search all of them.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +25,7 @@ impl NodeIndex {
     pub(crate) fn on_node(&self, node: &str) -> Vec<Arc<GroupedMaintenance>> {
         let by_node = self.lock();
         let found = by_node.get(node).into_iter().flatten().filter_map(|reference| self.store.get(reference));
-        // A node can be changed where no webhook refuses that.
+        // Where no webhook refuses it, the node of a maintenance can change.
         found.filter(|maintenance| maintenance.spec.node_name == node).collect()
     }
 
@@ -36,11 +37,13 @@ impl NodeIndex {
 
     /// Forgets a maintenance that is gone.
     pub(crate) fn remove(&self, maintenance: &GroupedMaintenance) {
-        let reference = reference(maintenance);
-        self.lock().retain(|_, references| {
-            references.remove(&reference);
-            !references.is_empty()
-        });
+        let mut by_node = self.lock();
+        if let Entry::Occupied(mut references) = by_node.entry(maintenance.spec.node_name.clone()) {
+            references.get_mut().remove(&reference(maintenance));
+            if references.get().is_empty() {
+                references.remove();
+            }
+        }
     }
 
     /// Indexes the store anew after a list.
@@ -100,6 +103,8 @@ mod tests {
         writer.apply_watcher_event(&Event::Delete(maintenance("b", "m")));
         index.remove(&maintenance("b", "m"));
         assert_eq!((names(&index, "n"), names(&index, "m")), (vec!["a".to_owned()], vec![]));
-        assert_eq!(index.lock().len(), 1);
+        writer.apply_watcher_event(&Event::Delete(maintenance("a", "n")));
+        index.remove(&maintenance("a", "n"));
+        assert_eq!((names(&index, "n"), index.lock().contains_key("m")), (vec![], false));
     }
 }

@@ -17,12 +17,14 @@ use tokio::task::AbortHandle;
 pub(crate) struct EvictionState {
     nodes: EvictionsByNode,
     budgets: HashMap<BudgetKey, BudgetRequests>,
-    /// The nodes with pods of a namespace that are refused or deferred, and some where that is no longer so.
-    waiting: HashMap<String, HashSet<String>>,
+    /// By namespace and node, the uids of the pods that may be refused or deferred.
+    waiting: HashMap<String, HashMap<String, HashSet<String>>>,
+    /// The namespaces of the budgets whose disruptions were freed by withdrawn requests.
+    freed: HashSet<String>,
     respawns: HashMap<String, RespawnCounter>,
 }
 
-/// The evictions of each node, by the pod's uid. Half of the places in a map may be empty, so they are small.
+/// The evictions of each node, by the pod's uid. Boxed, because up to half of a map's slots are empty.
 type EvictionsByNode = HashMap<String, HashMap<String, Box<PodEviction>>>;
 
 #[derive(Default)]
@@ -41,13 +43,13 @@ struct BudgetRequests {
     /// Whether the API server's last verdict was a refusal because of this budget; none before its first verdict. A
     /// deferred pod counts as refused only while this is true.
     refuses: Option<bool>,
-    /// How many wait or are in progress.
+    /// How many are queued or in progress, deletions included.
     in_flight: i32,
     /// Those, by the pod's uid, whose answer the budget's status may not show yet.
     answered: HashMap<String, AnsweredEviction>,
 }
 
-/// An eviction that was answered, and requested when its budget had this version.
+/// An eviction that was answered. It was requested when its budget had this version.
 struct AnsweredEviction {
     node: String,
     guard: Arc<BudgetVersion>,
@@ -68,15 +70,21 @@ impl PodEviction {
         self.is_deferred || self.attempt.refused_since.is_some()
     }
 
-    /// It is no longer sent.
-    fn abort(self, budgets: &mut HashMap<BudgetKey, BudgetRequests>) {
-        if self.attempt.in_flight {
-            for guard in &self.guards {
-                if let Some(requests) = budgets.get_mut(&guard.key) {
-                    requests.in_flight -= 1;
-                }
+    /// Its request is no longer in flight.
+    fn release(&self, budgets: &mut HashMap<BudgetKey, BudgetRequests>) {
+        for guard in &self.guards {
+            if let Some(requests) = budgets.get_mut(&guard.key) {
+                requests.in_flight -= 1;
             }
         }
+    }
+
+    /// The namespaces of its budgets.
+    fn guarded_in(&self) -> impl Iterator<Item = String> {
+        self.guards.iter().map(|guard| guard.key.namespace.clone())
+    }
+
+    fn abort(self) {
         if let Some(request) = self.request {
             request.abort();
         }
@@ -98,7 +106,8 @@ impl BudgetRequests {
     /// The answers that the budget may not show yet, each with the version at which the eviction was decided.
     fn answers<'a>(&'a self, nodes: &'a EvictionsByNode) -> impl Iterator<Item = (&'a str, BudgetUse<'a>)> {
         self.answered.iter().filter_map(|(uid, AnsweredEviction { node, guard })| {
-            Some((guard.version.as_str(), nodes.get(node)?.get(uid)?.budget_use()?))
+            let eviction = nodes.get(node)?.get(uid).filter(|eviction| !eviction.attempt.in_flight)?;
+            Some((guard.version.as_str(), eviction.budget_use()?))
         })
     }
 }
@@ -128,44 +137,22 @@ impl EvictionState {
             });
             requests.last = now;
             requests.in_flight += 1;
-            requests.answered.remove(pod::uid(pod));
         }
         let eviction = self.eviction(node, pod);
+        debug_assert!(!eviction.attempt.in_flight, "it would be counted twice");
         eviction.attempt.begin(now);
         eviction.is_deferred = false;
         eviction.guards = guards;
         eviction.request = None;
     }
 
-    /// Updates the budgets when the request for a pod is no longer in progress, after its answer or because it is not sent.
-    fn settle(&mut self, node: &str, pod: &DrainPod) {
-        let uid = pod::uid(pod);
-        let Some(eviction) = self.nodes.get(node).and_then(|pods| pods.get(uid)) else { return };
-        for guard in &eviction.guards {
-            let Some(requests) = self.budgets.get_mut(&guard.key) else { continue };
-            requests.in_flight -= 1;
-            if eviction.budget_use().is_some() {
-                let answered = AnsweredEviction { node: node.to_owned(), guard: guard.clone() };
-                requests.answered.insert(uid.to_owned(), answered);
-            }
-        }
-        if eviction.waits_for_budget() {
-            self.note_waiting(node, pod);
-        }
-    }
-
-    fn note_waiting(&mut self, node: &str, pod: &DrainPod) {
-        let namespace = pod::names(pod).namespace;
-        if !self.waiting.get(namespace).is_some_and(|nodes| nodes.contains(node)) {
-            self.waiting.entry(namespace.to_owned()).or_default().insert(node.to_owned());
-        }
-    }
-
     /// Records that a queued request is not sent. The pod is still to be evicted.
     pub(crate) fn withdraw(&mut self, node: &str, pod: &DrainPod) {
-        if let Some(eviction) = self.in_progress(node, pod::uid(pod)) {
+        let eviction = self.nodes.get_mut(node).and_then(|pods| pods.get_mut(pod::uid(pod)));
+        if let Some(eviction) = eviction.filter(|eviction| eviction.attempt.in_flight) {
             eviction.attempt.withdraw();
-            self.settle(node, pod);
+            eviction.release(&mut self.budgets);
+            self.freed.extend(eviction.guarded_in());
         }
     }
 
@@ -187,7 +174,10 @@ impl EvictionState {
         let pods = self.nodes.get_mut(node);
         let Some(eviction) = pods.and_then(|pods| pods.get_mut(pod::uid(pod))) else { return false };
         eviction.request = None;
-        let was_in_flight = eviction.attempt.in_flight;
+        // One that was withdrawn has been released.
+        if eviction.attempt.in_flight {
+            eviction.release(&mut self.budgets);
+        }
         match request {
             RemovalRequest::Delete => eviction.attempt.end_deletion(outcome, now),
             RemovalRequest::Evict => {
@@ -199,11 +189,23 @@ impl EvictionState {
                 eviction.attempt.end(outcome, now);
             }
         }
-        // One that was withdrawn in this moment has been settled, and may even have been requested anew.
-        if was_in_flight {
-            self.settle(node, pod);
+        if eviction.budget_use().is_some() && !eviction.attempt.was_deletion_refused() {
+            for guard in &eviction.guards {
+                if let Some(requests) = self.budgets.get_mut(&guard.key) {
+                    let answered = AnsweredEviction { node: node.to_owned(), guard: guard.clone() };
+                    requests.answered.insert(pod::uid(pod).to_owned(), answered);
+                }
+            }
+        }
+        if eviction.waits_for_budget() {
+            self.note_waiting(node, pod);
         }
         true
+    }
+
+    fn note_waiting(&mut self, node: &str, pod: &DrainPod) {
+        let nodes = self.waiting.entry(pod::names(pod).namespace.to_owned()).or_default();
+        nodes.entry(node.to_owned()).or_default().insert(pod::uid(pod).to_owned());
     }
 
     /// Records that the eviction of a pod on `node` is not sent, because a budget would refuse it.
@@ -249,7 +251,9 @@ impl EvictionState {
                 eviction.attempt.in_flight && !wanted.contains(uid)
             };
             for (_, eviction) in pods.extract_if(is_unwanted) {
-                eviction.abort(&mut self.budgets);
+                eviction.release(&mut self.budgets);
+                self.freed.extend(eviction.guarded_in());
+                eviction.abort();
             }
             for (_, eviction) in pods.iter_mut().filter(|(uid, _)| !wanted.contains(*uid)) {
                 eviction.attempt.break_run();
@@ -262,17 +266,26 @@ impl EvictionState {
     pub(crate) fn retain_nodes(&mut self, in_maintenance: impl Fn(&str) -> bool) {
         for (_, pods) in self.nodes.extract_if(|node, _| !in_maintenance(node)) {
             for eviction in pods.into_values() {
-                eviction.abort(&mut self.budgets);
+                if eviction.attempt.in_flight {
+                    eviction.release(&mut self.budgets);
+                    self.freed.extend(eviction.guarded_in());
+                }
+                eviction.abort();
             }
         }
         self.waiting.retain(|_, nodes| {
-            nodes.retain(|node| in_maintenance(node));
+            nodes.retain(|node, _| in_maintenance(node));
             !nodes.is_empty()
         });
         self.respawns.retain(|node, _| in_maintenance(node));
         if self.nodes.is_empty() {
             self.budgets.clear();
         }
+    }
+
+    /// The namespaces in which withdrawn requests have freed disruptions since the last call. No event on a budget shows this.
+    pub(crate) fn take_freed(&mut self) -> HashSet<String> {
+        std::mem::take(&mut self.freed)
     }
 
     /// What is left of a budget. Evictions that its status shows by now are forgotten.
@@ -296,11 +309,14 @@ impl EvictionState {
     /// The nodes with refused or deferred pods in `namespace`.
     pub(crate) fn nodes_waiting_in(&mut self, namespace: &str) -> Vec<String> {
         let Some(nodes) = self.waiting.get_mut(namespace) else { return Vec::new() };
-        nodes.retain(|node| {
-            let mut evictions = self.nodes.get(node).into_iter().flat_map(HashMap::values);
-            evictions.any(|eviction| eviction.waits_for_budget())
+        nodes.retain(|node, uids| {
+            let pods = self.nodes.get(node);
+            let waits =
+                |uid: &String| pods.and_then(|pods| pods.get(uid)).is_some_and(|pod| pod.waits_for_budget());
+            uids.retain(waits);
+            !uids.is_empty()
         });
-        let waiting = nodes.iter().cloned().collect();
+        let waiting = nodes.keys().cloned().collect();
         if nodes.is_empty() {
             self.waiting.remove(namespace);
         }
@@ -309,144 +325,5 @@ impl EvictionState {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-    use nm_shared::drain::budget_allowance::Budgets;
-    use serde_json::json;
-
-    use super::*;
-
-    fn pod(uid: &str) -> DrainPod {
-        serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap()
-    }
-
-    /// A budget at this version that allows five disruptions.
-    fn budget(version: &str) -> Arc<Budget> {
-        let budget: PodDisruptionBudget = serde_json::from_value(json!({
-            "metadata": {"namespace": "shop", "name": "cart", "resourceVersion": version},
-            "status": {"disruptionsAllowed": 5},
-        }))
-        .unwrap();
-        Arc::new(Budget::from(&budget))
-    }
-
-    fn last_request(state: &mut EvictionState) -> Option<SteadyTime> {
-        let budget = budget("1");
-        let budgets = Budgets::from_iter([state.left(&budget)]);
-        budgets.asked(&budget.version().key)
-    }
-
-    #[test]
-    fn a_budget_is_charged_while_a_request_is_in_progress() {
-        let mut state = EvictionState::default();
-        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
-        assert_eq!(last_request(&mut state), None);
-        state.begin("n", &pod("a"), vec![budget("1").version().clone()], at(1));
-        assert_eq!(last_request(&mut state), Some(at(1)));
-        state.end("n", &pod("a"), RemovalRequest::Evict, EvictionOutcome::RefusedByBudget("".into()), at(2));
-        assert_eq!(last_request(&mut state), Some(at(2)));
-    }
-
-    #[test]
-    fn evictions_that_a_budget_shows_are_forgotten_unless_in_progress() {
-        let mut state = EvictionState::default();
-        let at = SteadyTime::MIN;
-        for (uid, version) in [("old", "1"), ("new", "2"), ("in progress", "1"), ("gone", "2")] {
-            state.begin("n", &pod(uid), vec![budget(version).version().clone()], at);
-        }
-        for uid in ["old", "new", "gone"] {
-            state.end("n", &pod(uid), RemovalRequest::Evict, EvictionOutcome::Accepted, at);
-        }
-        state.forget_gone("n", |uid| uid != "gone");
-        let uses = |state: &EvictionState| {
-            let requests = &state.budgets[&budget("2").version().key];
-            let mut answers: Vec<_> = requests.answers(&state.nodes).collect();
-            answers.sort_by_key(|(version, _)| *version);
-            let answers = answers.into_iter().map(|(version, used)| format!("{version} {used:?}"));
-            (requests.in_flight, answers.collect::<Vec<_>>().join(", "))
-        };
-        assert_eq!(uses(&state), (1, "1 Accepted, 2 Accepted".to_owned()));
-        state.left(&budget("2"));
-        assert_eq!(uses(&state), (1, "2 Accepted".to_owned()));
-        state.left(&budget("3"));
-        assert_eq!(uses(&state), (1, String::new()));
-    }
-
-    #[test]
-    fn an_allowance_is_spent_by_other_evictions() {
-        let mut state = EvictionState::default();
-        let disruption = |allowed| AllowedDisruption { guard: budget("1").version().clone(), allowed };
-        assert!(!state.is_used_up(&disruption(1)));
-        state.begin("elsewhere", &pod("a"), vec![budget("1").version().clone()], SteadyTime::MIN);
-        assert!(state.is_used_up(&disruption(1)) && !state.is_used_up(&disruption(2)));
-    }
-
-    #[test]
-    fn a_pod_that_is_not_wanted_does_not_count_as_refused() {
-        let mut state = EvictionState::default();
-        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
-        let since = |state: &EvictionState, uid: &str| state.attempts("n")[uid].refused_since;
-        for uid in ["left out", "wanted"] {
-            state.begin("n", &pod(uid), Vec::new(), at(1));
-            state.end(
-                "n",
-                &pod(uid),
-                RemovalRequest::Evict,
-                EvictionOutcome::NotMigratable(String::new()),
-                at(1),
-            );
-        }
-        state.withdraw_unwanted("n", &["wanted".to_owned()].into());
-        assert_eq!(since(&state, "wanted"), Some(at(1)));
-        assert_eq!(since(&state, "left out"), None);
-    }
-
-    #[test]
-    fn a_deferred_pod_counts_as_refused_while_its_budget_refuses() {
-        use EvictionOutcome::{Accepted, RefusedByBudget, RefusedByWebhook, Throttled, Unknown};
-        let mut state = EvictionState::default();
-        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
-        let said = String::new;
-        let throttled = Throttled { retry_after: None, message: said() };
-        let webhook = RefusedByWebhook { webhook: said(), message: said() };
-        let budget = budget("1").version().clone();
-        let deferred = |state: &mut EvictionState, second| {
-            state.defer("n", &pod("deferred"), &budget.key, at(second));
-            state.attempts("n")["deferred"].refused_since
-        };
-        assert_eq!(deferred(&mut state, 0), None, "no eviction was requested yet");
-        state.eviction("n", &pod("deferred")).attempt.end(webhook.clone(), at(0));
-        assert_eq!(deferred(&mut state, 0), Some(at(0)), "something else refuses it");
-        for (second, answer, since) in [
-            (1, Unknown(said()), None),
-            (2, RefusedByBudget("".into()), Some(2)),
-            (3, webhook, Some(2)),
-            (4, Accepted, Some(2)),
-            (5, throttled, None),
-            (6, RefusedByBudget("".into()), Some(6)),
-        ] {
-            state.begin("n", &pod("asked"), vec![budget.clone()], at(second));
-            state.end("n", &pod("asked"), RemovalRequest::Evict, answer.clone(), at(second));
-            assert_eq!(deferred(&mut state, second), since.map(at), "{answer:?}");
-            assert_eq!(state.nodes_waiting_in(""), ["n"], "it waits for the budget in any case");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_withdrawn_request_is_aborted_and_its_answer_is_ignored() {
-        let mut state = EvictionState::default();
-        let at = SteadyTime::MIN;
-        for uid in ["queued", "sent", "wanted"] {
-            state.begin("n", &pod(uid), Vec::new(), at);
-        }
-        let request = tokio::spawn(std::future::pending::<()>());
-        state.in_progress("n", "sent").unwrap().request = Some(request.abort_handle());
-        state.withdraw_unwanted("n", &["wanted".to_owned()].into());
-        assert!(state.in_progress("n", "queued").is_none());
-        assert!(request.await.unwrap_err().is_cancelled());
-        assert!(!state.end("n", &pod("sent"), RemovalRequest::Evict, EvictionOutcome::Accepted, at));
-        assert!(state.end("n", &pod("wanted"), RemovalRequest::Evict, EvictionOutcome::Accepted, at));
-    }
-}
+#[path = "eviction_state_tests.rs"]
+mod tests;

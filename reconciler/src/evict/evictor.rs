@@ -99,7 +99,7 @@ impl Evictor {
     }
 
     /// Queues the evictions of pods, except those that are in progress. If other evictions have used up what the budget of a
-    /// pod allowed, it is deferred and the maintenance is reconciled.
+    /// pod allowed, the pod is deferred and the maintenance is reconciled.
     pub(crate) fn submit(&self, maintenance: &NodeMaintenance, evictions: Vec<Eviction>) {
         let decided_by = Arc::new(SpecVersion::from(maintenance));
         for eviction in evictions {
@@ -135,6 +135,7 @@ impl Evictor {
     pub(crate) fn withdraw_unwanted(&self, node: &str, wanted: &HashSet<String>) {
         self.scheduler().withdraw(node, |queued| !wanted.contains(pod::uid(&queued.eviction.pod)));
         self.state().withdraw_unwanted(node, wanted);
+        self.wake_freed();
     }
 
     /// Withdraws the queued evictions that an earlier version of the maintenance's spec decided, and triggers a new
@@ -154,6 +155,7 @@ impl Evictor {
         }
         drop(state);
         self.triggers.node(node);
+        self.wake_freed();
     }
 
     /// Records that the evictions of these pods of `node` are not sent since `now`, because a budget would refuse them.
@@ -168,6 +170,15 @@ impl Evictor {
     pub(crate) fn retain_nodes(&self, in_maintenance: impl Fn(&str) -> bool) {
         self.scheduler().retain_nodes(&in_maintenance);
         self.state().retain_nodes(&in_maintenance);
+        self.wake_freed();
+    }
+
+    /// Reconciles the maintenances with pods that wait for disruptions that withdrawn requests have freed.
+    fn wake_freed(&self) {
+        let freed = self.state().take_freed();
+        for namespace in freed {
+            self.budget_changed(&namespace);
+        }
     }
 
     /// Reconciles the maintenances with pods that wait for a budget in `namespace`.
@@ -286,9 +297,13 @@ mod tests {
     use std::convert::Infallible;
     use std::time::Duration;
 
+    use futures::{FutureExt, StreamExt};
     use kube::Client;
     use kube::client::Body;
-    use nm_shared::NodeMaintenanceSpec;
+    use kube::runtime::reflector::store::Writer;
+    use kube::runtime::watcher;
+    use nm_shared::cluster::disruption_budget::BudgetVersion;
+    use nm_shared::{Group, GroupedMaintenance, NodeMaintenanceSpec};
     use serde_json::json;
     use tokio::sync::mpsc::unbounded_channel;
     use tokio::time::timeout;
@@ -335,6 +350,33 @@ mod tests {
         evictor.submit(&maintenance("holder", 2), vec![eviction("pod")]);
         evictor.withdraw_outdated(&maintenance("heir", 2), true);
         assert!(!is_queued(), "another has the node now");
+    }
+
+    #[tokio::test]
+    async fn the_disruption_of_a_withdrawn_request_is_for_pods_of_other_nodes() {
+        let mut writer = Writer::new(Group::Medik8s);
+        let waiting: GroupedMaintenance = serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"}, "spec": {"nodeName": "n"},
+        }))
+        .unwrap();
+        let leader = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
+        writer.apply_watcher_event(&watcher::Event::Apply(waiting.clone()));
+        leader.index(Arc::new(waiting));
+        let (triggers, [mut triggered, ..]) = Triggers::new(leader);
+        let server = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let client = TermClient { client: Client::new(server, "default"), throttle: Throttle::default() };
+        let evictor = Evictor::new(client, triggers, Arc::new(Metrics::new()), NonZeroUsize::MIN);
+        let key = BudgetKey { namespace: "ns".to_owned(), name: "budget".to_owned() };
+        let guard = Arc::new(BudgetVersion { key: key.clone(), version: "1".to_owned() });
+        let maintenance = NodeMaintenance::new("other", NodeMaintenanceSpec::default());
+        evictor.submit(&maintenance, vec![Eviction { guards: vec![guard], ..eviction("queued") }]);
+        evictor.defer("n", &[(eviction("deferred").pod, key)], SteadyTime::MIN);
+        assert!(triggered.next().now_or_never().is_none());
+        evictor.retain_nodes(|node| node == "n");
+        let woken = triggered.next().now_or_never().flatten().expect("it is reconciled");
+        assert_eq!(woken.name, "m");
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,7 +47,7 @@ pub(crate) fn maintenance_watch(
                 }
                 Ok(watcher::Event::InitDone) => {
                     state.mark_listed(group);
-                    state.index_all();
+                    state.replace_gate();
                     None
                 }
                 _ => return,

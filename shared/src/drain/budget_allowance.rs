@@ -32,14 +32,14 @@ pub struct AllowedDisruption {
 }
 
 impl AllowedDisruption {
-    /// Whether the requests in flight and the answers, each with the version that it was decided on, leave none. Nodes are
-    /// decided concurrently: another eviction may have used the disruption since.
+    /// Whether the requests in flight and the answers, each with the version of the budget when its eviction was decided,
+    /// leave none. Nodes are decided concurrently: another eviction may have used the disruption since.
     pub fn is_used_up<'a>(
         &self,
         in_flight: i32,
         answers: impl IntoIterator<Item = (&'a str, BudgetUse<'a>)>,
     ) -> bool {
-        remaining(self.allowed - in_flight, &self.guard.version, answers).0 <= 0
+        remaining(self.allowed.saturating_sub(in_flight), &self.guard.version, answers).0 <= 0
     }
 }
 
@@ -76,8 +76,8 @@ pub struct RemainingBudget {
 }
 
 impl RemainingBudget {
-    /// What the requests in flight and the answers, each with the version that it was decided on, leave of a budget that was
-    /// last asked at `asked`.
+    /// What the requests in flight and the answers, each with the version of the budget when its eviction was decided, leave of
+    /// a budget that was last asked at `asked`.
     pub fn of<'a>(
         budget: Arc<Budget>,
         asked: Option<SteadyTime>,

@@ -14,7 +14,7 @@ use crate::cluster::pod::{self, DrainPod};
 /// A pod that has respawned this often is not evicted again.
 const MAX_RESPAWNS: u32 = 3;
 
-/// The pods observed on one node. It remembers hashes of uids, which take a tenth of the memory of the uids.
+/// Counts the respawns on one node. Hashes of uids take a tenth of the memory of the uids.
 #[derive(Debug, Default)]
 pub struct RespawnCounter {
     has_baseline: bool,
@@ -23,11 +23,11 @@ pub struct RespawnCounter {
     owners: HashMap<u64, OwnerRespawns>,
 }
 
-/// The pods of one owner.
+/// How often the pods of one owner have respawned.
 #[derive(Debug, Default)]
 struct OwnerRespawns {
     respawns: u32,
-    /// The largest number at one time: several replicas respawn together.
+    /// The largest number of its pods at one time: several replicas respawn together.
     most: u32,
 }
 
