@@ -65,7 +65,7 @@ impl PodEviction {
         }
     }
 
-    /// Whether it waits for a budget to allow it.
+    /// Whether it is refused, or deferred because of a budget. A change of a budget may end both.
     fn waits_for_budget(&self) -> bool {
         self.is_deferred || self.attempt.refused_since.is_some()
     }
