@@ -163,6 +163,8 @@ async fn a_maintenance_of_a_missing_node_fails() {
     until_phase(&cluster, "e2e-missing", Phase::Failed).await;
     let found = cluster.maintenances().get("e2e-missing").await.unwrap();
     assert_eq!(found.status.as_ref().unwrap().last_error, "nodes \"no-such-node\" not found");
+    // Both are published at once, and either may be stored first.
+    until_event(&cluster, &found, "BeginMaintenance").await;
     let events = until_event(&cluster, &found, "FailedMaintenance").await;
     assert_eq!(events, ["BeginMaintenance", "FailedMaintenance"]);
     stop(&cluster, "e2e-missing").await;
