@@ -227,7 +227,7 @@ impl LeaderState {
     /// they were released: if etcd was restored from a backup, those writes never happened.
     pub(crate) fn mark_listed(&self, group: Group) {
         let mut memory = self.lock();
-        for listed in self.groups.iter().filter(|listed| listed.group == group) {
+        for listed in self.of_group(group) {
             listed.by_node.rebuild();
             listed.is_listed.store(true, Ordering::Release);
             for maintenance in listed.store.state() {
@@ -282,17 +282,13 @@ impl LeaderState {
 
     /// Indexes a maintenance that was created or changed.
     pub(crate) fn index(&self, received: Arc<GroupedMaintenance>) {
-        for group in self.groups.iter().filter(|group| group.group == received.group) {
-            group.by_node.update(&received);
-        }
+        self.of_group(received.group).for_each(|group| group.by_node.update(&received));
         self.gate.update(self.gate_member(received));
     }
 
     /// Removes a maintenance that is gone from the indexes.
     pub(crate) fn remove_from_index(&self, maintenance: &GroupedMaintenance) {
-        for group in self.groups.iter().filter(|group| group.group == maintenance.group) {
-            group.by_node.remove(maintenance);
-        }
+        self.of_group(maintenance.group).for_each(|group| group.by_node.remove(maintenance));
         self.gate.remove(maintenance);
     }
 
@@ -394,6 +390,11 @@ impl LeaderState {
         memory.maintenances.retain(|uid, _| uids.contains(uid.as_str()));
         memory.nodes.retain(|node, _| nodes.contains(node));
         nodes
+    }
+
+    /// The store of a group, if it has one.
+    fn of_group(&self, group: Group) -> impl Iterator<Item = &GroupStore> {
+        self.groups.iter().filter(move |store| store.group == group)
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {

@@ -79,12 +79,16 @@ impl PodEviction {
         }
     }
 
-    /// The namespaces of its budgets.
-    fn guarded_in(&self) -> impl Iterator<Item = String> {
-        self.guards.iter().map(|guard| guard.key.namespace.clone())
+    /// Its request is not sent, so its disruptions are `freed` for others.
+    fn free(&self, budgets: &mut HashMap<BudgetKey, BudgetRequests>, freed: &mut HashSet<String>) {
+        self.release(budgets);
+        freed.extend(self.guards.iter().map(|guard| guard.key.namespace.clone()));
     }
 
-    fn abort(self) {
+    fn abort(self, budgets: &mut HashMap<BudgetKey, BudgetRequests>, freed: &mut HashSet<String>) {
+        if self.attempt.in_flight {
+            self.free(budgets, freed);
+        }
         if let Some(request) = self.request {
             request.abort();
         }
@@ -151,8 +155,7 @@ impl EvictionState {
         let eviction = self.nodes.get_mut(node).and_then(|pods| pods.get_mut(pod::uid(pod)));
         if let Some(eviction) = eviction.filter(|eviction| eviction.attempt.in_flight) {
             eviction.attempt.withdraw();
-            eviction.release(&mut self.budgets);
-            self.freed.extend(eviction.guarded_in());
+            eviction.free(&mut self.budgets, &mut self.freed);
         }
     }
 
@@ -251,9 +254,7 @@ impl EvictionState {
                 eviction.attempt.in_flight && !wanted.contains(uid)
             };
             for (_, eviction) in pods.extract_if(is_unwanted) {
-                eviction.release(&mut self.budgets);
-                self.freed.extend(eviction.guarded_in());
-                eviction.abort();
+                eviction.abort(&mut self.budgets, &mut self.freed);
             }
             for (_, eviction) in pods.iter_mut().filter(|(uid, _)| !wanted.contains(*uid)) {
                 eviction.attempt.break_run();
@@ -266,11 +267,7 @@ impl EvictionState {
     pub(crate) fn retain_nodes(&mut self, in_maintenance: impl Fn(&str) -> bool) {
         for (_, pods) in self.nodes.extract_if(|node, _| !in_maintenance(node)) {
             for eviction in pods.into_values() {
-                if eviction.attempt.in_flight {
-                    eviction.release(&mut self.budgets);
-                    self.freed.extend(eviction.guarded_in());
-                }
-                eviction.abort();
+                eviction.abort(&mut self.budgets, &mut self.freed);
             }
         }
         self.waiting.retain(|_, nodes| {
