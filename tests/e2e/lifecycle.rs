@@ -8,7 +8,7 @@ use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, FINALIZER, UNDO_ANNOTATI
 use nm_shared::cluster::pod::{DrainPod, daemon_set, is_mirror};
 use nm_shared::{NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::events::until_event;
+use nm_tests::events::{until_event, until_events};
 use nm_tests::maintenance::{
     plan, start, stop, suspend, until_drained, until_gone, until_phase, until_status,
 };
@@ -67,8 +67,8 @@ async fn a_node_is_drained_and_returned_to_service_exactly_as_it_was() {
     assert_eq!(cordoned.labels().get(EXCLUDE_LABEL).map(String::as_str), Some("true"));
     let web = workload.until_running("web", 6).await;
     assert!(web.iter().all(|pod| node_of(pod) != node), "the workload runs elsewhere");
-    let events = until_event(&cluster, &maintenance, "SucceedMaintenance").await;
-    assert_eq!(events, ["BeginMaintenance", "SucceedMaintenance"]);
+    let expected = ["BeginMaintenance", "SucceedMaintenance"];
+    assert_eq!(until_events(&cluster, &maintenance, &expected).await, expected);
 
     stop(&cluster, "e2e-happy").await;
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
@@ -163,10 +163,8 @@ async fn a_maintenance_of_a_missing_node_fails() {
     until_phase(&cluster, "e2e-missing", Phase::Failed).await;
     let found = cluster.maintenances().get("e2e-missing").await.unwrap();
     assert_eq!(found.status.as_ref().unwrap().last_error, "nodes \"no-such-node\" not found");
-    // Both are published at once, and either may be stored first.
-    until_event(&cluster, &found, "BeginMaintenance").await;
-    let events = until_event(&cluster, &found, "FailedMaintenance").await;
-    assert_eq!(events, ["BeginMaintenance", "FailedMaintenance"]);
+    let expected = ["BeginMaintenance", "FailedMaintenance"];
+    assert_eq!(until_events(&cluster, &found, &expected).await, expected);
     stop(&cluster, "e2e-missing").await;
     let events = until_event(&cluster, &found, "RemovedMaintenance").await;
     assert!(!events.iter().any(|reason| reason == "SucceedMaintenance"));
@@ -269,8 +267,8 @@ async fn a_reconciler_killed_during_a_drain_is_succeeded_by_one_that_finishes_it
     let done = until_drained(&cluster, "e2e-crash").await;
     let status = done.status.as_ref().unwrap();
     assert_eq!((status.total_pods, status.eviction_pods), (counted.total_pods, counted.eviction_pods));
-    let events = until_event(&cluster, &done, "SucceedMaintenance").await;
-    assert_eq!(events, ["BeginMaintenance", "SucceedMaintenance"], "one begin event");
+    let expected = ["BeginMaintenance", "SucceedMaintenance"];
+    assert_eq!(until_events(&cluster, &done, &expected).await, expected, "one begin event");
     stop(&cluster, "e2e-crash").await;
     assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
 }

@@ -12,7 +12,7 @@ use nm_shared::api::names::{
 };
 use nm_shared::{Group, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::events::until_event;
+use nm_tests::events::until_events;
 use nm_tests::maintenance::{start, stop, until_drained, until_status};
 use nm_tests::nodes::configuration;
 use nm_tests::older_groups::{
@@ -59,8 +59,8 @@ async fn a_node_gets_the_taint_of_the_group_and_returns_to_service_exactly_as_it
         let cordoned = cluster.node(node).await;
         assert_eq!(taints(&cordoned), [KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT], "{group:?}");
         assert!(!cordoned.labels().contains_key(EXCLUDE_LABEL));
-        let events = until_event(&cluster, &done, "SucceedMaintenance").await;
-        assert_eq!(events, ["BeginMaintenance", "SucceedMaintenance"], "{group:?}");
+        let expected = ["BeginMaintenance", "SucceedMaintenance"];
+        assert_eq!(until_events(&cluster, &done, &expected).await, expected, "{group:?}");
 
         stop_in_group(&cluster.client, group, "e2e-older").await;
         assert_eq!(configuration(&cluster.node(node).await), configuration(&before), "{group:?}");

@@ -14,7 +14,7 @@ use nm_shared::cluster::node_lease;
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::{Group, NodeMaintenanceStatus, Phase, Suspension};
 use nm_tests::cluster::Cluster;
-use nm_tests::events::until_event;
+use nm_tests::events::{until_event, until_events};
 use nm_tests::maintenance::{
     patch_drain, plan, start, stop, suspend, until_drained, until_phase, until_status, until_suspension,
 };
@@ -81,8 +81,8 @@ async fn a_planned_maintenance_only_taints_its_node_and_begins_when_it_is_resume
     assert_eq!(find(&status.conditions, ConditionType::Suspended).unwrap().reason, "Resumed");
     let cordoned = cluster.node(node).await;
     assert!(is_cordoned(&cordoned, Group::Medik8s) && !has_planned_taint(&cordoned));
-    let events = until_event(&cluster, &drained, "SucceedMaintenance").await;
-    assert_eq!(events, ["PlannedMaintenance", "BeginMaintenance", "SucceedMaintenance"]);
+    let expected = ["PlannedMaintenance", "BeginMaintenance", "SucceedMaintenance"];
+    assert_eq!(until_events(&cluster, &drained, &expected).await, expected);
     stop(&cluster, "e2e-planned").await;
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
 }
@@ -131,8 +131,8 @@ async fn within_a_second_of_a_pause_no_eviction_is_sent_and_a_resumed_drain_evic
         // A request that was on its way at the pause is aborted, and may be repeated.
         assert!((1..=2).contains(&sent(&format!("pod-{number}"))), "{number}");
     }
-    let events = until_event(&cluster, &maintenance, "SucceedMaintenance").await;
-    assert_eq!(events, ["BeginMaintenance", "PausedMaintenance", "ResumedMaintenance", "SucceedMaintenance"]);
+    let expected = ["BeginMaintenance", "PausedMaintenance", "ResumedMaintenance", "SucceedMaintenance"];
+    assert_eq!(until_events(&cluster, &maintenance, &expected).await, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
