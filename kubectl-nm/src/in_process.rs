@@ -23,7 +23,7 @@ pub use crate::dashboard::Received;
 use crate::dashboard::RecordingFile;
 use crate::error::Error;
 use crate::format::{DataFormat, OutputFormat};
-use crate::install::leadership::Leadership;
+use crate::maintenance::{Leadership, Reconcilers};
 use crate::roll::record::roll_names;
 use crate::roll::window::{InvalidWindow, Window, Windows};
 use crate::terminal::output::Output;
@@ -114,7 +114,7 @@ fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<()
                     explain::explain(
                         object,
                         explain::halt_of_roll(object, objects).as_ref(),
-                        leadership,
+                        &Reconcilers { leadership, namespace: Some(String::from("node-maintenance")) },
                         "kubectl",
                         now,
                         out,

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
@@ -105,6 +106,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
         workloads: Arc::new(WorkloadWatches::new(client.clone(), triggers.clone(), tasks.clone())),
         events,
         openshift: OpenshiftDiscovery::new(client.clone()),
+        owners_denied: AtomicBool::default(),
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,
         own_pod: flags.own_pod,

@@ -118,6 +118,7 @@ mod reconciler {
     mod permissions;
     mod process;
     mod readiness;
+    mod refused_writes;
     mod stolen_token;
 }
 mod repository {

@@ -286,7 +286,7 @@ fn data(step: DecisionStep, maintenance: &NodeMaintenance) -> Option<Step> {
         DecisionStep::LeaveNode => Step::LeaveNode,
         DecisionStep::WithdrawUnwanted(wanted) => Step::WithdrawUnwanted(wanted.into_iter().collect()),
         DecisionStep::WithdrawOutdated { has_node } => Step::WithdrawOutdated { has_node },
-        DecisionStep::AddFinalizer(metadata) => Step::Write(Write::Metadata(patch(metadata))),
+        DecisionStep::AddFinalizer(adoption) => Step::Write(Write::Metadata(patch(adoption.patch))),
         DecisionStep::WriteLease(LeaseWrite::Create(lease)) => {
             let mut lease = json!(lease);
             lease["metadata"]["uid"] = json!("lease-uid");

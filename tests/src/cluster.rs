@@ -44,6 +44,23 @@ pub fn has_sandbox(why: &str) -> bool {
     found
 }
 
+/// Whether the clusters of the tests let only users who may delete an object change its owner references, as OpenShift does:
+/// whether `NM_E2E_ADMISSION` names the admission plugin. It configures sandboxes, and says it of the cluster that
+/// `NM_E2E_KUBECONFIG` names.
+pub fn enforces_owner_references() -> bool {
+    std::env::var("NM_E2E_ADMISSION")
+        .is_ok_and(|plugins| plugins.contains("OwnerReferencesPermissionEnforcement"))
+}
+
+/// Whether a maintenance may have an owner reference. Where it may not, the test is reported as skipped.
+pub fn may_own_maintenances() -> bool {
+    let may = !enforces_owner_references();
+    if !may {
+        skipped("a maintenance may have no owner here");
+    }
+    may
+}
+
 /// A cluster with the manifests installed and nothing in maintenance.
 pub struct Cluster {
     /// A client with all permissions.
@@ -131,6 +148,8 @@ impl Cluster {
         let files = tempfile::tempdir().unwrap();
         let (start_delay, stop_delay) = (Duration::from_millis(50), Duration::from_millis(300));
         let sandbox = Sandbox::start(Options { nodes, pods, start_delay, stop_delay }).await.unwrap();
+        let sandbox =
+            if enforces_owner_references() { sandbox.enforcing_owner_references() } else { sandbox };
         let sandbox = prepare(sandbox);
         let kubeconfig = files.path().join("kubeconfig");
         std::fs::write(&kubeconfig, sandbox.kubeconfig()).unwrap();

@@ -14,9 +14,9 @@ use crate::client::nodes::{check_exist, unchecked};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
-use crate::install::leadership::{self, Leadership};
+use crate::install::leadership;
 use crate::interaction::progress;
-use crate::maintenance::{self, State, name_unless_node, node, roll_name};
+use crate::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name};
 use crate::roll::record::{Halt, Roll};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::output::Output;
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         return Ok(Exit::Done);
     }
     let message = || format!("asking {} who leads", cluster.server());
-    let leadership =
+    let reconcilers =
         progress::during(out, message, Box::pin(leadership::find(cluster, &all, Timestamp::now()))).await;
     let mut is_blocked = false;
     for (at, object) in found.into_iter().enumerate() {
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
             out.data(&Line::default())?;
         }
         let halt = halt_of_roll(object, &all);
-        is_blocked |= explain(object, halt.as_ref(), leadership, cluster.kubectl(), Timestamp::now(), out)?;
+        is_blocked |= explain(object, halt.as_ref(), &reconcilers, cluster.kubectl(), Timestamp::now(), out)?;
     }
     Ok(if is_blocked { Exit::Failed } else { Exit::Done })
 }
@@ -79,14 +79,14 @@ pub(crate) fn halt_of_roll(object: &NodeMaintenance, all: &[NodeMaintenance]) ->
 pub(crate) fn explain(
     object: &NodeMaintenance,
     halt: Option<&Halt>,
-    leadership: Leadership,
+    reconcilers: &Reconcilers,
     kubectl: &str,
     now: Timestamp,
     out: &mut Output,
 ) -> Result<bool, Error> {
     let state = State::of(object);
-    let mut causes = causes(object, kubectl, now);
-    causes.splice(0..0, abandoned(object, leadership, kubectl, now));
+    let mut causes = causes(object, reconcilers, kubectl, now);
+    causes.splice(0..0, abandoned(object, reconcilers.leadership, kubectl, now));
     causes.splice(0..0, roll_name(object).zip(halt).map(|(roll, halt)| halted(roll, halt, kubectl)));
     // The reason why it is queued or failed is among the causes.
     let headline = match state {
@@ -98,7 +98,7 @@ pub(crate) fn explain(
         out.data(&Line::new(format!("It is part of roll {roll}.")))?;
     }
     if causes.is_empty() {
-        let outlook = match (state, leadership) {
+        let outlook = match (state, reconcilers.leadership) {
             (State::Drained, _) => "",
             (_, Leadership::Held) => ": it continues by itself",
             _ => ": it continues as long as nm-reconciler runs",

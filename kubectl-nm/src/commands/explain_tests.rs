@@ -13,11 +13,21 @@ fn explained(object: &NodeMaintenance) -> (String, bool) {
     explained_under(Leadership::Held, object)
 }
 
+fn reconcilers(leadership: Leadership) -> Reconcilers {
+    Reconcilers { leadership, namespace: Some(String::from("node-maintenance")) }
+}
+
 fn explained_under(leadership: Leadership, object: &NodeMaintenance) -> (String, bool) {
     let (mut out, captured) = output();
-    let is_blocked =
-        explain(object, None, leadership, "kubectl", "2026-01-02T03:07:25Z".parse().unwrap(), &mut out)
-            .unwrap();
+    let is_blocked = explain(
+        object,
+        None,
+        &reconcilers(leadership),
+        "kubectl",
+        "2026-01-02T03:07:25Z".parse().unwrap(),
+        &mut out,
+    )
+    .unwrap();
     (captured.data(), is_blocked)
 }
 
@@ -140,8 +150,15 @@ fn the_node_of_a_roll_that_has_halted_is_blocked() {
     let halt = halt_of_roll(&object, std::slice::from_ref(&object));
     let (mut out, captured) = output();
     let now = "2026-01-02T03:07:25Z".parse().unwrap();
-    let is_blocked =
-        explain(&object, halt.as_ref(), Leadership::Held, "kubectl --context blue", now, &mut out).unwrap();
+    let is_blocked = explain(
+        &object,
+        halt.as_ref(),
+        &reconcilers(Leadership::Held),
+        "kubectl --context blue",
+        now,
+        &mut out,
+    )
+    .unwrap();
     let expected = "\
 node/n1: Drained: 3 pods gone
 It is part of roll kernel.
@@ -180,6 +197,19 @@ fn a_drain_without_leader_is_blocked_and_without_knowledge_nothing_is_promised()
 }
 
 #[test]
+fn what_has_not_begun_is_explained_by_who_leads() {
+    let under = |leadership| explained_under(leadership, &requested("n1")).0;
+    let led = under(Leadership::Held);
+    assert!(led.contains("nm-reconciler runs, but has not begun the maintenance."), "{led}");
+    let logs =
+        "    kubectl logs -n node-maintenance -l app.kubernetes.io/name=kubectl-nm --prefix --tail 50\n";
+    assert!(led.ends_with(logs), "{led}");
+    let lapsed = under(Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap()));
+    assert!(lapsed.contains("No reconciler leads, so the maintenance does not begin."), "{lapsed}");
+    assert!(under(Leadership::Unknown).contains("nm-reconciler has not begun yet."));
+}
+
+#[test]
 fn many_pods_are_counted_and_control_characters_are_escaped() {
     let names: Vec<String> = (0..9).map(|at| format!("p{at}\x1b")).collect();
     let pods: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "no\x1b[31m")).collect();
@@ -195,7 +225,7 @@ fn many_pods_are_counted_and_control_characters_are_escaped() {
 fn an_object_with_another_name_is_named() {
     let (said, is_blocked) = explained(&named("kernel", "n1", "u"));
     assert!(
-        said.starts_with("node/n1: Requested: no reconciler has picked it up yet (NodeMaintenance kernel)\n"),
+        said.starts_with("node/n1: Requested: nm-reconciler has not begun yet (NodeMaintenance kernel)\n"),
         "{said}"
     );
     assert!(is_blocked);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::future::pending;
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
@@ -23,6 +24,7 @@ use crate::error::exit::Exit;
 use crate::error::recording_error::RecordingError;
 use crate::error::{Error, no_such_nodes};
 use crate::install::installation::OWN_VERSION;
+use crate::install::leadership;
 use crate::interaction::progress;
 use crate::maintenance::node;
 use crate::terminal::command_context::shell_quoted;
@@ -236,8 +238,14 @@ pub(super) async fn wait(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
+    let reconcilers = async {
+        let all = cluster.maintenances().await.unwrap_or_default();
+        leadership::find(cluster, &all, Timestamp::now()).await
+    };
+    let found = stream::once(reconcilers).map(LoopEvent::Reconcilers);
     let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
-    follow(timeout, cluster, None, |event| reporter.react(event)).await
+    let watch = watch_maintenances(cluster);
+    event_loop::run(watch, timeout, interrupted(), found, |event| reporter.react(event)).await
 }
 
 async fn follow(
@@ -252,7 +260,8 @@ async fn follow(
             None => pending().await,
         }
     };
-    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), warning, react).await
+    let warnings = stream::once(warning).map(LoopEvent::Warning);
+    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), warnings, react).await
 }
 
 async fn watch(

@@ -19,10 +19,11 @@ use crate::doctor::permissions;
 use crate::doctor::service_account;
 use crate::install::difference::first_deviation;
 use crate::install::installation::{Installation, OWN_VERSION, version_skew};
-use crate::install::leadership::{self, Leadership};
+use crate::install::leadership;
 use crate::install::lease_observation::LeaseObservation;
 use crate::install::manifests;
 use crate::install::readiness::available_replicas;
+use crate::maintenance::Leadership;
 use crate::terminal::command_context;
 use crate::terminal::docs_url::docs_url;
 

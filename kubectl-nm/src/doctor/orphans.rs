@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use nm_shared::api::names::{EXCLUDE_LABEL, FINALIZER, PLANNED_TAINT, UNDO_ANNOTATION};
+use nm_shared::gate::ownership;
 use nm_shared::{Group, GroupedMaintenance};
 use serde_json::Value;
 
@@ -145,7 +146,17 @@ pub(crate) fn maintenances(
             format!("`kubectl get {resource} {name} -o yaml` shows the finalizers that block it"),
         );
     }
-    let total = format!("{} in total, none of which is blocked while stopping", maintenances.len());
+    let unowned: Vec<&GroupedMaintenance> =
+        maintenances.iter().filter(|object| ownership::node_uid(object).is_some()).collect();
+    let unowned = match unowned.as_slice() {
+        [] => String::new(),
+        unowned => format!(
+            "; {} outlive their nodes, because the API server forbids owner references on them: {}",
+            unowned.len(),
+            names(unowned)
+        ),
+    };
+    let total = format!("{} in total, none of which is blocked while stopping{unowned}", maintenances.len());
     let kept: Vec<&GroupedMaintenance> =
         maintenances.iter().filter(|object| kept_by_roll(object).is_some()).collect();
     // It ends with its roll, and whether somebody runs that is not known here.

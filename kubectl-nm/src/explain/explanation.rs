@@ -16,11 +16,10 @@ use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, NodeMaintenance, Surg
 
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::remedy::{self, Case, Remedy};
-use crate::install::leadership::Leadership;
 use crate::maintenance::changes::surge_progress;
 use crate::maintenance::{
-    PICKUP_TIMEOUT, State, attached_volumes, condition, degraded, kept_by_roll, node, reason, roll_name,
-    status,
+    Leadership, PICKUP_TIMEOUT, Reconcilers, State, attached_volumes, condition, degraded, kept_by_roll,
+    node, reason, roll_name, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -41,11 +40,16 @@ pub(crate) struct Cause {
 }
 
 /// The causes, those that concern the whole node first. `kubectl` is the command with the flags for this cluster.
-pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Vec<Cause> {
+pub(crate) fn causes(
+    maintenance: &NodeMaintenance,
+    reconcilers: &Reconcilers,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
     let of_the_node = match State::of(maintenance) {
         State::Requested => {
             let since = maintenance.creation_timestamp().map(|at| at.0);
-            Some(no_reconciler("No reconciler has picked it up yet.", since, kubectl, now))
+            Some(not_begun(since, reconcilers, kubectl, now))
         }
         State::Stopping => Some(not_let_go(maintenance, kubectl, now)),
         State::Planned | State::Paused => Some(suspended(maintenance, kubectl)),
@@ -89,6 +93,25 @@ pub(crate) fn unlisted(maintenance: &NodeMaintenance) -> usize {
     }
     let status = status(maintenance);
     usize::try_from(status.pod_counts.blocked).unwrap_or(0).saturating_sub(status.blocked_pods.len())
+}
+
+/// The cause that a maintenance has not begun.
+fn not_begun(since: Option<Timestamp>, reconcilers: &Reconcilers, kubectl: &str, now: Timestamp) -> Cause {
+    match reconcilers.leadership {
+        Leadership::Held | Leadership::Unelected(_) => Cause {
+            what: vec![String::from("nm-reconciler runs, but has not begun the maintenance.")],
+            advice: String::from("This usually takes a moment; otherwise the log of nm-reconciler says why"),
+            commands: vec![reconcilers.command(kubectl)],
+            ..no_reconciler("", since, kubectl, now)
+        },
+        Leadership::Lapsed(since) => no_reconciler(
+            "No reconciler leads, so the maintenance does not begin.",
+            Some(since),
+            kubectl,
+            now,
+        ),
+        Leadership::Unknown => no_reconciler("nm-reconciler has not begun yet.", since, kubectl, now),
+    }
 }
 
 /// The cause that a reconciler has not done something that it does within moments.

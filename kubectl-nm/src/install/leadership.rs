@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::install::installation::Installation;
 use crate::install::lease_observation::{self, LeaseObservation};
 use crate::install::manifests;
+use crate::maintenance::{Leadership, Reconcilers};
 
 /// How often a leader renews its lease: every third of 15 s. It releases the lease within this time after a renewal.
 const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
@@ -23,37 +24,27 @@ const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 /// How old a write may be to count as activity, if no lease shows when the last leader ended.
 const ACTIVITY_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leadership {
-    Held,
-    /// A reconciler without leader election: it wrote at this time, after the last leader ended.
-    Unelected(Timestamp),
-    /// None: the last leader ended at this time, and nothing was written since.
-    Lapsed(Timestamp),
-    /// Not known: the lease does not exist, cannot be read, or has no holder, as with a reconciler without leader election.
-    Unknown,
-}
-
 /// Reads the lease and, if there is no leader, looks for writes of a reconciler without leader election. Missing permissions
 /// make the result unknown, and are not an error.
-pub(crate) async fn find(cluster: &Cluster, maintenances: &[NodeMaintenance], now: Timestamp) -> Leadership {
+pub(crate) async fn find(cluster: &Cluster, maintenances: &[NodeMaintenance], now: Timestamp) -> Reconcilers {
     let found = Installation::find(cluster, None).await.ok();
     if found.as_ref().is_some_and(|found| found.deployment.is_none() && found.other_operator.is_some()) {
-        return Leadership::Unknown;
+        return Reconcilers::default();
     }
     let is_installed = found.as_ref().is_some_and(|found| found.deployment.is_some());
     let namespace = found.map_or_else(|| manifests::NAMESPACE.to_owned(), |found| found.namespace);
     let wanted = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": NAME, "namespace": namespace}});
+        "metadata": {"name": NAME, "namespace": &namespace}});
     let lease = lease_observation::observe(cluster, &wanted, now).await.unwrap_or_default();
     let active = last_write(maintenances, &[]);
-    match of(&lease, is_installed, active, now) {
+    let leadership = match of(&lease, is_installed, active, now) {
         Leadership::Lapsed(_) => {
             let leases = node_leases(cluster).await.unwrap_or_default();
             of(&lease, is_installed, last_write(maintenances, &leases), now)
         }
         leadership => leadership,
-    }
+    };
+    Reconcilers { leadership, namespace: is_installed.then_some(namespace) }
 }
 
 pub(crate) async fn node_leases(cluster: &Cluster) -> Result<Vec<Lease>, Error> {

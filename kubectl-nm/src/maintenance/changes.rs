@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "Requested: no reconciler has picked it up yet",
+                "Requested: nm-reconciler has not begun yet",
                 "name of the NodeMaintenance: other",
                 "reason: new ^[[31mkernel"
             ]

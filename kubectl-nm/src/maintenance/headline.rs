@@ -18,7 +18,7 @@ pub(crate) fn headline(maintenance: &NodeMaintenance) -> Line {
     let line = Line::default().with(state.style(), state.word());
     let status = status(maintenance);
     match state {
-        State::Requested => line.and(": no reconciler has picked it up yet"),
+        State::Requested => line.and(": nm-reconciler has not begun yet"),
         State::Planned => line.and(": begins when it is resumed"),
         State::Queued | State::Failed => match reason(maintenance) {
             "" => line,
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn headlines_have_the_state_and_the_progress() {
         for (status, expected) in [
-            (json!({}), "Requested: no reconciler has picked it up yet"),
+            (json!({}), "Requested: nm-reconciler has not begun yet"),
             (json!({"phase": "Pending"}), "Queued"),
             (json!({"phase": "Pending", "lastError": "lease taken"}), "Queued: lease taken"),
             (

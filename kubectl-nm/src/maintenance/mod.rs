@@ -9,6 +9,7 @@ pub(crate) mod creator;
 pub(crate) mod drain_change;
 pub(crate) mod fields;
 pub(crate) mod headline;
+pub(crate) mod reconcilers;
 pub(crate) mod start;
 pub(crate) mod state;
 pub(crate) mod suspend;
@@ -18,6 +19,7 @@ pub(crate) use fields::{
     name_unless_node, node, roll_name, status, uid,
 };
 pub(crate) use headline::{drain_result, headline, kept_by_roll, pods_gone, reason, stop_progress};
+pub(crate) use reconcilers::{Leadership, Reconcilers};
 pub(crate) use state::{PodState, State};
 
 #[cfg(test)]

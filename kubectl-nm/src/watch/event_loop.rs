@@ -4,8 +4,7 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::future::FusedFuture;
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{Stream, StreamExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use nm_shared::NodeMaintenance;
@@ -13,6 +12,7 @@ use nm_shared::NodeMaintenance;
 use crate::client::watch_stream::WatchUpdate;
 use crate::error::Error;
 use crate::error::exit::Exit;
+use crate::maintenance::Reconcilers;
 
 const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -23,22 +23,24 @@ pub(crate) enum LoopEvent {
     Watch(WatchUpdate<NodeMaintenance>),
     /// The time for a sign of life.
     Heartbeat,
+    /// Whether a reconciler is active.
+    Reconcilers(Reconcilers),
     TimedOut(Duration),
     Interrupted,
     /// Something beside the watch failed, which goes on.
     Warning(String),
 }
 
-/// Passes every event to `react` until that breaks with an exit code. `warning` returns if something beside the watch fails.
+/// Passes every event to `react` until that breaks with an exit code. `others` are events from beside the watch.
 pub(crate) async fn run(
     watch: impl Stream<Item = Result<WatchUpdate<NodeMaintenance>, Error>>,
     timeout: Option<Duration>,
     interrupted: impl Future<Output = ()>,
-    warning: impl Future<Output = String>,
+    others: impl Stream<Item = LoopEvent>,
     mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
 ) -> Result<Exit, Error> {
     let (mut watch, mut interrupted) = (pin!(watch), pin!(interrupted));
-    let mut warning = pin!(warning.fuse());
+    let mut others = pin!(others.fuse());
     let start = Instant::now();
     // A timeout that overflows the clock never expires.
     let deadline = timeout.and_then(|after| Some((start.checked_add(after)?, after)));
@@ -53,7 +55,7 @@ pub(crate) async fn run(
                 // The stream ends only after an error, which has been returned.
                 None => return Ok(Exit::Error),
             },
-            text = &mut warning, if !warning.is_terminated() => LoopEvent::Warning(text),
+            Some(event) = others.next(), if !others.is_done() => event,
             after = expiry(deadline) => LoopEvent::TimedOut(after),
             _ = heartbeats.tick() => LoopEvent::Heartbeat,
         };
@@ -88,7 +90,10 @@ mod tests {
             LoopEvent::TimedOut(_) => ControlFlow::Break(Exit::TimedOut),
             LoopEvent::Interrupted => ControlFlow::Break(Exit::Interrupted),
             LoopEvent::Watch(WatchUpdate::Live) => ControlFlow::Break(Exit::Done),
-            LoopEvent::Watch(_) | LoopEvent::Heartbeat | LoopEvent::Warning(_) => ControlFlow::Continue(()),
+            LoopEvent::Watch(_)
+            | LoopEvent::Heartbeat
+            | LoopEvent::Warning(_)
+            | LoopEvent::Reconcilers(_) => ControlFlow::Continue(()),
         }
     }
 
@@ -97,7 +102,7 @@ mod tests {
         let mut heartbeats = 0;
         let start = Instant::now();
         let silence = stream::pending::<Result<WatchUpdate<NodeMaintenance>, Error>>();
-        let exit = run(silence, Some(Duration::from_secs(60)), pending(), pending(), |event| {
+        let exit = run(silence, Some(Duration::from_secs(60)), pending(), stream::empty(), |event| {
             heartbeats += i32::from(matches!(event, LoopEvent::Heartbeat));
             Ok(exit_at(&event))
         });
@@ -110,10 +115,16 @@ mod tests {
         let good =
             || stream::iter([Ok(WatchUpdate::Change(WatchChange::Listed(vec![]))), Ok(WatchUpdate::Live)]);
         let react = |event: LoopEvent| Ok(exit_at(&event));
-        assert_eq!(run(good(), Some(Duration::ZERO), pending(), pending(), react).await.unwrap(), Exit::Done);
-        assert_eq!(run(good(), None, ready(()), pending(), react).await.unwrap(), Exit::Interrupted);
-        assert_eq!(run(good(), Some(Duration::MAX), pending(), pending(), react).await.unwrap(), Exit::Done);
+        assert_eq!(
+            run(good(), Some(Duration::ZERO), pending(), stream::empty(), react).await.unwrap(),
+            Exit::Done
+        );
+        assert_eq!(run(good(), None, ready(()), stream::empty(), react).await.unwrap(), Exit::Interrupted);
+        assert_eq!(
+            run(good(), Some(Duration::MAX), pending(), stream::empty(), react).await.unwrap(),
+            Exit::Done
+        );
         let bad = stream::iter([Err(Error::NotInMaintenance(vec![]))]);
-        assert!(run(bad, None, pending(), pending(), react).await.is_err());
+        assert!(run(bad, None, pending(), stream::empty(), react).await.is_err());
     }
 }

@@ -14,7 +14,7 @@ use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::{State, headline, node, stop_progress};
+use crate::maintenance::{Reconcilers, State, headline, node, stop_progress};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop::LoopEvent;
@@ -40,6 +40,7 @@ pub(crate) struct WaitReporter<'a> {
     lost: Option<Timestamp>,
     /// Whether a line was printed since the last heartbeat.
     is_active: bool,
+    reconcilers: Reconcilers,
 }
 
 impl<'a> WaitReporter<'a> {
@@ -49,7 +50,7 @@ impl<'a> WaitReporter<'a> {
         tracker: GoalTracker,
         flags: &'a str,
     ) -> Self {
-        Self { out, mode, tracker, flags, lost: None, is_active: false }
+        Self { out, mode, tracker, flags, lost: None, is_active: false, reconcilers: Reconcilers::default() }
     }
 
     pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
@@ -65,6 +66,7 @@ impl<'a> WaitReporter<'a> {
                 self.message(Line::default().with(Style::Good, "reconnected"));
             }
             LoopEvent::Heartbeat => self.report_heartbeat()?,
+            LoopEvent::Reconcilers(found) => self.reconcilers = found,
             LoopEvent::Warning(text) => self.message(Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(after) => {
@@ -192,8 +194,8 @@ impl<'a> WaitReporter<'a> {
         }
         for target in self.tracker.open() {
             let object = self.tracker.cache().get(&target.uid);
-            if let Some(reason) =
-                object.and_then(|object| stall_reason(object, self.tracker.goal(), self.flags))
+            if let Some(reason) = object
+                .and_then(|object| stall_reason(object, self.tracker.goal(), &self.reconcilers, self.flags))
             {
                 self.out.message(&Line::new(format!("node/{}: ", target.node)).and(reason));
             }
@@ -223,13 +225,19 @@ pub(crate) fn timestamp(now: Timestamp) -> Line {
     Line::default().with(Style::Dim, now.round(Unit::Second).unwrap_or_default().to_string())
 }
 
-/// Why a maintenance makes no progress towards the goal, as far as its object shows that.
-fn stall_reason(object: &NodeMaintenance, goal: Option<Goal>, flags: &str) -> Option<String> {
+/// Why a maintenance makes no progress towards the goal, as far as its object and `reconcilers` show that.
+fn stall_reason(
+    object: &NodeMaintenance,
+    goal: Option<Goal>,
+    reconcilers: &Reconcilers,
+    flags: &str,
+) -> Option<String> {
     let finalizers = object.metadata.finalizers.as_deref().unwrap_or_default();
     match (goal?, State::of(object)) {
-        (Goal::Drained, State::Requested) => Some(String::from(
-            "no reconciler has picked it up yet; is nm-reconciler running in this cluster?",
-        )),
+        (Goal::Drained, State::Requested) => {
+            let command = reconcilers.command(&format!("kubectl{flags}"));
+            Some(format!("{}: `{command}`", reconcilers.not_begun()))
+        }
         (Goal::Drained, state @ (State::Planned | State::Paused)) => Some(format!(
             "the maintenance is {}; `kubectl nm resume {}{flags}` continues it",
             state.word().to_lowercase(),

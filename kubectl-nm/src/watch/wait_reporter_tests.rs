@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
+use crate::maintenance::Leadership;
 use crate::maintenance::cache::fixture::listed;
 use crate::maintenance::fixture::{named, requested, running, stopping, with_status};
 use crate::terminal::output::captured::{Captured, output};
@@ -90,8 +91,8 @@ fn a_drain_is_over_when_every_node_is_drained() {
     assert_eq!(captured.data(), "node/n1 drained\nnode/n2 drained\n");
     assert_eq!(
         captured.messages(),
-        "node/n1: Requested: no reconciler has picked it up yet\n\
-         node/n2: Requested: no reconciler has picked it up yet\n\
+        "node/n1: Requested: nm-reconciler has not begun yet\n\
+         node/n2: Requested: nm-reconciler has not begun yet\n\
          node/n1: Drained: 2 pods gone\n\
          node/n2: Blocked 40%: 4 pods remaining (2 evicting, 1 terminating, 1 blocked), 4 gone\n\
          node/n2: blocked shop/cart-0: DisruptionBudget: budget cart has 1\n\
@@ -179,7 +180,19 @@ fn a_wait_without_progress_reports_why() {
 
     let mut events = list(vec![requested("n1")]);
     events.push(LoopEvent::Heartbeat);
-    assert!(wait(Goal::Drained, &["n1"], events).1.messages().contains("is nm-reconciler running"));
+    assert!(
+        wait(Goal::Drained, &["n1"], events)
+            .1
+            .messages()
+            .contains("whether it runs is not known: `kubectl get pods")
+    );
+
+    let found = Reconcilers { leadership: Leadership::Held, namespace: Some(String::from("nm")) };
+    let mut events = list(vec![requested("n1")]);
+    events.extend([LoopEvent::Reconcilers(found), LoopEvent::Heartbeat]);
+    let messages = wait(Goal::Drained, &["n1"], events).1.messages();
+    let expected = "node/n1: nm-reconciler runs, but has not begun: `kubectl logs -n nm -l ";
+    assert!(messages.contains(expected), "{messages}");
 
     let mut events = list(vec![with_status("n1", running(40, &[]))]);
     events.push(LoopEvent::Heartbeat);
@@ -201,7 +214,7 @@ fn a_wait_that_ends_early_reports_the_states_and_how_to_resume() {
             messages,
             [
                 first,
-                "node/n1: Requested: no reconciler has picked it up yet",
+                "node/n1: Requested: nm-reconciler has not begun yet",
                 "maintenance continues: n1",
                 "hint: `kubectl nm watch n1 --until drained` resumes waiting, `kubectl nm stop n1` stops the maintenance",
             ]
@@ -217,8 +230,8 @@ fn a_log_has_the_time_and_goes_to_stdout() {
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
     assert_eq!(
         captured.data(),
-        "2026-01-02T12:00:00Z n1 Requested: no reconciler has picked it up yet\n\
-         2026-01-02T12:00:00Z n2 Requested: no reconciler has picked it up yet\n\
+        "2026-01-02T12:00:00Z n1 Requested: nm-reconciler has not begun yet\n\
+         2026-01-02T12:00:00Z n2 Requested: nm-reconciler has not begun yet\n\
          2026-01-02T12:00:00Z n2 Stopped: the maintenance was deleted\n"
     );
     assert_eq!(captured.messages(), "");

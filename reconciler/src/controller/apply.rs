@@ -1,22 +1,25 @@
 //! Applying a decision: its steps, one after the other, until one fails. [`nm_shared::decide::steps`] has their order.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
+use kube::core::Status;
 use kube::{Resource, ResourceExt};
 use nm_shared::api::latency_budget::STATUS_WRITE_INTERVAL;
 use nm_shared::cluster::node;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
+use nm_shared::decide::failed_write::{FailedWrite, WriteFailure};
 use nm_shared::decide::lease_denied;
 use nm_shared::decide::steps::DecisionStep;
-use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::{self, NodePatch};
 use nm_shared::drain::transitions::transitions;
 use nm_shared::gate::max_unavailable_queue::GateNode;
+use nm_shared::gate::ownership::Adoption;
 use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -55,17 +58,22 @@ impl ApplyError {
             .is_none_or(|cause| matches!(cause, kube::Error::Api(status) if matches!(status.code, 404 | 409)))
     }
 
-    /// The denial, if the API server denies access to the lease or the node.
-    pub(crate) fn access_denied(&self) -> Option<AccessDenied> {
-        match self {
-            Self::Lease { source: kube::Error::Api(status), .. } if status.code == 403 => {
-                Some(lease_denied(status.message.as_str().into()))
+    /// What the maintenance shows of it; none if it is a conflict.
+    pub(crate) fn failed_write(&self) -> Option<FailedWrite> {
+        let cause = match (self, self.cause()?) {
+            (Self::Lease { .. }, kube::Error::Api(status)) if is_without_namespace(status) => {
+                WriteFailure::Refused(status.message.clone())
             }
-            Self::Node { source: kube::Error::Api(status), .. } if status.code == 403 => {
-                Some(status.message.as_str().into())
+            (_, kube::Error::Api(status)) => WriteFailure::of_status(status.code, &status.message)?,
+            (_, unanswered) => WriteFailure::Failed(unanswered.to_string()),
+        };
+        let cause = match cause {
+            WriteFailure::Denied(denied) if matches!(self, Self::Lease { .. }) => {
+                WriteFailure::Denied(lease_denied(denied))
             }
-            _ => None,
-        }
+            cause => cause,
+        };
+        Some(FailedWrite { attempt: self.to_string(), cause })
     }
 
     fn cause(&self) -> Option<&kube::Error> {
@@ -80,6 +88,11 @@ impl ApplyError {
             | Self::Release { source, .. } => Some(source),
         }
     }
+}
+
+/// Whether an object cannot be created because its namespace does not exist.
+fn is_without_namespace(status: &Status) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == "namespaces")
 }
 
 /// How long to wait for the answer to a request.
@@ -129,8 +142,8 @@ impl DecisionRun<'_> {
             DecisionStep::WithdrawOutdated { has_node } => {
                 context.evictor.withdraw_outdated(maintenance, has_node);
             }
-            DecisionStep::AddFinalizer(patch) => {
-                let adopted = patch_metadata(context, maintenance, &patch).await;
+            DecisionStep::AddFinalizer(adoption) => {
+                let adopted = adopt(context, maintenance, &adoption).await;
                 let adopted = adopted.map_err(|source| ApplyError::Adopt { name, source })?;
                 self.version = adopted.resource_version();
                 context.state.maintenance(&uid, |state| state.last_write.remember(adopted));
@@ -238,6 +251,31 @@ async fn apply_status(
     report_transitions(context, maintenance, status, now);
     context.state.remember_status(status, written);
     Ok(())
+}
+
+/// Adds the finalizer and the owner reference; only the finalizer where the API server forbids the owner reference.
+async fn adopt(
+    context: &Context,
+    maintenance: &GroupedMaintenance,
+    adoption: &Adoption,
+) -> kube::Result<GroupedMaintenance> {
+    let Some(without_owner) = &adoption.without_owner else {
+        return patch_metadata(context, maintenance, &adoption.patch).await;
+    };
+    if !context.owners_denied.load(Ordering::Relaxed) {
+        match patch_metadata(context, maintenance, &adoption.patch).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => {}
+            answer => return answer,
+        }
+    }
+    let adopted = patch_metadata(context, maintenance, without_owner).await?;
+    if !context.owners_denied.swap(true, Ordering::Relaxed) {
+        warn!(
+            "the API server forbids owner references on maintenances (OwnerReferencesPermissionEnforcement): a maintenance \
+             is not deleted with its node"
+        );
+    }
+    Ok(adopted)
 }
 
 /// Removes the finalizer and lets the next maintenance of the node begin.

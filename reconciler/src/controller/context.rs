@@ -1,6 +1,7 @@
 //! The dependencies of every reconcile: the client, the caches and watches, and the evictor.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::ObjectRef;
@@ -42,6 +43,8 @@ pub(crate) struct Context {
     pub(crate) openshift: OpenshiftDiscovery,
     pub(crate) events: EventRecorder,
     pub(crate) conditions: NodeConditionPublisher,
+    /// Whether the API server has denied this term to set the owner of a maintenance.
+    pub(crate) owners_denied: AtomicBool,
     /// Whether nodes show the state of their maintenance in their conditions.
     pub(crate) node_conditions: bool,
     pub(crate) max_unavailable: Option<MaxUnavailable>,

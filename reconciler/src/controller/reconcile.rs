@@ -7,7 +7,9 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use nm_shared::GroupedMaintenance;
 use nm_shared::api::latency_budget::RECONCILE_INTERVAL;
-use nm_shared::decide::{decide, missing_access};
+use nm_shared::decide::cluster_state::ClusterState;
+use nm_shared::decide::failed_write::WriteFailure;
+use nm_shared::decide::{decide, failure_event, report_failure};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -15,6 +17,10 @@ use crate::controller::apply::{ApplyError, apply};
 use crate::controller::context::Context;
 use crate::controller::observe::{observe, takes_control_plane};
 use crate::runtime::backoff::Backoff;
+
+/// So many failures of the API server in a row are not reported, because the next attempt often succeeds. A refusal is
+/// reported at once.
+const UNREPORTED_FAILURES: usize = 2;
 
 /// Reconciles one maintenance. Never waits for a pod.
 pub(crate) async fn reconcile(
@@ -39,8 +45,12 @@ pub(crate) async fn reconcile(
     if let Some(action) = early {
         return Ok(action);
     }
-    let result = observe_and_apply(&context, &context.latest(maintenance)).await;
+    let maintenance = context.latest(maintenance);
+    let result = observe_and_apply(&context, &maintenance).await;
     context.metrics.reconciled(began.elapsed(), result.is_err());
+    if let Err(error) = &result {
+        report(&context, &maintenance, error).await;
+    }
     let requeue = result?;
     context.state.maintenance(&uid, |state| {
         state.backoff = Backoff::default();
@@ -66,15 +76,27 @@ async fn observe_and_apply(
     // no longer has its node takes none.
     context.state.set_at_work(maintenance, decision.at_work);
     let requeue = decision.requeue_after;
-    if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
-        if let Some(denied) = error.access_denied() {
-            let report = missing_access(maintenance, denied, now);
-            apply(context, maintenance, &observed, report, now).await?;
-        }
-        return Err(error);
-    }
+    apply(context, maintenance, &observed, decision, now).await?;
     // The wait counts from the decision, and the writes have taken a part of it.
     Ok(requeue.map(|wait| wait.saturating_sub(decided.elapsed())))
+}
+
+/// Shows in the status why the maintenance does not advance; if the status cannot be written either, in an event.
+async fn report(context: &Context, maintenance: &GroupedMaintenance, error: &ApplyError) {
+    let Some(failed) = error.failed_write() else { return };
+    let uid = maintenance.uid().unwrap_or_default();
+    let failures = context.state.maintenance(&uid, |state| state.backoff.failures());
+    if matches!(failed.cause, WriteFailure::Failed(_)) && failures < UNREPORTED_FAILURES {
+        return;
+    }
+    let (observed, now) = (ClusterState::default(), context.clock.now());
+    let report = report_failure(maintenance, failed.clone(), now);
+    match apply(context, maintenance, &observed, report, now).await {
+        Err(unwritten) if !unwritten.is_conflict() => {
+            context.events.publish(maintenance, None, &failure_event(&failed));
+        }
+        _ => {}
+    }
 }
 
 /// When to retry after a failure. The first of consecutive failures is logged as a warning.

@@ -26,6 +26,11 @@ impl Backoff {
         !is_conflict && !std::mem::replace(&mut self.warned, true)
     }
 
+    /// How many attempts have failed.
+    pub(crate) fn failures(self) -> usize {
+        self.failures
+    }
+
     /// How long to wait before the next attempt.
     pub(crate) fn delay(self) -> Duration {
         DELAYS[self.failures.clamp(1, DELAYS.len()) - 1]

@@ -51,6 +51,8 @@ pub enum ConditionReason {
     CordonContested,
     /// The reconciler lacks access.
     MissingAccess,
+    /// The API server does not accept a write that the maintenance needs, for another reason.
+    WriteFailed,
     /// A selector in `spec.drain` is not valid.
     InvalidDrain,
     /// The maintenance was created suspended and has not begun.

@@ -39,6 +39,10 @@ pub const LEASE_HOLDER: &str = "node-maintenance";
 /// Annotation on a node whose maintenance has begun or is planned: the undo record, which says what we changed.
 pub const UNDO_ANNOTATION: &str = "kubectl-nm.dev/undo";
 
+/// Annotation on a maintenance without an owner reference: the uid of the node on which it began. Some clusters let only users
+/// who may delete an object set its owner (`OwnerReferencesPermissionEnforcement`).
+pub const NODE_UID_ANNOTATION: &str = "kubectl-nm.dev/node-uid";
+
 /// Annotation on a maintenance of a control-plane node. The value `true` lets it begin although etcd may lose its quorum.
 pub const OVERRIDE_QUORUM_ANNOTATION: &str = "kubectl-nm.dev/override-quorum";
 

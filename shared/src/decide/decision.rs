@@ -15,6 +15,7 @@ use crate::cluster::pod::DrainPod;
 use crate::drain::budget_allowance::AllowedDisruption;
 use crate::drain::node_patch::NodePatch;
 use crate::drain::surge::{Restart, WorkloadKey};
+use crate::gate::ownership::Adoption;
 
 /// The next steps. Each is optional; an empty decision changes nothing.
 #[expect(clippy::struct_excessive_bools, reason = "independent steps")]
@@ -24,8 +25,8 @@ pub struct Decision {
     pub at_work: bool,
     /// Whether the steps rely on the node as it was observed, without a patch of it, which would be refused if it has changed.
     pub verify_node: bool,
-    /// First: a merge patch that adds our finalizer and the owner reference to the object.
-    pub add_finalizer: Option<Value>,
+    /// First: adds our finalizer and the owner reference to the object.
+    pub add_finalizer: Option<Adoption>,
     /// The write that takes or renews the node's lease, before the node is changed.
     pub lease: Option<LeaseWrite>,
     /// A patch for the node.
@@ -168,6 +169,8 @@ pub enum EventReason {
     ResumedMaintenance,
     /// The maintenance succeeds although volumes are still attached to the node.
     DetachTimedOut,
+    /// The API server accepts neither a write that the maintenance needs nor the status that would show it.
+    WriteFailed,
 }
 
 impl EventReason {
@@ -180,7 +183,11 @@ impl EventReason {
     pub fn is_warning(self) -> bool {
         matches!(
             self,
-            Self::FailedMaintenance | Self::QuorumOverridden | Self::RecordonNode | Self::DetachTimedOut
+            Self::FailedMaintenance
+                | Self::QuorumOverridden
+                | Self::RecordonNode
+                | Self::DetachTimedOut
+                | Self::WriteFailed
         )
     }
 }

@@ -173,7 +173,10 @@ pub fn failed(
     let status = &mut draft.status;
     let is_cordoned = at_work || condition::is_true(&status.conditions, ConditionType::Cordoned);
     // The node stays as it is.
-    let keeps_node = matches!(reason, ConditionReason::InvalidDrain | ConditionReason::MissingAccess);
+    let keeps_node = matches!(
+        reason,
+        ConditionReason::InvalidDrain | ConditionReason::MissingAccess | ConditionReason::WriteFailed
+    );
     status.phase = Some(Phase::Failed);
     status.last_error = error;
     status.forbidden = forbidden;
@@ -196,6 +199,19 @@ pub fn failed(
     draft.status
 }
 
+/// The status of a maintenance that does not advance because a write fails, perhaps not for long.
+pub fn write_failed(maintenance: &NodeMaintenance, error: String, now: Timestamp) -> NodeMaintenanceStatus {
+    let mut draft = StatusDraft::new(maintenance, now);
+    draft.status.phase.get_or_insert(Phase::Pending);
+    draft.status.last_error = error;
+    if !ownership::has_begun(maintenance) && ownership::cordoned_by(maintenance) != CordonedBy::Medik8s {
+        draft.record(ConditionType::Cordoned, false, ConditionReason::WriteFailed, String::new());
+        draft.record(ConditionType::Drained, false, ConditionReason::WriteFailed, String::new());
+    }
+    draft.record(ConditionType::Degraded, true, ConditionReason::WriteFailed, String::new());
+    draft.status
+}
+
 /// The status of a maintenance that waits, in the `queue` or for something else.
 pub fn waiting(
     maintenance: &NodeMaintenance,
@@ -213,6 +229,7 @@ pub fn waiting(
         draft.record(ConditionType::Cordoned, false, reason, String::new());
     }
     draft.record(ConditionType::Drained, false, reason, String::new());
+    draft.record(ConditionType::Degraded, false, ConditionReason::AsExpected, String::new());
     draft.status
 }
 

@@ -10,6 +10,7 @@ pub mod drain_status;
 pub mod drain_survey;
 mod eviction_order;
 pub mod eviction_queue;
+pub mod failed_write;
 pub mod status_events;
 pub mod steps;
 pub mod surge;
@@ -33,6 +34,7 @@ use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
+use crate::decide::failed_write::{FailedWrite, WriteFailure};
 use crate::decide::status_events::status_events;
 use crate::decide::surge::Surges;
 use crate::drain::eviction_outcome::AccessDenied;
@@ -98,12 +100,31 @@ pub fn position_due(
     last.min(now).checked_add(POSITION_WRITE_INTERVAL).ok()
 }
 
-/// The decision for a maintenance whose node or lease the reconciler may not write.
-pub fn missing_access(maintenance: &NodeMaintenance, denied: AccessDenied, now: Timestamp) -> Decision {
+/// The decision for a maintenance whose decision could not be applied.
+pub fn report_failure(maintenance: &NodeMaintenance, write: FailedWrite, now: Timestamp) -> Decision {
     let observed = &ClusterState::default();
     let mut decider = Decider { maintenance, observed, now, decision: Decision::default() };
-    decider.forbid(denied);
+    match write.cause {
+        WriteFailure::Denied(denied) => decider.forbid(denied),
+        WriteFailure::Refused(message) => {
+            decider.evict_nothing();
+            decider.fail(ConditionReason::WriteFailed, format!("{}: {message}", write.attempt), None);
+        }
+        WriteFailure::Failed(message) => {
+            let error = format!("{}: {message}", write.attempt);
+            decider.settle_status(drain_status::write_failed(maintenance, error, now), None);
+        }
+    }
     decider.decision
+}
+
+/// The event that reports such a failure where the status cannot be written either.
+pub fn failure_event(write: &FailedWrite) -> PendingEvent {
+    let (WriteFailure::Denied(AccessDenied { message, .. })
+    | WriteFailure::Refused(message)
+    | WriteFailure::Failed(message)) = &write.cause;
+    let note = format!("{}: {message}", write.attempt);
+    PendingEvent { subject: EventSubject::Maintenance, reason: EventReason::WriteFailed, note }
 }
 
 /// The denial of access to leases, with a hint at the usual cause: if the namespace is removed, our permissions on leases

@@ -43,6 +43,49 @@ fn without_access_to_pods_the_node_is_cordoned() {
     assert!(decision.node.is_some() && decision.evictions.is_empty());
     assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
     assert_eq!(condition(status, "Degraded"), ("True", "MissingAccess"));
-    let unpatched = missing_access(&maintenance(&json!({})), "cannot patch nodes".into(), now());
-    assert_eq!(condition(unpatched.status.as_ref().unwrap(), "Cordoned"), ("False", "MissingAccess"));
+    let unpatched = reported(&maintenance(&json!({})), WriteFailure::Denied("cannot patch nodes".into()));
+    assert_eq!(condition(&unpatched, "Cordoned"), ("False", "MissingAccess"));
+}
+
+/// The status of a maintenance whose node cannot be patched.
+fn reported(maintenance: &NodeMaintenance, cause: WriteFailure) -> NodeMaintenanceStatus {
+    let write = FailedWrite { attempt: "cannot patch node n1".to_owned(), cause };
+    report_failure(maintenance, write, now()).status.unwrap()
+}
+
+#[test]
+fn a_refused_write_fails_the_maintenance_in_the_words_of_the_api_server() {
+    let status =
+        reported(&maintenance(&json!({})), WriteFailure::Refused("denied request: frozen".to_owned()));
+    assert_eq!(status.phase, Some(Phase::Failed));
+    assert_eq!(status.last_error, "cannot patch node n1: denied request: frozen");
+    for type_ in ["Cordoned", "Drained"] {
+        assert_eq!(condition(&status, type_), ("False", "WriteFailed"));
+    }
+    assert_eq!(condition(&status, "Degraded"), ("True", "WriteFailed"));
+}
+
+#[test]
+fn a_failure_of_the_api_server_is_shown_and_keeps_the_phase() {
+    let failed = || WriteFailure::Failed("etcdserver: request timed out".to_owned());
+    let new = reported(&maintenance(&json!({})), failed());
+    assert_eq!((new.phase, condition(&new, "Cordoned")), (Some(Phase::Pending), ("False", "WriteFailed")));
+    let status = decide(&maintenance(&json!({})), &observed(), now()).status.unwrap();
+    let status = serde_json::to_value(status).unwrap();
+    let begun = reported(&maintenance(&json!({"status": status})), failed());
+    assert_eq!((begun.phase, condition(&begun, "Cordoned")), (Some(Phase::Running), ("True", "Cordoned")));
+    assert_eq!(condition(&begun, "Degraded"), ("True", "WriteFailed"));
+    assert_eq!(begun.last_error, "cannot patch node n1: etcdserver: request timed out");
+}
+
+#[test]
+fn a_maintenance_that_waits_is_no_longer_degraded_by_what_is_cured() {
+    let denied = WriteFailure::Denied("cannot patch nodes".into());
+    let degraded = serde_json::to_value(reported(&maintenance(&json!({})), denied)).unwrap();
+    let spec = json!({"holderIdentity": "nhc", "leaseDurationSeconds": 600, "renewTime": "2026-01-01T01:00:00.000000Z"});
+    let lease = serde_json::from_value(json!({"metadata": {"name": "node-n1"}, "spec": spec})).unwrap();
+    let taken = ClusterState { lease: Some(Arc::new(lease)), ..observed() };
+    let waiting = decide(&maintenance(&json!({"status": degraded})), &taken, now()).status.unwrap();
+    assert_eq!(condition(&waiting, "Cordoned"), ("False", "LeaseHeld"));
+    assert_eq!(condition(&waiting, "Degraded"), ("False", "AsExpected"));
 }

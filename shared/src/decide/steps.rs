@@ -26,6 +26,7 @@ use crate::cluster::pod::DrainPod;
 use crate::decide::decision::{Decision, Eviction, LeaseRelease, PendingEvent};
 use crate::drain::node_patch::NodePatch;
 use crate::drain::surge::{Restart, WorkloadKey};
+use crate::gate::ownership::Adoption;
 
 /// One step of a decision. A step is at most one write, so that nothing can happen in the middle of it.
 #[derive(Debug, Clone)]
@@ -45,8 +46,8 @@ pub enum DecisionStep {
         /// Whether the maintenance has the node, so that evictions of others are withdrawn too.
         has_node: bool,
     },
-    /// Adds our finalizer and the owner reference to the object.
-    AddFinalizer(Value),
+    /// Adds our finalizer and the owner reference to the object; only the finalizer, if the API server forbids the other.
+    AddFinalizer(Adoption),
     /// Takes or renews the lease on the node.
     WriteLease(LeaseWrite),
     /// Cordons or uncordons the node.

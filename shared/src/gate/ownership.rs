@@ -9,14 +9,25 @@ use serde_json::{Value, json};
 
 use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::maintenance::NodeMaintenance;
-use crate::api::names::FINALIZER;
+use crate::api::names::{FINALIZER, NODE_UID_ANNOTATION};
 use crate::api::status::{NodeMaintenanceStatus, Phase};
 use crate::drain::node_patch::{self, CordonedBy};
 
-/// The merge patch that adds our finalizer and an owner reference to the node to the object; none if it has both.
+/// The write that adopts a maintenance, as merge patches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Adoption {
+    /// Adds our finalizer and an owner reference to the node.
+    pub patch: Value,
+    /// The same without an owner reference, if the other one adds one. The admission plugin
+    /// `OwnerReferencesPermissionEnforcement`, which OpenShift enables, lets only users who may delete an object set its owner.
+    pub without_owner: Option<Value>,
+}
+
+/// The write that adds our finalizer and an owner reference to the node to the object; none if it has both. Instead of the
+/// owner reference, the object may have an annotation with the uid of the node.
 ///
 /// The object is deleted with its owner, the node.
-pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Value> {
+pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Adoption> {
     let metadata = &maintenance.metadata;
     let mut patch = json!({"metadata": {"resourceVersion": metadata.resource_version}});
     let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
@@ -27,8 +38,14 @@ pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Value
     }
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
     let uid = node.and_then(|node| node.metadata.uid.as_deref());
-    let needs_owner = uid.is_some_and(|uid| !owners.iter().any(|owner| owner.uid == uid));
+    // An annotation on an object that is not adopted yet is a copy of another object's.
+    let goes_without = !needs_finalizer && node_uid(maintenance).is_some();
+    let needs_owner = !goes_without && uid.is_some_and(|uid| !owners.iter().any(|owner| owner.uid == uid));
+    let mut without_owner = None;
     if needs_owner {
+        let mut annotated = patch.clone();
+        annotated["metadata"]["annotations"] = json!({NODE_UID_ANNOTATION: uid});
+        without_owner = Some(annotated);
         let mut owners: Vec<Value> = owners.iter().map(|owner| json!(owner)).collect();
         owners.push(json!({
             "apiVersion": "v1", "kind": "Node", "name": maintenance.spec.node_name, "uid": uid,
@@ -36,15 +53,24 @@ pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Value
         }));
         patch["metadata"]["ownerReferences"] = json!(owners);
     }
-    (needs_finalizer || needs_owner).then_some(patch)
+    (needs_finalizer || needs_owner).then_some(Adoption { patch, without_owner })
+}
+
+/// The uid of the node on which a maintenance without an owner reference began.
+pub fn node_uid(maintenance: &NodeMaintenance) -> Option<&str> {
+    maintenance.metadata.annotations.as_ref()?.get(NODE_UID_ANNOTATION).map(String::as_str)
 }
 
 /// Whether the maintenance began on a node of the same name that no longer exists. It has not changed `node` then, unless
 /// an undo record says so.
 pub fn is_of_another_node(maintenance: &NodeMaintenance, node: &Node) -> bool {
     let owners = maintenance.metadata.owner_references.iter().flatten();
-    let mut nodes = owners.filter(|owner| owner.kind == "Node" && owner.api_version == "v1");
-    nodes.any(|owner| Some(&owner.uid) != node.metadata.uid.as_ref())
+    let nodes = owners.filter(|owner| owner.kind == "Node" && owner.api_version == "v1");
+    let mut uids: Vec<&str> = nodes.map(|owner| owner.uid.as_str()).collect();
+    if uids.is_empty() {
+        uids.extend(node_uid(maintenance));
+    }
+    uids.into_iter().any(|uid| Some(uid) != node.metadata.uid.as_deref())
 }
 
 /// The merge patch that removes our finalizer from the object and keeps those of others.
@@ -199,7 +225,7 @@ mod tests {
     #[test]
     fn an_object_is_adopted_once_and_keeps_the_finalizers_of_others() {
         let fresh = maintenance(&json!({"name": "m", "resourceVersion": "5", "finalizers": ["a/b"]}));
-        let patch = adopt(&fresh, Some(&node())).unwrap();
+        let patch = adopt(&fresh, Some(&node())).unwrap().patch;
         assert_eq!(patch["metadata"]["resourceVersion"], "5");
         assert_eq!(patch["metadata"]["finalizers"], json!(["a/b", FINALIZER]));
         assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], "node-uid");
@@ -210,8 +236,26 @@ mod tests {
 
     #[test]
     fn without_a_node_an_object_is_adopted_without_an_owner() {
-        let patch = adopt(&maintenance(&json!({"name": "m"})), None).unwrap();
+        let adoption = adopt(&maintenance(&json!({"name": "m"})), None).unwrap();
+        assert!(adoption.patch["metadata"]["ownerReferences"].is_null());
+        assert_eq!(adoption.without_owner, None);
+    }
+
+    #[test]
+    fn an_object_that_may_have_no_owner_knows_its_node_by_an_annotation() {
+        let copied =
+            json!({"name": "m", "resourceVersion": "5", "annotations": {NODE_UID_ANNOTATION: "copied"}});
+        let patch = adopt(&maintenance(&copied), Some(&node())).unwrap().without_owner.unwrap();
+        assert_eq!(patch["metadata"]["finalizers"], json!([FINALIZER]));
         assert!(patch["metadata"]["ownerReferences"].is_null());
+        let adopted = maintenance(&patch["metadata"]);
+        assert_eq!(node_uid(&adopted), Some("node-uid"));
+        assert_eq!(adopt(&adopted, Some(&node())), None);
+        assert!(!is_of_another_node(&adopted, &node()));
+        let recreated: Node =
+            serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "new"}})).unwrap();
+        assert_eq!(adopt(&adopted, Some(&recreated)), None);
+        assert!(is_of_another_node(&adopted, &recreated));
     }
 
     #[test]

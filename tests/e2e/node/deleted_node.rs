@@ -6,10 +6,12 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use kube_sandbox::request_log::Entry;
+use kube_sandbox::sandbox::Sandbox;
+use nm_shared::Phase;
 use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNDO_ANNOTATION};
 use nm_shared::cluster::node_lease;
-use nm_tests::cluster::{Cluster, SUITE_LABEL};
-use nm_tests::maintenance::{start, stop, until_drained, until_gone, until_status};
+use nm_tests::cluster::{Cluster, SUITE_LABEL, has_sandbox, may_own_maintenances};
+use nm_tests::maintenance::{start, stop, until_drained, until_gone, until_phase, until_status};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::is_by_reconciler;
 use nm_tests::wait::wait_until;
@@ -61,6 +63,9 @@ fn refusals(cluster: &Cluster) -> Vec<Entry> {
 // Case 28.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_a_node_during_its_drain_deletes_the_maintenance_and_a_new_node_is_left_alone() {
+    if !may_own_maintenances() {
+        return;
+    }
     let cluster = Cluster::start(1).await;
     let other = &cluster.nodes().await[0];
     create_node(&cluster).await;
@@ -86,6 +91,9 @@ async fn deleting_a_node_during_its_drain_deletes_the_maintenance_and_a_new_node
 // Defect kubevirt/node-maintenance-operator#92: The node is deleted, and the object and its lease stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_a_node_after_its_drain_deletes_the_maintenance_and_its_lease() {
+    if !may_own_maintenances() {
+        return;
+    }
     let cluster = Cluster::start(1).await;
     let other = &cluster.nodes().await[0];
     create_node(&cluster).await;
@@ -101,6 +109,9 @@ async fn deleting_a_node_after_its_drain_deletes_the_maintenance_and_its_lease()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_recreated_while_no_reconciler_ran_is_left_alone() {
+    if !may_own_maintenances() {
+        return;
+    }
     let cluster = Cluster::start(1).await;
     create_node(&cluster).await;
     let first = Reconciler::start(&cluster);
@@ -117,4 +128,34 @@ async fn a_node_recreated_while_no_reconciler_ran_is_left_alone() {
     until_cleaned_up(&cluster, "e2e-orphan").await;
     assert!(!has_marks(&cluster.node(NODE).await));
     delete_node(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_maintenance_without_an_owner_outlives_its_node_and_takes_a_new_one_of_that_name() {
+    if !has_sandbox("it needs the admission plugin OwnerReferencesPermissionEnforcement") {
+        return;
+    }
+    let cluster = Cluster::of_sandbox(1, 0, Sandbox::enforcing_owner_references).await;
+    create_node(&cluster).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-orphan", NODE).await;
+    until_drained(&cluster, "e2e-orphan").await;
+    delete_node(&cluster).await;
+    let failed = until_phase(&cluster, "e2e-orphan", Phase::Failed).await;
+    assert_eq!(failed.last_error, format!("nodes {NODE:?} not found"));
+    // Whoever cordoned the new node keeps the cordon.
+    let cordoned = json!({"metadata": {"name": NODE}, "spec": {"unschedulable": true}});
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    nodes.create(&PostParams::default(), &parse(cordoned)).await.unwrap();
+    until_drained(&cluster, "e2e-orphan").await;
+    assert!(has_marks(&cluster.node(NODE).await));
+    stop(&cluster, "e2e-orphan").await;
+    let spec = cluster.node(NODE).await.spec.unwrap();
+    assert_eq!(
+        (
+            spec.unschedulable,
+            spec.taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == DRAIN_TAINT))
+        ),
+        (Some(true), false)
+    );
 }

@@ -82,6 +82,15 @@ impl Sandbox {
         Ok(Self { cluster, server, controllers })
     }
 
+    /// Lets only users who may delete an object change its owner references: see [`Api::enforce_owner_references`].
+    ///
+    /// [`Api::enforce_owner_references`]: crate::http::Api::enforce_owner_references
+    #[must_use]
+    pub fn enforcing_owner_references(self) -> Self {
+        self.server.api().enforce_owner_references();
+        self
+    }
+
     /// Installs a stand-in for KubeVirt; migrations take the given time. See [`kubevirt::install`].
     ///
     /// # Errors

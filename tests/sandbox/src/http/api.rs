@@ -1,6 +1,7 @@
 //! The state of an API server.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -52,6 +53,7 @@ pub struct Api {
     pub(crate) serving: ServerState,
     /// Answers all requests, where there is one.
     pub(crate) upstream: Option<Upstream>,
+    owner_references_enforced: AtomicBool,
     address: Mutex<String>,
 }
 
@@ -80,8 +82,19 @@ impl Api {
             log: RequestLog::default(),
             serving: ServerState::default(),
             upstream,
+            owner_references_enforced: AtomicBool::default(),
             address: Mutex::default(),
         })
+    }
+
+    /// Enables the admission plugin `OwnerReferencesPermissionEnforcement`, as OpenShift does: only who may delete an object
+    /// may change its owner references.
+    pub fn enforce_owner_references(&self) {
+        self.owner_references_enforced.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn enforces_owner_references(&self) -> bool {
+        self.owner_references_enforced.load(Ordering::Relaxed)
     }
 
     /// The cluster that it serves.

@@ -158,9 +158,13 @@ impl Api {
             self.access.authorize(&user, right.whole(&path))?;
             return evacuation::cancel(&self.cluster, method, &path, &body);
         }
-        let Some(call) = Call::new(&self.cluster.catalog, path, query, headers, body, user)? else {
+        let Some(mut call) = Call::new(&self.cluster.catalog, path, query, headers, body, user)? else {
             return Ok(answer::page_not_found());
         };
+        if self.enforces_owner_references() {
+            call.may_set_owners =
+                self.access.decide(&call.user, right.to_delete().attributes(&call.path)).allowed;
+        }
         if *method == Method::PATCH && call.content_type == "application/apply-patch+yaml" {
             let there = |state: &State| state.get(call.stored.storage(), &call.key()).is_some();
             if !self.cluster.store.read(there) {

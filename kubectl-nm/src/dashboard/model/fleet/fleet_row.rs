@@ -131,7 +131,7 @@ impl FleetRow {
     pub(crate) fn why(&self, now: Timestamp) -> &str {
         let is_new = self.seconds(now).is_none_or(|seconds| seconds < PICKUP_TIMEOUT);
         match self.state {
-            Some(State::Requested) if !is_new => "not picked up: is nm-reconciler running?",
+            Some(State::Requested) if !is_new => "not begun: see `kubectl nm explain`",
             _ => &self.why,
         }
     }

@@ -10,7 +10,7 @@ use crate::dashboard::model::tree::tree_row::{TreeItem, TreeRow};
 use crate::dashboard::model::{Model, OpenNode};
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
-use crate::maintenance::{State, status};
+use crate::maintenance::{Reconcilers, State, status};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::harmless;
 
@@ -81,7 +81,8 @@ impl Model {
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
     fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
         let waits = matches!(State::of(maintenance), State::Queued | State::Planned | State::Paused);
-        let causes = explanation::causes(maintenance, &self.options.kubectl, self.now);
+        let causes =
+            explanation::causes(maintenance, &Reconcilers::default(), &self.options.kubectl, self.now);
         let cause = causes.into_iter().find(|cause| waits || !cause.passes)?;
         let what = cause.what.into_iter().next()?;
         let why = format!("{}: {}", maintenance.spec.node_name, what.trim_end_matches('.'));

@@ -282,10 +282,16 @@ pub(crate) fn admit(
         warnings.extend(odd_finalizers(object, old));
         errors.extend(definition.check(object, old));
     }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if errors.is_empty() {
+        let owners =
+            |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        if !call.may_set_owners && owners(object) != old.map(owners).unwrap_or_default() {
+            let because = "cannot set an ownerRef on a resource you can't delete: , <nil>";
+            return Err(StatusError::forbidden(resource.group(), resource.plural(), name, because));
+        }
         return Ok(warnings);
     }
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
     Err(StatusError::invalid(resource.group(), &resource.kind, name, &errors).with_warnings(&warnings))
 }
 

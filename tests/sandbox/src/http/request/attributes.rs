@@ -71,6 +71,11 @@ impl RequestAttributes {
         }
     }
 
+    /// Who changes owner references may have to be allowed to delete the object.
+    pub(crate) fn to_delete(&self) -> Self {
+        Self { verb: "delete", ..self.clone() }
+    }
+
     /// An apply to an object that does not exist needs `create` as well.
     pub(crate) fn to_create(&self) -> Self {
         Self { verb: "create", ..self.clone() }

@@ -34,6 +34,8 @@ pub(crate) struct Call {
     pub(crate) manager: String,
     /// The user.
     pub(crate) user: User,
+    /// Whether the user may change owner references.
+    pub(crate) may_set_owners: bool,
 }
 
 impl Call {
@@ -63,7 +65,18 @@ impl Call {
             .get("fieldManager")
             .unwrap_or_else(|| agent.split(['/', ' ']).next().unwrap_or(agent))
             .to_owned();
-        Ok(Some(Self { resource, stored, path, query, form, content_type, body, manager, user }))
+        Ok(Some(Self {
+            resource,
+            stored,
+            path,
+            query,
+            form,
+            content_type,
+            body,
+            manager,
+            user,
+            may_set_owners: true,
+        }))
     }
 
     /// The namespace; empty at cluster scope.

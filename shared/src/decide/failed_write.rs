@@ -1,0 +1,75 @@
+//! A write of a decision that failed, and how the maintenance shows it.
+
+use crate::drain::eviction_outcome::AccessDenied;
+
+/// A write that failed, or a read that the write depends on. Conflicts are not failures: the next reconcile resolves them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedWrite {
+    /// What was attempted, such as `cannot patch node n1`.
+    pub attempt: String,
+    /// Why it failed.
+    pub cause: WriteFailure,
+}
+
+/// Why a write failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteFailure {
+    /// The reconciler lacks the permission.
+    Denied(AccessDenied),
+    /// The API server refuses this write: a policy, a webhook, a quota, or an object that is not valid.
+    Refused(String),
+    /// The API server failed or did not answer. Another attempt may succeed.
+    Failed(String),
+}
+
+impl WriteFailure {
+    /// Classifies an answer of the API server; none for a conflict, or if the object is gone.
+    pub fn of_status(code: u16, message: &str) -> Option<Self> {
+        match code {
+            404 | 409 => None,
+            403 => {
+                let denied = AccessDenied::from(message);
+                Some(if denied.access.is_some() {
+                    Self::Denied(denied)
+                } else {
+                    Self::Refused(message.to_owned())
+                })
+            }
+            400..500 if !matches!(code, 408 | 429) => Some(Self::Refused(message.to_owned())),
+            _ => Some(Self::Failed(message.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_denial_by_rbac_is_missing_access() {
+        let of = |code, message| WriteFailure::of_status(code, message);
+        let rbac = "nodes \"n1\" is forbidden: User \"system:serviceaccount:a:b\" cannot patch resource \"nodes\" in API \
+                    group \"\" at the cluster scope";
+        assert!(matches!(of(403, rbac), Some(WriteFailure::Denied(denied)) if denied.access.is_some()));
+        for (code, message) in [
+            (
+                403,
+                "leases.coordination.k8s.io \"node-n1\" is forbidden: exceeded quota: leases, requested: \
+                   count/leases.coordination.k8s.io=1, used: count/leases.coordination.k8s.io=0, limited: \
+                   count/leases.coordination.k8s.io=0",
+            ),
+            (
+                403,
+                "nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+            ),
+            (422, "Lease.coordination.k8s.io \"node-n1\" is invalid: metadata.name: Invalid value"),
+            (413, "Request entity too large: limit is 3145728"),
+        ] {
+            assert_eq!(of(code, message), Some(WriteFailure::Refused(message.to_owned())), "{code}");
+        }
+        for code in [408, 429, 500, 503, 504] {
+            assert_eq!(of(code, "no"), Some(WriteFailure::Failed("no".to_owned())), "{code}");
+        }
+        assert_eq!((of(404, "no"), of(409, "no")), (None, None));
+    }
+}
