@@ -7,7 +7,7 @@
 
 use kube::core::Status;
 
-use crate::api::status::ForbiddenAccess;
+use crate::api::status::{ForbiddenAccess, PolicyFacts};
 use crate::cluster::admission_webhook;
 
 /// The cause of `unable to create new content in namespace NAME because it is being terminated`.
@@ -21,7 +21,7 @@ pub enum Refusal {
     /// The credentials are missing, wrong or expired.
     Unauthenticated,
     /// An admission policy of the API server (`ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy`).
-    Policy(AdmissionPolicy),
+    Policy(PolicyFacts),
     /// An admission webhook.
     Webhook {
         /// Its name.
@@ -45,15 +45,6 @@ pub enum Refusal {
     NotReady,
     /// Another part of the API server, such as another admission plugin or the validation of the object.
     Other,
-}
-
-/// An admission policy that refused a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AdmissionPolicy {
-    /// Its name.
-    pub name: String,
-    /// Name of the binding, unless the policy itself is faulty.
-    pub binding: Option<String>,
 }
 
 impl From<&Status> for Refusal {
@@ -108,14 +99,14 @@ pub fn denied_access(message: &str) -> Option<ForbiddenAccess> {
 
 /// The policy in `ValidatingAdmissionPolicy 'NAME' with binding 'BINDING' denied request: …`. A `MutatingAdmissionPolicy`
 /// is just `policy` there.
-fn denying_policy(why: &str) -> Option<AdmissionPolicy> {
+fn denying_policy(why: &str) -> Option<PolicyFacts> {
     let rest = why.strip_prefix("ValidatingAdmissionPolicy ").or_else(|| why.strip_prefix("policy "))?;
     let (name, rest) = quoted(rest)?;
     let (binding, rest) = match rest.strip_prefix(" with binding ") {
         Some(rest) => quoted(rest).map(|(binding, rest)| (Some(binding.to_owned()), rest))?,
         None => (None, rest),
     };
-    let policy = AdmissionPolicy { name: name.to_owned(), binding };
+    let policy = PolicyFacts { name: name.to_owned(), binding };
     rest.starts_with(" denied request: ").then_some(policy)
 }
 

@@ -18,7 +18,7 @@ fn access(user: &str, verb: &str, resource: &str) -> Option<ForbiddenAccess> {
 }
 
 fn policy(name: &str, binding: Option<&str>) -> Refusal {
-    Refusal::Policy(AdmissionPolicy { name: name.to_owned(), binding: binding.map(str::to_owned) })
+    Refusal::Policy(PolicyFacts { name: name.to_owned(), binding: binding.map(str::to_owned) })
 }
 
 #[test]
