@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use crate::controller::apply::{ApplyError, apply};
 use crate::controller::context::Context;
-use crate::controller::observe::{observe, takes_control_plane};
+use crate::controller::observe::{may_take_etcd_member, observe};
 use crate::runtime::backoff::Backoff;
 
 /// Reconciles one maintenance. Never waits for a pod.
@@ -57,7 +57,7 @@ async fn observe_and_apply(
     context: &Context,
     maintenance: &GroupedMaintenance,
 ) -> Result<Option<Duration>, ApplyError> {
-    let is_openshift = takes_control_plane(context, maintenance)
+    let is_openshift = may_take_etcd_member(context, maintenance)
         && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
     let (now, decided) = (context.clock.now(), Instant::now());
     let Some(observed) = observe(context, maintenance, is_openshift, now) else { return Ok(None) };
