@@ -129,6 +129,7 @@ mod repository {
     mod workflows;
 }
 mod roll {
+    mod absence;
     mod begin;
     mod concurrent;
     mod control;
