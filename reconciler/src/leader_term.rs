@@ -109,6 +109,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
         owners_denied: AtomicBool::default(),
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,
+        has_external_etcd: flags.external_etcd,
         own_pod: flags.own_pod,
         client,
         throttle,

@@ -19,8 +19,8 @@ pub use api::maintenance::{
 };
 pub use api::status::{
     AttachedVolume, BlockFacts, BlockReason, BlockedPod, BudgetFacts, ClaimReference, CompletingPod,
-    ForbiddenAccess, MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference, QueuePosition,
-    SurgingPod,
+    ForbiddenAccess, MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference, PolicyFacts,
+    QueuePosition, SurgingPod,
 };
 pub use api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 pub use api::suspension::Suspension;

@@ -130,6 +130,7 @@ mod repository {
     mod workflows;
 }
 mod roll {
+    mod absence;
     mod begin;
     mod concurrent;
     mod control;

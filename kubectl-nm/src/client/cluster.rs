@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{PartialObjectMeta, Status};
 use nm_shared::NodeMaintenance;
-use nm_shared::gate::quorum;
+use nm_shared::gate::etcd_guard;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -96,7 +96,7 @@ impl Cluster {
     pub(crate) async fn is_openshift(&self) -> Result<bool, Error> {
         let groups =
             self.request("get the API groups", async || self.0.client.list_api_groups().await).await?;
-        Ok(quorum::is_openshift(&groups))
+        Ok(etcd_guard::is_openshift(&groups))
     }
 
     pub(crate) async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, Error> {

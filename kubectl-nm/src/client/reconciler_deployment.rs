@@ -27,6 +27,9 @@ pub(crate) const MAX_UNAVAILABLE: Setting =
 pub(crate) const NODE_CONDITIONS: Setting =
     Setting { flag: "--node-conditions", variable: "NM_NODE_CONDITIONS" };
 
+/// Whether etcd runs outside of the cluster. The flag takes no value.
+pub(crate) const EXTERNAL_ETCD: Setting = Setting { flag: "--external-etcd", variable: "NM_EXTERNAL_ETCD" };
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     flag: &'static str,

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
-use crate::maintenance::{name_unless_node, node, uid};
+use crate::maintenance::{name_unless_node, node, roll_name, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
@@ -87,6 +87,9 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         match stopped {
             Ok(deletion) => {
                 out.data(&line(object, deletion))?;
+                if let Some(warning) = of_roll(object).filter(|_| deletion == Deletion::UnderWay) {
+                    out.message(&warning);
+                }
                 targets.extend((deletion == Deletion::UnderWay).then(|| WaitTarget::from(object)));
             }
             Err(error) => failures.push((node(object).to_owned(), error)),
@@ -100,6 +103,15 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         Exit::Done
     };
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
+}
+
+/// What it means that the node of a roll is stopped.
+fn of_roll(object: &NodeMaintenance) -> Option<Line> {
+    let (roll, node) = (roll_name(object)?, node(object));
+    Some(Line::new(format!(
+        "warning: node/{node} leaves roll {roll} and is not done in it: the roll continues with its other nodes, and ends with \
+         exit code 3. `kubectl nm roll abort {roll}` ends the whole roll"
+    )))
 }
 
 /// The maintenances to stop, ordered by node; the named nodes that are not in maintenance; and those of them that the user

@@ -4,8 +4,10 @@
 
 use kube::core::Status;
 use nm_shared::cluster::admission_webhook;
+use nm_shared::cluster::refusal::Refusal;
 
 use crate::error::{Error, UnreachableCause};
+use crate::terminal::command_context::shell_quoted;
 
 /// The suffix of the names of nm-reconciler's webhooks.
 const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io";
@@ -105,10 +107,28 @@ fn of_server(asked: &str, status: &Status) -> Option<String> {
             )
         });
     }
+    match Refusal::from(status) {
+        Refusal::AccessDenied(_) => {
+            return Some(format!(
+                "you need permission to {asked}; check it with `kubectl auth can-i {asked}`"
+            ));
+        }
+        Refusal::Policy(policy) => {
+            let name = shell_quoted(&policy.name);
+            return Some(format!(
+                "`kubectl get validatingadmissionpolicies {name} -o yaml` shows what the policy requires"
+            ));
+        }
+        // Permissions do not change these decisions, and the message explains them.
+        Refusal::Webhook { .. }
+        | Refusal::Quota { .. }
+        | Refusal::NamespaceTerminating
+        | Refusal::OwnerReference => return None,
+        Refusal::Other if status.code == 403 && status.message.contains(" is forbidden: ") => return None,
+        _ => {}
+    }
     Some(match status.code {
-        // Permissions do not change a webhook's decision, and its message explains it.
-        _ if admission_webhook::denied_by(&status.message).is_some() => return None,
-        403 => format!("you need permission to {asked}; check it with `kubectl auth can-i {asked}`"),
+        403 => format!("you may lack the permission to {asked}; check it with `kubectl auth can-i {asked}`"),
         401 => String::from(
             "the credentials are missing, wrong or expired; log in again, or choose others with --context",
         ),
@@ -145,6 +165,20 @@ mod tests {
         let unreachable = |cause| Error::Unreachable { server: server(), cause };
         for (error, hinted) in [
             (refused(403, "no"), "`kubectl auth can-i list nodes`"),
+            (
+                refused(
+                    403,
+                    "nodes is forbidden: User \"u\" cannot list resource \"nodes\" in API group \"\"",
+                ),
+                "you need permission to list nodes",
+            ),
+            (
+                refused(
+                    422,
+                    "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+                ),
+                "`kubectl get validatingadmissionpolicies p -o yaml`",
+            ),
             (refused(401, "no"), "log in again"),
             (refused(429, "busy"), "try again"),
             (refused(500, "etcd"), "readyz"),
@@ -195,6 +229,11 @@ mod tests {
     fn messages_that_say_what_to_do_have_no_hint() {
         for error in [
             refused(403, "admission webhook \"nm\" denied the request: invalid nodeName"),
+            refused(
+                403,
+                "pods \"a\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1",
+            ),
+            refused(403, "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": hostNetwork"),
             refused(422, "spec.nodeName: immutable"),
             Error::Unconfirmed,
             Error::Declined,

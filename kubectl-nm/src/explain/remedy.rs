@@ -64,6 +64,7 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
             "Find the owner of the webhook, or see what it requires".into(),
             format!("{kubectl} get validatingwebhookconfigurations,mutatingwebhookconfigurations"),
         ),
+        BlockReason::AdmissionPolicy => admission_policy(case, &kubectl_in),
         BlockReason::NotMigratable => (
             "Shut the virtual machine down, or make it migratable: its conditions say what it lacks".into(),
             format!(
@@ -192,6 +193,23 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
     Some((advice.to_owned(), command))
 }
 
+fn admission_policy(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
+    match &case.facts.policy {
+        Some(policy) => (
+            "Do what the policy requires, or exempt the evictions from it".into(),
+            format!(
+                "{} get validatingadmissionpolicies {} -o yaml",
+                case.kubectl,
+                shell_quoted(&policy.name)
+            ),
+        ),
+        None => (
+            "The API server refuses the eviction; its message names the cause".into(),
+            format!("{kubectl_in} describe pod {}", shell_quoted(case.name)),
+        ),
+    }
+}
+
 fn respawns(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     let advice = "Remove the toleration that lets it respawn, or scale its owner down".into();
     let command = match case.owner {
@@ -257,6 +275,7 @@ fn words(reason: BlockReason) -> &'static str {
         BlockReason::DisruptionBudget => "disruption budget",
         BlockReason::MultipleDisruptionBudgets => "several budgets",
         BlockReason::AdmissionWebhook => "webhook",
+        BlockReason::AdmissionPolicy => "admission policy",
         BlockReason::NotMigratable => "not migratable",
         BlockReason::MigrationFailed => "migration failed",
         BlockReason::Forbidden => "missing access",

@@ -1,5 +1,7 @@
 //! The remedies, one line for each reason.
 
+use nm_shared::api::status::PolicyFacts;
+
 use super::*;
 
 fn none() -> BlockFacts {
@@ -19,6 +21,10 @@ fn budget(name: &str, numbers: Option<(i32, i32)>) -> BlockFacts {
 fn several_budgets(names: &[&str]) -> BlockFacts {
     let budget = |name: &&str| BudgetFacts { name: (*name).to_owned(), ..BudgetFacts::default() };
     BlockFacts { budgets: names.iter().map(budget).collect(), ..none() }
+}
+
+fn policy(name: &str) -> BlockFacts {
+    BlockFacts { policy: Some(PolicyFacts { name: name.into(), binding: None }), ..none() }
 }
 
 fn forbidden(user: &str, verb: &str, resource: &str) -> BlockFacts {
@@ -51,6 +57,13 @@ fn every_reason_has_a_command_that_can_be_pasted() {
             sts,
             "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
         ),
+        (
+            Reason::AdmissionPolicy,
+            policy("no-evictions"),
+            sts,
+            "kubectl get validatingadmissionpolicies no-evictions -o yaml",
+        ),
+        (Reason::AdmissionPolicy, none(), sts, "kubectl -n shop describe pod cart-0"),
         (Reason::NotMigratable, none(), Some(&machine), "kubectl -n shop describe vmi/db"),
         (Reason::NotMigratable, none(), None, "kubectl -n shop describe pod cart-0"),
         (Reason::MigrationFailed, none(), None, "kubectl -n shop get vmim -o wide"),

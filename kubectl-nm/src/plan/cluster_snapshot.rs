@@ -16,13 +16,14 @@ use nm_shared::cluster::pod::{DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::drain::plan::DaemonSets;
-use nm_shared::gate::quorum::{ETCD_NAMESPACE, EtcdGuard};
+use nm_shared::gate::etcd::Etcd;
+use nm_shared::gate::etcd_guard::{ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, NodeMaintenance};
 use serde::de::DeserializeOwned;
 
 use crate::client::all_groups;
 use crate::client::cluster::Cluster;
-use crate::client::reconciler_deployment::LABEL_SELECTOR;
+use crate::client::reconciler_deployment::{EXTERNAL_ETCD, LABEL_SELECTOR, SettingValue};
 use crate::error::Error;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 
@@ -38,8 +39,10 @@ pub(crate) struct ClusterSnapshot {
     pub(crate) daemon_sets: DaemonSets,
     pub(crate) budgets: Vec<PodDisruptionBudget>,
     pub(crate) volumes: Volumes,
-    /// Whether the cluster is OpenShift. Only known if a control-plane node is planned.
+    /// Whether the cluster is OpenShift. Only known if a node is planned that may run etcd.
     pub(super) is_openshift: bool,
+    /// Whether etcd runs outside of the cluster, by the settings of nm-reconciler.
+    pub(super) has_external_etcd: bool,
     pub(crate) limit: MaxUnavailableLimit,
     pub(crate) unknown: Vec<String>,
 }
@@ -80,6 +83,8 @@ impl ClusterSnapshot {
         let pods = if_permitted(of_pods, "the pods", &mut unknown)?;
         let sets = if_permitted(of_sets, "which DaemonSets exist", &mut unknown)?;
         let budgets = if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
+        let has_external_etcd =
+            of_deployments.as_ref().is_ok_and(|deployments| sets_external_etcd(deployments));
         let limit = match of_deployments {
             Err(Error::Server { asked, status }) if status.is_forbidden() => {
                 MaxUnavailableLimit::Unknown(format!("you may not {asked}"))
@@ -117,7 +122,7 @@ impl ClusterSnapshot {
             ..DaemonSets::default()
         };
         let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
-        let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::is_control_plane(node);
+        let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::may_run_etcd(node);
         // Only the quorum of etcd depends on it.
         let is_openshift =
             nodes.iter().flatten().any(|node| is_planned(&node)) && cluster.is_openshift().await?;
@@ -130,15 +135,18 @@ impl ClusterSnapshot {
             budgets,
             volumes,
             is_openshift,
+            has_external_etcd,
             limit,
             unknown,
         })
     }
 
-    pub(crate) fn guard(&self) -> Option<EtcdGuard> {
-        let budgets = &self.budgets;
+    pub(crate) fn etcd(&self) -> Etcd {
+        if self.has_external_etcd {
+            return Etcd::External;
+        }
         let pods = self.pods.iter().flat_map(|pods| &pods.etcd);
-        self.is_openshift.then(|| EtcdGuard::among(budgets, pods))
+        if self.is_openshift { Etcd::Guarded(EtcdGuard::among(&self.budgets, pods)) } else { Etcd::OnNodes }
     }
 }
 
@@ -163,6 +171,15 @@ impl SnapshotPods {
     fn have_claims(&self) -> bool {
         self.planned.values().flatten().any(|pod| volumes::claims(pod).next().is_some())
     }
+}
+
+/// Whether the Deployments of nm-reconciler say that etcd runs outside of the cluster.
+fn sets_external_etcd(deployments: &[Deployment]) -> bool {
+    let is_set = |deployment: &Deployment| {
+        let deployment = serde_json::to_value(deployment).unwrap_or_default();
+        EXTERNAL_ETCD.switch_of(&deployment) == SettingValue::Value(String::from("true"))
+    };
+    !deployments.is_empty() && deployments.iter().all(is_set)
 }
 
 /// The result of a read; none without access, which is then listed with `what` as unknown.

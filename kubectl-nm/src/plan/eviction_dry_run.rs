@@ -125,7 +125,11 @@ mod tests {
         let all = [pods("shop", 100), pods("bank", 100)].concat();
         let (answers, requests) = asked(&all, |_, path| {
             if path.contains("/shop/") {
-                failure(403, "Forbidden", "you may not")
+                failure(
+                    403,
+                    "Forbidden",
+                    "pods \"p\" is forbidden: User \"u\" cannot create resource \"pods/eviction\" in API group \"\"",
+                )
             } else {
                 (201, json!({"kind": "Status", "status": "Success"}))
             }

@@ -152,11 +152,11 @@ impl PlanReport {
 
 fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) -> Vec<NodeReport> {
     let existing = [snapshot.maintenances.as_slice(), snapshot.older.as_slice()].concat();
-    let guard = snapshot.guard();
+    let etcd = snapshot.etcd();
     let nodes = snapshot.nodes.as_deref().unwrap_or_default();
     let limit = snapshot.limit.value();
     let mut gates: HashMap<String, Gate> =
-        gate_preview::gates(planned, nodes, &existing, guard.as_ref(), limit, now).into_iter().collect();
+        gate_preview::gates(planned, nodes, &existing, &etcd, limit, now).into_iter().collect();
     // Object names are unique per API group: in the older groups only the node matters.
     let older_of = |name: &str| -> Vec<NodeMaintenance> {
         snapshot.older.iter().filter(|other| other.spec.node_name == name).cloned().collect()

@@ -48,6 +48,7 @@ fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterSnapshot {
     known.planned.insert("n1".into(), pods);
     ClusterSnapshot {
         is_openshift: false,
+        has_external_etcd: false,
         nodes: Some(nodes.iter().map(|name| node(name)).collect()),
         maintenances: Vec::new(),
         older: Vec::new(),

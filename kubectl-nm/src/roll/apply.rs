@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use futures::future::{join, join_all};
 use kube::ResourceExt;
+use kube::core::Status;
 use nm_shared::NodeMaintenance;
 use serde_json::json;
 
 use crate::client::cluster::Cluster;
 use crate::error::Error;
+use crate::error::roll_error::RollError;
 use crate::roll::decide::RollChange;
 use crate::roll::health;
 use crate::roll::job;
@@ -155,6 +157,7 @@ async fn write_begin(
 async fn carry_out(cluster: &Cluster, roll: &Roll, change: &RollChange) -> Outcome {
     let node = change.node().and_then(|name| roll.node(name));
     match (change, node) {
+        (RollChange::Recreate(maintenance), _) => Ok(Some(recreate(cluster, &roll.name, maintenance).await?)),
         (RollChange::Record(_) | RollChange::Begin(..), _) | (_, None) => Ok(None),
         (RollChange::Write(_, record), Some(node)) => {
             Ok(Some(write_node(cluster, node, record, None).await?))
@@ -177,6 +180,23 @@ async fn carry_out(cluster: &Cluster, roll: &Roll, change: &RollChange) -> Outco
             Ok(None)
         }
         (RollChange::Release(_), Some(node)) => Ok(Some(store::release(cluster, node).await?)),
+    }
+}
+
+/// Creates a maintenance again, unless this program has done so before and the watch does not show it yet.
+async fn recreate(
+    cluster: &Cluster,
+    roll: &str,
+    maintenance: &NodeMaintenance,
+) -> Result<NodeMaintenance, Error> {
+    let refused = match cluster.create(maintenance, false).await {
+        Err(error) if error.status().is_some_and(Status::is_already_exists) => error,
+        created => return created,
+    };
+    match cluster.maintenance(&maintenance.name_any()).await? {
+        Some(existing) if record::roll_name(&existing) == Some(roll) => Ok(existing),
+        Some(_) => Err(RollError::InMaintenance(vec![maintenance.spec.node_name.clone()]).into()),
+        None => Err(refused),
     }
 }
 

@@ -7,12 +7,17 @@
 use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
+use nm_shared::NodeMaintenance;
 
 use crate::args::duration;
 use crate::maintenance::status;
+use crate::roll::absence::{Departure, LeftNode};
+use crate::roll::departures::{self, Departures};
 use crate::roll::gates::{Gates, Next};
 use crate::roll::observed::Observed;
-use crate::roll::record::{ActionState, Halt, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
+use crate::roll::record::{
+    ActionState, Halt, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, SETTINGS, Step, annotation,
+};
 use crate::roll::settings::RollSettings;
 use crate::roll::window::WindowState;
 
@@ -38,6 +43,8 @@ pub(crate) enum RollChange {
     Delete(String),
     /// Remove the finalizer that keeps the maintenance of a node.
     Release(String),
+    /// Create the maintenance of a node again that was deleted and has returned.
+    Recreate(Box<NodeMaintenance>),
 }
 
 impl RollChange {
@@ -51,6 +58,7 @@ impl RollChange {
             | Self::Act(node, _)
             | Self::Delete(node)
             | Self::Release(node) => Some(node),
+            Self::Recreate(maintenance) => Some(&maintenance.spec.node_name),
         }
     }
 }
@@ -101,9 +109,11 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
             state: RollState::TakenOver(other.clone()),
         };
     }
-    let mut pass = Pass { roll, observed, next: record.clone(), changes: Vec::new(), progress: Vec::new() };
-    pass.next.asked = false;
-    pass.next.released.retain(|released| roll.node(released).is_some());
+    let mut next = RollRecord { asked: false, ..record.clone() };
+    next.released.retain(|released| roll.node(released).is_some());
+    let Departures { roll: whole, are_pending } = departures::note(roll, observed, &mut next);
+    let mut pass =
+        Pass { roll: &whole, stored: roll, observed, next, changes: Vec::new(), progress: Vec::new() };
     if let Some((node, why)) = &observed.broken {
         pass.halt(node, why.clone(), false);
     }
@@ -120,7 +130,7 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
         });
         (pass.next, pass.changes) = (record.clone(), Vec::new());
     }
-    pass.finish(record, waits, is_settled)
+    pass.finish(record, waits, is_settled, are_pending)
 }
 
 /// The record with a heartbeat, if one is due while the changes of a decision are still being carried out.
@@ -130,7 +140,7 @@ pub(crate) fn heartbeat(roll: &Roll, record: &RollRecord, observed: &Observed) -
         return None;
     }
     let next = RollRecord { asked: false, ..record.clone() };
-    let pass = Pass { roll, observed, next, changes: Vec::new(), progress: Vec::new() };
+    let pass = Pass { roll, stored: roll, observed, next, changes: Vec::new(), progress: Vec::new() };
     Some(pass.stamped())
 }
 
@@ -140,7 +150,10 @@ fn is_due(record: &RollRecord, now: Timestamp) -> bool {
 }
 
 struct Pass<'a> {
+    /// With its absent nodes.
     roll: &'a Roll,
+    /// As its maintenances describe it.
+    stored: &'a Roll,
     observed: &'a Observed,
     next: RollRecord,
     changes: Vec<RollChange>,
@@ -179,7 +192,7 @@ impl Pass<'_> {
             }
             let (mut detail, mut ready_time) = (String::new(), None);
             let gates = Gates { settings: &roll.settings, observed: self.observed };
-            match gates.next_of(node) {
+            match self.next_of(node, &gates) {
                 Next::Wait(why) => (detail, ready_time) = (why, gates.ready_time(node)),
                 Next::Halt(message) => {
                     detail.clone_from(&message);
@@ -191,16 +204,17 @@ impl Pass<'_> {
                 }
                 Next::Failed(record, message) => {
                     detail.clone_from(&message);
-                    self.changes.push(RollChange::Write(name.clone(), record));
+                    self.write(node, record);
                     self.halt(&name, message, false);
                 }
-                Next::Delete(why) if !self.is_halted() || node.record.step < Step::Returning => {
+                Next::Delete if !self.is_halted() => self.changes.push(RollChange::Delete(name.clone())),
+                Next::Leave(why) => {
                     detail = why;
-                    self.changes.push(RollChange::Delete(name.clone()));
+                    self.leave(node);
                 }
                 // What is under way when the roll halts is left as it is, but the result of an action is not lost.
                 Next::Write(record) if !self.is_halted() || node.record.step == Step::Acting => {
-                    self.changes.push(RollChange::Write(name.clone(), record));
+                    self.write(node, record);
                 }
                 Next::Act(..) if self.is_aborted() && node.record.action.is_none() => {
                     detail = String::from("the roll was aborted");
@@ -215,7 +229,7 @@ impl Pass<'_> {
                     }
                 }
                 Next::Done if !self.is_halted() => self.release(node),
-                Next::Write(_) | Next::Delete(_) | Next::Done => {}
+                Next::Write(_) | Next::Delete | Next::Done => {}
             }
             self.progress.push(NodeProgress {
                 node: name,
@@ -231,6 +245,70 @@ impl Pass<'_> {
         self.progress.sort_by_key(|progress| progress.position);
     }
 
+    /// What a node does next. A node that was absent and has returned gets its maintenance again.
+    fn next_of(&mut self, node: &RollNode, gates: &Gates) -> Next {
+        if !(node.is_absent() && self.observed.nodes.contains_key(node.node())) {
+            return gates.next_of(node);
+        }
+        if let Some(why) = self.observed.failed.get(node.node()) {
+            return Next::Halt(why.clone());
+        }
+        if self.stored.node(node.node()).is_some() {
+            return Next::Wait(String::from(
+                "the node has returned: its earlier maintenance is being deleted",
+            ));
+        }
+        if !self.is_halted() {
+            self.changes.push(RollChange::Recreate(Box::new(self.recreated(node))));
+        }
+        let refused = self.observed.refused.get(node.node()).cloned();
+        Next::Wait(
+            refused
+                .unwrap_or_else(|| String::from("the node has returned: its maintenance is created again")),
+        )
+    }
+
+    /// The maintenance of a node that has returned, which goes on from where it was. What is not drained any more is drained
+    /// before its action begins.
+    fn recreated(&self, node: &RollNode) -> NodeMaintenance {
+        let step = match node.record.step {
+            Step::Confirming => Step::Draining,
+            Step::Acting if node.record.action.is_none() => Step::Draining,
+            step => step,
+        };
+        let record = NodeRecord { step, since: self.observed.now, ..node.record.clone() };
+        let mut object = (*node.object).clone();
+        object.spec.suspend = step == Step::Planned || (step == Step::Draining && self.next.paused);
+        let annotations = object.metadata.annotations.get_or_insert_default();
+        annotations.insert(SETTINGS.to_owned(), annotation(self.settings()));
+        annotations.insert(NODE.to_owned(), annotation(&record));
+        object
+    }
+
+    /// Writes the record of a node: to its maintenance or, if that is gone with the node, to the record of the roll.
+    fn write(&mut self, node: &RollNode, record: NodeRecord) {
+        if !node.is_absent() {
+            return self.changes.push(RollChange::Write(node.node().to_owned(), record));
+        }
+        let absent = self.next.absent.iter_mut().filter(|absent| absent.node() == node.node());
+        for absent in absent {
+            let annotations = absent.maintenance.metadata.annotations.get_or_insert_default();
+            annotations.insert(NODE.to_owned(), annotation(&record));
+        }
+    }
+
+    /// A node whose maintenance has not begun leaves the roll, because it does not exist any more.
+    fn leave(&mut self, node: &RollNode) {
+        let name = node.node();
+        if !self.next.left.iter().any(|left| left.node == name) {
+            self.next.left.push(LeftNode { node: name.to_owned(), why: Departure::NodeDeleted });
+        }
+        self.next.absent.retain(|absent| absent.node() != name);
+        if !node.is_absent() {
+            self.changes.push(RollChange::Delete(name.to_owned()));
+        }
+    }
+
     /// The node is done. Its maintenance is released once that is recorded.
     fn release(&mut self, node: &RollNode) {
         let seconds = self.worked_millis().saturating_sub(node.record.began_millis).max(0) / 1000;
@@ -240,6 +318,7 @@ impl Pass<'_> {
         done.seconds = done.seconds.saturating_add(seconds);
         done.slowest_seconds = done.slowest_seconds.max(seconds);
         self.next.skipped.retain(|skipped| skipped != node.node());
+        self.next.nodes.retain(|left| left != node.node());
         self.next.released.push(node.node().to_owned());
         self.changes.push(RollChange::Release(node.node().to_owned()));
     }
@@ -258,7 +337,7 @@ impl Pass<'_> {
 
     /// Pauses the nodes that have begun at the moment at which the roll was paused.
     fn pause_drains(&mut self) {
-        let draining = self.roll.nodes.iter().filter(|node| node.drains() && !node.is_leaving());
+        let draining = self.stored.nodes.iter().filter(|node| node.drains() && !node.is_leaving());
         let late = draining.filter(|node| self.observed.to_pause.contains(node.node()));
         self.changes.extend(late.map(|node| RollChange::Pause(node.node().to_owned())));
     }
@@ -270,12 +349,12 @@ impl Pass<'_> {
             .nodes
             .iter()
             .filter(|node| node.record.step == Step::Planned && !node.is_leaving())
-            .filter(|node| self.observed.nodes.contains_key(node.node()))
             .collect();
         let names: HashSet<&str> = planned.iter().map(|node| node.node()).collect();
         let under_way: Vec<&NodeProgress> =
             self.progress.iter().filter(|progress| !names.contains(progress.node.as_str())).collect();
-        let first = planned.first()?;
+        let exists = |node: &&&RollNode| !node.is_absent() && self.observed.nodes.contains_key(node.node());
+        let first = planned.iter().find(exists)?;
         if self.is_halted() {
             return None;
         }
@@ -288,7 +367,7 @@ impl Pass<'_> {
         // A wave is done before the next one begins.
         let wave = under_way.iter().map(|progress| progress.wave).chain([first.record.wave]).min()?;
         let slots = self.settings().max_unavailable.saturating_sub(under_way.len());
-        let next = planned.iter().filter(|node| node.record.wave == wave).take(slots);
+        let next = planned.iter().filter(exists).filter(|node| node.record.wave == wave).take(slots);
         let (now, began_millis) = (self.observed.now, self.worked_millis());
         let begun: Vec<RollChange> = next
             .map(|node| {
@@ -349,8 +428,14 @@ impl Pass<'_> {
         next
     }
 
-    fn finish(mut self, before: &RollRecord, waits: Option<String>, is_settled: bool) -> Decisions {
-        let anchor = self.roll.anchor(&self.next);
+    fn finish(
+        mut self,
+        before: &RollRecord,
+        waits: Option<String>,
+        is_settled: bool,
+        are_pending: bool,
+    ) -> Decisions {
+        let anchor = self.stored.anchor(&self.next);
         // The object that had the record is gone, and nobody has copied it.
         let is_missing = anchor.is_some_and(|anchor| anchor.revision < Some(before.revision));
         let aborted = self.observed.aborted.as_ref().or(before.aborted.as_ref());
@@ -359,7 +444,12 @@ impl Pass<'_> {
             |node: &RollNode| !node.is_kept() && before.released.iter().any(|one| one == node.node());
         let state = match (&before.halt, waits) {
             (Some(halt), _) if is_settled => RollState::Halted(halt.clone()),
-            (None, _) if self.roll.nodes.iter().all(is_over) => {
+            // Which nodes are not done is in the record first.
+            (None, _)
+                if self.roll.nodes.iter().all(is_over)
+                    && !are_pending
+                    && (&self.next.left, &self.next.absent) == (&before.left, &before.absent) =>
+            {
                 aborted.map_or(RollState::Done, |who| RollState::Aborted(who.clone()))
             }
             (_, Some(why)) => RollState::Waiting(why),

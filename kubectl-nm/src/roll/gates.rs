@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use nm_shared::BlockedPod;
+use nm_shared::api::condition::ConditionReason;
 use nm_shared::decide::drain_status;
+use nm_shared::{BlockedPod, NodeMaintenance, Phase};
 
 use crate::maintenance::{State, status};
 use crate::roll::observed::{Health, NodeView, Observed, shown};
@@ -28,8 +29,10 @@ pub(super) enum Next {
     Write(NodeRecord),
     /// Its command or its Job begins, with this record; why it begins again.
     Act(NodeRecord, String),
-    /// Its maintenance is deleted; why, unless it returns to service as planned.
-    Delete(String),
+    /// Its maintenance is deleted: it returns to service.
+    Delete,
+    /// It leaves the roll before it has begun; why.
+    Leave(String),
     /// All its gates are passed.
     Done,
     Halt(String),
@@ -64,8 +67,8 @@ impl Gates<'_> {
             return Next::Halt(why.clone());
         }
         let view = self.observed.nodes.get(name);
-        if view.is_none() && node.record.step < Step::Acting {
-            return Next::Delete(String::from("the node does not exist any more"));
+        if view.is_none() && self.needs_node(node) {
+            return self.await_return(node);
         }
         match node.record.step {
             Step::Planned => Next::Wait(self.observed.refused.get(name).cloned().unwrap_or_default()),
@@ -87,9 +90,7 @@ impl Gates<'_> {
                 Some(why) => self.wait_for_health(node, why),
             },
             // It has to be healthy for the whole time.
-            Step::Soaking if problem(node, view).is_some() && view.is_some() => {
-                self.step(node, Step::Recovering)
-            }
+            Step::Soaking if problem(node, view).is_some() => self.step(node, Step::Recovering),
             Step::Soaking => {
                 let soak = Duration::from_secs(self.settings.soak_seconds);
                 if self.observed.elapsed(self.observed.since(node)) < soak {
@@ -99,6 +100,32 @@ impl Gates<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a node can do nothing in its step while it does not exist. A command that was interrupted begins again, because
+    /// it may be what brings the node back.
+    fn needs_node(&self, node: &RollNode) -> bool {
+        match node.record.step {
+            Step::Planned | Step::Draining | Step::Confirming => true,
+            Step::Acting => {
+                let is_begun = node.record.action.is_some() && !node.is_absent();
+                !is_begun && !self.observed.actions.contains_key(node.node())
+            }
+            Step::Rejoining | Step::Checking | Step::Returning | Step::Recovering | Step::Soaking => false,
+        }
+    }
+
+    /// The node does not exist, and the roll waits for it.
+    fn await_return(&self, node: &RollNode) -> Next {
+        let name = node.node();
+        let timeout = self.settings.return_timeout_seconds;
+        if !self.observed.is_missing_for(name, timeout) {
+            return Next::Wait(String::from("the node does not exist: waits for its return"));
+        }
+        if node.record.step == Step::Planned {
+            return Next::Leave(String::from("the node does not exist any more"));
+        }
+        Next::Halt(format!("node {name} does not exist, and has not returned after {}", shown(timeout)))
     }
 
     /// The node takes this step now.
@@ -117,6 +144,11 @@ impl Gates<'_> {
                 } else {
                     self.after_confirmation(&drained)
                 }
+            }
+            State::Failed
+                if is_about_missing_node(&node.object) && view.is_some_and(|view| self.is_new(view)) =>
+            {
+                Next::Wait(String::from("the node has returned: waits for nm-reconciler"))
             }
             State::Failed => {
                 let message = format!("the drain of node {name} failed: {}", status.last_error);
@@ -156,6 +188,11 @@ impl Gates<'_> {
             }
             State::Draining | State::Stopping => Next::Wait(String::new()),
         }
+    }
+
+    /// Whether a node exists only for so short a time that nm-reconciler may not have taken notice.
+    fn is_new(&self, view: &NodeView) -> bool {
+        !self.observed.has_passed(view.seen_since, self.settings.return_timeout_seconds)
     }
 
     /// Whether the time limit of a drain has passed: no other try begins.
@@ -212,6 +249,16 @@ impl Gates<'_> {
     /// Begins an action, or continues where another program left it: what failed is tried again, and of what was interrupted
     /// only a reboot is visible.
     fn begin_action(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
+        // The node was deleted and has returned: what runs on it is drained again first.
+        if matches!(status(&node.object).phase, None | Some(Phase::Pending | Phase::Running)) {
+            let timeout = self.settings.return_timeout_seconds;
+            return if self.observed.has_timed_out(node, timeout) {
+                let name = node.node();
+                Next::Halt(format!("node {name} is not drained again after {}", shown(timeout)))
+            } else {
+                Next::Wait(String::from("it has returned, and is drained again"))
+            };
+        }
         let (attempt, why) = match &node.record.action {
             None => (1, String::new()),
             Some(ActionRecord { state: ActionState::Running | ActionState::JobFailed(_), .. })
@@ -321,7 +368,7 @@ impl Gates<'_> {
             return Next::Write(node.record.clone());
         }
         if !node.is_deleted() {
-            return Next::Delete(String::new());
+            return Next::Delete;
         }
         if node.is_in_service() {
             return self.step(node, Step::Recovering);
@@ -340,10 +387,9 @@ impl Gates<'_> {
         Next::Wait(why)
     }
 
-    /// Why a node, or what its drain disturbed, has not recovered yet; none if it has. A node that does not exist any more
-    /// need not recover.
+    /// Why a node, or what its drain disturbed, has not recovered yet; none if it has.
     fn recovery(&self, node: &RollNode, view: Option<&NodeView>) -> Option<String> {
-        if let Some(problem) = view.and_then(|_| problem(node, view)) {
+        if let Some(problem) = problem(node, view) {
             return Some(problem);
         }
         match self.observed.health.get(&(node.node().to_owned(), Step::Recovering)) {
@@ -382,6 +428,12 @@ fn problem(node: &RollNode, view: Option<&NodeView>) -> Option<String> {
     let new: Vec<&str> =
         view.pressure.iter().filter(|one| !before.contains(one)).map(String::as_str).collect();
     (!new.is_empty()).then(|| format!("it reports {}", new.join(", ")))
+}
+
+/// Whether a maintenance failed because its node did not exist.
+fn is_about_missing_node(object: &NodeMaintenance) -> bool {
+    let reason = ConditionReason::NodeNotFound.as_str();
+    status(object).conditions.iter().any(|condition| condition.reason == reason)
 }
 
 fn boot_id(view: Option<&NodeView>) -> Option<&str> {

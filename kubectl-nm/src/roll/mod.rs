@@ -1,15 +1,18 @@
 //! Rolls: one node after another is drained, acted on and returned to service.
 //!
 //! [`waves`] orders the nodes, and a maintenance is created for each, suspended. [`record`] is the state of a roll in these
-//! objects. [`decide`] says what happens next, by what is [`observed`] and by the [`gates`] of each node, and [`runner`]
+//! objects. [`decide`] says what happens next, by what is [`observed`], by the [`gates`] of each node and by the
+//! [`departures`] of nodes, of which some return after an [`absence`], and [`runner`]
 //! has it carried out: with [`apply`], which makes the requests and [`backoff`], which delays those that failed, [`actions`], which run a [`command`] or a [`job`] for each node, and [`health`] for its gates.
 //! [`store`] changes a roll from outside. [`report`] and the dashboard show a [`view`] of it.
 
+pub(crate) mod absence;
 mod actions;
 mod apply;
 mod backoff;
 pub(crate) mod command;
 pub(crate) mod decide;
+mod departures;
 mod gates;
 pub(crate) mod health;
 pub(crate) mod job;

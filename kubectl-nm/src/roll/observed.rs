@@ -1,18 +1,20 @@
 //! What the decisions of a roll depend on, other than its maintenances.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use nm_shared::BlockedPod;
 use nm_shared::cluster::node;
+use nm_shared::{BlockedPod, NodeMaintenance};
 
 use crate::args::duration;
 use crate::client::watch_stream::WatchChange;
 use crate::maintenance::status;
+use crate::roll::absence::{KnownMaintenance, has_lost_node};
 use crate::roll::record::{
     ActionRecord, ActionState, HEARTBEAT_TIMEOUT, Halt, NodeRecord, Roll, RollNode, RollRecord, Step,
 };
@@ -20,6 +22,10 @@ use crate::roll::record::{
 /// A node as the gates read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeView {
+    /// The uid of the `Node` object.
+    pub(crate) uid: String,
+    /// Since when this program has seen this object.
+    pub(crate) seen_since: Timestamp,
     /// Since when this program has seen the node Ready without interruption; none if it is not Ready.
     pub(crate) ready_since: Option<Timestamp>,
     /// When its condition Ready last changed, by the clock of the control plane.
@@ -76,6 +82,10 @@ pub(crate) struct Observed {
     /// Why the roll had halted before this program continued it. Its node gets another try, and so do others whose time was
     /// over by then.
     pub(crate) retried: Option<Halt>,
+    /// The maintenances that this program has seen, by node, without those that are released.
+    pub(crate) known: BTreeMap<String, KnownMaintenance>,
+    /// Since when this program has seen that a node does not exist.
+    pub(crate) missing: BTreeMap<String, Timestamp>,
     /// Who aborted the roll. It is kept here because the record may be deleted before it is read.
     pub(crate) aborted: Option<String>,
 }
@@ -113,7 +123,11 @@ impl NodeView {
         relieved.extend(ended.map(|one| (one.clone(), now)));
         // Nor was one whose condition has changed and changed back while no watch was there to see it.
         let was_ready = before.filter(|before| before.ready_transition == ready_transition);
+        let uid = node.uid().unwrap_or_default();
+        let same = before.filter(|before| before.uid == uid);
         Self {
+            seen_since: same.map_or(now, |before| before.seen_since),
+            uid,
             ready_since: node::reports_ready(node)
                 .then(|| was_ready.and_then(|before| before.ready_since).unwrap_or(now)),
             ready_transition,
@@ -233,7 +247,8 @@ impl Observed {
     }
 
     /// Notes what is first seen of a roll now.
-    pub(super) fn note(&mut self, roll: &Roll) {
+    pub(super) fn note(&mut self, roll: &Roll, record: &RollRecord) {
+        self.note_maintenances(roll, record);
         let (now, is_inherited) = (self.now, self.steps.is_empty());
         let steps = roll.nodes.iter().map(|node| {
             let (name, since) = (node.node().to_owned(), node.record.since);
@@ -257,6 +272,59 @@ impl Observed {
         });
         let blocked = blocked.collect();
         (self.steps, self.blocked) = (steps, blocked);
+    }
+
+    /// Notes which nodes and maintenances are gone.
+    fn note_maintenances(&mut self, roll: &Roll, record: &RollRecord) {
+        let now = self.now;
+        for known in self.known.values_mut() {
+            known.lost.get_or_insert(now);
+        }
+        for node in &roll.nodes {
+            let lost = node
+                .is_leaving()
+                .then(|| self.known.get(node.node()).and_then(|known| known.lost).unwrap_or(now));
+            let known = KnownMaintenance { object: Arc::clone(&node.object), lost };
+            self.known.insert(node.node().to_owned(), known);
+        }
+        let is_released = |name: &String| record.released.contains(name);
+        self.known.retain(|name, _| !is_released(name));
+        let absent = record.absent.iter().map(|absent| absent.node().to_owned());
+        let names = roll.nodes.iter().map(|node| node.node().to_owned()).chain(absent);
+        let missing = names.chain(self.known.keys().cloned()).filter(|name| !self.nodes.contains_key(name));
+        let since = |name: String| {
+            let since = self.missing.get(&name).copied().unwrap_or(now);
+            (name, since)
+        };
+        self.missing = missing.map(since).collect();
+    }
+
+    /// Notes the newest state of a maintenance, which may be gone before the next decision.
+    pub(super) fn note_maintenance(&mut self, object: &Arc<NodeMaintenance>) {
+        if let Some(known) = self.known.get_mut(&object.spec.node_name)
+            && known.object.metadata.uid == object.metadata.uid
+        {
+            known.object = Arc::clone(object);
+        }
+    }
+
+    /// Whether the `Node` object of a maintenance that this program has seen was deleted.
+    pub(super) fn has_lost_node(&self, name: &str) -> bool {
+        let uid_now = self.nodes.get(name).map(|view| view.uid.as_str());
+        self.known.get(name).is_some_and(|known| has_lost_node(&known.object, uid_now))
+    }
+
+    /// Whether a node has not existed for this long. The time before this program started, or before the end of a pause, does
+    /// not count.
+    pub(super) fn is_missing_for(&self, name: &str, seconds: u64) -> bool {
+        let Some(since) = self.missing.get(name) else { return false };
+        self.has_passed(*since, seconds)
+    }
+
+    /// Whether this time has passed. Nothing times out while the cluster is not seen.
+    pub(super) fn has_passed(&self, since: Timestamp, seconds: u64) -> bool {
+        let since = self.resumed.map_or(since, |resumed| since.max(resumed));
+        self.is_current && self.elapsed(since) >= Duration::from_secs(seconds)
     }
 
     fn seen(&self, node: &RollNode) -> Option<&SeenStep> {
@@ -287,9 +355,7 @@ impl Observed {
     /// Whether a node is in its step for this long. The time before this program started, or before the end of a pause, does not
     /// count. Nothing times out while the cluster is not seen.
     pub(super) fn has_timed_out(&self, node: &RollNode, seconds: u64) -> bool {
-        let since = self.since(node);
-        let since = self.resumed.map_or(since, |resumed| since.max(resumed));
-        self.is_current && self.elapsed(since) >= Duration::from_secs(seconds)
+        self.has_passed(self.since(node), seconds)
     }
 
     /// Whether a pod of a node is blocked for this long.

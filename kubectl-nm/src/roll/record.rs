@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::roll_error::RollError;
+use crate::roll::absence::{AbsentNode, LeftNode};
 use crate::roll::settings::RollSettings;
 
 pub(crate) use crate::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
@@ -30,6 +31,9 @@ pub(crate) const STATE: &str = "kubectl-nm.dev/roll-state";
 
 /// After this time without a heartbeat, a roll has no runner.
 pub(crate) const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
+
+/// All annotations of an object together may have 256 KiB.
+const MAX_NAMES_BYTES: usize = 160 * 1024;
 
 /// How far a node has come, from its maintenance being planned to its return to service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -147,7 +151,7 @@ pub(crate) enum ActionState {
 }
 
 /// The record of the roll as a whole, in an annotation of the anchor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RollRecord {
     pub(crate) revision: u64,
@@ -167,6 +171,15 @@ pub(crate) struct RollRecord {
     /// The nodes that count as [`done`](Self::done), and whose maintenances are not gone yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) released: Vec<String>,
+    /// The nodes that the roll began with and that are not done; none if their names are too long for an annotation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) nodes: Vec<String>,
+    /// The nodes whose `Node` objects were deleted, and their maintenances with them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) absent: Vec<AbsentNode>,
+    /// The nodes that have left the roll although they are not done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) left: Vec<LeftNode>,
     /// The nodes that somebody took out of the roll with `--skip`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) skipped: Vec<String>,
@@ -256,6 +269,11 @@ impl RollNode {
         self.record.step == Step::Draining && !self.object.spec.suspend
     }
 
+    /// Whether its `Node` object was deleted, and its maintenance with it: the object is what is created again.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.object.metadata.uid.is_none()
+    }
+
     pub(crate) fn is_deleted(&self) -> bool {
         self.object.metadata.deletion_timestamp.is_some()
     }
@@ -325,7 +343,7 @@ impl Roll {
         let is_left = |node: &RollNode| !record.released.iter().any(|released| released == node.node());
         self.nodes
             .iter()
-            .filter(|node| !node.is_leaving())
+            .filter(|node| !node.is_leaving() && !node.is_absent())
             .max_by_key(|node| (is_left(node), node.record.position, Reverse(node.object.name_any())))
     }
 
@@ -373,6 +391,15 @@ impl RollRecord {
 pub(crate) fn finalizers(object: &NodeMaintenance, is_kept: bool) -> Vec<String> {
     let others = object.finalizers().iter().filter(|finalizer| *finalizer != FINALIZER);
     others.cloned().chain(is_kept.then(|| FINALIZER.to_owned())).collect()
+}
+
+/// The names of the nodes of a roll, as they fit into its record.
+pub(crate) fn node_names(roll: &Roll) -> Vec<String> {
+    let bytes = roll.nodes.iter().fold(0_usize, |bytes, node| bytes.saturating_add(node.node().len() + 3));
+    if bytes > MAX_NAMES_BYTES {
+        return Vec::new();
+    }
+    roll.nodes.iter().map(|node| node.node().to_owned()).collect()
 }
 
 /// The names of the rolls that maintenances are part of.

@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use crate::args::duration;
 use crate::error::Error;
+use crate::roll::absence::LeftNode;
 use crate::roll::command::NodeOutputLine;
 use crate::roll::decide::{NodeProgress, RollState};
 use crate::roll::record::Step;
@@ -62,6 +63,8 @@ enum ProgressRecord<'a> {
         pods: i64,
         #[serde(skip_serializing_if = "<[String]>::is_empty")]
         skipped: &'a [String],
+        #[serde(skip_serializing_if = "<[LeftNode]>::is_empty")]
+        left: &'a [LeftNode],
         #[serde(skip_serializing_if = "Option::is_none")]
         estimated_end: Option<Timestamp>,
     },
@@ -147,6 +150,7 @@ impl<'a> LineReporter<'a> {
             nodes: view.roll.settings.nodes(),
             pods: view.moved_pods(),
             skipped: &view.record.skipped,
+            left: &view.record.left,
             estimated_end: view.estimate().map(|estimate| estimate.end),
         };
         self.record(&record, view.now)

@@ -6,14 +6,17 @@
 //!   no node is done yet, pods move to nodes where they are drained again. Later, each node that returned to service
 //!   has capacity for the pods of the next, and the other nodes are planned, so that the scheduler avoids them. So most
 //!   pods move once. After a roll its last node is empty, and the next roll begins with it.
-//! - Control-plane nodes are last and alone: the quorum of etcd allows for one at a time, and what fails on workers does not
-//!   reach them.
+//! - Control-plane nodes and then members of etcd are last and alone: the quorum of etcd allows for one at a time, and what
+//!   fails on workers does not reach them.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::iter::from_fn;
 use std::str::FromStr;
 
+use k8s_openapi::api::core::v1::Node;
+use nm_shared::cluster::node;
+use nm_shared::gate::etcd::EtcdRole;
 use nm_shared::gate::max_unavailable_queue::{InvalidLimit, MaxUnavailable};
 
 /// A node of the pool that is rolled.
@@ -22,17 +25,39 @@ pub(crate) struct PoolNode {
     pub(crate) name: String,
     /// The value of `topology.kubernetes.io/zone`.
     pub(crate) zone: Option<String>,
-    pub(crate) is_control_plane: bool,
+    pub(crate) role: NodeRole,
     /// How many pods a drain moves from it.
     pub(crate) pods: usize,
 }
 
+/// What a node is to the cluster, in the order of a roll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum NodeRole {
+    Worker,
+    /// Of the control plane, and no member of etcd.
+    ControlPlane,
+    EtcdMember,
+}
+
+impl NodeRole {
+    /// The role of a node of a cluster in which etcd's members have this role.
+    pub(crate) fn of(node: &Node, etcd: EtcdRole) -> Self {
+        if etcd.is_member(node) {
+            Self::EtcdMember
+        } else if node::is_control_plane(node) {
+            Self::ControlPlane
+        } else {
+            Self::Worker
+        }
+    }
+}
+
 /// The nodes that follow one another: workers before the control plane, those without a zone last.
-type NodeGroup = (bool, bool, Option<String>);
+type NodeGroup = (NodeRole, bool, Option<String>);
 
 impl PoolNode {
     fn group(&self) -> NodeGroup {
-        (self.is_control_plane, self.zone.is_none(), self.zone.clone())
+        (self.role, self.zone.is_none(), self.zone.clone())
     }
 
     /// `fewest_pods` has, of each group, the number of pods on the node with the fewest.
@@ -49,7 +74,7 @@ impl PoolNode {
     }
 
     fn may_share_wave(&self, other: &Self) -> bool {
-        !self.is_control_plane && !other.is_control_plane && self.zone == other.zone
+        self.role == NodeRole::Worker && other.role == NodeRole::Worker && self.zone == other.zone
     }
 }
 
@@ -138,14 +163,19 @@ mod tests {
     use super::*;
 
     /// Nodes such as `n1/a/3`: the name, the zone if there is one, and the number of pods. The name of a control-plane node
-    /// begins with `cp`.
+    /// begins with `cp`, that of a
+    /// member of etcd with `et`.
     fn pool(texts: &str) -> Vec<PoolNode> {
         let nodes = texts.split_whitespace().map(|text| {
             let parts: Vec<&str> = text.split('/').collect();
             PoolNode {
                 name: parts[0].to_owned(),
                 zone: Some(parts[1].to_owned()).filter(|zone| !zone.is_empty()),
-                is_control_plane: parts[0].starts_with("cp"),
+                role: match parts[0] {
+                    name if name.starts_with("cp") => NodeRole::ControlPlane,
+                    name if name.starts_with("et") => NodeRole::EtcdMember,
+                    _ => NodeRole::Worker,
+                },
                 pods: parts[2].parse().unwrap(),
             }
         });
@@ -198,6 +228,11 @@ mod tests {
     }
 
     #[test]
+    fn members_of_etcd_are_last_and_alone() {
+        check("et2/a/0 et1/a/0 cp1/b/0 n1/b/5 n2/b/5", "9", "n1 n2 | cp1 | et1 | et2");
+    }
+
+    #[test]
     fn waves_have_these_sizes_and_the_last_repeats() {
         let nodes = "n1/a/0 n2/a/0 n3/a/0 n4/a/0 n5/a/0 n6/a/0 n7/a/0 n8/a/0";
         check(nodes, "1,3", "n1 | n2 n3 n4 | n5 n6 n7 | n8");
@@ -247,7 +282,7 @@ mod tests {
         let node = |number: usize| PoolNode {
             name: format!("node-{number}"),
             zone: None,
-            is_control_plane: false,
+            role: NodeRole::Worker,
             pods: 30,
         };
         let waves = waves((0..5000).rev().map(node).collect(), sizes("1,10%").as_ref());
@@ -256,16 +291,23 @@ mod tests {
         assert!(waves.concat().iter().enumerate().all(|(number, found)| *found == node(number)));
     }
 
+    fn any_role() -> impl Strategy<Value = NodeRole> {
+        prop_oneof![
+            8 => Just(NodeRole::Worker),
+            1 => Just(NodeRole::ControlPlane),
+            1 => Just(NodeRole::EtcdMember),
+        ]
+    }
+
     fn any_pool() -> impl Strategy<Value = Vec<PoolNode>> {
-        let facts = (proptest::option::of(0..4_u8), proptest::bool::weighted(0.1), 0..5_usize);
+        let facts = (proptest::option::of(0..4_u8), any_role(), 0..5_usize);
         proptest::collection::vec(facts, 0..60).prop_map(|facts| {
-            let node =
-                |(number, (zone, is_control_plane, pods)): (usize, (Option<u8>, bool, usize))| PoolNode {
-                    name: format!("n{number}"),
-                    zone: zone.map(|zone| format!("zone-{zone}")),
-                    is_control_plane,
-                    pods,
-                };
+            let node = |(number, (zone, role, pods)): (usize, (Option<u8>, NodeRole, usize))| PoolNode {
+                name: format!("n{number}"),
+                zone: zone.map(|zone| format!("zone-{zone}")),
+                role,
+                pods,
+            };
             facts.into_iter().enumerate().map(node).collect()
         })
     }
@@ -292,12 +334,12 @@ mod tests {
                 nodes
             };
             prop_assert_eq!(by_name(found.concat()), by_name(nodes.clone()), "each node is in one wave");
-            prop_assert!(found.concat().is_sorted_by_key(|node| node.is_control_plane));
+            prop_assert!(found.concat().is_sorted_by_key(|node| node.role));
             for (index, wave) in found.iter().enumerate() {
                 let size = sizes.as_ref().map_or(usize::MAX, |sizes| sizes.of(index, nodes.len()));
                 prop_assert!((1..=size).contains(&wave.len()));
                 prop_assert!(wave.iter().all(|node| node.zone == wave[0].zone));
-                prop_assert!(wave.len() == 1 || wave.iter().all(|node| !node.is_control_plane));
+                prop_assert!(wave.len() == 1 || wave.iter().all(|node| node.role == NodeRole::Worker));
                 prop_assert!(wave.is_sorted_by_key(|node| node.pods));
                 let is_followed = found.get(index + 1).is_some_and(|next| next[0].may_share_wave(&wave[0]));
                 prop_assert!(!is_followed || wave.len() == size, "a wave within a zone is full");

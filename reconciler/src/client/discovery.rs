@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::Client;
 use kube::core::Resource;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
-use nm_shared::gate::quorum;
+use nm_shared::gate::etcd_guard;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -48,7 +48,7 @@ impl OpenshiftDiscovery {
             return Ok(is_openshift);
         }
         let groups = with_timeout(DISCOVERY_TIMEOUT, self.client.list_api_groups()).await?;
-        let is_openshift = quorum::is_openshift(&groups);
+        let is_openshift = etcd_guard::is_openshift(&groups);
         *last_answer = Some((Instant::now(), is_openshift));
         Ok(is_openshift)
     }

@@ -32,6 +32,12 @@ pub(crate) struct Flags {
     #[arg(long, env = "NM_MAX_UNAVAILABLE", value_name = "N|N%")]
     pub(crate) max_unavailable: Option<MaxUnavailable>,
 
+    /// etcd runs outside of the cluster: maintenances do not wait for its quorum, and the webhook refuses none because of it.
+    /// Without this flag, the members of etcd are the nodes with the role etcd or, without such nodes, the control-plane
+    /// nodes, and the arbiters
+    #[arg(long, env = "NM_EXTERNAL_ETCD")]
+    pub(crate) external_etcd: bool,
+
     /// The pod that this program runs in, as NAMESPACE/NAME. When its own node is drained, it is evicted last
     #[arg(long, env = "NM_OWN_POD", value_name = "NAMESPACE/NAME", value_parser = parse_pod)]
     pub(crate) own_pod: Option<PodReference>,

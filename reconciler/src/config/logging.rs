@@ -20,6 +20,7 @@ pub(crate) fn log_configuration(flags: &Flags, replica: &str) {
         replica,
         max_concurrent_evictions = flags.max_concurrent_evictions,
         max_unavailable = or_none(flags.max_unavailable.map(|limit| limit.to_string())),
+        external_etcd = flags.external_etcd,
         own_pod = or_none(flags.own_pod.as_ref().map(ToString::to_string)),
         node_conditions = flags.node_conditions,
         leader_elect = flags.leader_elect,

@@ -48,6 +48,8 @@ pub(crate) struct Context {
     /// Whether nodes show the state of their maintenance in their conditions.
     pub(crate) node_conditions: bool,
     pub(crate) max_unavailable: Option<MaxUnavailable>,
+    /// Whether etcd runs outside of the cluster.
+    pub(crate) has_external_etcd: bool,
     /// The pod that this program runs in, if known.
     pub(crate) own_pod: Option<PodReference>,
 }

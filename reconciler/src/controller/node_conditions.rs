@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::Patch;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client};
+use nm_shared::cluster::refusal::Refusal;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_conditions;
 use serde_json::Value;
@@ -160,7 +161,9 @@ impl ConditionWriter {
                     sleep(backoff.delay()).await;
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => return node,
-                Err(kube::Error::Api(status)) if status.code == 403 => {
+                Err(kube::Error::Api(status))
+                    if matches!(Refusal::from(&*status), Refusal::AccessDenied(_)) =>
+                {
                     let denied = AccessDenied::from(status.message.as_str());
                     let refusal = Some((Instant::now(), denied.clone()));
                     if self.last_refusal.replace(refusal).is_none() {

@@ -16,24 +16,27 @@ use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::drain::virtual_machine::Evacuations;
+use nm_shared::gate::etcd::Etcd;
+use nm_shared::gate::etcd_guard::EtcdGuard;
 use nm_shared::gate::ownership;
-use nm_shared::gate::quorum::{self, EtcdGuard};
+use nm_shared::gate::quorum;
 use nm_shared::gate::{Gate, overrides_quorum};
 use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceSpec, Phase, Suspension};
 
 use crate::controller::context::Context;
 use crate::evict::eviction_state::EvictionState;
 
-/// Whether `maintenance` is about to take a node of the control plane, which the guard of etcd may forbid.
-pub(crate) fn takes_control_plane(context: &Context, maintenance: &GroupedMaintenance) -> bool {
-    maintenance.metadata.deletion_timestamp.is_none()
+/// Whether `maintenance` is about to take a node that may run etcd, which the guard of etcd may forbid.
+pub(crate) fn may_take_etcd_member(context: &Context, maintenance: &GroupedMaintenance) -> bool {
+    !context.has_external_etcd
+        && maintenance.metadata.deletion_timestamp.is_none()
         && !maintenance.spec.suspend
         && !ownership::has_begun(maintenance)
-        && node(context, &maintenance.spec.node_name).is_some_and(|node| node::is_control_plane(&node))
+        && node(context, &maintenance.spec.node_name).is_some_and(|node| node::may_run_etcd(&node))
 }
 
 /// The cluster as far as it concerns `maintenance`. Facts that are not known yet are none. So are those about pods, if the
-/// maintenance waits. `is_openshift` matters only to a maintenance that takes a node of the control plane: the result is
+/// maintenance waits. `is_openshift` matters only to a maintenance that takes a node that may run etcd: the result is
 /// none until the pods of that node are listed.
 pub(crate) fn observe(
     context: &Context,
@@ -41,8 +44,14 @@ pub(crate) fn observe(
     is_openshift: bool,
     now: Timestamp,
 ) -> Option<ClusterState> {
-    let guard = if is_openshift { Some(etcd_guard(context, &maintenance.spec.node_name)?) } else { None };
-    let observed = observe_gate(context, maintenance, guard.as_ref());
+    let etcd = if is_openshift {
+        Etcd::Guarded(etcd_guard(context, &maintenance.spec.node_name)?)
+    } else if context.has_external_etcd {
+        Etcd::External
+    } else {
+        Etcd::OnNodes
+    };
+    let observed = observe_gate(context, maintenance, &etcd);
     Some(if needs_pods(maintenance, &observed, now) {
         observe_pods(context, maintenance, observed)
     } else {
@@ -52,11 +61,7 @@ pub(crate) fn observe(
 }
 
 /// What decides whether the maintenance may work on its node.
-fn observe_gate(
-    context: &Context,
-    maintenance: &GroupedMaintenance,
-    guard: Option<&EtcdGuard>,
-) -> ClusterState {
+fn observe_gate(context: &Context, maintenance: &GroupedMaintenance, etcd: &Etcd) -> ClusterState {
     let name = &maintenance.spec.node_name;
     let node = node(context, name);
     let lease = context.leases.on_node(name);
@@ -70,7 +75,7 @@ fn observe_gate(
         group: maintenance.group,
         prunes_details,
         daemon_sets: context.cluster.daemon_sets(),
-        gate: gate(context, maintenance, node.as_deref(), guard),
+        gate: gate(context, maintenance, node.as_deref(), etcd),
         leases_forbidden: lease.as_ref().err().map(|refusal| refusal.to_string().as_str().into()),
         lease: lease.ok().flatten(),
         node_conditions: context.node_conditions,
@@ -176,20 +181,15 @@ fn evacuations(
 
 /// What keeps a maintenance from beginning. One that is at work without a status that shows this may have overridden
 /// the quorum, which then still has to be reported.
-fn gate(
-    context: &Context,
-    maintenance: &NodeMaintenance,
-    node: Option<&Node>,
-    guard: Option<&EtcdGuard>,
-) -> Gate {
+fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>, etcd: &Etcd) -> Gate {
     let index = &context.state.gate;
     let is_at_work = index.has_begun(maintenance);
     let is_gated = !is_at_work || (!ownership::has_begun(maintenance) && overrides_quorum(maintenance));
     let Some(node) = node.filter(|_| is_gated) else { return Gate::default() };
-    let quorum = node::is_control_plane(node).then(|| {
+    let quorum = node::may_run_etcd(node).then(|| {
         let taken = index.nodes_taken_before(maintenance);
         let nodes = context.cluster.nodes.state();
-        quorum::violation(node, nodes.iter().map(AsRef::as_ref), |name| taken.contains(name), guard)
+        quorum::violation(node, nodes.iter().map(AsRef::as_ref), |name| taken.contains(name), etcd)
     });
     let limit = context.max_unavailable.filter(|_| !is_at_work);
     let queue = limit.and_then(|limit| index.queue(limit).get(ownership::uid(maintenance)).cloned());

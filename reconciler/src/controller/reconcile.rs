@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 
 use crate::controller::apply::{ApplyError, apply};
 use crate::controller::context::Context;
-use crate::controller::observe::{observe, takes_control_plane};
+use crate::controller::observe::{may_take_etcd_member, observe};
 use crate::runtime::backoff::Backoff;
 
 /// So many failures of the API server in a row are not reported, because the next attempt often succeeds. A refusal is
@@ -67,7 +67,7 @@ async fn observe_and_apply(
     context: &Context,
     maintenance: &GroupedMaintenance,
 ) -> Result<Option<Duration>, ApplyError> {
-    let is_openshift = takes_control_plane(context, maintenance)
+    let is_openshift = may_take_etcd_member(context, maintenance)
         && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
     let (now, decided) = (context.clock.now(), Instant::now());
     let Some(observed) = observe(context, maintenance, is_openshift, now) else { return Ok(None) };

@@ -87,6 +87,7 @@ fn the_metrics_page_lists_each_value_of_a_label() {
         Outcome::Migrating(no()),
         Outcome::NotMigratable(no()),
         Outcome::RefusedByWebhook { webhook: no(), message: no() },
+        Outcome::RefusedByPolicy { policy: None, message: no() },
         Outcome::NamespaceTerminating,
         Outcome::Forbidden("".into()),
         Outcome::Throttled { retry_after: None, message: no() },
@@ -101,10 +102,11 @@ fn the_metrics_page_lists_each_value_of_a_label() {
         Outcome::Migrating(_) => 4,
         Outcome::NotMigratable(_) => 5,
         Outcome::RefusedByWebhook { .. } => 6,
-        Outcome::NamespaceTerminating => 7,
-        Outcome::Forbidden(_) => 8,
-        Outcome::Throttled { .. } => 9,
-        Outcome::Unknown(_) => 10,
+        Outcome::RefusedByPolicy { .. } => 7,
+        Outcome::NamespaceTerminating => 8,
+        Outcome::Forbidden(_) => 9,
+        Outcome::Throttled { .. } => 10,
+        Outcome::Unknown(_) => 11,
     };
     assert_eq!(outcomes.iter().map(place).collect::<Vec<_>>(), (0..outcomes.len()).collect::<Vec<_>>());
     assert_eq!(listed("outcome"), outcomes.iter().map(Outcome::as_str).collect::<Vec<_>>());

@@ -16,6 +16,7 @@ use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
 use nm_shared::api::latency_budget::POD_EVENT_COALESCING;
 use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::refusal::Refusal;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::steady_time::SteadyTime;
 use nm_shared::drain::surge::{
@@ -162,13 +163,10 @@ impl WorkloadWatches {
                 debug!(node, deployment, "deployment changed before it was restarted");
                 return;
             }
-            Err(kube::Error::Api(status)) => {
-                let denied = AccessDenied::from(status.message.as_str());
-                match denied.access {
-                    Some(_) => RestartRefusal::Forbidden(denied),
-                    None => RestartRefusal::Refused(status.message.clone()),
-                }
-            }
+            Err(kube::Error::Api(status)) => match Refusal::from(&*status) {
+                Refusal::AccessDenied(_) => RestartRefusal::Forbidden(status.message.as_str().into()),
+                _ => RestartRefusal::Refused(status.message.clone()),
+            },
             Err(error) => RestartRefusal::Refused(error.to_string()),
         };
         debug!(node, deployment, ?refusal, "restart of a deployment refused");

@@ -10,7 +10,8 @@ use kube::{Api, Client, ResourceExt};
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::plan::DaemonSets;
-use nm_shared::gate::quorum::{self, ETCD_NAMESPACE, EtcdGuard};
+use nm_shared::gate::etcd::Etcd;
+use nm_shared::gate::etcd_guard::{self, ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
 
 #[derive(Debug, thiserror::Error)]
@@ -28,11 +29,13 @@ fn reading<T>(what: impl Into<String>, read: kube::Result<T>) -> Result<T, ReadE
 /// The cluster as it is now.
 pub(super) struct LiveCluster {
     client: Client,
+    /// Whether etcd runs outside of the cluster.
+    has_external_etcd: bool,
 }
 
 impl LiveCluster {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
+    pub(super) fn new(client: Client, has_external_etcd: bool) -> Self {
+        Self { client, has_external_etcd }
     }
 
     /// The node of this name, if there is one. An invalid name is not sent, because it would change the request's path.
@@ -43,13 +46,14 @@ impl LiveCluster {
         reading(format!("node {name}"), Api::<Node>::all(self.client.clone()).get_opt(name).await)
     }
 
-    pub(super) async fn control_plane(&self) -> Result<Vec<Node>, ReadError> {
+    /// The nodes that [may run etcd](node::may_run_etcd).
+    pub(super) async fn etcd_nodes(&self) -> Result<Vec<Node>, ReadError> {
         let nodes = Api::<Node>::all(self.client.clone());
         let mut found: Vec<Node> = Vec::new();
-        for label in node::CONTROL_PLANE {
-            let listed =
-                reading("the control-plane nodes", nodes.list(&ListParams::default().labels(label)).await)?;
-            // Most nodes have both labels.
+        for label in node::CONTROL_PLANE.into_iter().chain([node::ETCD, node::ARBITER]) {
+            let labelled = ListParams::default().labels(label);
+            let listed = reading("the nodes of the control plane and of etcd", nodes.list(&labelled).await)?;
+            // Most nodes have several of these labels.
             let known = |node: &Node| found.iter().any(|other| other.name_any() == node.name_any());
             let more: Vec<Node> = listed.into_iter().filter(|node| !known(node)).collect();
             found.extend(more);
@@ -93,11 +97,14 @@ impl LiveCluster {
         Ok(DaemonSets::listed(reading("daemonsets", sets)?.iter().map(|set| &set.metadata)))
     }
 
-    /// What guards etcd; none if this is not OpenShift.
-    pub(super) async fn guard(&self) -> Result<Option<EtcdGuard>, ReadError> {
+    /// Where etcd runs, and what guards it.
+    pub(super) async fn etcd(&self) -> Result<Etcd, ReadError> {
+        if self.has_external_etcd {
+            return Ok(Etcd::External);
+        }
         let groups = reading("the API groups", self.client.list_api_groups().await)?;
-        if !quorum::is_openshift(&groups) {
-            return Ok(None);
+        if !etcd_guard::is_openshift(&groups) {
+            return Ok(Etcd::OnNodes);
         }
         let budgets = Api::<PodDisruptionBudget>::namespaced(self.client.clone(), ETCD_NAMESPACE);
         let what = format!("the budgets in {ETCD_NAMESPACE}");
@@ -112,6 +119,6 @@ impl LiveCluster {
             let guards = guards.list(&ListParams::default().labels_from(&selector)).await;
             pods = reading(format!("the guard pods in {ETCD_NAMESPACE}"), guards)?.items;
         }
-        Ok(Some(EtcdGuard { budgets, pods }))
+        Ok(Etcd::Guarded(EtcdGuard { budgets, pods }))
     }
 }

@@ -95,7 +95,7 @@ pub(crate) async fn start(
         let rotation = CertificateRotation::new(client, &flags.namespace, life, served, paths.clone());
         (tokio::spawn(rotation.run()), paths)
     };
-    let router = router(Reviewer::new(LiveCluster::new(client.clone())), paths);
+    let router = router(Reviewer::new(LiveCluster::new(client.clone(), flags.external_etcd)), paths);
     let handshake = move |stream: TcpStream| {
         let acceptor = acceptor.clone();
         async move {
@@ -211,7 +211,7 @@ mod tests {
         let silence = service_fn(|_: Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
-        let reviewer = Reviewer::new(LiveCluster::new(Client::new(silence, "default")));
+        let reviewer = Reviewer::new(LiveCluster::new(Client::new(silence, "default"), false));
         router(reviewer, Arc::new(WebhookPaths::fixed(PATH)))
     }
 

@@ -139,11 +139,11 @@ impl Reviewer {
         Ok(review)
     }
 
-    /// Reads a node and what the quorum of the control plane depends on. Returns whether there is such a node.
+    /// Reads a node and what the quorum of etcd depends on. Returns whether there is such a node.
     async fn read_node(&self, name: &str, live: &mut LiveState) -> Result<bool, ReadError> {
         let Some(node) = self.cluster.node(name).await? else { return Ok(false) };
-        if node::is_control_plane(&node) {
-            (live.nodes, live.guard) = tokio::try_join!(self.cluster.control_plane(), self.cluster.guard())?;
+        if node::may_run_etcd(&node) {
+            (live.nodes, live.etcd) = tokio::try_join!(self.cluster.etcd_nodes(), self.cluster.etcd())?;
         }
         live.nodes.retain(|other| node::name(other) != name);
         live.nodes.push(node);

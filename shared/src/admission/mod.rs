@@ -15,7 +15,8 @@ use crate::cluster::node;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::completion::CompletionFilter;
 use crate::drain::plan::{DaemonSets, DrainPlan, PlannedPod, Warning};
-use crate::gate::quorum::{self, EtcdGuard};
+use crate::gate::etcd::Etcd;
+use crate::gate::quorum;
 use crate::gate::{overrides_quorum, ownership};
 
 /// How many pods a warning names before it says "and N more".
@@ -34,8 +35,8 @@ pub struct LiveState {
     pub pods: Vec<Arc<DrainPod>>,
     /// The cluster's `DaemonSet`s.
     pub daemon_sets: DaemonSets,
-    /// The guard of etcd; none if the cluster is not OpenShift.
-    pub guard: Option<EtcdGuard>,
+    /// Where etcd runs, and what guards it.
+    pub etcd: Etcd,
 }
 
 impl LiveState {
@@ -94,7 +95,7 @@ fn begin(maintenance: &NodeMaintenance, node: &Node, live: &LiveState) -> Admiss
         live.in_maintenance.iter().any(|node| node == other)
             && !live.in_service.iter().any(|node| node == other)
     };
-    match quorum::violation(node, &live.nodes, in_maintenance, live.guard.as_ref()) {
+    match quorum::violation(node, &live.nodes, in_maintenance, &live.etcd) {
         Some(violation) if overrides_quorum(maintenance) => {
             AdmissionDecision { refusal: None, warnings: vec![violation] }
         }

@@ -200,6 +200,9 @@ pub struct BlockFacts {
     /// Name of the admission webhook that refuses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
+    /// The admission policy that refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyFacts>,
     /// Finalizers that keep the pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
@@ -229,6 +232,17 @@ pub struct BudgetFacts {
     /// How many disruptions it allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disruptions_allowed: Option<i32>,
+}
+
+/// An admission policy of the API server, such as a `ValidatingAdmissionPolicy`.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyFacts {
+    /// Name of the policy.
+    pub name: String,
+    /// Name of its binding. Absent if the policy itself is faulty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub binding: Option<String>,
 }
 
 /// Access that the API server denies.
@@ -418,6 +432,8 @@ pub enum BlockReason {
     MultipleDisruptionBudgets,
     /// An admission webhook refuses.
     AdmissionWebhook,
+    /// An admission policy refuses, or another admission plugin of the API server.
+    AdmissionPolicy,
     /// It runs a virtual machine that cannot be migrated.
     NotMigratable,
     /// It runs a virtual machine whose last migration failed. KubeVirt tries again.

@@ -1,4 +1,4 @@
-//! Typed views of the cluster: nodes, pods, disruption budgets, leases, selectors, quantities and refusals by webhooks.
+//! Typed views of the cluster: nodes, pods, disruption budgets, leases, selectors, quantities and refusals of requests.
 
 pub mod admission_webhook;
 pub mod disruption_budget;
@@ -10,6 +10,7 @@ pub mod node_lease;
 pub mod pod;
 pub mod pod_requests;
 pub mod quantity;
+pub mod refusal;
 pub mod selector;
 pub mod volume_attachment;
 pub mod volumes;

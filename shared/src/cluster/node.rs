@@ -7,6 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
+/// The label of nodes that run a member of etcd, with any value. RKE2 and k3s set it.
+pub const ETCD: &str = "node-role.kubernetes.io/etcd";
+
+/// The label of nodes that run a member of etcd and nothing else of the control plane, with any value. OpenShift sets it.
+pub const ARBITER: &str = "node-role.kubernetes.io/arbiter";
+
 /// The name of a node.
 pub fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
@@ -34,8 +40,26 @@ pub fn is_control_plane(node: &Node) -> bool {
 
 /// The same by the metadata of a node alone.
 pub fn has_control_plane_label(metadata: &ObjectMeta) -> bool {
-    let labels = metadata.labels.as_ref();
-    labels.is_some_and(|labels| CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)))
+    CONTROL_PLANE.iter().any(|label| has_label(metadata, label))
+}
+
+/// Whether the node has the etcd role.
+pub fn has_etcd_role(node: &Node) -> bool {
+    has_label(&node.metadata, ETCD)
+}
+
+/// Whether it is an arbiter of etcd.
+pub fn is_arbiter(node: &Node) -> bool {
+    has_label(&node.metadata, ARBITER)
+}
+
+/// Whether it may run a member of etcd. Which of these nodes do depends on all of them ([`crate::gate::etcd`]).
+pub fn may_run_etcd(node: &Node) -> bool {
+    is_control_plane(node) || has_etcd_role(node) || is_arbiter(node)
+}
+
+fn has_label(metadata: &ObjectMeta, label: &str) -> bool {
+    metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(label))
 }
 
 /// Whether a node may have this name, which is a DNS subdomain (RFC 1123). Such a name is safe as a segment of a path and

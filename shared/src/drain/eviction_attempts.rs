@@ -228,6 +228,7 @@ mod tests {
             MultipleBudgets(said()),
             NotMigratable(said()),
             RefusedByWebhook { webhook: said(), message: said() },
+            RefusedByPolicy { policy: None, message: said() },
         ] {
             check(refusal, 10);
         }

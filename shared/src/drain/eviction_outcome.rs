@@ -1,8 +1,8 @@
 //! The classifier of API answers: what an answer to an eviction means, and the facts in it.
 //!
 //! The API server, its disruption budgets and any number of webhooks answer the same request, and the status code alone
-//! does not distinguish them. So the causes and messages of the API server are read too. Where else the programs read them is
-//! [`admission_webhook`]. Our own sentences are never parsed.
+//! does not distinguish them. So the causes and messages of the API server are read too, like in [`refusal`], which judges
+//! the refusals of all other requests as well. Our own sentences are never parsed.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use kube::core::Status;
 
 use crate::api::grant::Grant;
-use crate::api::status::{BudgetFacts, ForbiddenAccess};
-use crate::cluster::admission_webhook;
+use crate::api::status::{BudgetFacts, ForbiddenAccess, PolicyFacts};
 use crate::cluster::disruption_budget::BudgetRefusal;
+use crate::cluster::refusal::{self, Refusal};
 
 /// KubeVirt's webhook on evictions. It refuses, and live-migrates the virtual machine instead. Its sentences are those of
 /// `pkg/virt-api/webhooks/validating-webhook/admitters/pod-eviction-admitter.go` in kubevirt/kubevirt, v1.3 to v1.9;
@@ -37,7 +37,7 @@ impl AccessDenied {
 
 impl From<&str> for AccessDenied {
     fn from(message: &str) -> Self {
-        Self { message: message.to_owned(), access: denied_access(message) }
+        Self { message: message.to_owned(), access: refusal::denied_access(message) }
     }
 }
 
@@ -49,21 +49,6 @@ impl fmt::Display for AccessDenied {
             None => Ok(()),
         }
     }
-}
-
-/// RBAC's `User "u" cannot create resource "pods/eviction" in API group…`
-/// (`apiserver/pkg/endpoints/handlers/responsewriters/errors.go` in kubernetes).
-fn denied_access(message: &str) -> Option<ForbiddenAccess> {
-    let (_, rest) = message.split_once("User \"")?;
-    let (user, rest) = rest.split_once("\" cannot ")?;
-    let (verb, rest) = rest.split_once(" resource \"")?;
-    let (resource, _) = rest.split_once('"')?;
-    let is_known = !user.is_empty() && !verb.is_empty() && !resource.is_empty();
-    is_known.then(|| ForbiddenAccess {
-        user: user.to_owned(),
-        verb: verb.to_owned(),
-        resource: resource.to_owned(),
-    })
 }
 
 impl From<&str> for BudgetRefusal {
@@ -112,6 +97,13 @@ pub enum EvictionOutcome {
         /// Its message.
         message: String,
     },
+    /// An admission policy refuses, or another admission plugin of the API server.
+    RefusedByPolicy {
+        /// The policy; none if another plugin refuses.
+        policy: Option<PolicyFacts>,
+        /// Its message.
+        message: String,
+    },
     /// The pod's namespace is terminating: evictions are refused and its pods end by themselves.
     NamespaceTerminating,
     /// The reconciler lacks access.
@@ -142,6 +134,7 @@ impl EvictionOutcome {
                 | Self::MultipleBudgets(_)
                 | Self::NotMigratable(_)
                 | Self::RefusedByWebhook { .. }
+                | Self::RefusedByPolicy { .. }
         )
     }
 
@@ -154,8 +147,17 @@ impl EvictionOutcome {
 impl From<&Status> for EvictionOutcome {
     fn from(status: &Status) -> Self {
         let message = || status.message.clone();
-        if let Some(webhook) = admission_webhook::denied_by(&status.message) {
-            return refused_by_webhook(webhook, &status.message);
+        let refusal = Refusal::from(status);
+        match refusal {
+            Refusal::Webhook { name } => return refused_by_webhook(&name, &status.message),
+            Refusal::Policy(policy) => {
+                return Self::RefusedByPolicy { policy: Some(policy), message: message() };
+            }
+            Refusal::NamespaceTerminating => return Self::NamespaceTerminating,
+            Refusal::AccessDenied(access) => {
+                return Self::Forbidden(AccessDenied { message: message(), access });
+            }
+            _ => {}
         }
         match status.code {
             200..=299 => Self::Accepted,
@@ -168,13 +170,10 @@ impl From<&Status> for EvictionOutcome {
             500 if status.message.contains("more than one PodDisruptionBudget") => {
                 Self::MultipleBudgets(message())
             }
-            403 if has_cause(status, "NamespaceTerminating") => Self::NamespaceTerminating,
-            // A budget with an invalid status, not missing access (`registry/core/pod/storage/eviction.go` in
-            // kubernetes/kubernetes).
-            403 if status.message.contains("disruptions allowed is negative") => {
-                Self::RefusedByBudget(status.message.as_str().into())
-            }
-            401 | 403 => Self::Forbidden(status.message.as_str().into()),
+            // A budget with an invalid status, or with more evicted pods that are still there than its status may list
+            // (`registry/core/pod/storage/eviction.go` in kubernetes/kubernetes).
+            403 if kind(status) == Some("poddisruptionbudget") => Self::RefusedByBudget(of_budget(status)),
+            403 if refusal != Refusal::NotReady => Self::RefusedByPolicy { policy: None, message: message() },
             _ => Self::Unknown(message()),
         }
     }
@@ -190,6 +189,18 @@ fn refused_by_webhook(webhook: &str, message: &str) -> EvictionOutcome {
         KUBEVIRT_WEBHOOK if says(&migrating) => EvictionOutcome::Migrating(message),
         _ => EvictionOutcome::RefusedByWebhook { webhook: webhook.to_owned(), message },
     }
+}
+
+/// The kind of object that an answer is about.
+fn kind(status: &Status) -> Option<&str> {
+    status.details.as_ref().map(|details| details.kind.as_str())
+}
+
+/// A refusal that names its budget as the object that it is about.
+fn of_budget(status: &Status) -> BudgetRefusal {
+    let name = status.details.as_ref().map(|details| details.name.clone()).filter(|name| !name.is_empty());
+    let budget = name.map(|name| BudgetFacts { name, ..BudgetFacts::default() });
+    BudgetRefusal { message: status.message.clone(), budget }
 }
 
 fn has_cause(status: &Status, reason: &str) -> bool {
@@ -252,7 +263,13 @@ mod tests {
         let two = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
         check(500, two, none, &MultipleBudgets(two.to_owned()));
         check(403, "pods \"a\" is forbidden: …", &caused("NamespaceTerminating", ""), &NamespaceTerminating);
-        check(403, "no", none, &Forbidden("no".into()));
+        let denied =
+            "pods \"a\" is forbidden: User \"u\" cannot create resource \"pods/eviction\" in API group \"\"";
+        check(403, denied, none, &Forbidden(denied.into()));
+        check(403, "no", none, &RefusedByPolicy { policy: None, message: "no".to_owned() });
+        let early = "pods \"a\" is forbidden: not yet ready to handle request";
+        check(403, early, none, &unknown(early));
+        check(401, "Unauthorized", none, &unknown("Unauthorized"));
         check(500, "etcd is ill", none, &unknown("etcd is ill"));
         check(504, "timeout", none, &unknown("timeout"));
     }
@@ -295,9 +312,28 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_with_an_invalid_status_is_not_missing_access() {
-        let message = "pdb disruptions allowed is negative".to_owned();
-        check(403, &message, &json!({}), &EvictionOutcome::RefusedByBudget(message.as_str().into()));
+    fn a_budget_that_cannot_count_an_eviction_refuses_it_by_name() {
+        for why in [
+            "pdb disruptions allowed is negative",
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        ] {
+            let message = format!("poddisruptionbudget.policy \"cart\" is forbidden: {why}");
+            let details = json!({"name": "cart", "group": "policy", "kind": "poddisruptionbudget"});
+            let budget = BudgetFacts { name: "cart".to_owned(), ..BudgetFacts::default() };
+            let refusal = BudgetRefusal { message: message.clone(), budget: Some(budget) };
+            check(403, &message, &details, &EvictionOutcome::RefusedByBudget(refusal));
+        }
+    }
+
+    #[test]
+    fn a_refusing_policy_is_named_with_its_binding_whatever_its_status_code() {
+        let denied = "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not today";
+        let policy = PolicyFacts { name: "p".to_owned(), binding: Some("b".to_owned()) };
+        let expected = EvictionOutcome::RefusedByPolicy { policy: Some(policy), message: denied.to_owned() };
+        for code in [401, 403, 413, 422] {
+            check(code, denied, &json!({"causes": [{"message": denied}]}), &expected);
+        }
+        assert!(expected.is_refusal());
     }
 
     #[test]

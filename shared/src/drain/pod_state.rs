@@ -275,6 +275,10 @@ fn refused(
         EvictionOutcome::RefusedByWebhook { message, webhook } => {
             by_webhook(BlockReason::AdmissionWebhook, message, webhook)
         }
+        EvictionOutcome::RefusedByPolicy { message, policy } => {
+            let facts = BlockFacts { policy: policy.clone(), ..BlockFacts::default() };
+            Blocker::new(BlockReason::AdmissionPolicy, message).with(facts)
+        }
         EvictionOutcome::Forbidden(denied) => Blocker::new(BlockReason::Forbidden, denied.to_string())
             .with(BlockFacts { forbidden: denied.access.clone(), ..BlockFacts::default() }),
         EvictionOutcome::NamespaceTerminating => {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::status::PolicyFacts;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -113,6 +114,10 @@ fn a_blocked_pod_has_the_facts_in_its_message() {
     assert_eq!(facts(Outcome::RefusedByBudget("no".into())), json!({"budget": watched}));
     let webhook = Outcome::RefusedByWebhook { webhook: "w".to_owned(), message: String::new() };
     assert_eq!(facts(webhook), json!({"webhook": "w"}));
+    let policy = PolicyFacts { name: "p".to_owned(), binding: Some("b".to_owned()) };
+    let by_policy = |policy| Outcome::RefusedByPolicy { policy, message: String::new() };
+    assert_eq!(facts(by_policy(Some(policy))), json!({"policy": {"name": "p", "binding": "b"}}));
+    assert_eq!(facts(by_policy(None)), json!({}));
     let denied = "User \"u\" cannot create resource \"pods/eviction\" in API group \"\"";
     let access = json!({"user": "u", "verb": "create", "resource": "pods/eviction"});
     assert_eq!(facts(Outcome::Forbidden(denied.into())), json!({"forbidden": access}));

@@ -172,6 +172,8 @@ fn answers_take_precedence_over_budgets() {
     let webhook =
         EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "not before noon".into() };
     assert_eq!(words(&forecast(nodes(), &[], &[("a", webhook)])), ["AdmissionWebhook"]);
+    let policy = EvictionOutcome::RefusedByPolicy { policy: None, message: "not before noon".into() };
+    assert_eq!(words(&forecast(nodes(), &[], &[("a", policy)])), ["AdmissionPolicy"]);
     assert_eq!(
         words(&forecast(nodes(), &[], &[("a", EvictionOutcome::Migrating("m".into()))])),
         ["migrates"]

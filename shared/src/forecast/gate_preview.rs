@@ -8,18 +8,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::maintenance::{NodeMaintenance, NodeMaintenanceSpec};
 use crate::cluster::node;
 use crate::gate::Gate;
+use crate::gate::etcd::Etcd;
 use crate::gate::max_unavailable_queue::{GateMember, GateNode, MaxUnavailable, Queue};
 use crate::gate::ownership;
-use crate::gate::quorum::{self, EtcdGuard};
+use crate::gate::quorum;
 
 /// What would keep each `planned` node from beginning. Nodes that are in maintenance already are left out.
 ///
-/// `guard` is none if the cluster is not OpenShift.
+/// `etcd` says where etcd runs, and what guards it.
 pub fn gates(
     planned: &[String],
     nodes: &[Node],
     existing: &[NodeMaintenance],
-    guard: Option<&EtcdGuard>,
+    etcd: &Etcd,
     limit: Option<MaxUnavailable>,
     now: Timestamp,
 ) -> Vec<(String, Gate)> {
@@ -45,7 +46,7 @@ pub fn gates(
         let quorum = nodes
             .iter()
             .find(|node| node::name(node) == name)
-            .and_then(|node| quorum::violation(node, nodes, goes_first, guard));
+            .and_then(|node| quorum::violation(node, nodes, goes_first, etcd));
         let queue = queue.as_ref().and_then(|queue| queue.get(ownership::uid(this)).cloned());
         (name.to_owned(), Gate { quorum, queue })
     };
@@ -96,7 +97,14 @@ mod tests {
         let planned: Vec<String> = planned.iter().map(ToString::to_string).collect();
         let existing: Vec<NodeMaintenance> = existing.iter().map(|name| begun(name)).collect();
         let limit = limit.map(MaxUnavailable::Nodes);
-        let gates = gates(&planned, &nodes, &existing, None, limit, "2026-01-02T00:00:00Z".parse().unwrap());
+        let gates = gates(
+            &planned,
+            &nodes,
+            &existing,
+            &Etcd::OnNodes,
+            limit,
+            "2026-01-02T00:00:00Z".parse().unwrap(),
+        );
         let names = |held: fn(&Gate) -> bool| {
             gates.iter().filter(|(_, gate)| held(gate)).map(|(name, _)| name.clone()).collect()
         };

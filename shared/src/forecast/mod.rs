@@ -381,12 +381,13 @@ fn is_asked(planned: &PlannedPod) -> bool {
 /// Whether the pod is blocked by the answer to its eviction, and not by the drain spec.
 fn is_refused(planned: &PlannedPod, reason: BlockReason) -> bool {
     use BlockReason::{
-        AdmissionWebhook, DisruptionBudget, MigrationFailed, MultipleDisruptionBudgets, NamespaceTerminating,
-        NotMigratable, ServerError,
+        AdmissionPolicy, AdmissionWebhook, DisruptionBudget, MigrationFailed, MultipleDisruptionBudgets,
+        NamespaceTerminating, NotMigratable, ServerError,
     };
     let by_answer = matches!(
         reason,
-        AdmissionWebhook
+        AdmissionPolicy
+            | AdmissionWebhook
             | DisruptionBudget
             | MigrationFailed
             | MultipleDisruptionBudgets

@@ -20,6 +20,7 @@ use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{NodeMaintenanceStatus, QueuePosition};
 use crate::cluster::node;
 use crate::drain::node_patch;
+use crate::gate::etcd::EtcdRole;
 use crate::gate::ownership::{self, AgeRank};
 
 /// A status in which only the numbers of the queue have changed is written this long after the last one, and later where
@@ -86,7 +87,7 @@ pub struct Queued {
 /// Why a maintenance in the queue cannot begin now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueReason {
-    /// Another control-plane node is in maintenance.
+    /// Another control-plane node, or another member of etcd, is in maintenance.
     ControlPlane,
     /// As many nodes as allowed are unavailable.
     Limit {
@@ -104,7 +105,9 @@ impl fmt::Display for Queued {
         let QueuePosition { position, length, .. } = self.position;
         write!(f, "position {position} of {length} in the queue: ")?;
         match self.reason {
-            QueueReason::ControlPlane => f.write_str("only one control-plane node may be in maintenance"),
+            QueueReason::ControlPlane => {
+                f.write_str("only one control-plane node or member of etcd may be in maintenance")
+            }
             QueueReason::Limit { unavailable, nodes, limit } => {
                 write!(f, "{unavailable} of {nodes} nodes are unavailable and the limit is {limit}")
             }
@@ -171,10 +174,32 @@ enum Begun {
 pub struct GateNode {
     is_ready: bool,
     is_control_plane: bool,
+    has_etcd_role: bool,
+    is_arbiter: bool,
     is_cordoned: bool,
     has_record: bool,
     /// The uid of the maintenance that the undo record names.
     record_owner: Option<String>,
+}
+
+/// What a node is, of which only one may be in maintenance at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct GuardedRole {
+    is_control_plane: bool,
+    is_etcd_member: bool,
+}
+
+impl GuardedRole {
+    /// The role of a node; none if it has no such role.
+    fn of(node: &GateNode, etcd: EtcdRole) -> Option<Self> {
+        let GateNode { is_control_plane, has_etcd_role, is_arbiter, .. } = *node;
+        let is_etcd_member = etcd.is_member_with(is_control_plane, has_etcd_role, is_arbiter);
+        (is_control_plane || is_etcd_member).then_some(Self { is_control_plane, is_etcd_member })
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        (self.is_control_plane && other.is_control_plane) || (self.is_etcd_member && other.is_etcd_member)
+    }
 }
 
 impl GateNode {
@@ -189,6 +214,8 @@ impl From<&Node> for GateNode {
         Self {
             is_ready: node::is_ready(node),
             is_control_plane: node::is_control_plane(node),
+            has_etcd_role: node::has_etcd_role(node),
+            is_arbiter: node::is_arbiter(node),
             is_cordoned: Group::ALL.into_iter().any(|group| node_patch::is_cordoned(node, group)),
             has_record: node_patch::record_belongs_to(node, ""),
             record_owner: node_patch::record_owner(node),
@@ -250,11 +277,13 @@ impl Queue {
     ) -> Self {
         let (begun, mut waiting): (Vec<_>, Vec<_>) =
             members.into_iter().partition(|member| member.has_begun(nodes.get(&member.node)));
-        let is_control_plane = |name: &str| nodes.get(name).is_some_and(|node| node.is_control_plane);
+        let etcd = EtcdRole::new(nodes.values().any(|node| node.has_etcd_role));
+        let guarded = |name: &str| nodes.get(name).and_then(|node| GuardedRole::of(node, etcd));
         let begun = || begun.iter().map(|member| member.node.as_str());
         let down = nodes.iter().filter(|(_, node)| !node.is_ready).map(|(name, _)| name.as_str());
         let mut unavailable: HashSet<&str> = down.chain(begun()).collect();
-        let mut control_plane: HashSet<&str> = begun().filter(|name| is_control_plane(name)).collect();
+        let mut taken: Vec<(&str, GuardedRole)> =
+            begun().filter_map(|name| guarded(name).map(|role| (name, role))).collect();
         let allowed = limit.of(nodes.len());
 
         waiting.retain(|member| member.is_wanted && nodes.contains_key(&member.node));
@@ -264,12 +293,16 @@ impl Queue {
             let name = member.node.as_str();
             // The oldest maintenance has the node: the others are duplicates, whatever it waits for.
             let takes_place = seen.insert(name) && member.may_be_queued;
-            let reason = if is_control_plane(name) && control_plane.iter().any(|other| *other != name) {
+            let role = guarded(name);
+            let is_alike = |(other, theirs): &(&str, GuardedRole)| {
+                *other != name && role.is_some_and(|role| role.overlaps(*theirs))
+            };
+            let reason = if taken.iter().any(is_alike) {
                 QueueReason::ControlPlane
             } else if unavailable.contains(name) || unavailable.len() < allowed {
                 if takes_place {
                     unavailable.insert(name);
-                    control_plane.extend(is_control_plane(name).then_some(name));
+                    taken.extend(role.map(|role| (name, role)));
                 }
                 continue;
             } else {

@@ -4,8 +4,11 @@ use serde_json::json;
 use std::sync::Arc;
 
 fn node(name: &str, ready: &str) -> Arc<Node> {
-    let labels =
-        if name.starts_with("cp") { json!({"node-role.kubernetes.io/control-plane": ""}) } else { json!({}) };
+    let labels = match name.get(..2) {
+        Some("cp") => json!({"node-role.kubernetes.io/control-plane": ""}),
+        Some("et") => json!({"node-role.kubernetes.io/etcd": ""}),
+        _ => json!({}),
+    };
     let conditions = json!([{"type": "Ready", "status": ready}]);
     let node = json!({"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}});
     Arc::new(serde_json::from_value(node).unwrap())
@@ -95,11 +98,21 @@ fn a_position_has_the_length_of_the_queue_and_the_limit_in_nodes() {
 // each other forever.
 #[test]
 fn control_plane_nodes_begin_one_at_a_time_and_block_no_others() {
-    let one = Some("position 1 of 1 in the queue: only one control-plane node may be in maintenance");
+    let one = Some(
+        "position 1 of 1 in the queue: only one control-plane node or member of etcd may be in maintenance",
+    );
     check(&["cp1+", "cp2", "a"], "9", &[None, one, None]);
     check(&["cp1", "cp2", "a"], "9", &[None, one, None]);
     check(&["cp1+", "cp3", "a"], "9", &[None, one, None]);
     check(&["cp3", "cp1", "a"], "9", &[None, one, None]);
+}
+
+#[test]
+fn members_of_etcd_begin_one_at_a_time_and_the_control_plane_does_not_wait_for_them() {
+    let nodes: Vec<_> = ["etcd1", "etcd2", "cp1", "cp2"].map(|name| node(name, "True")).to_vec();
+    let all = ["etcd1+", "etcd2", "cp1", "cp2"].map(|text| maintenance(text, 0));
+    let waits = |at: usize| position(&all[at], &all, |_| false, &nodes, "9".parse().unwrap()).is_some();
+    assert_eq!([1, 2, 3].map(waits), [true, false, true]);
 }
 
 #[test]

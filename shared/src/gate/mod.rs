@@ -4,6 +4,8 @@
 //! maintenance fails permanently after the fourth failure. The count is in the status, and the time of the last attempt is
 //! that of the status, so a restart neither forgets nor repeats an attempt.
 
+pub mod etcd;
+pub mod etcd_guard;
 pub mod max_unavailable_queue;
 pub mod ownership;
 pub mod quorum;

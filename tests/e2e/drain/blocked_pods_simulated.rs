@@ -6,6 +6,9 @@ use nm_shared::NodeMaintenanceStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -14,13 +17,14 @@ use kube_sandbox::admission::Reviewer;
 use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, Writers};
 use nm_shared::api::condition::{ConditionType, is_true};
-use nm_shared::{BlockReason, Group};
+use nm_shared::{BlockReason, Group, PolicyFacts};
 use nm_tests::cluster::Cluster;
 use nm_tests::eviction_webhook;
 use nm_tests::eviction_webhook::{REFUSAL, refusal};
 use nm_tests::maintenance::{
     start, stop, until_blocked, until_drained, until_drained_without_errors, until_status,
 };
+use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::{by_reconciler, evictions, until_fault_played, until_requests, until_watched};
 use nm_tests::wait::wait_until;
@@ -175,6 +179,58 @@ async fn a_refusing_webhook_is_reported_with_its_message_whatever_its_code() {
     until_blocked(&cluster, "e2e-guarded", BlockReason::AdmissionWebhook).await;
     eviction_webhook::remove(&cluster).await;
     until_drained_without_errors(&cluster, "e2e-guarded").await;
+}
+
+/// A policy with a rule for each reason that a `ValidatingAdmissionPolicy` may give.
+async fn refuse_by_policy(cluster: &Cluster, reasons: &[&str]) {
+    let rule = |reason: &&str| {
+        let pod = format!("cart-{}", reason.to_lowercase());
+        json!({"expression": format!("object.metadata.name != '{pod}'"), "message": "not today", "reason": reason})
+    };
+    let policy = json!({"metadata": {"name": "no-evictions"}, "spec": {
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["pods/eviction"]}]},
+        "validations": reasons.iter().map(rule).collect::<Vec<_>>()}});
+    let binding = json!({"metadata": {"name": "everywhere"},
+        "spec": {"policyName": "no-evictions", "validationActions": ["Deny"]}});
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
+    let params = PostParams::default();
+    policies.create(&params, &serde_json::from_value(policy).unwrap()).await.unwrap();
+    bindings.create(&params, &serde_json::from_value(binding).unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusing_policy_is_reported_by_name_whatever_its_code_and_predicted_by_a_plan() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
+    let workload = Workload::new(&cluster, "governed").await;
+    let node = &cluster.nodes().await[0];
+    let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+    for reason in reasons {
+        workload.pod_on(node, &format!("cart-{}", reason.to_lowercase()), json!({})).await;
+    }
+    refuse_by_policy(&cluster, &reasons).await;
+    let plan = plugin(&cluster, &["plan", node, "-o", "json"]).await;
+    let planned: Value = serde_json::from_str(&plan.stdout).unwrap();
+    let refused = |pod: &&Value| pod["reason"] == json!(BlockReason::AdmissionPolicy);
+    let count = planned["pods"].as_array().unwrap().iter().filter(refused).count();
+    assert_eq!((count, plan.code), (reasons.len(), Some(3)), "{plan:?}");
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-governed", node).await;
+    let all = |status: &NodeMaintenanceStatus| status.blocked_pods.len() == reasons.len();
+    let status = until_status(&cluster, "e2e-governed", "all are refused", all).await;
+    for pod in &status.blocked_pods {
+        let policy = PolicyFacts { name: "no-evictions".into(), binding: Some("everywhere".into()) };
+        assert_eq!((pod.reason, pod.facts.policy.as_ref()), (BlockReason::AdmissionPolicy, Some(&policy)));
+        assert!(pod.message.ends_with("denied request: not today"), "{}", pod.message);
+    }
+    assert!(!is_true(&status.conditions, ConditionType::Degraded), "no permission is missing");
+    let explained = plugin(&cluster, &["explain", node]).await;
+    let command = "kubectl get validatingadmissionpolicies no-evictions -o yaml";
+    assert!(explained.stdout.contains(command), "{explained:?}");
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
+    bindings.delete("everywhere", &DeleteParams::default()).await.unwrap();
+    until_drained_without_errors(&cluster, "e2e-governed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

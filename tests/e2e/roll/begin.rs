@@ -281,31 +281,6 @@ async fn a_roll_that_is_killed_while_it_asks_asks_again_when_it_is_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_disappears_leaves_the_roll() {
-    let Some(cluster) = Cluster::sandbox_or_skip(3, "it deletes a node").await else { return };
-    let nodes = cluster.nodes().await;
-    let workload = Workload::new(&cluster, "vanishing").await;
-    workload.pod_on(&nodes[0], "guarded", json!({})).await;
-    workload.budget("guarded", 1).await;
-    let _reconciler = Reconciler::start(&cluster);
-    let mut roll =
-        RunningRoll::begin(&cluster, "vanish", &nodes[..2], &["--run", "true", "--max-unavailable", "2"]);
-    roll.until("blocked", |line| {
-        line["node"] == nodes[0].as_str()
-            && line["detail"].as_str().is_some_and(|why| why.starts_with("blocked"))
-    })
-    .await;
-    let all: Api<k8s_openapi::api::core::v1::Node> = Api::all(cluster.client.clone());
-    all.delete(&nodes[0], &kube::api::DeleteParams::default()).await.unwrap();
-    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
-    assert_eq!(
-        (roll.steps(&nodes[0]).last(), roll.steps(&nodes[1]).last()),
-        (Some(&"Removed"), Some(&"Done"))
-    );
-    wait_until(&cluster.maintenances(), &nodes[0], "gone", |object| object.is_none()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_command_of_a_roll_acts_on_the_cluster_of_the_flag_for_a_kubeconfig() {
     let (cluster, nodes, _reconciler) = pool(1).await;
     let folder = tempfile::TempDir::new().unwrap();

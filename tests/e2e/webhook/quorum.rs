@@ -12,7 +12,7 @@ use kube::runtime::watcher::Config;
 use kube::{Api, Resource, ResourceExt};
 use kube_sandbox::faults::{Action, Rule};
 use nm_shared::api::names::OVERRIDE_QUORUM_ANNOTATION;
-use nm_shared::gate::quorum::ETCD_NAMESPACE;
+use nm_shared::gate::etcd_guard::ETCD_NAMESPACE;
 use nm_shared::{Group, NodeMaintenance, Phase, Suspension};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::until_event;

@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use nm_shared::cluster::{node, pod};
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::forecast::PodOutcome;
+use nm_shared::gate::etcd::EtcdRole;
 use nm_shared::{DrainSpec, NodeMaintenance};
 use serde_json::Value;
 
@@ -36,7 +37,7 @@ use crate::roll::record::{
 };
 use crate::roll::settings::{NodeAction, RollSettings};
 use crate::roll::store;
-use crate::roll::waves::{PoolNode, waves};
+use crate::roll::waves::{NodeRole, PoolNode, waves};
 use crate::roll::window::Windows;
 use crate::terminal::output::Output;
 use crate::terminal::table;
@@ -127,7 +128,7 @@ fn claim(
     if !roll.has_only(settings) {
         return Err(RollError::OtherSettings(roll.name.clone()));
     }
-    Ok(RollRecord { runner: Some(me.clone()), ..record })
+    Ok(RollRecord { runner: Some(me.clone()), nodes: record::node_names(roll), ..record })
 }
 
 async fn pool(
@@ -140,12 +141,13 @@ async fn pool(
         cluster.node_names(None).await?;
         return Ok(Vec::new());
     };
+    let etcd = EtcdRole::among(nodes);
     let pool = nodes.iter().filter(|node| names.iter().any(|name| name == node::name(node)));
     Ok(pool
         .map(|node| PoolNode {
             name: node::name(node).to_owned(),
             zone: node.labels().get(ZONE).cloned(),
-            is_control_plane: node::is_control_plane(node),
+            role: NodeRole::of(node, etcd),
             pods: pods(node, snapshot),
         })
         .collect())

@@ -68,7 +68,7 @@ new Job replaces one that failed. The state of a roll is in its NodeMaintenance 
 killed, `resume` continues it from any computer; a command that was under way is run again. The output of commands is kept below \
 ~/.local/state/kubectl-nm/roll/NAME, or $XDG_STATE_HOME.
 
-Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted, 4 taken over or aborted by somebody else, 130 interrupted.";
+Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted or not every node done, 4 taken over or aborted by somebody else, 130 interrupted.";
 
 /// The flag means more to `start`.
 const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, the default, means none. When it expires, \

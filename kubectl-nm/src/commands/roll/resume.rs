@@ -31,7 +31,9 @@ pub(super) async fn resume(
     let name = args.roll.name.as_str();
     let roll = store::load(cluster, name).await?;
     let before = roll.complete_record()?;
-    let is_left = |name: &String| roll.node(name).is_some() && !before.released.contains(name);
+    let is_absent = |name: &String| before.absent.iter().any(|absent| absent.node() == name);
+    let is_left =
+        |name: &String| is_absent(name) || (roll.node(name).is_some() && !before.released.contains(name));
     if let Some(unknown) = args.skip.iter().find(|node| !is_left(node)) {
         return Err(RollError::NotInRoll { name: name.to_owned(), node: unknown.clone() }.into());
     }
@@ -91,8 +93,11 @@ pub(super) async fn resume(
         }
     };
     // The record stays that of the claim, so that a change of somebody else since then is noticed.
-    let skipped = skipped.map_or_else(|| record.skipped.clone(), |changed| changed.skipped);
-    run_roll(&roll, RollRecord { skipped, ..record }, before.halt, &args.output, cluster, out).await
+    let (skipped, absent) = skipped.map_or_else(
+        || (record.skipped.clone(), record.absent.clone()),
+        |changed| (changed.skipped, changed.absent),
+    );
+    run_roll(&roll, RollRecord { skipped, absent, ..record }, before.halt, &args.output, cluster, out).await
 }
 
 /// A roll that somebody else has aborted, or that has halted, since it was read is not continued.
@@ -180,6 +185,7 @@ async fn skip(
     let (_, record) = store::update(cluster, &roll.name, |_, mut record| {
         let new = args.skip.iter().filter(|node| !record.skipped.contains(node)).cloned().collect::<Vec<_>>();
         record.skipped.extend(new);
+        record.absent.retain(|absent| !args.skip.iter().any(|name| name == absent.node()));
         Ok(record)
     })
     .await?;
@@ -190,7 +196,10 @@ async fn skip(
     for node in &skipped {
         out.message(&Line::new(format!("node/{} is skipped, and returns to service", node.node())));
     }
-    let stays = |name: &&String| !skipped.iter().any(|node| node.node() == name.as_str());
+    // An absent node has no maintenance.
+    let stays = |name: &&String| {
+        roll.node(name).is_some() && !skipped.iter().any(|node| node.node() == name.as_str())
+    };
     match args.skip.iter().find(stays) {
         None => Ok(Some(record)),
         Some(node) => Err(RollError::HasBegun(node.clone()).into()),

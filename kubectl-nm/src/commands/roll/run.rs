@@ -107,7 +107,7 @@ pub(super) async fn run(
             for line in summary(roll, &record) {
                 out.message(&line);
             }
-            Exit::Done
+            if record.done.nodes >= roll.settings.nodes() { Exit::Done } else { Exit::Failed }
         }
         Ok(RollEnd::Halted(halt, begun)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
@@ -147,8 +147,7 @@ fn confirmation(action: Option<&NodeAction>, out: &Output) -> String {
 
 /// The end of a roll, in sentences.
 fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
-    let RollRecord { skipped, done, unknown, .. } = record;
-    // Nodes that were skipped or deleted are not done.
+    let RollRecord { skipped, left, done, unknown, .. } = record;
     let all = roll.settings.nodes();
     let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
     let pods = counted(usize::try_from(done.pods).unwrap_or_default(), "pod");
@@ -159,6 +158,10 @@ fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
     ))];
     if !skipped.is_empty() {
         lines.push(Line::new(format!("Skipped: {}.", skipped.join(", "))));
+    }
+    if !left.is_empty() {
+        let left = left.iter().map(|left| format!("{} ({})", left.node, left.why.words()));
+        lines.push(Line::new(format!("Not done: {}.", left.collect::<Vec<_>>().join(", "))));
     }
     if let Some(unknown) = unknown.filter(|unknown| *unknown > 0) {
         lines.push(Line::new(format!("It is not known whether the other nodes ({unknown}) are done.")));
@@ -178,6 +181,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::roll::absence::{Departure, LeftNode};
     use crate::roll::record::DoneNodes;
     use crate::terminal::output::captured::output;
 
@@ -187,11 +191,13 @@ mod tests {
             "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
         let settings = serde_json::from_value(settings).unwrap();
         let roll = Roll { name: "r".into(), settings, nodes: Vec::new(), record: None };
+        let gone = LeftNode { node: "n3".into(), why: Departure::MaintenanceDeleted };
         let end = |nodes: usize, skipped: &[&str], unknown: Option<usize>| {
+            let left = Vec::from_iter((nodes + skipped.len() < 2 && unknown.is_none()).then(|| gone.clone()));
             let done = DoneNodes { nodes, pods: 7, ..DoneNodes::default() };
             let skipped = skipped.iter().map(ToString::to_string).collect();
             let (mut out, captured) = output();
-            let record = RollRecord { skipped, done, unknown, ..RollRecord::default() };
+            let record = RollRecord { skipped, left, done, unknown, ..RollRecord::default() };
             for line in summary(&roll, &record) {
                 out.message(&line);
             }
@@ -200,6 +206,9 @@ mod tests {
         assert_eq!(end(3, &[], None), "Roll r is done: 3 nodes, 7 pods moved.\n");
         let skipped = "Roll r is done: 1 of 3 nodes, 7 pods moved.\nSkipped: n1, n2.\n";
         assert_eq!(end(1, &["n1", "n2"], None), skipped);
+        let left =
+            "Roll r is done: 1 of 3 nodes, 7 pods moved.\nNot done: n3 (its maintenance was deleted).\n";
+        assert_eq!(end(1, &[], None), left);
         assert!(end(2, &[], Some(1)).ends_with("known whether the other nodes (1) are done.\n"));
     }
 

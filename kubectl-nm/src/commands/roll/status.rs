@@ -201,6 +201,7 @@ fn document(status: &RollStatus) -> Value {
         "settings": status.roll.settings,
         "done": status.record.done,
         "skipped": status.record.skipped,
+        "left": status.record.left,
         "halt": status.record.halt,
         "paused": status.record.paused,
         "runner": status.record.runner,

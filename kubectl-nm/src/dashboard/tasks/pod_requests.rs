@@ -114,6 +114,10 @@ fn answer(target: &PodTarget, outcome: &EvictionOutcome) -> Result<String, Comma
         EvictionOutcome::RefusedByWebhook { webhook, message } => {
             format!("eviction refused by the webhook {webhook}: {message}")
         }
+        EvictionOutcome::RefusedByPolicy { policy: Some(policy), message } => {
+            format!("eviction refused by the policy {}: {message}", policy.name)
+        }
+        EvictionOutcome::RefusedByPolicy { policy: None, message } => format!("eviction refused: {message}"),
         EvictionOutcome::NamespaceTerminating => {
             String::from("eviction refused: the namespace is being deleted, which ends the pod")
         }

@@ -13,6 +13,9 @@ enum Harm {
     Killed(usize),
     /// Somebody deletes the maintenance of a node.
     Deleted(usize),
+    /// The object of a node is deleted.
+    NodeDeleted(usize),
+    NodeReturns(usize),
     Paused(bool),
     /// Somebody pauses the roll while a decision is being carried out.
     PausedMeanwhile,
@@ -29,6 +32,8 @@ fn harm() -> impl Strategy<Value = Harm> {
     prop_oneof![
         3 => (0..4_usize).prop_map(Harm::Killed),
         1 => (0..9_usize).prop_map(Harm::Deleted),
+        1 => (0..9_usize).prop_map(Harm::NodeDeleted),
+        1 => (0..9_usize).prop_map(Harm::NodeReturns),
         1 => any::<bool>().prop_map(Harm::Paused),
         1 => Just(Harm::PausedMeanwhile),
         1 => Just(Harm::AskedMeanwhile),
@@ -56,6 +61,15 @@ proptest! {
                     world.restart();
                 }
                 Harm::Deleted(node) => deleted += usize::from(world.objects.remove(&format!("n{node}")).is_some()),
+                Harm::NodeDeleted(node) => {
+                    let before = world.objects.len();
+                    world.delete_node(&format!("n{node}"));
+                    deleted += before - world.objects.len();
+                }
+                Harm::NodeReturns(node) if node < all && !world.observed.nodes.contains_key(&format!("n{node}")) => {
+                    world.return_node(&format!("n{node}"));
+                }
+                Harm::NodeReturns(_) => {}
                 Harm::Paused(paused) => world.pause(paused),
                 Harm::PausedMeanwhile => {
                     world.pause_meanwhile();
@@ -90,7 +104,12 @@ proptest! {
             }
             prop_assert!(world.most_under_way <= max_unavailable);
         }
-        // Harm stops: somebody resumes the roll as often as it halts.
+        // Harm stops: all nodes return, and somebody resumes the roll as often as it halts.
+        for node in (0..all).map(|node| format!("n{node}")) {
+            if !world.observed.nodes.contains_key(&node) {
+                world.return_node(&node);
+            }
+        }
         let now = at(world.now);
         for view in world.observed.nodes.values_mut() {
             view.ready_since.get_or_insert(now);
@@ -107,5 +126,6 @@ proptest! {
         begun.dedup();
         prop_assert_eq!(begun.len(), world.begun.len(), "no node begins twice");
         prop_assert!(begun.len() + deleted >= all);
+        prop_assert!(world.record.done.nodes <= begun.len(), "what is not done does not count as done");
     }
 }

@@ -1,6 +1,7 @@
 //! Decisions in single situations.
 
 mod abort;
+mod absence;
 mod clocks;
 mod conflicts;
 mod duration;
@@ -277,17 +278,6 @@ fn a_drained_node_waits_for_a_confirmation_if_that_is_asked_for() {
     world.run_to("n1", Step::Confirming);
     world.observed.confirmed.insert("n1".into(), false);
     assert!(matches!(world.run(), RollState::Halted(_)));
-}
-
-#[test]
-fn a_node_that_is_deleted_midway_leaves_the_roll() {
-    let mut world = World::new(&[3], 1);
-    world.run_to("n0", Step::Draining);
-    world.observed.nodes.remove("n0");
-    world.observed.nodes.remove("n1");
-    assert_eq!(world.run(), RollState::Done);
-    assert_eq!(world.begun, ["n0", "n2"]);
-    assert_eq!(world.record.done.nodes, 1);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nm_shared::NodeMaintenance;
 use nm_shared::api::names;
+use nm_shared::{NodeMaintenance, Phase};
 use serde_json::json;
 
 use super::super::*;
@@ -41,12 +41,24 @@ fn object(node: &str, wave: usize, position: usize, settings: &RollSettings) -> 
     serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": node, "uid": format!("uid-{node}"), "labels": {LABEL: "r"},
-            "finalizers": [names::FINALIZER], "annotations": {SETTINGS: annotation(settings), NODE: annotation(&record)}},
+            "finalizers": [names::FINALIZER], "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node,
+            "uid": "first"}], "annotations": {SETTINGS: annotation(settings), NODE: annotation(&record)}},
         "spec": {"nodeName": node, "suspend": true},
         "status": {"phase": "Pending", "conditions": [{"type": "Suspended", "status": "True", "reason": "Planned",
             "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]},
     }))
     .unwrap()
+}
+
+/// A Ready node whose object has this uid.
+fn view(uid: &str, boot_id: &str, seconds: i64) -> NodeView {
+    NodeView {
+        uid: uid.into(),
+        seen_since: at(seconds),
+        ready_since: Some(at(seconds)),
+        boot_id: boot_id.into(),
+        ..NodeView::default()
+    }
 }
 
 /// A cluster with a roll, in which every change that is decided is carried out at once.
@@ -63,6 +75,7 @@ pub(super) struct World {
     pub(super) most_under_way: usize,
     pub(super) begun: Vec<String>,
     pub(super) acted: Vec<String>,
+    pub(super) recreated: Vec<String>,
     pub(super) last: Option<Decisions>,
     /// How many writes the program has sent.
     pub(super) writes: usize,
@@ -85,8 +98,7 @@ impl World {
         for (position, wave) in places.enumerate() {
             let node = format!("n{position}");
             objects.insert(node.clone(), object(&node, wave, position, &settings));
-            let view = NodeView { ready_since: Some(at(0)), boot_id: "boot-0".into(), ..NodeView::default() };
-            observed.nodes.insert(node, view);
+            observed.nodes.insert(node, view("first", "boot-0", 0));
         }
         let runner = Some(Runner { id: ME.into(), who: "me@here".into(), at: at(0) });
         let mut world = Self {
@@ -99,13 +111,15 @@ impl World {
             most_under_way: 0,
             begun: Vec::new(),
             acted: Vec::new(),
+            recreated: Vec::new(),
             last: None,
             writes: 0,
             conflicts: Box::new(|_| false),
             meanwhile: None,
         };
         let roll = world.roll();
-        let record = RollRecord { revision: 1, runner, ..RollRecord::default() };
+        let nodes = world.objects.keys().cloned().collect();
+        let record = RollRecord { revision: 1, runner, nodes, ..RollRecord::default() };
         let anchor = roll.anchor(&record).map(|anchor| anchor.node().to_owned());
         if let Some(anchor) = anchor {
             world.store(&anchor, &record);
@@ -207,7 +221,7 @@ impl World {
         // The runner begins its watches again after a sleep. They are live before the next decision.
         let has_slept = self.observed.advance(at(self.now));
         self.observed.note_live(self.is_live && !has_slept);
-        self.observed.note(&roll);
+        self.observed.note(&roll, &self.record);
         let decisions = decide(&roll, &self.record, &self.observed);
         let state = decisions.state.clone();
         // The program ends, and carries nothing out any more.
@@ -222,6 +236,9 @@ impl World {
             if !is_written && matches!(change, RollChange::Record(_)) && self.record.halt.is_none() {
                 break;
             }
+        }
+        for object in self.objects.values().cloned().map(Arc::new) {
+            self.observed.note_maintenance(&object);
         }
         self.forget_health();
         let under_way = decisions.progress.iter().filter(|progress| progress.step != Step::Planned).count();
@@ -295,6 +312,23 @@ impl World {
                     Some(serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap());
             }
             RollChange::Release(node) => self.finalize(&node, false),
+            RollChange::Recreate(object) => {
+                let mut object = *object;
+                let node = object.spec.node_name.clone();
+                object.metadata.uid = Some(format!("uid-{node}-{}", self.writes));
+                object.metadata.finalizers = Some(vec![names::FINALIZER.into()]);
+                let uid = self.observed.nodes[&node].uid.clone();
+                object.metadata.owner_references = serde_json::from_value(
+                    json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]),
+                )
+                .unwrap();
+                if !object.spec.suspend {
+                    object.status =
+                        serde_json::from_value(json!({"phase": "Running", "evictionPods": 0})).unwrap();
+                }
+                self.recreated.push(node.clone());
+                self.objects.insert(node, object);
+            }
         }
         self.collect();
     }
@@ -311,6 +345,36 @@ impl World {
             let metadata = &object.metadata;
             metadata.deletion_timestamp.is_none() || metadata.finalizers.iter().flatten().next().is_some()
         });
+    }
+
+    /// Somebody deletes the object of a node, and the garbage collector deletes its maintenance.
+    pub(super) fn delete_node(&mut self, node: &str) {
+        self.observed.nodes.remove(node);
+        let Some(object) = self.objects.get_mut(node) else { return };
+        let has_owner = object.metadata.owner_references.iter().flatten().next().is_some();
+        if has_owner {
+            let metadata = &mut object.metadata;
+            metadata.deletion_timestamp =
+                Some(serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap());
+            metadata.finalizers.get_or_insert_default().retain(|finalizer| finalizer == FINALIZER);
+            self.collect();
+        } else {
+            object.status = serde_json::from_value(json!({"phase": "Failed", "lastError": "not found",
+                "conditions": [{"type": "Cordoned", "status": "False", "reason": "NodeNotFound", "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z"}]}))
+            .unwrap();
+        }
+    }
+
+    /// Its kubelet registers a node again.
+    pub(super) fn return_node(&mut self, node: &str) {
+        let uid = format!("again-{}", self.now);
+        self.observed.nodes.insert(node.to_owned(), view(&uid, &format!("boot-{}", self.now), self.now));
+    }
+
+    /// Somebody deletes the maintenance of a node, which is returned to service.
+    pub(super) fn stop(&mut self, node: &str) {
+        self.objects.remove(node);
     }
 
     /// nm-reconciler returns the nodes to service whose maintenances are deleted.
@@ -341,6 +405,10 @@ impl World {
         self.objects.get_mut(node).unwrap().status = serde_json::from_value(status).unwrap();
     }
 
+    fn is_drained(&self, node: &str) -> bool {
+        status(&self.objects[node]).phase == Some(Phase::Succeeded)
+    }
+
     pub(super) fn healthy(&mut self, node: &str, step: Step) {
         self.observed.health.insert((node.to_owned(), step), Health::Healthy);
     }
@@ -348,9 +416,12 @@ impl World {
     /// The world goes on by itself for a second: drains end, actions succeed, everything gets healthy.
     pub(super) fn pass_second(&mut self) {
         self.now += 1;
-        for node in self.objects.keys().cloned().collect::<Vec<_>>() {
+        let nodes = self.objects.keys().filter(|node| self.observed.nodes.contains_key(*node));
+        for node in nodes.cloned().collect::<Vec<_>>() {
             match self.step_of(&node) {
                 Some(Step::Draining) if !self.objects[&node].spec.suspend => self.drained(&node),
+                // A node that has returned is drained again.
+                Some(Step::Acting) if !self.is_drained(&node) => self.drained(&node),
                 Some(Step::Acting) if self.observed.actions.get(&node) == Some(&ActionState::Running) => {
                     self.observed.actions.insert(node, ActionState::Succeeded);
                 }
@@ -386,6 +457,6 @@ impl World {
             }
             self.pass_second();
         }
-        panic!("{node} does not come to {step:?}");
+        panic!("{node} does not come to {step:?}: {:?}", self.last);
     }
 }

@@ -41,7 +41,7 @@ use crate::roll::view::{RollInput, RollReporter, RollView};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a run of a roll ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RollEnd {
     /// With the record as it was at the end.
     Done(Box<RollRecord>),
@@ -191,6 +191,9 @@ impl<'a> RollRunner<'a> {
             Event::Maintenances(WatchUpdate::Change(change)) => {
                 if let Some(change) = self.valid(change) {
                     self.note_abort(&change);
+                    if let WatchChange::Applied(object) | WatchChange::Deleted(object) = &change {
+                        self.observed.note_maintenance(object);
+                    }
                     self.maintenances.apply(&change);
                 }
             }
@@ -335,7 +338,7 @@ impl<'a> RollRunner<'a> {
         });
         self.observed.adopt_newer(&mut self.record, &roll);
         self.observed.note_live(self.live == (true, true));
-        self.observed.note(&roll);
+        self.observed.note(&roll, &self.record);
         let Decisions { changes, progress, state } = decide(&roll, &self.record, &self.observed);
         reporter.show(&RollView {
             roll: &roll,
@@ -443,7 +446,10 @@ impl<'a> RollRunner<'a> {
 
     /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
     fn end_actions(&mut self, roll: &Roll) {
-        let stays = |name: &str| roll.node(name).is_some_and(|node| !node.is_leaving());
+        // The command of a node that reboots may be what waits for its return.
+        let stays = |name: &str| {
+            roll.node(name).is_some_and(|node| !node.is_leaving()) || self.observed.has_lost_node(name)
+        };
         for (name, job) in self.actions.end_unless(stays) {
             self.observed.actions.remove(&name);
             let text = String::from("ended: the maintenance of the node was deleted");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nm_shared::cluster::admission_webhook;
+use nm_shared::cluster::refusal::Refusal;
 
 use super::RollRunner;
 use crate::client::watch_stream::WatchChange;
@@ -32,10 +32,11 @@ impl RollRunner<'_> {
     /// Records the results of the changes of a decision.
     pub(super) fn take_applied(&mut self, applied: Applied) {
         let Applied { roll, objects, outcomes } = applied;
-        for object in objects {
+        for object in objects.into_iter().map(Arc::new) {
             // The watch may have shown its end meanwhile.
             if self.maintenances.get(&uid(&object)).is_some() && !self.is_older(&object) {
-                self.maintenances.apply(&WatchChange::Applied(Arc::new(object)));
+                self.observed.note_maintenance(&object);
+                self.maintenances.apply(&WatchChange::Applied(object));
             }
         }
         for (change, outcome) in outcomes {
@@ -64,7 +65,14 @@ impl RollRunner<'_> {
                 (RollChange::Begin(name, _), Ok(())) => {
                     self.observed.refused.remove(&name);
                 }
-                (RollChange::Begin(name, _), Err(error)) if is_webhook_refusal(error.error()) => {
+                (RollChange::Recreate(object), Ok(())) => {
+                    self.observed.refused.remove(&object.spec.node_name);
+                }
+                (RollChange::Recreate(object), Err(error)) if is_refused_by_admission(error.error()) => {
+                    let name = object.spec.node_name.clone();
+                    self.observed.refused.insert(name, error.error().to_string());
+                }
+                (RollChange::Begin(name, _), Err(error)) if is_refused_by_admission(error.error()) => {
                     self.observed.refused.insert(name, error.error().to_string());
                 }
                 (RollChange::Pause(name), Ok(())) => {
@@ -107,6 +115,8 @@ impl RollRunner<'_> {
     }
 }
 
-fn is_webhook_refusal(error: &Error) -> bool {
-    error.status().is_some_and(|status| admission_webhook::denied_by(&status.message).is_some())
+/// Whether a webhook or a policy refuses: it may allow the same request later.
+fn is_refused_by_admission(error: &Error) -> bool {
+    let refusal = error.status().map(Refusal::from);
+    matches!(refusal, Some(Refusal::Webhook { .. } | Refusal::Policy(_)))
 }

@@ -42,8 +42,16 @@ impl Failure {
         match self {
             Self::Unauthorized => StatusError::new(401, "Unauthorized", "Unauthorized"),
             Self::Forbidden => {
-                let because = format!("User cannot {} it", entry.verb);
-                StatusError::forbidden(&entry.group, &entry.resource, &entry.name, &because)
+                let Entry { user, verb, group, resource, subresource, namespace, name, .. } = entry;
+                let of_part = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+                let place = match namespace.as_str() {
+                    "" => String::from("at the cluster scope"),
+                    namespace => format!("in the namespace {namespace:?}"),
+                };
+                let because = format!(
+                    "User {user:?} cannot {verb} resource \"{resource}{of_part}\" in API group {group:?} {place}"
+                );
+                StatusError::forbidden(group, resource, name, &because)
             }
             Self::DeniedByPolicy => {
                 let because = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here";
