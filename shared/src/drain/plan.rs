@@ -1,7 +1,8 @@
 //! Which pods of a node to evict: the filters of `kubectl drain`, in its order.
 //!
 //! The first filter that excludes a pod decides. Unlike kubectl, which keeps only the last warning, a pod keeps all of its
-//! warnings.
+//! warnings. And unlike kubectl, which evicts finished pods of a `DaemonSet` and does not look again, they stay: their
+//! `DaemonSet` replaces them on the same node, so a drain that lasts would meet another one each time.
 //! Source: kubernetes/kubectl `pkg/drain/filters.go`, v0.34.
 
 use std::collections::{BTreeMap, HashSet};
@@ -246,15 +247,16 @@ impl<'a> PodFilters<'a> {
 
     fn daemon_set(&self, pod: &DrainPod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
         let daemon_set = pod::daemon_set(pod)?;
-        if pod::is_finished(pod) {
-            return None;
-        }
+        // In whatever phase: the DaemonSet itself deletes a pod that has failed, and replaces it.
         if self.daemon_sets.may_exist(pod::names(pod).namespace, &daemon_set.name) {
             warnings.push(Warning::IgnoringDaemonSetPods);
             return Some(Verdict::Skip(SkipReason::DaemonSet));
         }
         if self.daemon_sets.interrupted {
             return Some(Verdict::Wait);
+        }
+        if pod::is_finished(pod) {
+            return None;
         }
         warnings.push(Warning::OrphanedFromDaemonSet);
         (!self.spec.force).then_some(Verdict::Block(BlockReason::Unmanaged))
@@ -359,13 +361,25 @@ mod tests {
                 &[],
             );
             check(
-                json!({"status": {"phase": phase}, "metadata": {"ownerReferences": owner("DaemonSet", "ds")}}),
+                json!({"status": {"phase": phase}, "metadata": {"ownerReferences": owner("DaemonSet", "other")}}),
                 &spec,
                 EVICT,
                 &[],
             );
             let volumes = json!([{"name": "v", "emptyDir": {}}]);
             check(json!({"status": {"phase": phase}, "spec": {"volumes": volumes}}), &spec, EVICT, &[]);
+        }
+    }
+
+    #[test]
+    fn pods_of_a_daemon_set_stay_in_whatever_phase() {
+        for phase in ["Pending", "Running", "Succeeded", "Failed"] {
+            check(
+                json!({"status": {"phase": phase}, "metadata": {"ownerReferences": owner("DaemonSet", "ds")}}),
+                &DrainSpec::default(),
+                Verdict::Skip(SkipReason::DaemonSet),
+                &[Warning::IgnoringDaemonSetPods],
+            );
         }
     }
 
