@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::condition::whole_seconds;
+use crate::api::condition::{self, ConditionType, whole_seconds};
 use crate::api::status::{
     BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
     MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, RestartedReplicaSet, SurgingPod,
@@ -24,6 +24,7 @@ const ATTEMPTS_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 /// The pods of a node and their states, sorted by namespace and name.
 #[derive(Debug, Clone)]
 pub struct DrainSurvey<'a> {
+    plan: &'a DrainPlan,
     pods: Vec<(&'a PlannedPod, PodState)>,
     migrating: Vec<MigratingPod>,
     completion_ends: Option<Timestamp>,
@@ -65,7 +66,7 @@ impl<'a> DrainSurvey<'a> {
         let migrating = migrating.map(|(planned, _)| migrating_pod(planned, observed)).collect();
         let (completion_ends, prunes_details) = (plan.completion_ends, observed.prunes_details);
         let (surging, restarted) = (surges.for_status(), surges.restarted_for_status());
-        Self { pods, migrating, completion_ends, surging, restarted, prunes_details }
+        Self { plan, pods, migrating, completion_ends, surging, restarted, prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -99,7 +100,9 @@ impl<'a> DrainSurvey<'a> {
             status.eviction_pods = count(pending.len() - waits);
         }
         status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
-        status.pod_counts = self.counts(status.eviction_pods);
+        let cordoned = condition::find(&status.conditions, ConditionType::Cordoned);
+        let counted_at = cordoned.filter(|_| !begins).map_or(now, |cordoned| cordoned.last_transition_time.0);
+        status.pod_counts = self.counts(status.eviction_pods, counted_at);
         status.blocked_pods = self.blocked_pods(&status.blocked_pods, now);
         let migrating = self.migrating.iter().take(MAX_MIGRATING_PODS).cloned().collect();
         status.migrating_pods = Some(migrating).filter(|pods: &Vec<_>| !pods.is_empty());
@@ -134,7 +137,9 @@ impl<'a> DrainSurvey<'a> {
         format!("{} blocked: {named}{ending}", pods_are(count))
     }
 
-    fn counts(&self, eviction_pods: i32) -> PodCounts {
+    /// The counts. `eviction_pods` of the pods had to leave at the time `counted_at`; those that the drain has stopped to wait
+    /// for are still there.
+    fn counts(&self, eviction_pods: i32, counted_at: Timestamp) -> PodCounts {
         let mut counts = PodCounts::default();
         let mut pending = 0;
         for (_, state) in &self.pods {
@@ -149,7 +154,8 @@ impl<'a> DrainSurvey<'a> {
                 PodState::Blocked(_) => &mut counts.blocked,
             } += 1;
         }
-        counts.gone = eviction_pods.saturating_sub(pending).max(0);
+        let given_up = count(self.plan.given_up_since(counted_at));
+        counts.gone = eviction_pods.saturating_sub(pending).saturating_sub(given_up).max(0);
         counts
     }
 

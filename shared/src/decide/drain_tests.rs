@@ -441,6 +441,27 @@ fn a_respawning_pod_is_not_evicted_also_after_a_restart() {
 }
 
 #[test]
+fn a_terminating_pod_that_is_no_longer_waited_for_counts_as_staying_and_not_as_gone() {
+    let impatient = maintenance(&json!({"spec": {"drain": {"skipWaitForDeleteTimeoutSeconds": 60}}}));
+    let since = |deleted: &str| pod_named("a", &json!({"deletionTimestamp": deleted}));
+    let pods = |pods: Vec<Arc<DrainPod>>| ClusterState { pods: Some(pods), ..cordoned() };
+    let later = now() + SignedDuration::from_secs(300);
+    let counts = |maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp| {
+        let status = decide(maintenance, observed, now).status.unwrap();
+        (status.phase, status.eviction_pods, status.pod_counts.skipped, status.pod_counts.gone)
+    };
+    let begun = after(&impatient, &decide(&impatient, &observed(), now()));
+    let stuck = pods(vec![since("2026-01-01T01:00:30Z")]);
+    assert_eq!(counts(&begun, &stuck, later), (Some(Phase::Succeeded), 2, 1, 1));
+
+    // One that the drain has never waited for.
+    let old = since("2026-01-01T00:30:00Z");
+    let both = pods(vec![old.clone(), pod_named("b", &json!({}))]);
+    let begun = after(&impatient, &decide(&impatient, &both, now()));
+    assert_eq!(counts(&begun, &pods(vec![old]), later), (Some(Phase::Succeeded), 1, 1, 1));
+}
+
+#[test]
 fn an_override_of_the_quorum_is_recorded_once() {
     let insists =
         json!({"metadata": {"annotations": {crate::api::names::OVERRIDE_QUORUM_ANNOTATION: "true"}}});

@@ -113,6 +113,8 @@ pub struct DrainPlan {
     pub pods: Vec<PlannedPod>,
     /// When the pods that are left to end by themselves are evicted like any other; none if they never are.
     pub completion_ends: Option<Timestamp>,
+    /// `skipWaitForDeleteTimeoutSeconds`.
+    skip_timeout: SignedDuration,
 }
 
 /// A selector in `spec.drain` is not valid.
@@ -150,7 +152,8 @@ impl DrainPlan {
         };
         let mut pods: Vec<PlannedPod> = pods.into_iter().map(planned).collect();
         pods.sort_by(|one, other| by_name(&one.pod).cmp(&by_name(&other.pod)));
-        Ok(Self { pods, completion_ends: None })
+        let skip_timeout = SignedDuration::from_secs(spec.skip_wait_for_delete_timeout_seconds);
+        Ok(Self { pods, completion_ends: None, skip_timeout })
     }
 
     /// When a verdict changes without an event: a terminating pod is skipped after a timeout, and a pod is no longer left to
@@ -165,6 +168,15 @@ impl DrainPlan {
         let completes = |planned: &PlannedPod| planned.verdict == Verdict::AwaitCompletion;
         let evicted = self.completion_ends.filter(|_| self.pods.iter().any(completes));
         skipped.chain(evicted).filter(|at| *at > now).min()
+    }
+
+    /// How many pods were waited for at that time and no longer are, because they have been terminating for too long.
+    pub fn given_up_since(&self, at: Timestamp) -> usize {
+        let is_given_up = |planned: &&PlannedPod| {
+            planned.verdict == Verdict::Skip(SkipReason::TerminatingTooLong)
+                && pod::overdue(&planned.pod, at).is_some_and(|overdue| overdue <= self.skip_timeout)
+        };
+        self.pods.iter().filter(is_given_up).count()
     }
 
     /// The pods that the drain waits for.
