@@ -9,6 +9,10 @@ use crate::explain::owner::{Owner, OwnerKind};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::counted;
 
+/// The taint of a node that is shut down, with which Kubernetes no longer waits for the node's kubelet:
+/// <https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown>.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
     pub(crate) kubectl: &'a str,
@@ -104,7 +108,11 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
             ),
         ),
         BlockReason::NodeNotReady => (
-            "Make the node Ready, or delete it if it will not return".into(),
+            format!(
+                "Make the node Ready, or delete it if it will not return. Only if you have verified that the machine is off, \
+                 and not merely unreachable, add the taint {OUT_OF_SERVICE}: Kubernetes then force-deletes the node's pods that \
+                 do not tolerate it and detaches their volumes. Remove the taint once the node is back"
+            ),
             format!("{kubectl} describe node {}", shell_quoted(node)),
         ),
         BlockReason::NotEnding => (
