@@ -201,7 +201,9 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
 }
 
 fn respawns(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
-    let advice = "Remove the toleration that lets it respawn, or scale its owner down".into();
+    let advice =
+        "Remove the toleration or the node name that lets it respawn from its pod template, or scale its owner down"
+            .into();
     let command = match case.owner {
         Some(owner) => format!("{kubectl_in} edit {}", shell_quoted(&owner.argument())),
         None => format!("{kubectl_in} describe pod {}", shell_quoted(case.name)),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 
 use crate::api::names::{MIRROR_ANNOTATION, NO_SCHEDULE};
-use crate::api::status::PodReference;
+use crate::api::status::{PodReference, WorkloadReference};
 use crate::cluster::metadata::{self, ProjectedMetadata};
 
 /// A pod as far as decisions read it.
@@ -310,6 +310,21 @@ pub fn is_mirror(pod: &DrainPod) -> bool {
 /// The owner that would replace it.
 pub fn controller(pod: &DrainPod) -> Option<&OwnerReference> {
     metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default())
+}
+
+/// The label by which a Deployment distinguishes the pods of its `ReplicaSet`s.
+pub const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// Its workload: its Deployment if it has one, because that would undo changes to each `ReplicaSet`, otherwise its controller.
+pub fn workload(pod: &DrainPod) -> Option<WorkloadReference> {
+    let owner = controller(pod)?;
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let (kind, name) = match metadata::deployment_name(owner, hash.map(String::as_str)) {
+        Some(deployment) => ("Deployment", deployment),
+        None => (owner.kind.as_str(), owner.name.as_str()),
+    };
+    let (kind, name) = (kind.to_owned(), name.to_owned());
+    Some(WorkloadReference { api_version: owner.api_version.clone(), kind, name })
 }
 
 /// Whether a `DaemonSet` of the apps group controls it.

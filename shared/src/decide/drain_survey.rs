@@ -5,13 +5,14 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::condition::{self, ConditionType, whole_seconds};
 use crate::api::status::{
     BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
-    MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, RestartedReplicaSet, SurgingPod,
+    MAX_RETURNED_PODS, MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, RestartedReplicaSet,
+    ReturnedPod, SurgingPod,
 };
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
 use crate::decide::surge::Surges;
-use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
+use crate::drain::plan::{DrainPlan, PlannedPod, SkipReason, Verdict};
 use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
 use crate::drain::virtual_machine;
 
@@ -108,6 +109,8 @@ impl<'a> DrainSurvey<'a> {
         status.migrating_pods = Some(migrating).filter(|pods: &Vec<_>| !pods.is_empty());
         let completing = self.completing_pods(status.completing_pods.as_deref().unwrap_or_default(), now);
         status.completing_pods = Some(completing).filter(|pods| !pods.is_empty());
+        let returned = self.returned_pods(status.returned_pods.as_deref().unwrap_or_default(), now);
+        status.returned_pods = Some(returned).filter(|pods| !pods.is_empty());
         status.surging_pods.clone_from(&self.surging);
         status.restarted_replica_sets.clone_from(&self.restarted);
         status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
@@ -135,6 +138,11 @@ impl<'a> DrainSurvey<'a> {
         let more = count.saturating_sub(MAX_NAMED_PODS);
         let ending = if more > 0 { format!("{separator}and {more} more") } else { String::new() };
         format!("{} blocked: {named}{ending}", pods_are(count))
+    }
+
+    /// How many pods stay for this reason.
+    pub fn skipped(&self, reason: SkipReason) -> usize {
+        self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Skip(reason)).count()
     }
 
     /// The counts. `eviction_pods` of the pods had to leave at the time `counted_at`; those that the drain has stopped to wait
@@ -170,6 +178,18 @@ impl<'a> DrainSurvey<'a> {
             CompletingPod { namespace, name, since, until: self.completion_ends.map(whole_seconds) }
         });
         completing.collect()
+    }
+
+    fn returned_pods(&self, before: &[ReturnedPod], now: Timestamp) -> Vec<ReturnedPod> {
+        let has_returned =
+            |(planned, _): &&(&PlannedPod, PodState)| planned.verdict == Verdict::Skip(SkipReason::Returned);
+        let returned = self.pods.iter().filter(has_returned).take(MAX_RETURNED_PODS).map(|(planned, _)| {
+            let PodReference { namespace, name } = pod::reference(&planned.pod);
+            let same = before.iter().find(|pod| pod.namespace == namespace && pod.name == name);
+            let since = same.map_or_else(|| whole_seconds(now), |same| same.since.clone());
+            ReturnedPod { namespace, name, workload: pod::workload(&planned.pod), since }
+        });
+        returned.collect()
     }
 
     fn blocked_pods(&self, before: &[BlockedPod], now: Timestamp) -> Vec<BlockedPod> {

@@ -8,6 +8,7 @@ use crate::decide::cluster_state::StartBatch;
 use crate::drain::budget_allowance::Budgets;
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
+use crate::drain::respawns::Respawned;
 use crate::drain::steady_time::SteadyTime;
 use jiff::SignedDuration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -23,6 +24,8 @@ mod lease;
 mod node_marks;
 #[path = "permission_tests.rs"]
 mod permissions;
+#[path = "returning_tests.rs"]
+mod returning;
 #[path = "suspension_tests.rs"]
 mod suspension;
 #[path = "volume_detach_tests.rs"]
@@ -433,7 +436,8 @@ fn counts_of_refusals_are_written_with_the_next_change_or_once_a_minute() {
 #[test]
 fn a_respawning_pod_is_not_evicted_also_after_a_restart() {
     let new = maintenance(&json!({}));
-    let decision = decide(&new, &ClusterState { respawned: ["a".to_owned()].into(), ..observed() }, now());
+    let respawned = Respawned { exhausted: ["a".to_owned()].into(), ..Respawned::default() };
+    let decision = decide(&new, &ClusterState { respawned, ..observed() }, now());
     assert_eq!(asked(&decision), ["b"]);
     let blocked = &decision.status.as_ref().unwrap().blocked_pods;
     assert_eq!((blocked.len(), blocked[0].reason), (1, BlockReason::ComesBack));

@@ -27,13 +27,15 @@ pub enum Verdict {
     Skip(SkipReason),
     /// Leave it to end by itself, for as long as `waitForCompletion` says. The drain waits for it.
     AwaitCompletion,
-    /// It stays because of the drain spec or because it respawns, and the drain waits for it.
+    /// It stays because of the drain spec, or because it respawns without tolerating the cordon. The drain waits for it.
     Block(BlockReason),
 }
 
 /// Why a pod may stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SkipReason {
+    /// Its owner put it back on the node in place of another pod, and it tolerates the cordon.
+    Returned,
     /// It has been terminating for longer than `skipWaitForDeleteTimeoutSeconds`.
     TerminatingTooLong,
     /// Its `DaemonSet` would recreate it at once.
@@ -182,6 +184,18 @@ impl DrainPlan {
     /// The pods that the drain waits for.
     pub fn pending(&self) -> impl Iterator<Item = &PlannedPod> {
         self.pods.iter().filter(|planned| !matches!(planned.verdict, Verdict::Skip(_)))
+    }
+
+    /// Lets pods stay that were put back on the node. Those that the spec does not move stay too: they were deleted once.
+    pub fn skip_returned(&mut self, is_returned: impl Fn(&DrainPod) -> bool) {
+        let would_leave = |planned: &&mut PlannedPod| {
+            matches!(planned.verdict, Verdict::Evict | Verdict::Block(BlockReason::LocalStorage))
+        };
+        for planned in self.pods.iter_mut().filter(would_leave) {
+            if is_returned(&planned.pod) {
+                planned.verdict = Verdict::Skip(SkipReason::Returned);
+            }
+        }
     }
 
     /// Blocks pods that respawn.
