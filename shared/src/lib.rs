@@ -15,12 +15,12 @@ pub use api::grant::Grant;
 pub use api::group::{Group, GroupedMaintenance};
 pub use api::maintenance::{
     CompletionSpec, DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec, OnDetachTimeout,
-    SurgePolicy, WaitForVolumeDetach,
+    ReturningPods, SurgePolicy, WaitForVolumeDetach,
 };
 pub use api::status::{
     AttachedVolume, BlockFacts, BlockReason, BlockedPod, BudgetFacts, ClaimReference, CompletingPod,
     ForbiddenAccess, MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference, PolicyFacts,
-    QueuePosition, SurgingPod,
+    QueuePosition, ReturnedPod, SurgingPod, WorkloadReference,
 };
 pub use api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 pub use api::suspension::Suspension;

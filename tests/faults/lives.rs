@@ -47,6 +47,7 @@ pub(crate) fn all() -> Vec<Life> {
         life!(blocked_by_a_budget),
         life!(late_pods_and_lost_marks),
         life!(respawned),
+        life!(returned),
         life!(timed_out),
         life!(surged),
         life!(surged_three),
@@ -192,12 +193,26 @@ async fn late_pods_and_lost_marks(world: Arc<World>) -> Done {
 }
 
 async fn respawned(world: Arc<World>) -> Done {
-    world.run_on(NODE, &app("boomerang").node_name(NODE).tolerates_everything()).await;
+    world.run_on(NODE, &app("boomerang").node_name(NODE)).await;
     world.step("start");
     world.start("m", NODE, json!({})).await;
     world.until_blocked("m").await?;
     world.step("delete the deployment");
     world.delete("/apis/apps/v1/namespaces/default/deployments/boomerang").await;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn returned(world: Arc<World>) -> Done {
+    let pinned = app("operator").node_selector("kubernetes.io/hostname", NODE);
+    world.run_on(NODE, &pinned.tolerates_everything()).await;
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    let is_back = |maintenance: &nm_shared::NodeMaintenance| {
+        maintenance.status.as_ref().is_some_and(|status| status.returned_pods.is_some())
+    };
+    world.until_maintenance("m", "has a returned pod", is_back).await?;
     world.until_phase("m", "Succeeded").await?;
     world.step("stop");
     world.stop("m").await

@@ -222,6 +222,13 @@ pub fn pinned_to(node: &str) -> Value {
     spec
 }
 
+/// The spec of a pod that is bound to this node without the scheduler, and tolerates nothing.
+pub fn bound_to(node: &str) -> Value {
+    let mut spec = pod_spec();
+    spec["nodeName"] = json!(node);
+    spec
+}
+
 /// The spec of a pod that runs on any node and does nothing.
 pub fn pod_spec() -> Value {
     json!({

@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nm_shared::cluster::selector;
-use nm_shared::{CompletionSpec, DrainOrder, DrainSpec, OnDetachTimeout, SurgePolicy, WaitForVolumeDetach};
+use nm_shared::{
+    CompletionSpec, DrainOrder, DrainSpec, OnDetachTimeout, ReturningPods, SurgePolicy, WaitForVolumeDetach,
+};
 use serde_json::Value;
 
 use crate::args::duration;
@@ -80,6 +82,21 @@ pub(crate) struct DrainFlags {
     #[arg(long, value_name = "WHEN", ignore_case = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "WhenBlocked")]
     surge: Option<SurgeFlag>,
+
+    /// What happens to a pod that its owner put back on the node because it tolerates the taints of the maintenance
+    #[arg(long, value_name = "WHAT", ignore_case = true)]
+    returning_pods: Option<ReturningPodsFlag>,
+}
+
+/// The values of `--returning-pods`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ReturningPodsFlag {
+    /// It stays, the default
+    #[value(name = "Stay")]
+    Stay,
+    /// It is evicted again, and blocks the drain after the third time
+    #[value(name = "Wait")]
+    Wait,
 }
 
 /// The values of `--on-detach-timeout`.
@@ -153,6 +170,10 @@ impl DrainFlags {
                 Some(SurgeFlag::WhenBlocked) => SurgePolicy::WhenBlocked,
                 Some(SurgeFlag::Never) | None => SurgePolicy::Never,
             },
+            returning_pods: match self.returning_pods {
+                Some(ReturningPodsFlag::Wait) => ReturningPods::Wait,
+                Some(ReturningPodsFlag::Stay) | None => ReturningPods::Stay,
+            },
             ..default
         };
         (!self.given().is_empty()).then_some(spec)
@@ -179,6 +200,7 @@ impl DrainFlags {
             (self.wait_for_volume_detach.is_some(), "waitForVolumeDetach"),
             (self.wait_for_completion.is_some(), "waitForCompletion"),
             (self.surge.is_some(), "surge"),
+            (self.returning_pods.is_some(), "returningPods"),
         ];
         fields.into_iter().filter(|(given, _)| *given).map(|(_, field)| field).collect()
     }
@@ -211,12 +233,13 @@ mod tests {
     fn flags_set_fields_and_other_fields_have_their_defaults() {
         assert_eq!(flags("").spec(), None);
         let all = "--grace-period 30 --timeout 90s --pod-selector app=web --force=false --delete-emptydir-data=0 \
-            --delete-after 1500ms --order priorityascending --surge";
+            --delete-after 1500ms --order priorityascending --surge --returning-pods wait";
         assert_eq!(
             serde_json::to_value(flags(all).spec()).unwrap(),
             json!({"gracePeriodSeconds": 30, "timeoutSeconds": 90, "podSelector": {"matchLabels": {"app": "web"}},
                 "force": false, "deleteEmptyDirData": false, "skipWaitForDeleteTimeoutSeconds": 0,
-                "deleteAfterSeconds": 2, "order": "PriorityAscending", "surge": "WhenBlocked"})
+                "deleteAfterSeconds": 2, "order": "PriorityAscending", "surge": "WhenBlocked",
+                "returningPods": "Wait"})
         );
         for same in [
             "--force",
@@ -226,6 +249,7 @@ mod tests {
             "--order None",
             "--pod-selector=",
             "--surge=never",
+            "--returning-pods Stay",
         ] {
             assert_eq!(flags(same).spec(), Some(DrainSpec::default()), "{same}");
         }

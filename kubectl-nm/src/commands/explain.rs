@@ -164,7 +164,11 @@ fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
         1 => String::from("; 1 eviction was refused"),
         refusals => format!("; {refusals} evictions were refused"),
     };
-    let verb = if cause.passes { "Waits for" } else { "Blocks" };
+    let verb = match (cause.stays, cause.passes) {
+        (true, _) => "Staying:",
+        (_, true) => "Waits for",
+        (_, false) => "Blocks",
+    };
     match (since, named.as_str()) {
         (None, "") => None,
         (Some(since), "") => Some(format!("Lasting {since}.")),

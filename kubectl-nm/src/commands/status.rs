@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
-use crate::maintenance::changes::{attached_volume, blocked_pod, completing_pod, surging_pod};
+use crate::maintenance::changes::{attached_volume, blocked_pod, completing_pod, returned_pod, surging_pod};
 use crate::maintenance::{State, attached_volumes, drain_result, node, roll_name, status};
 use crate::terminal::output::Output;
 use crate::terminal::table;
@@ -131,6 +131,9 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         }
         for pod in status(object).completing_pods.iter().flatten() {
             out.message(&Line::new(format!("node/{}: ", node(object))).join(completing_pod(pod)));
+        }
+        for pod in status(object).returned_pods.iter().flatten() {
+            out.message(&Line::new(format!("node/{}: ", node(object))).join(returned_pod(pod)));
         }
     }
     Ok(())

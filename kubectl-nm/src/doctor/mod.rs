@@ -6,4 +6,5 @@ pub(crate) mod health_checks;
 mod orphans;
 mod permissions;
 pub(crate) mod required_permissions;
+mod returned_pods;
 pub(crate) mod service_account;

@@ -12,10 +12,11 @@ use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::CompletionFilter;
-use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, NodeMaintenance, SurgingPod};
+use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, NodeMaintenance, ReturnedPod, SurgingPod};
 
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::remedy::{self, Case, Remedy};
+use crate::explain::returned_pods;
 use crate::maintenance::changes::surge_progress;
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, attached_volumes, condition, degraded, kept_by_roll,
@@ -37,6 +38,8 @@ pub(crate) struct Cause {
     pub(crate) advice: String,
     pub(crate) commands: Vec<String>,
     pub(crate) passes: bool,
+    /// Whether its pods stay, so that the drain does not wait for them.
+    pub(crate) stays: bool,
 }
 
 /// The causes, those that concern the whole node first. `kubectl` is the command with the flags for this cluster.
@@ -66,6 +69,7 @@ pub(crate) fn causes(
         causes.extend(of_volumes(maintenance, kubectl));
         causes.extend(completing(maintenance, kubectl));
         causes.extend(of_surges(maintenance, kubectl));
+        causes.extend(returned(maintenance, kubectl));
     }
     causes
 }
@@ -378,6 +382,7 @@ fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {
         advice: remedies.first().map(|remedy| remedy.advice.clone()).unwrap_or_default(),
         commands: few(remedies.into_iter().map(|remedy| remedy.command)),
         passes: false,
+        stays: false,
     }
 }
 
@@ -402,6 +407,27 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
         passes: true,
         ..Cause::default()
     })
+}
+
+/// The workloads whose pods were put back on the node, and stay there.
+fn returned(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
+    let mut workloads: BTreeMap<(&str, String), Vec<&ReturnedPod>> = BTreeMap::new();
+    for pod in status(maintenance).returned_pods.iter().flatten() {
+        workloads.entry((&pod.namespace, returned_pods::workload(pod))).or_default().push(pod);
+    }
+    let cause = |((namespace, workload), pods): ((&str, String), Vec<&ReturnedPod>)| Cause {
+        what: vec![format!(
+            "The pods of {workload} in {namespace} tolerate the cordon: they came back to the node and stay."
+        )],
+        pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
+        since: pods.iter().map(|pod| pod.since.0).min(),
+        advice: returned_pods::ADVICE.to_owned(),
+        commands: few(pods.iter().map(|pod| returned_pods::edit(kubectl, pod))),
+        passes: true,
+        stays: true,
+        ..Cause::default()
+    };
+    workloads.into_iter().map(cause).collect()
 }
 
 /// A command that changes the drain settings.

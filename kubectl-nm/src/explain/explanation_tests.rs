@@ -90,6 +90,25 @@ fn pods_that_the_drain_waits_for_are_a_cause_that_passes() {
 }
 
 #[test]
+fn pods_that_came_back_are_a_cause_that_passes_with_what_to_change_in_their_workload() {
+    let pod = |name: &str| {
+        json!({"namespace": "kube-system", "name": name, "since": "2026-01-02T03:04:05Z",
+            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cilium-operator"}})
+    };
+    let status = json!({"phase": "Succeeded", "returnedPods": [pod("a"), pod("b")]});
+    let cause = only(&with_status("n1", status));
+    assert_eq!(
+        cause.what,
+        [
+            "The pods of deploy/cilium-operator in kube-system tolerate the cordon: they came back to the node and stay."
+        ]
+    );
+    assert_eq!(cause.pods, ["kube-system/a", "kube-system/b"]);
+    assert_eq!((cause.passes, cause.stays), (true, true));
+    assert_eq!(cause.commands, ["kubectl -n kube-system edit deploy/cilium-operator"]);
+}
+
+#[test]
 fn the_medik8s_operator_reports_by_its_last_error() {
     let failed = with_status("n1", json!({"phase": "Failed", "lastError": "nodes \"n1\" not found"}));
     assert_eq!(only(&failed).what, ["nodes \"n1\" not found."]);

@@ -3,3 +3,4 @@
 pub(crate) mod explanation;
 pub(crate) mod owner;
 pub(crate) mod remedy;
+pub(crate) mod returned_pods;

@@ -70,9 +70,8 @@ impl Owner {
     pub(crate) fn of(controller: &OwnerReference, template_hash: Option<&str>) -> Self {
         let OwnerReference { kind, name, .. } = controller;
         let known = KNOWN.iter().find(|(_, group, kind)| metadata::is_of(controller, group, kind));
-        let deployment = template_hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
-        match (known, deployment) {
-            (Some((OwnerKind::ReplicaSet, ..)), Some(name)) => Self::new(OwnerKind::Deployment, name),
+        match (known, metadata::deployment_name(controller, template_hash)) {
+            (_, Some(deployment)) => Self::new(OwnerKind::Deployment, deployment),
             (Some((known, ..)), _) => Self::new(known.clone(), name),
             (None, _) => {
                 let (kind, group) =

@@ -9,6 +9,10 @@ use crate::explain::owner::{Owner, OwnerKind};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::counted;
 
+/// The taint of a node that is shut down, with which Kubernetes no longer waits for the node's kubelet:
+/// <https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown>.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
     pub(crate) kubectl: &'a str,
@@ -105,7 +109,11 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
             ),
         ),
         BlockReason::NodeNotReady => (
-            "Make the node Ready, or delete it if it will not return".into(),
+            format!(
+                "Make the node Ready, or delete it if it will not return. Only if you have verified that the machine is off, \
+                 and not merely unreachable, add the taint {OUT_OF_SERVICE}: Kubernetes then force-deletes the node's pods that \
+                 do not tolerate it and detaches their volumes. Remove the taint once the node is back"
+            ),
             format!("{kubectl} describe node {}", shell_quoted(node)),
         ),
         BlockReason::NotEnding => (
@@ -211,7 +219,9 @@ fn admission_policy(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
 }
 
 fn respawns(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
-    let advice = "Remove the toleration that lets it respawn, or scale its owner down".into();
+    let advice =
+        "Remove the toleration or the node name that lets it respawn from its pod template, or scale its owner down"
+            .into();
     let command = match case.owner {
         Some(owner) => format!("{kubectl_in} edit {}", shell_quoted(&owner.argument())),
         None => format!("{kubectl_in} describe pod {}", shell_quoted(case.name)),

@@ -104,6 +104,13 @@ fn every_reason_has_a_command_that_can_be_pasted() {
 }
 
 #[test]
+fn the_taint_of_a_node_that_is_off_is_named_with_its_condition() {
+    let advice = remedy(&case(BlockReason::NodeNotReady, &none(), None)).advice;
+    assert!(advice.contains("node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"), "{advice}");
+    assert!(advice.contains("verified that the machine is off"), "{advice}");
+}
+
+#[test]
 fn the_advice_names_what_to_scale() {
     let facts = budget("cart", Some((3, 3)));
     let owner = Owner::new(OwnerKind::StatefulSet, "cart");

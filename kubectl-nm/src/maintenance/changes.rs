@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::{
     AttachedVolume, BlockedPod, CompletingPod, MigratingPod, NodeMaintenance, PodReference, Replacement,
-    SurgingPod, Suspension,
+    ReturnedPod, SurgingPod, Suspension,
 };
 
 use crate::maintenance::{State, attached_volumes, condition, degraded, headline, node, status};
@@ -55,6 +55,8 @@ pub(crate) enum PodChange<'a> {
     /// It is left to end by itself, or until another time than before.
     Completing(&'a CompletingPod),
     Surging(&'a SurgingPod),
+    /// It was put back on the node, and stays.
+    Returned(&'a ReturnedPod),
     /// It is no longer among the pods that have to go.
     Gone(PodReference),
 }
@@ -75,8 +77,11 @@ pub(crate) fn pod_changes<'a>(
     changes.extend(changed(&were_completing, &completing(now), is_same_wait, PodChange::Completing));
     let were_surging = before.map(surging).unwrap_or_default();
     changes.extend(changed(&were_surging, &surging(now), PartialEq::eq, PodChange::Surging));
+    let had_returned = before.map(returned).unwrap_or_default();
+    changes.extend(changed(&had_returned, &returned(now), |_, _| true, PodChange::Returned));
     let (had_to_go, have_to_go) = (before.map(pending).unwrap_or_default(), pending(now));
-    for pod in had_to_go.difference(&have_to_go) {
+    let stays = returned(now);
+    for pod in had_to_go.difference(&have_to_go).filter(|pod| !stays.contains_key(**pod)) {
         changes.insert((*pod).clone(), PodChange::Gone((*pod).clone()));
     }
     // The list has at most fifty pods. A pod that was cut from it may still be blocked. During a pause nothing is known of a
@@ -118,6 +123,19 @@ fn completing(of: &NodeMaintenance) -> BTreeMap<PodReference, &CompletingPod> {
 
 fn surging(of: &NodeMaintenance) -> BTreeMap<PodReference, &SurgingPod> {
     status(of).surging_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
+}
+
+fn returned(of: &NodeMaintenance) -> BTreeMap<PodReference, &ReturnedPod> {
+    status(of).returned_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
+}
+
+/// Why a returned pod stays.
+pub(crate) const RETURNED: &str = "came back, because it tolerates the cordon";
+
+/// `staying shop/operator-0: came back, because it tolerates the cordon`.
+pub(crate) fn returned_pod(pod: &ReturnedPod) -> Line {
+    let line = Line::default().with(Style::Busy, "staying");
+    line.and(format!(" {}: {RETURNED}", pod.reference()))
 }
 
 /// `Deployment web: not Ready yet: web-7c9f on node-2`.
@@ -168,6 +186,7 @@ fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<
         PodChange::Completing(pod) => Some(completing_pod(pod)),
         PodChange::Migrating(_) => None,
         PodChange::Surging(pod) => Some(surging_pod(pod)),
+        PodChange::Returned(pod) => Some(returned_pod(pod)),
     }));
     lines.extend(failed_detachments(before, now));
     let error = &status(now).last_error;
@@ -304,6 +323,20 @@ mod tests {
         let limited = || completing(Some("2026-01-02T04:04:05Z"));
         check(Some(completing(None)), limited(), &[&format!("{begins}, evicted at 2026-01-02T04:04:05Z")]);
         check(Some(limited()), none, &[]);
+    }
+
+    #[test]
+    fn a_pod_that_came_back_is_reported_once() {
+        let returned = || {
+            let pod = json!({"namespace": "shop", "name": "operator-0", "since": "2026-01-02T03:04:05Z"});
+            let mut status = running(40, &[]);
+            status["returnedPods"] = json!([pod]);
+            status
+        };
+        let stays = "staying shop/operator-0: came back, because it tolerates the cordon";
+        check(Some(running(40, &[])), returned(), &[stays]);
+        check(Some(returned()), returned(), &[]);
+        check(Some(returned()), running(40, &[]), &[]);
     }
 
     #[test]

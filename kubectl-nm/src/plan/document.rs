@@ -74,6 +74,7 @@ fn pod(forecast: &PodForecast, report: &PlanReport) -> Value {
         "losesEmptyDirData": forecast.leaves && forecast.warnings.contains(&Warning::LocalStorage),
         "localVolumes": report.local_volumes.get(uid).cloned().unwrap_or_default(),
         "isReplaced": forecast.is_replaced(),
+        "mayComeBack": forecast.returning.is_some(),
     })
 }
 

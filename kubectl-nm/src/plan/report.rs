@@ -4,17 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use nm_shared::cluster::node;
+use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
+use nm_shared::drain::respawns::tolerates_cordon;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum};
-use nm_shared::{DrainSpec, NodeMaintenance};
+use nm_shared::{DrainSpec, Group, NodeMaintenance};
 
 use crate::maintenance::State;
 use crate::maintenance::start::Existing;
@@ -81,16 +84,18 @@ pub(crate) fn preview(
     let Some(pods) = &snapshot.pods else { return Ok(None) };
     let planned_node = |name: &String| {
         let known = snapshot.nodes.iter().flatten().find(|known| node::name(known) == name);
+        let on_node = || pods.planned.get(name).into_iter().flatten();
+        // Without access to nodes, every node is taken to be selected.
+        let tolerates = |pod: &Pod| match known {
+            Some(known) => node_fit::tolerates_maintenance(pod, known, Group::Medik8s.drain_taint()),
+            None => tolerates_cordon(&DrainPod::from(pod), Group::Medik8s.drain_taint()),
+        };
+        let tolerant = on_node().filter(|pod| tolerates(pod));
         PlannedNode {
+            cordon_tolerated: tolerant.filter_map(|pod| pod.metadata.uid.clone()).collect(),
             node: name.clone(),
             drain: drain_of(name, requested, snapshot),
-            pods: pods
-                .planned
-                .get(name)
-                .into_iter()
-                .flatten()
-                .map(|pod| Arc::new(DrainPod::from(&**pod)))
-                .collect(),
+            pods: on_node().map(|pod| Arc::new(DrainPod::from(&**pod))).collect(),
             ready: known.is_none_or(node::is_ready),
         }
     };
@@ -203,8 +208,9 @@ fn capacity(
 ) -> Option<CapacityEstimate> {
     let (nodes, pods) = (snapshot.nodes.as_ref()?, snapshot.pods.as_ref()?);
     let drains_now = |name: &str| planned.iter().any(|node| node.node == name && node.queue.is_none());
-    let replaced =
-        forecast.pods.iter().filter(|expected| expected.is_replaced() && drains_now(&expected.node));
+    // A pod that tolerates the cordon always fits: where it is.
+    let needs_node = |expected: &&PodForecast| expected.is_replaced() && expected.returning.is_none();
+    let replaced = forecast.pods.iter().filter(needs_node).filter(|expected| drains_now(&expected.node));
     let to_place: Vec<PodToPlace<'_>> = replaced
         .filter_map(|expected| pods.find(&expected.node, pod::uid(&expected.pod)))
         .map(|pod| PodToPlace { pod, volumes: snapshot.volumes.node_selectors(pod) })

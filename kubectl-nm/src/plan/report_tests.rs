@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use nm_shared::CompletionSpec;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::drain::plan::DaemonSets;
+use nm_shared::{CompletionSpec, ReturningPods};
 use serde_json::{Value, json};
 
 use super::*;
@@ -91,6 +91,32 @@ fn an_existing_maintenance_keeps_its_drain_settings_unless_others_are_requested(
     };
     assert!(is_blocked(None));
     assert!(!is_blocked(Some(&DrainSpec::default())));
+}
+
+#[test]
+fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
+    let planned = |returning_pods: ReturningPods, zone: &str| {
+        let mut operator = Pod::clone(&pod("operator-0", &json!({"name": "v"})));
+        let tolerations = json!([{"operator": "Exists"}]);
+        operator.spec = serde_json::from_value(json!({"containers": [], "tolerations": tolerations,
+            "nodeSelector": {"zone": zone}}))
+        .unwrap();
+        let mut snapshot = snapshot(&["n1", "n2"], vec![Arc::new(operator)]);
+        let first = snapshot.nodes.as_mut().unwrap().iter_mut().find(|known| node::name(known) == "n1");
+        first.unwrap().metadata.labels.get_or_insert_default().insert("zone".into(), "a".into());
+        let drain = DrainSpec { returning_pods, ..DrainSpec::default() };
+        report(&["n1"], Some(&drain), snapshot, &[])
+    };
+    let stays = planned(ReturningPods::Stay, "a");
+    let text = lines(&stays);
+    assert!(text.contains("may come back and then stays: it tolerates the cordon"), "{text}");
+    assert!(text.contains("tolerate the cordon: 1 pod: shop/operator-0\n"), "{text}");
+    assert!(!stays.is_blocked() && !stays.lacks_capacity(), "{text}");
+    let document = document::document(&stays)["pods"][0].clone();
+    assert_eq!((&document["outcome"], &document["mayComeBack"]), (&json!("evicted"), &json!(true)));
+    assert!(lines(&planned(ReturningPods::Wait, "a")).contains("block the drain: it tolerates the cordon"));
+    let elsewhere = planned(ReturningPods::Stay, "b");
+    assert!(!lines(&elsewhere).contains("may come back") && elsewhere.lacks_capacity());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use nm_shared::ReturningPods;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::{SkipReason, Warning};
@@ -93,6 +94,7 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         }
     };
     parts.extend(deletion(forecast));
+    parts.extend(forecast.returning.map(returning).map(str::to_owned));
     if forecast.leaves {
         parts.extend(forecast.warnings.iter().filter_map(|warning| loss(*warning)).map(str::to_owned));
         let volumes = report.local_volumes.get(pod::uid(&forecast.pod)).into_iter().flatten();
@@ -126,8 +128,18 @@ fn deletion(forecast: &PodForecast) -> Option<String> {
     })
 }
 
+fn returning(policy: ReturningPods) -> &'static str {
+    match policy {
+        ReturningPods::Stay => "may come back and then stays: it tolerates the cordon",
+        ReturningPods::Wait => {
+            "may come back and, after the third time, block the drain: it tolerates the cordon"
+        }
+    }
+}
+
 fn stays(reason: SkipReason) -> &'static str {
     match reason {
+        SkipReason::Returned => "came back, and tolerates the cordon",
         SkipReason::TerminatingTooLong => "terminating for too long",
         SkipReason::DaemonSet => "managed by a DaemonSet",
         SkipReason::Mirror => "static pod",
@@ -301,6 +313,7 @@ fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> 
         line(&warns(Warning::LocalStorage), "emptyDir data is lost of"),
         line(&has_local, "local volumes stay on the node of"),
         line(&is_unmanaged, "no controller replaces"),
+        line(&|pod| pod.returning.is_some(), "may come back to the node, because they tolerate the cordon:"),
     ]
     .into_iter()
     .flatten()

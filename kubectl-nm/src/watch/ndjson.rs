@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_shared::{
-    AttachedVolume, BlockReason, CompletingPod, NodeMaintenance, Phase, PodCounts, PodReference, SurgingPod,
+    AttachedVolume, BlockReason, CompletingPod, NodeMaintenance, Phase, PodCounts, PodReference, ReturnedPod,
+    SurgingPod,
 };
 use serde::Serialize;
 
@@ -107,6 +108,7 @@ enum PodRecord<'a> {
         until: Option<Timestamp>,
     },
     Surging(&'a SurgingPod),
+    Staying(&'a ReturnedPod),
     Gone(PodReference),
 }
 
@@ -138,6 +140,7 @@ impl<'a> From<PodChange<'a>> for PodRecord<'a> {
                 until: pod.until.as_ref().map(|until| until.0),
             },
             PodChange::Surging(pod) => Self::Surging(pod),
+            PodChange::Returned(pod) => Self::Staying(pod),
             PodChange::Gone(pod) => Self::Gone(pod),
         }
     }

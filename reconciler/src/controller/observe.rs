@@ -15,6 +15,7 @@ use nm_shared::decide::needs_pods;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
+use nm_shared::drain::respawns::Respawned;
 use nm_shared::drain::virtual_machine::Evacuations;
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::EtcdGuard;
@@ -100,7 +101,7 @@ fn observe_pods(context: &Context, maintenance: &GroupedMaintenance, observed: C
     let pods = pods.unwrap_or_default();
 
     let mut evictions = context.evictor.state();
-    let mut respawned = HashSet::new();
+    let mut respawned = Respawned::default();
     if let Some(pods) = &pods {
         // Pods that return count only once the node is cordoned.
         if observed.node.as_deref().is_some_and(|node| is_cordoned(node, maintenance.group)) {

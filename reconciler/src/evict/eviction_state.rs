@@ -9,7 +9,7 @@ use nm_shared::decide::decision::RemovalRequest;
 use nm_shared::drain::budget_allowance::{AllowedDisruption, BudgetUse, RemainingBudget};
 use nm_shared::drain::eviction_attempts::Attempt;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
-use nm_shared::drain::respawns::RespawnCounter;
+use nm_shared::drain::respawns::{RespawnCounter, Respawned};
 use nm_shared::drain::steady_time::SteadyTime;
 use tokio::task::AbortHandle;
 
@@ -237,8 +237,8 @@ impl EvictionState {
         }
     }
 
-    /// The pods on `node`, by uid, whose owners have recreated them there too often.
-    pub(crate) fn respawned(&mut self, node: &str, pods: &[Arc<DrainPod>]) -> HashSet<String> {
+    /// The pods on `node` that have respawned there.
+    pub(crate) fn respawned(&mut self, node: &str, pods: &[Arc<DrainPod>]) -> Respawned {
         self.respawns.entry(node.to_owned()).or_default().count(pods)
     }
 

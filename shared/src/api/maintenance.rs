@@ -141,6 +141,9 @@ pub struct DrainSpec {
     /// restarted, as by `kubectl rollout restart`, and ends the pod once the replacement is Ready. This needs a permission
     /// that is not installed by default: run `kubectl nm install --grant surge`.
     pub surge: SurgePolicy,
+
+    /// What happens to a pod that was put back on the node, because it tolerates the taints of the maintenance.
+    pub returning_pods: ReturningPods,
 }
 
 /// Which pods are left to end by themselves, and for how long.
@@ -172,6 +175,7 @@ impl Default for DrainSpec {
             wait_for_volume_detach: None,
             wait_for_completion: None,
             surge: SurgePolicy::Never,
+            returning_pods: ReturningPods::Stay,
         }
     }
 }
@@ -228,6 +232,16 @@ pub enum SurgePolicy {
     Never,
     /// For pods whose disruption budget allows no disruption even when all of its pods are healthy.
     WhenBlocked,
+}
+
+/// What happens to a pod that its owner put back on the node in place of another one.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReturningPods {
+    /// It stays, and the drain does not wait for it.
+    #[default]
+    Stay,
+    /// It is evicted again. After the third time it blocks the drain.
+    Wait,
 }
 
 #[cfg(test)]

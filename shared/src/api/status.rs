@@ -30,6 +30,9 @@ pub const MAX_SURGING_PODS: usize = 50;
 /// How many restarted `ReplicaSet`s a status lists at most. The pods of others are not replaced first until one is gone.
 pub const MAX_RESTARTED_REPLICA_SETS: usize = 50;
 
+/// How many returned pods a status lists at most; `podCounts.skipped` counts them all, and the other pods that stay.
+pub const MAX_RETURNED_PODS: usize = 50;
+
 /// The observed state of a maintenance.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -96,6 +99,11 @@ pub struct NodeMaintenanceStatus {
     /// twice; at most 50. Absent if there are none.
     #[schemars(length(max = 50))]
     pub restarted_replica_sets: Option<Vec<RestartedReplicaSet>>,
+
+    /// Pods that stay because their owners put them back on the node and they tolerate its taints
+    /// (`spec.drain.returningPods`), sorted by namespace and name; at most 50. Absent if there are none.
+    #[schemars(length(max = 50))]
+    pub returned_pods: Option<Vec<ReturnedPod>>,
 
     /// For how many seconds the maintenance was paused since its node was cordoned, without the current pause, which the
     /// condition `Suspended` shows. During a pause, the `timeoutSeconds` of the drain and of `waitForCompletion` do not run.
@@ -410,6 +418,40 @@ pub struct RestartedReplicaSet {
     pub revision: i64,
 }
 
+/// A pod that its owner put back on the node in place of another one, and that stays.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ReturnedPod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The workload whose pod template has the toleration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<WorkloadReference>,
+    /// Since when it has counted as returned.
+    pub since: Time,
+}
+
+impl ReturnedPod {
+    /// The pod by name.
+    pub fn reference(&self) -> PodReference {
+        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+/// The workload of a pod: what controls it, or the Deployment of the `ReplicaSet` that does.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadReference {
+    /// API group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+}
+
 /// Why a pod is blocked.
 #[derive(
     Serialize,
@@ -484,7 +526,8 @@ pub struct PodCounts {
     pub surging: i32,
     /// Waiting to be evicted.
     pub waiting: i32,
-    /// Staying: `DaemonSet` pods, mirror pods, pods that the selector excludes.
+    /// Staying: `DaemonSet` pods, mirror pods, pods that the selector excludes, returned pods, and pods that have been
+    /// terminating for longer than `skipWaitForDeleteTimeoutSeconds`.
     pub skipped: i32,
     /// Gone.
     pub gone: i32,

@@ -84,6 +84,15 @@ pub fn is_of(owner: &OwnerReference, group: &str, kind: &str) -> bool {
     owner.kind == kind && api_group(owner) == group
 }
 
+/// The name of the Deployment whose `ReplicaSet` an owner is, by the label with which it distinguishes the pods of one
+/// `ReplicaSet` from those of another.
+pub fn deployment_name<'a>(owner: &'a OwnerReference, template_hash: Option<&str>) -> Option<&'a str> {
+    if !is_of(owner, "apps", "ReplicaSet") {
+        return None;
+    }
+    owner.name.strip_suffix(template_hash?)?.strip_suffix('-')
+}
+
 #[derive(Debug, Clone, Default)]
 struct ReadAnnotations(BTreeMap<String, String>);
 

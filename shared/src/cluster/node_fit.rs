@@ -75,6 +75,17 @@ pub fn check(pod: &Pod, volumes: &[&NodeSelector], node: &Node) -> Result<(), Un
     }
 }
 
+/// Whether a pod like this one may be scheduled to `node` while that is in maintenance, with `drain_taint`.
+pub fn tolerates_maintenance(pod: &Pod, node: &Node, drain_taint: &str) -> bool {
+    let unsaid = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&unsaid);
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+    let own = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let own = own.filter(|taint| taint.effect == NO_SCHEDULE).cloned();
+    let mut taints = own.chain([taint(drain_taint), taint(UNSCHEDULABLE_TAINT)]);
+    is_selected(spec, node) && taints.all(|taint| tolerates(tolerations, &taint))
+}
+
 /// The requirements of the pod that [`check`] does not consider.
 pub fn left_out(pod: &Pod) -> Vec<&'static str> {
     let Some(spec) = &pod.spec else { return Vec::new() };

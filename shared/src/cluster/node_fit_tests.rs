@@ -1,6 +1,7 @@
 //! Pods and nodes, one line a rule.
 
 use super::*;
+use crate::api::names::DRAIN_TAINT;
 use serde_json::{Value, json};
 
 fn node(extra: &Value) -> Node {
@@ -119,5 +120,31 @@ fn what_is_not_looked_at_is_named() {
         (json!({"schedulerName": "default-scheduler"}), &[]),
     ] {
         assert_eq!(left_out(&pod(spec.clone())), expected, "{spec}");
+    }
+}
+
+#[test]
+fn a_pod_may_be_scheduled_to_a_node_in_maintenance_if_it_tolerates_both_taints_and_selects_the_node() {
+    let exists = |key: &str| json!({"key": key, "operator": "Exists"});
+    let (drain, cordon) = (exists(DRAIN_TAINT), exists(UNSCHEDULABLE_TAINT));
+    let all = json!([{"operator": "Exists"}]);
+    let dedicated = json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}});
+    for (spec, extra, expected) in [
+        (json!({}), json!({}), false),
+        (json!({"tolerations": all}), json!({}), true),
+        (json!({"tolerations": all}), dedicated.clone(), true),
+        (json!({"tolerations": [drain, cordon]}), json!({}), true),
+        (json!({"tolerations": [drain, cordon]}), dedicated, false),
+        (json!({"tolerations": [drain]}), json!({}), false),
+        (json!({"tolerations": [cordon]}), json!({}), false),
+        (json!({"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}), json!({}), false),
+        (json!({"tolerations": all, "nodeSelector": {"zone": "a"}}), json!({}), true),
+        (json!({"tolerations": all, "nodeSelector": {"zone": "b"}}), json!({}), false),
+    ] {
+        assert_eq!(
+            tolerates_maintenance(&pod(spec.clone()), &node(&extra), DRAIN_TAINT),
+            expected,
+            "{spec} {extra}"
+        );
     }
 }

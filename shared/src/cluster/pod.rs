@@ -4,14 +4,14 @@
 //! [`DrainPod`] is decoded from the same JSON, and everything else is skipped.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 
 use crate::api::names::{MIRROR_ANNOTATION, NO_SCHEDULE};
-use crate::api::status::PodReference;
+use crate::api::status::{PodReference, WorkloadReference};
 use crate::cluster::metadata::{self, ProjectedMetadata};
 
 /// A pod as far as decisions read it.
@@ -38,6 +38,8 @@ pub struct DrainPod {
     pub phase: PodPhase,
     /// The status of its condition `Ready`, if it has one.
     pub ready: Option<ConditionStatus>,
+    /// When the last of its containers terminated, as far as they have; only of a pod that is terminating.
+    pub finished_at: Option<Timestamp>,
 }
 
 /// The phase of a pod.
@@ -111,10 +113,36 @@ impl VolumeJson {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct PodStatusJson {
     phase: Option<String>,
     conditions: Option<Vec<PodConditionJson>>,
+    container_statuses: Option<Vec<ContainerStatusJson>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerStatusJson {
+    state: Option<ContainerStateJson>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerStateJson {
+    terminated: Option<TerminatedJson>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TerminatedJson {
+    finished_at: Option<Time>,
+}
+
+impl ContainerStatusJson {
+    fn finished_at(&self) -> Option<Timestamp> {
+        let terminated = self.state.as_ref()?.terminated.as_ref()?;
+        terminated.finished_at.as_ref().map(|time| time.0)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -131,7 +159,10 @@ impl<'de> Deserialize<'de> for DrainPod {
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let conditions = status.conditions.unwrap_or_default();
         let ready = conditions.iter().find(|condition| condition.type_ == READY);
+        let containers = status.container_statuses.unwrap_or_default();
+        let finished_at = containers.iter().filter_map(ContainerStatusJson::finished_at).max();
         let (metadata, volumes) = (ObjectMeta::from(metadata), spec.volumes.unwrap_or_default());
+        let is_terminating = metadata.deletion_timestamp.is_some();
         let claims = volumes.iter().filter_map(|volume| {
             let claim = volume.persistent_volume_claim.as_ref().map(|claim| &*claim.claim_name);
             claim_name(&metadata, &volume.name, claim, volume.ephemeral.is_some())
@@ -149,6 +180,7 @@ impl<'de> Deserialize<'de> for DrainPod {
                 .any(|host| is_plugin_registry(&host.path)),
             phase: PodPhase::new(status.phase.as_deref()),
             ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
+            finished_at: is_terminating.then_some(finished_at).flatten(),
             metadata,
         })
     }
@@ -161,6 +193,12 @@ impl From<&Pod> for DrainPod {
         let tolerations = spec.and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
         let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         let ready = conditions.iter().find(|condition| condition.type_ == READY);
+        let containers = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+        let is_terminating = pod.metadata.deletion_timestamp.is_some();
+        let finished_at = |container: &ContainerStatus| {
+            let terminated = container.state.as_ref()?.terminated.as_ref()?;
+            terminated.finished_at.as_ref().map(|time| time.0)
+        };
         let claims = volumes.iter().filter_map(|volume| {
             let claim = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str());
             claim_name(&pod.metadata, &volume.name, claim, volume.ephemeral.is_some())
@@ -181,6 +219,7 @@ impl From<&Pod> for DrainPod {
                 .any(|host| is_plugin_registry(&host.path)),
             phase: PodPhase::of(pod),
             ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
+            finished_at: is_terminating.then(|| containers.iter().filter_map(finished_at).max()).flatten(),
         }
     }
 }
@@ -244,6 +283,8 @@ pub struct Termination<'a> {
     pub grace_seconds: Option<i64>,
     /// Its finalizers.
     pub finalizers: &'a [String],
+    /// When the last of its containers terminated, as far as they have.
+    pub finished_at: Option<Timestamp>,
 }
 
 /// Its termination, if it is terminating.
@@ -252,6 +293,7 @@ pub fn termination(pod: &DrainPod) -> Option<Termination<'_>> {
         deadline: deadline(pod)?,
         grace_seconds: pod.metadata.deletion_grace_period_seconds,
         finalizers: pod.metadata.finalizers.as_deref().unwrap_or_default(),
+        finished_at: pod.finished_at,
     })
 }
 
@@ -268,6 +310,21 @@ pub fn is_mirror(pod: &DrainPod) -> bool {
 /// The owner that would replace it.
 pub fn controller(pod: &DrainPod) -> Option<&OwnerReference> {
     metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default())
+}
+
+/// The label by which a Deployment distinguishes the pods of its `ReplicaSet`s.
+pub const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// Its workload: its Deployment if it has one, because that would undo changes to each `ReplicaSet`, otherwise its controller.
+pub fn workload(pod: &DrainPod) -> Option<WorkloadReference> {
+    let owner = controller(pod)?;
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let (kind, name) = match metadata::deployment_name(owner, hash.map(String::as_str)) {
+        Some(deployment) => ("Deployment", deployment),
+        None => (owner.kind.as_str(), owner.name.as_str()),
+    };
+    let (kind, name) = (kind.to_owned(), name.to_owned());
+    Some(WorkloadReference { api_version: owner.api_version.clone(), kind, name })
 }
 
 /// Whether a `DaemonSet` of the apps group controls it.

@@ -18,6 +18,7 @@ use crate::drain::cordon_backoff::RecordonBackoff;
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::plan::DaemonSets;
+use crate::drain::respawns::Respawned;
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{RestartRefusal, WorkloadKey, WorkloadState};
 use crate::drain::virtual_machine::Evacuations;
@@ -61,8 +62,8 @@ pub struct ClusterState {
     pub steady_now: SteadyTime,
     /// The evictions of each pod, by its uid.
     pub attempts: HashMap<String, Attempt>,
-    /// The uids of pods that respawned too often to be evicted again.
-    pub respawned: HashSet<String>,
+    /// The pods that respawned on the cordoned node.
+    pub respawned: Respawned,
     /// Whether the state of the maintenance is written to the node's conditions (`--node-conditions`).
     pub node_conditions: bool,
     /// The denial, if the API server denies writing these conditions.

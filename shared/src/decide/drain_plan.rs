@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 
-use crate::api::maintenance::{DrainSpec, NodeMaintenance};
-use crate::api::status::{BlockReason, PodReference};
+use crate::api::maintenance::{DrainSpec, NodeMaintenance, ReturningPods};
+use crate::api::status::BlockReason;
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::drain_status::{completion_ends, deadline};
 use crate::drain::plan::{DrainPlan, InvalidSelector};
+use crate::drain::respawns::{self, Respawned};
 
 /// The plan for the pods that were `observed`; none until they have been listed.
 ///
@@ -27,16 +28,31 @@ pub fn plan(
     plan.completion_ends = plan
         .completion_ends
         .filter(|ends| !maintenance.spec.suspend && times_out.is_none_or(|times_out| *ends < times_out));
-    plan.block_respawning(|pod| {
-        observed.respawned.contains(pod::uid(pod)) || is_blocked_as_respawning(maintenance, pod)
-    });
+    let Respawned { returned, exhausted } = &observed.respawned;
+    let is_exhausted =
+        |pod: &DrainPod| exhausted.contains(pod::uid(pod)) || is_blocked_as_respawning(maintenance, pod);
+    if spec.returning_pods == ReturningPods::Stay {
+        let is_back = |pod: &DrainPod| returned.contains(pod::uid(pod)) || has_returned(maintenance, pod);
+        plan.skip_returned(|pod| {
+            respawns::tolerates_cordon(pod, observed.group.drain_taint())
+                && (is_back(pod) || is_exhausted(pod))
+        });
+    }
+    plan.block_respawning(is_exhausted);
     Ok(Some(plan))
+}
+
+/// Whether the status says that the pod has returned, which outlives the process that saw it.
+fn has_returned(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
+    let pod::PodNames { namespace, name, .. } = pod::names(pod);
+    let mut returned = maintenance.status.iter().flat_map(|status| status.returned_pods.iter().flatten());
+    returned.any(|returned| returned.namespace == namespace && returned.name == name)
 }
 
 /// Whether the status says that the pod respawns and is not to be evicted again, which outlives the process that counted.
 fn is_blocked_as_respawning(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
+    let pod::PodNames { namespace, name, .. } = pod::names(pod);
     let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);
     let mut respawning = blocked.filter(|blocked| blocked.reason == BlockReason::ComesBack);
-    let PodReference { namespace, name } = pod::reference(pod);
     respawning.any(|blocked| blocked.namespace == namespace && blocked.name == name)
 }

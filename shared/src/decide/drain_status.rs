@@ -3,6 +3,8 @@
 //! Each sentence is stored once. `lastError` says what is wrong with the maintenance as a whole; the conditions then have
 //! the reason and no message. A condition has a message only about what `lastError` does not say.
 
+use std::fmt::Write;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate, whole_seconds};
@@ -15,6 +17,7 @@ use crate::decide::cluster_state::ClusterState;
 use crate::decide::drain_survey::{DrainSurvey, pods_are};
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_patch::CordonedBy;
+use crate::drain::plan::SkipReason;
 use crate::drain::volume_detach::VolumeDetach;
 use crate::gate::ownership;
 
@@ -108,7 +111,11 @@ pub fn draining(
         (ConditionReason::TimedOut | ConditionReason::DetachTimedOut, _) => Phase::Failed,
         _ => Phase::Running,
     });
-    let gone = format!("{} of {} pods are gone", status.pod_counts.gone, status.eviction_pods);
+    let mut gone = format!("{} of {} pods are gone", status.pod_counts.gone, status.eviction_pods);
+    let returned = survey.skipped(SkipReason::Returned);
+    if returned > 0 {
+        let _ = write!(gone, ", {} back on the node and stay: see status.returnedPods", pods_are(returned));
+    }
     let volumes = detach.map(VolumeDetach::summary).filter(|summary| !summary.is_empty());
     let message = match (blocked, volumes) {
         (0, None) => gone,
@@ -186,6 +193,7 @@ pub fn failed(
         status.blocked_pods.clear();
         (status.migrating_pods, status.surging_pods) = (None, None);
         (status.completing_pods, status.attached_volumes) = (None, None);
+        status.returned_pods = None;
         status.pod_counts = PodCounts::default();
         draft.record_detach(None);
     }

@@ -2,16 +2,17 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::condition::whole_seconds;
+use crate::api::condition::{self, ConditionType, whole_seconds};
 use crate::api::status::{
     BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
-    MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, RestartedReplicaSet, SurgingPod,
+    MAX_RETURNED_PODS, MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, RestartedReplicaSet,
+    ReturnedPod, SurgingPod,
 };
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
 use crate::decide::surge::Surges;
-use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
+use crate::drain::plan::{DrainPlan, PlannedPod, SkipReason, Verdict};
 use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
 use crate::drain::virtual_machine;
 
@@ -24,6 +25,7 @@ const ATTEMPTS_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 /// The pods of a node and their states, sorted by namespace and name.
 #[derive(Debug, Clone)]
 pub struct DrainSurvey<'a> {
+    plan: &'a DrainPlan,
     pods: Vec<(&'a PlannedPod, PodState)>,
     migrating: Vec<MigratingPod>,
     completion_ends: Option<Timestamp>,
@@ -65,7 +67,7 @@ impl<'a> DrainSurvey<'a> {
         let migrating = migrating.map(|(planned, _)| migrating_pod(planned, observed)).collect();
         let (completion_ends, prunes_details) = (plan.completion_ends, observed.prunes_details);
         let (surging, restarted) = (surges.for_status(), surges.restarted_for_status());
-        Self { pods, migrating, completion_ends, surging, restarted, prunes_details }
+        Self { plan, pods, migrating, completion_ends, surging, restarted, prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -99,12 +101,16 @@ impl<'a> DrainSurvey<'a> {
             status.eviction_pods = count(pending.len() - waits);
         }
         status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
-        status.pod_counts = self.counts(status.eviction_pods);
+        let cordoned = condition::find(&status.conditions, ConditionType::Cordoned);
+        let counted_at = cordoned.filter(|_| !begins).map_or(now, |cordoned| cordoned.last_transition_time.0);
+        status.pod_counts = self.counts(status.eviction_pods, counted_at);
         status.blocked_pods = self.blocked_pods(&status.blocked_pods, now);
         let migrating = self.migrating.iter().take(MAX_MIGRATING_PODS).cloned().collect();
         status.migrating_pods = Some(migrating).filter(|pods: &Vec<_>| !pods.is_empty());
         let completing = self.completing_pods(status.completing_pods.as_deref().unwrap_or_default(), now);
         status.completing_pods = Some(completing).filter(|pods| !pods.is_empty());
+        let returned = self.returned_pods(status.returned_pods.as_deref().unwrap_or_default(), now);
+        status.returned_pods = Some(returned).filter(|pods| !pods.is_empty());
         status.surging_pods.clone_from(&self.surging);
         status.restarted_replica_sets.clone_from(&self.restarted);
         status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
@@ -134,7 +140,14 @@ impl<'a> DrainSurvey<'a> {
         format!("{} blocked: {named}{ending}", pods_are(count))
     }
 
-    fn counts(&self, eviction_pods: i32) -> PodCounts {
+    /// How many pods stay for this reason.
+    pub fn skipped(&self, reason: SkipReason) -> usize {
+        self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Skip(reason)).count()
+    }
+
+    /// The counts. `eviction_pods` of the pods had to leave at the time `counted_at`; those that the drain has stopped to wait
+    /// for are still there.
+    fn counts(&self, eviction_pods: i32, counted_at: Timestamp) -> PodCounts {
         let mut counts = PodCounts::default();
         let mut pending = 0;
         for (_, state) in &self.pods {
@@ -149,7 +162,8 @@ impl<'a> DrainSurvey<'a> {
                 PodState::Blocked(_) => &mut counts.blocked,
             } += 1;
         }
-        counts.gone = eviction_pods.saturating_sub(pending).max(0);
+        let given_up = count(self.plan.given_up_since(counted_at));
+        counts.gone = eviction_pods.saturating_sub(pending).saturating_sub(given_up).max(0);
         counts
     }
 
@@ -164,6 +178,18 @@ impl<'a> DrainSurvey<'a> {
             CompletingPod { namespace, name, since, until: self.completion_ends.map(whole_seconds) }
         });
         completing.collect()
+    }
+
+    fn returned_pods(&self, before: &[ReturnedPod], now: Timestamp) -> Vec<ReturnedPod> {
+        let has_returned =
+            |(planned, _): &&(&PlannedPod, PodState)| planned.verdict == Verdict::Skip(SkipReason::Returned);
+        let returned = self.pods.iter().filter(has_returned).take(MAX_RETURNED_PODS).map(|(planned, _)| {
+            let PodReference { namespace, name } = pod::reference(&planned.pod);
+            let same = before.iter().find(|pod| pod.namespace == namespace && pod.name == name);
+            let since = same.map_or_else(|| whole_seconds(now), |same| same.since.clone());
+            ReturnedPod { namespace, name, workload: pod::workload(&planned.pod), since }
+        });
+        returned.collect()
     }
 
     fn blocked_pods(&self, before: &[BlockedPod], now: Timestamp) -> Vec<BlockedPod> {

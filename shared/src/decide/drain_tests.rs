@@ -8,6 +8,7 @@ use crate::decide::cluster_state::StartBatch;
 use crate::drain::budget_allowance::Budgets;
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
+use crate::drain::respawns::Respawned;
 use crate::drain::steady_time::SteadyTime;
 use jiff::SignedDuration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -23,6 +24,8 @@ mod lease;
 mod node_marks;
 #[path = "permission_tests.rs"]
 mod permissions;
+#[path = "returning_tests.rs"]
+mod returning;
 #[path = "suspension_tests.rs"]
 mod suspension;
 #[path = "volume_detach_tests.rs"]
@@ -433,11 +436,33 @@ fn counts_of_refusals_are_written_with_the_next_change_or_once_a_minute() {
 #[test]
 fn a_respawning_pod_is_not_evicted_also_after_a_restart() {
     let new = maintenance(&json!({}));
-    let decision = decide(&new, &ClusterState { respawned: ["a".to_owned()].into(), ..observed() }, now());
+    let respawned = Respawned { exhausted: ["a".to_owned()].into(), ..Respawned::default() };
+    let decision = decide(&new, &ClusterState { respawned, ..observed() }, now());
     assert_eq!(asked(&decision), ["b"]);
     let blocked = &decision.status.as_ref().unwrap().blocked_pods;
     assert_eq!((blocked.len(), blocked[0].reason), (1, BlockReason::ComesBack));
     assert_eq!(asked(&decide(&after(&new, &decision), &observed(), now())), ["b"]);
+}
+
+#[test]
+fn a_terminating_pod_that_is_no_longer_waited_for_counts_as_staying_and_not_as_gone() {
+    let impatient = maintenance(&json!({"spec": {"drain": {"skipWaitForDeleteTimeoutSeconds": 60}}}));
+    let since = |deleted: &str| pod_named("a", &json!({"deletionTimestamp": deleted}));
+    let pods = |pods: Vec<Arc<DrainPod>>| ClusterState { pods: Some(pods), ..cordoned() };
+    let later = now() + SignedDuration::from_secs(300);
+    let counts = |maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp| {
+        let status = decide(maintenance, observed, now).status.unwrap();
+        (status.phase, status.eviction_pods, status.pod_counts.skipped, status.pod_counts.gone)
+    };
+    let begun = after(&impatient, &decide(&impatient, &observed(), now()));
+    let stuck = pods(vec![since("2026-01-01T01:00:30Z")]);
+    assert_eq!(counts(&begun, &stuck, later), (Some(Phase::Succeeded), 2, 1, 1));
+
+    // One that the drain has never waited for.
+    let old = since("2026-01-01T00:30:00Z");
+    let both = pods(vec![old.clone(), pod_named("b", &json!({}))]);
+    let begun = after(&impatient, &decide(&impatient, &both, now()));
+    assert_eq!(counts(&begun, &pods(vec![old]), later), (Some(Phase::Succeeded), 1, 1, 1));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Which pods of a node to evict: the filters of `kubectl drain`, in its order.
 //!
 //! The first filter that excludes a pod decides. Unlike kubectl, which keeps only the last warning, a pod keeps all of its
-//! warnings.
+//! warnings. And unlike kubectl, which evicts finished pods of a `DaemonSet` and does not look again, they stay: their
+//! `DaemonSet` replaces them on the same node, so a drain that lasts would meet another one each time.
 //! Source: kubernetes/kubectl `pkg/drain/filters.go`, v0.34.
 
 use std::collections::{BTreeMap, HashSet};
@@ -26,13 +27,15 @@ pub enum Verdict {
     Skip(SkipReason),
     /// Leave it to end by itself, for as long as `waitForCompletion` says. The drain waits for it.
     AwaitCompletion,
-    /// It stays because of the drain spec or because it respawns, and the drain waits for it.
+    /// It stays because of the drain spec, or because it respawns without tolerating the cordon. The drain waits for it.
     Block(BlockReason),
 }
 
 /// Why a pod may stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SkipReason {
+    /// Its owner put it back on the node in place of another pod, and it tolerates the cordon.
+    Returned,
     /// It has been terminating for longer than `skipWaitForDeleteTimeoutSeconds`.
     TerminatingTooLong,
     /// Its `DaemonSet` would recreate it at once.
@@ -112,6 +115,8 @@ pub struct DrainPlan {
     pub pods: Vec<PlannedPod>,
     /// When the pods that are left to end by themselves are evicted like any other; none if they never are.
     pub completion_ends: Option<Timestamp>,
+    /// `skipWaitForDeleteTimeoutSeconds`.
+    skip_timeout: SignedDuration,
 }
 
 /// A selector in `spec.drain` is not valid.
@@ -149,7 +154,8 @@ impl DrainPlan {
         };
         let mut pods: Vec<PlannedPod> = pods.into_iter().map(planned).collect();
         pods.sort_by(|one, other| by_name(&one.pod).cmp(&by_name(&other.pod)));
-        Ok(Self { pods, completion_ends: None })
+        let skip_timeout = SignedDuration::from_secs(spec.skip_wait_for_delete_timeout_seconds);
+        Ok(Self { pods, completion_ends: None, skip_timeout })
     }
 
     /// When a verdict changes without an event: a terminating pod is skipped after a timeout, and a pod is no longer left to
@@ -166,9 +172,30 @@ impl DrainPlan {
         skipped.chain(evicted).filter(|at| *at > now).min()
     }
 
+    /// How many pods were waited for at that time and no longer are, because they have been terminating for too long.
+    pub fn given_up_since(&self, at: Timestamp) -> usize {
+        let is_given_up = |planned: &&PlannedPod| {
+            planned.verdict == Verdict::Skip(SkipReason::TerminatingTooLong)
+                && pod::overdue(&planned.pod, at).is_some_and(|overdue| overdue <= self.skip_timeout)
+        };
+        self.pods.iter().filter(is_given_up).count()
+    }
+
     /// The pods that the drain waits for.
     pub fn pending(&self) -> impl Iterator<Item = &PlannedPod> {
         self.pods.iter().filter(|planned| !matches!(planned.verdict, Verdict::Skip(_)))
+    }
+
+    /// Lets pods stay that were put back on the node. Those that the spec does not move stay too: they were deleted once.
+    pub fn skip_returned(&mut self, is_returned: impl Fn(&DrainPod) -> bool) {
+        let would_leave = |planned: &&mut PlannedPod| {
+            matches!(planned.verdict, Verdict::Evict | Verdict::Block(BlockReason::LocalStorage))
+        };
+        for planned in self.pods.iter_mut().filter(would_leave) {
+            if is_returned(&planned.pod) {
+                planned.verdict = Verdict::Skip(SkipReason::Returned);
+            }
+        }
     }
 
     /// Blocks pods that respawn.
@@ -246,15 +273,16 @@ impl<'a> PodFilters<'a> {
 
     fn daemon_set(&self, pod: &DrainPod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
         let daemon_set = pod::daemon_set(pod)?;
-        if pod::is_finished(pod) {
-            return None;
-        }
+        // In whatever phase: the DaemonSet itself deletes a pod that has failed, and replaces it.
         if self.daemon_sets.may_exist(pod::names(pod).namespace, &daemon_set.name) {
             warnings.push(Warning::IgnoringDaemonSetPods);
             return Some(Verdict::Skip(SkipReason::DaemonSet));
         }
         if self.daemon_sets.interrupted {
             return Some(Verdict::Wait);
+        }
+        if pod::is_finished(pod) {
+            return None;
         }
         warnings.push(Warning::OrphanedFromDaemonSet);
         (!self.spec.force).then_some(Verdict::Block(BlockReason::Unmanaged))
@@ -359,13 +387,25 @@ mod tests {
                 &[],
             );
             check(
-                json!({"status": {"phase": phase}, "metadata": {"ownerReferences": owner("DaemonSet", "ds")}}),
+                json!({"status": {"phase": phase}, "metadata": {"ownerReferences": owner("DaemonSet", "other")}}),
                 &spec,
                 EVICT,
                 &[],
             );
             let volumes = json!([{"name": "v", "emptyDir": {}}]);
             check(json!({"status": {"phase": phase}, "spec": {"volumes": volumes}}), &spec, EVICT, &[]);
+        }
+    }
+
+    #[test]
+    fn pods_of_a_daemon_set_stay_in_whatever_phase() {
+        for phase in ["Pending", "Running", "Succeeded", "Failed"] {
+            check(
+                json!({"status": {"phase": phase}, "metadata": {"ownerReferences": owner("DaemonSet", "ds")}}),
+                &DrainSpec::default(),
+                Verdict::Skip(SkipReason::DaemonSet),
+                &[Warning::IgnoringDaemonSetPods],
+            );
         }
     }
 

@@ -21,6 +21,10 @@ use crate::drain::virtual_machine::{Evacuation, MigrationFailure};
 /// A pod that is still there this long after its grace period is blocked. Until then the kubelet may be removing it.
 const KUBELET_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
+/// A pod that has ended is blocked by its finalizers this long afterwards. Until then their owners may be removing them: the
+/// Job controller, whose finalizer each pod of a Job has, counts the pods that have ended about once a second.
+const FINALIZER_TIMEOUT: SignedDuration = SignedDuration::from_secs(5);
+
 /// The state of a pod during a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "a state lives for one decision")]
@@ -170,9 +174,27 @@ fn is_left_to_kubevirt(attempt: &Attempt) -> bool {
 
 /// When the state of a pod changes without an event in the cluster.
 pub fn next_change(planned: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
-    let deadline = pod::deadline(&planned.pod)?;
-    let stuck = deadline.saturating_add(KUBELET_TIMEOUT).ok()?;
-    [deadline, stuck].into_iter().find(|at| *at > now)
+    let termination = pod::termination(&planned.pod)?;
+    let Termination { deadline, finalizers, .. } = termination;
+    let kept =
+        (!finalizers.is_empty()).then(|| ended_at(&termination, now).saturating_add(FINALIZER_TIMEOUT));
+    let stuck = deadline.saturating_add(KUBELET_TIMEOUT);
+    let changes = kept.into_iter().chain([stuck]).filter_map(Result::ok);
+    changes.chain([deadline]).filter(|at| *at > now).min()
+}
+
+/// When the pod ended, or will have at the latest. Once the kubelet has confirmed the end, the deadline is the time of the
+/// deletion. The time in the pod is by the clock of its node, and is ignored if that is ahead.
+fn ended_at(termination: &Termination<'_>, now: Timestamp) -> Timestamp {
+    let Termination { deadline, finished_at, .. } = *termination;
+    let is_plausible = |finished: &Timestamp| finished.duration_since(now) < FINALIZER_TIMEOUT;
+    let finished_at = finished_at.filter(|finished| is_confirmed(termination) && is_plausible(finished));
+    finished_at.map_or(deadline, |finished| finished.max(deadline))
+}
+
+/// Whether the kubelet has confirmed that the pod ended, by deleting it without a grace period.
+fn is_confirmed(termination: &Termination<'_>) -> bool {
+    termination.grace_seconds == Some(0)
 }
 
 /// The state of a pod as far as the pod itself shows it; none if it depends on its evictions. `unready_node` is its node,
@@ -193,24 +215,23 @@ pub fn visible_state(
 }
 
 fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: Timestamp) -> PodState {
-    let Termination { deadline, grace_seconds, finalizers } = *termination;
+    let Termination { deadline, grace_seconds, finalizers, .. } = *termination;
     let overdue = now.duration_since(deadline);
-    let ended = grace_seconds == Some(0) || overdue.is_positive();
-    let blocker = if !finalizers.is_empty() && ended {
-        let listed = &finalizers[..finalizers.len().min(MAX_FINALIZERS)];
-        let mut names = listed.join(", ");
-        if listed.len() < finalizers.len() {
-            let _ = write!(names, " and {} more", finalizers.len() - listed.len());
+    let ended_at = ended_at(termination, now);
+    let is_kept = !finalizers.is_empty() && now.duration_since(ended_at) >= FINALIZER_TIMEOUT;
+    let blocker = if !finalizers.is_empty() && is_confirmed(termination) {
+        if !is_kept {
+            return PodState::Terminating;
         }
-        let message = format!("ended, but finalizers keep it until their owners remove them: {names}");
-        let facts = BlockFacts { finalizers: listed.to_vec(), ..BlockFacts::default() };
-        Blocker::new(BlockReason::Finalizers, message).with(facts)
+        kept_by(finalizers)
     } else if let Some(node) = unready_node {
         let message = format!(
             "terminating, but its node {node} is not Ready, so no kubelet confirms that it has ended"
         );
         let facts = BlockFacts { node: Some(node.to_owned()), ..BlockFacts::default() };
         Blocker::new(BlockReason::NodeNotReady, message).with(facts)
+    } else if is_kept {
+        kept_by(finalizers)
     } else if overdue > KUBELET_TIMEOUT {
         let timeout = KUBELET_TIMEOUT.as_secs();
         let grace = grace_seconds.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
@@ -221,7 +242,19 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
     } else {
         return PodState::Terminating;
     };
-    PodState::Blocked(Blocker { since: Some(deadline), ..blocker })
+    PodState::Blocked(Blocker { since: Some(ended_at), ..blocker })
+}
+
+/// The blocker of a pod that has ended and has finalizers.
+fn kept_by(finalizers: &[String]) -> Blocker {
+    let listed = &finalizers[..finalizers.len().min(MAX_FINALIZERS)];
+    let mut names = listed.join(", ");
+    if listed.len() < finalizers.len() {
+        let _ = write!(names, " and {} more", finalizers.len() - listed.len());
+    }
+    let message = format!("ended, but finalizers keep it until their owners remove them: {names}");
+    let facts = BlockFacts { finalizers: listed.to_vec(), ..BlockFacts::default() };
+    Blocker::new(BlockReason::Finalizers, message).with(facts)
 }
 
 /// The blocker of a pod that the drain spec does not move.

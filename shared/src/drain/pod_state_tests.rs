@@ -219,10 +219,39 @@ fn a_terminating_pod_is_blocked_only_if_something_keeps_it() {
     check(&ending, false, "NodeNotReady");
     let held = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 30, "finalizers": ["a/b"]});
     check(&held, true, "Terminating");
-    let ended = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 0, "finalizers": ["a/b"]});
+    let overdue = json!({"deletionTimestamp": "2026-01-01T00:59:55Z", "deletionGracePeriodSeconds": 30, "finalizers": ["a/b"]});
+    check(&overdue, true, "Finalizers");
+    check(&overdue, false, "NodeNotReady");
+    let ended = json!({"deletionTimestamp": "2026-01-01T00:59:55Z", "deletionGracePeriodSeconds": 0, "finalizers": ["a/b"]});
     check(&ended, true, "Finalizers");
+    check(&ended, false, "Finalizers");
     check(&json!({"deletionTimestamp": "2026-01-01T00:59:30Z"}), true, "Terminating");
     check(&json!({"deletionTimestamp": "2026-01-01T00:58:59Z"}), true, "NotEnding");
+}
+
+#[test]
+fn a_pod_that_has_just_ended_is_not_blocked_by_its_finalizers() {
+    let check = |deleted: &str, finished: Option<&str>, expected: &str, next: Option<&str>| {
+        let terminated =
+            json!([{"state": {"terminated": {"finishedAt": finished}}}, {"state": {"running": {}}}]);
+        let pod = json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 0,
+            "finalizers": ["batch.kubernetes.io/job-tracking"]}, "status": {"containerStatuses": terminated}});
+        let pod = Arc::new(serde_json::from_value(pod).unwrap());
+        let planned = PlannedPod { pod, verdict: Verdict::Evict, warnings: Vec::new() };
+        let found = state(&planned, &known(None, true, &Budgets::default()), now());
+        let next = next.map(|next| next.parse::<Timestamp>().unwrap());
+        assert_eq!((word(&found).as_str(), next_change(&planned, now())), (expected, next), "{finished:?}");
+    };
+    // Its kubelet confirms the end with a grace period of 0 s, counted from the first deletion.
+    let long_ago = "2026-01-01T00:40:00Z";
+    check(long_ago, Some("2026-01-01T00:59:57Z"), "Terminating", Some("2026-01-01T01:00:02Z"));
+    check(long_ago, Some("2026-01-01T00:59:55Z"), "Finalizers", None);
+    check(long_ago, None, "Finalizers", None);
+    // A clock of the node that is ahead or behind.
+    check(long_ago, Some("2026-01-01T01:00:01Z"), "Terminating", Some("2026-01-01T01:00:06Z"));
+    check(long_ago, Some("2026-01-01T02:00:00Z"), "Finalizers", None);
+    check("2026-01-01T00:59:58Z", None, "Terminating", Some("2026-01-01T01:00:03Z"));
+    check("2026-01-01T00:59:58Z", Some(long_ago), "Terminating", Some("2026-01-01T01:00:03Z"));
 }
 
 #[test]

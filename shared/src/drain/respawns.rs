@@ -1,7 +1,10 @@
-//! Respawns: pods that their owner recreates on the same node however often they are evicted, because they tolerate the
-//! taints of a node in maintenance or bypass the scheduler. After the third respawn they are blocked.
+//! Respawns: pods that their owner recreates on the same node after an eviction, because they tolerate the taints of a node
+//! in maintenance or bypass the scheduler.
 //!
-//! The count is lost when the process ends. That a pod is blocked is in the status.
+//! A pod that tolerates the cordon and was put back has *returned*: evicting it again would only repeat that, so it may stay
+//! (`spec.drain.returningPods`). Any other pod is evicted again, and blocked after the third respawn.
+//!
+//! The count is lost when the process ends. Which pods have returned or are blocked is in the status.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -14,12 +17,23 @@ use crate::cluster::pod::{self, DrainPod};
 /// A pod that has respawned this often is not evicted again.
 const MAX_RESPAWNS: u32 = 3;
 
+/// The pods on a cordoned node that have respawned, by uid.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Respawned {
+    /// Those whose owner had another pod on the node before.
+    pub returned: HashSet<String>,
+    /// Those that have respawned so often that they are not to be evicted again.
+    pub exhausted: HashSet<String>,
+}
+
 /// Counts the respawns on one node. Hashes of uids take a tenth of the memory of the uids.
 #[derive(Debug, Default)]
 pub struct RespawnCounter {
     has_baseline: bool,
     hasher: RandomState,
     pods: HashSet<u64>,
+    /// Those of the pods that have returned.
+    returned: HashSet<u64>,
     owners: HashMap<u64, OwnerRespawns>,
 }
 
@@ -32,38 +46,54 @@ struct OwnerRespawns {
 }
 
 impl RespawnCounter {
-    /// Counts the pods on the node, and returns the uids of those that are not to be evicted again.
-    pub fn count(&mut self, pods: &[Arc<DrainPod>]) -> HashSet<String> {
+    /// Counts the pods on the node, and returns those that have respawned.
+    pub fn count(&mut self, pods: &[Arc<DrainPod>]) -> Respawned {
         let mut present: HashMap<&str, Vec<&DrainPod>> = HashMap::new();
         for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
             if let Some(owner) = pod::controller(pod) {
                 present.entry(owner.uid.as_str()).or_default().push(pod);
             }
         }
-        let mut blocked = HashSet::new();
+        let mut respawned = Respawned::default();
         for (owner, pods) in present {
-            let seen = self.owners.entry(self.hasher.hash_one(owner)).or_default();
+            let owner = self.hasher.hash_one(owner);
+            let is_known = self.owners.contains_key(&owner);
+            let seen = self.owners.entry(owner).or_default();
             seen.most = seen.most.max(u32::try_from(pods.len()).unwrap_or(u32::MAX));
             for pod in &pods {
-                let is_new = self.pods.insert(self.hasher.hash_one(pod::uid(pod)));
-                seen.respawns += u32::from(is_new && self.has_baseline);
+                let uid = self.hasher.hash_one(pod::uid(pod));
+                let is_new = self.pods.insert(uid) && self.has_baseline;
+                seen.respawns += u32::from(is_new);
+                if is_new && is_known {
+                    self.returned.insert(uid);
+                }
+                if self.returned.contains(&uid) {
+                    respawned.returned.insert(pod::uid(pod).to_owned());
+                }
             }
             if seen.respawns > (MAX_RESPAWNS - 1) * seen.most {
-                blocked.extend(pods.iter().map(|pod| pod::uid(pod).to_owned()));
+                respawned.exhausted.extend(pods.iter().map(|pod| pod::uid(pod).to_owned()));
             }
         }
         self.has_baseline = true;
-        blocked
+        respawned
     }
+}
+
+/// Whether a pod tolerates the taints of a node in maintenance, of which `drain_taint` is one. The scheduler may then put
+/// a pod that replaces it on the node, if nothing else forbids that.
+pub fn tolerates_cordon(pod: &DrainPod, drain_taint: &str) -> bool {
+    [drain_taint, UNSCHEDULABLE_TAINT]
+        .iter()
+        .all(|taint| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint)))
 }
 
 /// Why the pod respawns on a node with this taint and that of a cordon.
 pub fn why(pod: &DrainPod, drain_taint: &str) -> String {
-    let tolerates = |taint: &str| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint));
     // Only a toleration without a key tolerates a taint without one.
-    let cause = if tolerates("") {
+    let cause = if node_fit::tolerates(&pod.tolerations, &node_fit::taint("")) {
         "it tolerates every taint (a toleration with operator Exists and no key)".to_owned()
-    } else if tolerates(drain_taint) && tolerates(UNSCHEDULABLE_TAINT) {
+    } else if tolerates_cordon(pod, drain_taint) {
         format!("it tolerates the taints {drain_taint} and {UNSCHEDULABLE_TAINT}")
     } else {
         "its owner assigns it to this node, bypassing the scheduler".to_owned()
@@ -87,13 +117,29 @@ mod tests {
     #[test]
     fn a_pod_is_blocked_after_its_third_respawn() {
         let mut respawns = RespawnCounter::default();
-        assert!(respawns.count(&[pod("a0", "a"), pod("b0", "b")]).is_empty());
+        let exhausted =
+            |respawns: &mut RespawnCounter, pods: &[Arc<DrainPod>]| respawns.count(pods).exhausted;
+        assert!(exhausted(&mut respawns, &[pod("a0", "a"), pod("b0", "b")]).is_empty());
         for uid in ["a1", "a2"] {
-            assert!(respawns.count(&[pod(uid, "a")]).is_empty(), "{uid}");
-            assert!(respawns.count(&[pod(uid, "a")]).is_empty(), "{uid} is one pod");
-            assert!(respawns.count(&[]).is_empty());
+            assert!(exhausted(&mut respawns, &[pod(uid, "a")]).is_empty(), "{uid}");
+            assert!(exhausted(&mut respawns, &[pod(uid, "a")]).is_empty(), "{uid} is one pod");
+            assert!(exhausted(&mut respawns, &[]).is_empty());
         }
-        assert_eq!(respawns.count(&[pod("a3", "a"), pod("b1", "b")]), ["a3".to_owned()].into());
+        assert_eq!(exhausted(&mut respawns, &[pod("a3", "a"), pod("b1", "b")]), ["a3".to_owned()].into());
+    }
+
+    #[test]
+    fn a_pod_has_returned_if_its_owner_had_another_on_the_cordoned_node_and_stays_so() {
+        let mut respawns = RespawnCounter::default();
+        let mut returned = |pods: &[Arc<DrainPod>]| {
+            let mut found: Vec<String> = respawns.count(pods).returned.into_iter().collect();
+            found.sort();
+            found
+        };
+        assert!(returned(&[pod("a0", "a"), pod("a1", "a")]).is_empty(), "these were there before");
+        assert_eq!(returned(&[pod("a1", "a"), pod("a2", "a")]), ["a2"], "a1 has not been evicted yet");
+        assert!(returned(&[pod("b0", "b"), pod("b1", "b")]).is_empty(), "the first of this owner");
+        assert_eq!(returned(&[pod("a2", "a"), pod("a3", "a"), pod("b2", "b")]), ["a2", "a3", "b2"]);
     }
 
     #[test]
@@ -102,9 +148,9 @@ mod tests {
         let round =
             |n: usize| -> Vec<Arc<DrainPod>> { (0..4).map(|i| pod(&format!("{n}-{i}"), "a")).collect() };
         for n in 0..3 {
-            assert!(respawns.count(&round(n)).is_empty(), "{n}");
+            assert!(respawns.count(&round(n)).exhausted.is_empty(), "{n}");
         }
-        assert_eq!(respawns.count(&round(3)).len(), 4);
+        assert_eq!(respawns.count(&round(3)).exhausted.len(), 4);
     }
 
     #[test]
@@ -116,7 +162,7 @@ mod tests {
                 "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true}]}});
             let alone = json!({"metadata": {"uid": format!("alone-{n}")}});
             let pods = [ending, alone].map(|pod| Arc::new(serde_json::from_value(pod).unwrap()));
-            assert!(respawns.count(&pods).is_empty());
+            assert_eq!(respawns.count(&pods), Respawned::default());
         }
     }
 

@@ -21,13 +21,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
 use crate::api::group::Group;
-use crate::api::names::{RESTARTED_AT_ANNOTATION, UNSCHEDULABLE_TAINT};
+use crate::api::names::RESTARTED_AT_ANNOTATION;
 use crate::api::status::{PodReference, RestartedReplicaSet};
 use crate::api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 use crate::cluster::metadata;
-use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_outcome::AccessDenied;
+use crate::drain::respawns;
 
 /// The annotation with the revision of a Deployment, and of each of its `ReplicaSet`s.
 const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
@@ -234,8 +234,7 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
 
 /// Whether a pod that replaces this one may be on the cordoned node again. It would be replaced without end.
 fn tolerates_drain(pod: &DrainPod) -> bool {
-    let tolerates = |taint: &str| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint));
-    tolerates(UNSCHEDULABLE_TAINT) && Group::ALL.iter().any(|group| tolerates(group.drain_taint()))
+    Group::ALL.iter().any(|group| respawns::tolerates_cordon(pod, group.drain_taint()))
 }
 
 fn condition<'a>(deployment: &'a Deployment, kind: &str, status: &str) -> Option<&'a DeploymentCondition> {

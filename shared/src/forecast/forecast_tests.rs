@@ -31,7 +31,13 @@ fn budget(name: &str, app: &str, allowed: i32, expected: i32) -> PodDisruptionBu
 }
 
 fn planned(node: &str, pods: Vec<Arc<DrainPod>>) -> PlannedNode {
-    PlannedNode { node: node.to_owned(), drain: DrainSpec::default(), pods, ready: true }
+    PlannedNode {
+        node: node.to_owned(),
+        drain: DrainSpec::default(),
+        pods,
+        ready: true,
+        cordon_tolerated: HashSet::new(),
+    }
 }
 
 fn forecast(

@@ -7,13 +7,13 @@
 pub mod capacity;
 pub mod gate_preview;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::api::group::Group;
-use crate::api::maintenance::{DrainSpec, SurgePolicy};
+use crate::api::maintenance::{DrainSpec, ReturningPods, SurgePolicy};
 use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
 use crate::cluster::admission_webhook::is_dry_run_unsupported;
 use crate::cluster::disruption_budget::{BudgetKey, BudgetRefusal};
@@ -37,6 +37,8 @@ pub struct PlannedNode {
     pub pods: Vec<Arc<DrainPod>>,
     /// Whether it is Ready.
     pub ready: bool,
+    /// The uids of the pods like which others may be scheduled to it while it is in maintenance.
+    pub cordon_tolerated: HashSet<String>,
 }
 
 /// The verdicts on all pods, before any eviction is tried.
@@ -74,6 +76,8 @@ pub struct PodForecast {
     pub deleted_after: Option<i64>,
     /// The budget that guards it.
     pub guarded_by: Option<BudgetKey>,
+    /// What happens to a pod that replaces it on the node; none if the scheduler puts none there.
+    pub returning: Option<ReturningPods>,
 }
 
 /// What replaces a pod before it leaves.
@@ -143,8 +147,8 @@ impl PodForecast {
     /// Whether its owner replaces it on another node.
     pub fn is_replaced(&self) -> bool {
         // A DaemonSet of another API group does not move its pods either.
-        let owner = pod::controller(&self.pod).filter(|owner| owner.kind != "DaemonSet");
-        self.leaves && owner.is_some() && !pod::is_finished(&self.pod)
+        let is_daemon = pod::controller(&self.pod).is_some_and(|owner| owner.kind == "DaemonSet");
+        self.leaves && is_replaced(&self.pod) && !is_daemon
     }
 
     /// It waits for replacements that fit on no node.
@@ -330,6 +334,7 @@ impl DrainPreview {
             let waits =
                 matches!(fate, PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_)) && node.deletes();
             let leaves = is_asked(planned) || matches!(fate, PodOutcome::Completes(Some(_)));
+            let returns = leaves && is_replaced(&planned.pod) && node.cordon_tolerated.contains(uid);
             forecast.pods.push(PodForecast {
                 node: node.node.clone(),
                 pod: planned.pod.clone(),
@@ -338,6 +343,7 @@ impl DrainPreview {
                 warnings: planned.warnings.clone(),
                 leaves,
                 guarded_by: guarded.remove(uid),
+                returning: returns.then_some(node.drain.returning_pods),
             });
         }
         forecast
@@ -372,6 +378,11 @@ fn is_surge_candidate(node: &PlannedNode, planned: &PlannedPod, budgets: &Budget
     node.drain.surge == SurgePolicy::WhenBlocked
         && is_asked(planned)
         && budgets.never_allow_eviction_after_rollout(&planned.pod, None)
+}
+
+/// Whether its owner creates another pod in its place.
+fn is_replaced(pod: &DrainPod) -> bool {
+    pod::controller(pod).is_some() && pod::daemon_set(pod).is_none() && !pod::is_finished(pod)
 }
 
 fn is_asked(planned: &PlannedPod) -> bool {

@@ -6,7 +6,7 @@ use nm_tests::terminal::Terminal;
 use nm_tests::terminal::keys::{CTRL_U, ENTER};
 use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, node_of, pinned_to};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::dashboard::setup::{dashboard, quit};
 
@@ -18,7 +18,9 @@ async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
     let cache = json!({"spec": {"volumes": [{"name": "cache", "emptyDir": {}}]}});
     workload.pod_on(&node, "cache", cache).await;
     // No other node may have it.
-    workload.deployment_of("here", 1, &pinned_to(&node)).await;
+    let mut here = pinned_to(&node);
+    here["tolerations"] = Value::Null;
+    workload.deployment_of("here", 1, &here).await;
     workload.until_running("here", 1).await;
     let terminal = dashboard(&cluster, &[], (40, 120));
     terminal.until_live().await;

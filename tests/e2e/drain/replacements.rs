@@ -13,7 +13,7 @@ use nm_tests::maintenance::{patch_drain, start, stop, until_drained, until_statu
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::{evictions, is_eviction, until_fault_played, until_requests};
 use nm_tests::wait::{wait_for_uids, wait_until};
-use nm_tests::workload::{Workload, pinned_to};
+use nm_tests::workload::{Workload, bound_to};
 use serde_json::json;
 
 // Case 33.
@@ -22,7 +22,7 @@ async fn each_replacement_in_a_stateful_set_is_evicted_separately() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "set").await;
-    workload.stateful_set_of("db", 1, &pinned_to(node)).await;
+    workload.stateful_set_of("db", 1, &bound_to(node)).await;
     let uids = tokio::spawn(wait_for_uids(workload.pods(), watcher::Config::default(), 4));
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-set", node).await;

@@ -1,15 +1,20 @@
-//! Respawns: pods that their owner recreates on the same node however often they are evicted.
+//! Respawns: pods that their owner recreates on the same node. Those that tolerate the cordon stay there, unless the drain
+//! waits for them.
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::api::DeleteParams;
 use kube::runtime::watcher;
 use nm_shared::api::condition::{ConditionType, find};
 use nm_shared::{BlockReason, BlockedPod, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::maintenance::{patch_drain, start, stop, until_drained, until_observed, until_status};
+use nm_tests::maintenance::{
+    patch_drain, start, start_with_drain, stop, until_drained, until_observed, until_status,
+};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::evictions;
-use nm_tests::wait::wait_for_uids;
-use nm_tests::workload::{Workload, pinned_to};
+use nm_tests::wait::{wait_for_uids, wait_until_all};
+use nm_tests::workload::{Workload, bound_to, pinned_to};
 use serde_json::json;
 
 const WHY: &str = "respawned 3 times and is not evicted again: \
@@ -24,6 +29,57 @@ async fn delete_deployment(workload: &Workload, name: &str) {
     workload.deployments().delete(name, &DeleteParams::default()).await.unwrap();
 }
 
+/// The deployment's pods that are not terminating, once there are `count` and none of them is one of `before`.
+async fn until_replaced(workload: &Workload, count: usize, before: &[Pod]) -> Vec<Pod> {
+    let are_new = |pods: &[Pod]| {
+        pods.len() == count && pods.iter().all(|pod| before.iter().all(|old| old.uid() != pod.uid()))
+    };
+    wait_until_all(&workload.pods(), watcher::Config::default(), "the replacements are alone", are_new).await
+}
+
+// Case 30.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_tolerate_the_cordon_are_evicted_once_and_stay_when_they_are_back_even_after_a_restart() {
+    let cluster = Cluster::start(2).await;
+    let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "tolerant").await;
+    workload.deployment_of("operator", 2, &pinned_to(node)).await;
+    let before = workload.until_running("operator", 2).await;
+    let first = Reconciler::start(&cluster);
+    start(&cluster, "e2e-tolerant", node).await;
+    let back = until_replaced(&workload, 2, &before).await;
+    let both =
+        |status: &NodeMaintenanceStatus| status.returned_pods.as_ref().is_some_and(|all| all.len() == 2);
+    until_status(&cluster, "e2e-tolerant", "both are back", both).await;
+    let status = until_drained(&cluster, "e2e-tolerant").await.status.unwrap();
+    assert!(status.last_error.is_empty() && status.blocked_pods.is_empty(), "{status:?}");
+    let workloads: Vec<String> =
+        status.returned_pods.iter().flatten().map(|pod| pod.workload.clone().unwrap().name).collect();
+    assert_eq!(workloads, ["operator"; 2]);
+    assert_eq!((status.phase, status.drain_progress), (Some(Phase::Succeeded), 100));
+
+    first.crash().await;
+    let _second = Reconciler::start(&cluster);
+    patch_drain(&cluster, "e2e-tolerant", json!({"timeoutSeconds": 3600})).await;
+    let after = until_observed(&cluster, "e2e-tolerant", 2).await;
+    assert_eq!(after.returned_pods, status.returned_pods, "still, and since the same time");
+    for pod in back {
+        let found = workload.pods().get(&pod.name_any()).await.unwrap();
+        assert_eq!((found.uid(), found.metadata.deletion_timestamp), (pod.uid(), None));
+    }
+    if let Some(sandbox) = cluster.sandbox() {
+        assert_eq!(evictions(sandbox).len(), 2, "each was evicted once");
+    }
+
+    patch_drain(&cluster, "e2e-tolerant", json!({"returningPods": "Wait"})).await;
+    let status =
+        until_status(&cluster, "e2e-tolerant", "waited for", |status| respawned(status).len() == 2).await;
+    assert_eq!(status.returned_pods, None);
+    patch_drain(&cluster, "e2e-tolerant", json!({"returningPods": "Stay"})).await;
+    until_drained(&cluster, "e2e-tolerant").await;
+    stop(&cluster, "e2e-tolerant").await;
+}
+
 // Case 30.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_respawning_pod_is_evicted_three_times_and_then_reported_even_after_a_restart() {
@@ -33,7 +89,7 @@ async fn a_respawning_pod_is_evicted_three_times_and_then_reported_even_after_a_
     workload.deployment_of("boomerang", 1, &pinned_to(node)).await;
     let uids = tokio::spawn(wait_for_uids(workload.pods(), watcher::Config::default(), 4));
     let first = Reconciler::start(&cluster);
-    start(&cluster, "e2e-returns", node).await;
+    start_with_drain(&cluster, "e2e-returns", node, json!({"returningPods": "Wait"})).await;
     let status =
         until_status(&cluster, "e2e-returns", "it is reported", |status| !respawned(status).is_empty()).await;
     assert_eq!(status.phase, Some(Phase::Running));
@@ -67,12 +123,13 @@ async fn respawning_replicas_are_each_evicted_three_times_at_most_and_all_report
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "replicas").await;
-    workload.deployment_of("pair", 2, &pinned_to(node)).await;
+    workload.deployment_of("pair", 2, &bound_to(node)).await;
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-replicas", node).await;
     let both = |status: &NodeMaintenanceStatus| respawned(status).len() == 2;
     let status = until_status(&cluster, "e2e-replicas", "both are reported", both).await;
-    assert!(respawned(&status).iter().all(|pod| pod.message == WHY), "{status:?}");
+    let bypasses = |pod: &BlockedPod| pod.message.ends_with("bypassing the scheduler");
+    assert!(respawned(&status).iter().all(bypasses), "{status:?}");
     if let Some(sandbox) = cluster.sandbox() {
         let count = evictions(sandbox).len();
         assert!((4..=6).contains(&count), "{count} evictions of two replicas");

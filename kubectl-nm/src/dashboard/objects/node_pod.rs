@@ -69,11 +69,8 @@ impl NodePod {
     }
 }
 
-/// The label by which a deployment distinguishes the pods of its replica sets.
-const TEMPLATE_HASH: &str = "pod-template-hash";
-
 fn owner(pod: &DrainPod) -> Option<Owner> {
-    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(pod::TEMPLATE_HASH));
     pod::controller(pod).map(|controller| Owner::of(controller, hash.map(String::as_str)))
 }
 

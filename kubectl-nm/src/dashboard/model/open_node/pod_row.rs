@@ -18,6 +18,7 @@ use crate::dashboard::objects::node_pod::{NodePod, PodId};
 use crate::explain::owner::Owner;
 use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
+use crate::maintenance::changes::RETURNED;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PodProgress {
@@ -69,6 +70,7 @@ impl PodProgress {
 
 fn reason_to_stay(reason: SkipReason) -> &'static str {
     match reason {
+        SkipReason::Returned => RETURNED,
         SkipReason::TerminatingTooLong => "terminating longer than skipWaitForDeleteTimeoutSeconds",
         SkipReason::DaemonSet => "DaemonSet",
         SkipReason::Mirror => "static pod",

@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use nm_shared::drain::plan::Verdict;
 use nm_shared::{
     BlockReason, BlockedPod, CompletingPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance,
-    PodReference, SurgingPod,
+    PodReference, ReturnedPod, SurgingPod,
 };
 
 use crate::dashboard::model::lists::listing::{Listing, Row};
 use crate::dashboard::model::open_node::pod_row::{PodProgress, PodRow};
 use crate::dashboard::objects::node_pod::{NodePod, PodId};
-use crate::maintenance::changes::{completion_progress, surge_state};
+use crate::maintenance::changes::{RETURNED, completion_progress, surge_state};
 use crate::maintenance::{PodState, status};
 
 /// From so many changes on, a full sort is cheaper than moving rows one by one.
@@ -244,6 +244,7 @@ struct StatusView<'a> {
     migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
     completing: HashMap<(&'a str, &'a str), &'a CompletingPod>,
     surging: HashMap<(&'a str, &'a str), &'a SurgingPod>,
+    returned: HashMap<(&'a str, &'a str), &'a ReturnedPod>,
     pending: &'a [PodReference],
 }
 
@@ -260,6 +261,8 @@ impl<'a> StatusView<'a> {
             completing.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod)).collect();
         let surging = status.surging_pods.iter().flatten();
         let surging = surging.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
+        let returned = status.returned_pods.iter().flatten();
+        let returned = returned.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
         let counts = &status.pod_counts;
         let others_waiting = usize::try_from(counts.waiting).unwrap_or(0).saturating_sub(completing.len());
         let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
@@ -274,13 +277,15 @@ impl<'a> StatusView<'a> {
             migrating: migrating.collect(),
             completing,
             surging: surging.collect(),
+            returned: returned.collect(),
             pending: &status.pending_pods_refs,
         }
     }
 
     fn named_pods(&self) -> Vec<String> {
         let named = self.blocked.keys().chain(self.migrating.keys());
-        let named = named.chain(self.completing.keys()).chain(self.surging.keys());
+        let named =
+            named.chain(self.completing.keys()).chain(self.surging.keys()).chain(self.returned.keys());
         named.map(|(namespace, name)| path(namespace, name)).collect()
     }
 
@@ -303,6 +308,10 @@ impl<'a> StatusView<'a> {
         if let Some(pod) = self.surging.get(&(namespace, name)) {
             let (since, message) = (Some(pod.since.0), surge_state(pod));
             return Some(PodProgress { since, message, ..PodState::Surging.into() });
+        }
+        if let Some(pod) = self.returned.get(&(namespace, name)) {
+            let (since, message) = (Some(pod.since.0), RETURNED.to_owned());
+            return Some(PodProgress { since, message, ..PodState::Staying.into() });
         }
         let pod = self.migrating.get(&(namespace, name))?;
         let message = match &pod.target {

@@ -118,6 +118,16 @@ fn a_pod_that_is_left_to_end_by_itself_waits_and_the_others_are_evicting() {
 }
 
 #[test]
+fn a_pod_that_came_back_stays() {
+    let returned = json!({"namespace": "shop", "name": "operator", "since": "2026-01-02T03:09:00Z"});
+    let status = running(&json!({"returnedPods": [returned], "podCounts": {"skipped": 1, "evicting": 1}}));
+    let mut pods = PodList::default();
+    pods.list(&[plain("operator"), plain("web")], Some(&running(&json!({}))), now());
+    pods.apply_status(Some(&status), now());
+    assert_eq!(shown(&pods), ["Evicting web", "Staying operator came back"]);
+}
+
+#[test]
 fn pods_of_a_node_without_a_maintenance_have_no_state_and_are_not_kept() {
     let mut pods = PodList::default();
     pods.list(&[plain("a"), plain("b")], None, now());

@@ -1,0 +1,100 @@
+//! Decisions about pods that their owners put back on the node (`spec.drain.returningPods`).
+
+use super::*;
+use crate::api::status::{ReturnedPod, WorkloadReference};
+use crate::drain::respawns::Respawned;
+
+/// A pod of the Deployment `operator` that tolerates all taints or none.
+fn of_operator(name: &str, tolerates: bool) -> Arc<DrainPod> {
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "operator-5d9", "uid": "rs", "controller": true}]);
+    let metadata = json!({"namespace": "ns", "name": name, "uid": name, "ownerReferences": owner,
+        "labels": {"pod-template-hash": "5d9"}});
+    let tolerations = if tolerates { json!([{"operator": "Exists"}]) } else { json!([]) };
+    Arc::new(
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"tolerations": tolerations}})).unwrap(),
+    )
+}
+
+/// The cordoned node with these pods, of which some have returned.
+fn seen(pods: &[Arc<DrainPod>], returned: &[&str]) -> ClusterState {
+    let returned = returned.iter().map(ToString::to_string).collect();
+    let respawned = Respawned { returned, ..Respawned::default() };
+    ClusterState { pods: Some(pods.to_vec()), respawned, ..cordoned() }
+}
+
+fn waiting() -> NodeMaintenance {
+    maintenance(&json!({"spec": {"drain": {"returningPods": "Wait"}}}))
+}
+
+/// The maintenance after the eviction of the operator's pod `a`, with what replaced it.
+fn evicted(new: &NodeMaintenance) -> NodeMaintenance {
+    let decision = decide(new, &seen(&[of_operator("a", true)], &[]), now());
+    assert_eq!(asked(&decision), ["a"], "it is evicted once");
+    after(new, &decision)
+}
+
+#[test]
+fn a_pod_that_tolerates_the_cordon_stays_when_it_has_returned_and_the_drain_ends() {
+    let begun = evicted(&maintenance(&json!({})));
+    let decision = decide(&begun, &seen(&[of_operator("b", true)], &["b"]), now());
+    assert!(decision.evictions.is_empty() && decision.evictable == Some([].into()));
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.drain_progress), (Some(Phase::Succeeded), 100));
+    assert_eq!((status.pod_counts.skipped, status.pod_counts.gone), (1, 1));
+    let [pod]: [ReturnedPod; 1] = status.returned_pods.clone().unwrap().try_into().unwrap();
+    assert_eq!((pod.reference().to_string().as_str(), pod.since.0), ("ns/b", now()));
+    let deployment = WorkloadReference {
+        api_version: "apps/v1".to_owned(),
+        kind: "Deployment".to_owned(),
+        name: "operator".to_owned(),
+    };
+    assert_eq!(pod.workload, Some(deployment));
+    let drained = status.conditions.iter().find(|condition| condition.type_ == "Drained").unwrap();
+    assert!(drained.message.contains("1 pod is back on the node"), "{}", drained.message);
+
+    // Another process has not seen the first pod.
+    let decided = after(&begun, &decision);
+    let restarted = decide(&decided, &seen(&[of_operator("b", true)], &[]), now());
+    assert!(restarted.evictions.is_empty() && restarted.status.is_none());
+    let gone = decide(&decided, &seen(&[], &[]), now());
+    assert_eq!(gone.status.unwrap().returned_pods, None);
+}
+
+#[test]
+fn with_wait_a_returned_pod_is_evicted_again_until_it_has_respawned_too_often() {
+    let begun = evicted(&waiting());
+    let decision = decide(&begun, &seen(&[of_operator("b", true)], &["b"]), now());
+    assert_eq!(asked(&decision), ["b"]);
+    let exhausted = Respawned { returned: ["d".to_owned()].into(), exhausted: ["d".to_owned()].into() };
+    let observed = ClusterState { respawned: exhausted, ..seen(&[of_operator("d", true)], &[]) };
+    let blocked = decide(&begun, &observed, now());
+    let status = blocked.status.as_ref().unwrap();
+    assert_eq!((status.blocked_pods[0].reason, status.phase), (BlockReason::ComesBack, Some(Phase::Running)));
+
+    // The option is changed, or the reconciler is a newer one.
+    let stay = NodeMaintenance { spec: maintenance(&json!({})).spec, ..after(&begun, &blocked) };
+    let decision = decide(&stay, &seen(&[of_operator("d", true)], &[]), now());
+    let status = decision.status.unwrap();
+    assert_eq!((status.phase, status.blocked_pods.len()), (Some(Phase::Succeeded), 0));
+    assert_eq!(status.returned_pods.unwrap()[0].name, "d");
+}
+
+#[test]
+fn a_pod_that_does_not_tolerate_the_cordon_is_evicted_again_and_then_blocked() {
+    let begun = evicted(&maintenance(&json!({})));
+    let bound = of_operator("b", false);
+    let decision = decide(&begun, &seen(std::slice::from_ref(&bound), &["b"]), now());
+    assert_eq!(asked(&decision), ["b"]);
+    let exhausted = Respawned { exhausted: ["b".to_owned()].into(), ..Respawned::default() };
+    let decision = decide(&begun, &ClusterState { respawned: exhausted, ..seen(&[bound], &["b"]) }, now());
+    assert_eq!(decision.status.unwrap().blocked_pods[0].reason, BlockReason::ComesBack);
+}
+
+#[test]
+fn a_returned_pod_stays_even_if_the_spec_would_not_move_it() {
+    let careful = maintenance(&json!({"spec": {"drain": {"deleteEmptyDirData": false}}}));
+    let mut pod = DrainPod::clone(&of_operator("b", true));
+    pod.has_empty_dir = true;
+    let decision = decide(&careful, &seen(&[Arc::new(pod)], &["b"]), now());
+    assert_eq!(decision.status.unwrap().phase, Some(Phase::Succeeded));
+}
