@@ -129,7 +129,8 @@ async fn a_maintenance_that_starts_later_keeps_the_crd() {
 
 #[tokio::test]
 async fn with_olm_the_hint_is_to_stop_the_maintenances_before_the_version_is_deleted() {
-    for (in_maintenance, hinted) in [(true, "1 node is in maintenance (n1)"), (false, "delete its Subscription")]
+    for (in_maintenance, hinted) in
+        [(true, "1 node is in maintenance (n1)"), (false, "delete its Subscription")]
     {
         let (cluster, requests) = cluster(move |_, path| match path.rsplit('/').next().unwrap_or_default() {
             "deployments" => {
@@ -138,8 +139,10 @@ async fn with_olm_the_hint_is_to_stop_the_maintenances_before_the_version_is_del
                 items(&[deployment])
             }
             "nodemaintenances" if in_maintenance && path.contains("/nodemaintenance.medik8s.io/") => {
-                items(&[json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-                    "metadata": {"name": "n1", "uid": "u"}, "spec": {"nodeName": "n1"}})])
+                items(&[
+                    json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                    "metadata": {"name": "n1", "uid": "u"}, "spec": {"nodeName": "n1"}}),
+                ])
             }
             "nodemaintenances" => items(&[]),
             _ => failure(404, "NotFound", "x"),

@@ -69,7 +69,8 @@ impl SetupError {
             }
             Self::RemovedWithOlm { in_maintenance, .. } => {
                 let page = docs_url("how-to/install-with-olm.md");
-                let remove = format!("delete its Subscription and ClusterServiceVersion, as described in {page}");
+                let remove =
+                    format!("delete its Subscription and ClusterServiceVersion, as described in {page}");
                 match in_maintenance.as_slice() {
                     [] => remove,
                     nodes => format!(

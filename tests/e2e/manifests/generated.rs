@@ -92,7 +92,10 @@ fn the_olm_bundle_grants_the_permissions_of_the_manifests() {
     let deployment = serde_json::to_value(the_one::<Deployment>()).unwrap();
     assert_eq!(install["deployments"][0]["name"], deployment["metadata"]["name"]);
     let strategy = &install["deployments"][0]["spec"]["strategy"]["rollingUpdate"];
-    assert_eq!(strategy["maxUnavailable"], 1, "OLM marks a version as failed while more replicas are missing");
+    assert_eq!(
+        strategy["maxUnavailable"], 1,
+        "OLM marks a version as failed while more replicas are missing"
+    );
     let security = |pod: &Value| pod["template"]["spec"]["containers"][0]["securityContext"].clone();
     assert_eq!(security(&install["deployments"][0]["spec"]), security(&deployment["spec"]));
     let definition = &version["spec"]["customresourcedefinitions"]["owned"][0];

@@ -2,7 +2,8 @@
 //!
 //! OLM grants a bundle's `permissions` in its own namespace only if the operator watches that namespace only. This bundle
 //! supports only `AllNamespaces`, and there OLM copies each generated Role to a `ClusterRole`, bound in the whole cluster
-//! (`ensureSingletonRBAC` in `pkg/controller/operators/olm/operatorgroup.go` of operator-lifecycle-manager).
+//! (`ensureSingletonRBAC` in `pkg/controller/operators/olm/operatorgroup.go` of operator-lifecycle-manager). What OLM grants to
+//! every operator with webhooks is in `docs/reference/permissions.md`.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +43,8 @@ fn in_cluster() -> Vec<PolicyRule> {
     let lifted = permissions("permissions");
     if !lifted.is_empty() {
         // OLM adds this rule to each copy.
-        let namespaces = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]});
+        let namespaces =
+            json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]});
         granted.push(serde_json::from_value(namespaces).unwrap());
     }
     granted.extend(lifted);
