@@ -82,6 +82,7 @@ mod manifests {
     mod applied;
     mod deployment;
     mod generated;
+    mod olm;
     mod typed;
     mod wiring;
 }

@@ -32,7 +32,9 @@ pod that remains. Deleting it returns the node to service exactly as it was befo
 node-maintenance-operator, which must not run at the same time.
 
 Nodes in maintenance have a lease in the namespace `medik8s-leases`. OLM neither creates namespaces nor grants permissions in
-them: first apply `lease_namespace.yaml`, `lease_role.yaml` and `lease_role_binding.yaml` of the manifests.";
+them: first apply `lease_namespace.yaml`, `lease_role.yaml` and `lease_role_binding.yaml` of the manifests.
+
+Before you uninstall it, stop all maintenances (`kubectl nm stop --all`): only nm-reconciler returns nodes to service.";
 
 /// The files of the bundle: path and content.
 pub fn files() -> Vec<(String, String)> {
@@ -42,8 +44,8 @@ pub fn files() -> Vec<(String, String)> {
         ("tests/scorecard/config.yaml".to_owned(), yaml(&scorecard())),
     ];
     let mut version = ServiceVersion::default();
-    for object in manifests::all() {
-        if let Some(file) = version.take(&object) {
+    for mut object in manifests::all() {
+        if let Some(file) = version.take(&mut object) {
             files.push((format!("manifests/{file}.yaml"), yaml(&json!(object))));
         }
     }
@@ -109,14 +111,14 @@ struct ServiceVersion {
     definitions: Vec<Value>,
     deployments: Vec<Value>,
     webhooks: Vec<Value>,
-    /// Rules in the whole cluster, and in the program's own namespace.
-    rules: [Vec<Value>; 2],
+    /// The program's rules in the whole cluster.
+    rules: Vec<Value>,
 }
 
 impl ServiceVersion {
     /// Collects what belongs into the `ClusterServiceVersion`. Returns a file name for an object that the bundle has as a
     /// file of its own.
-    fn take(&mut self, object: &DynamicObject) -> Option<String> {
+    fn take(&mut self, object: &mut DynamicObject) -> Option<String> {
         let name = object.name_any();
         let account = manifests::service_account();
         match object.types.as_ref().unwrap().kind.as_str() {
@@ -127,13 +129,16 @@ impl ServiceVersion {
             "ClusterRole" if name == account.name_any() => {
                 let is_olms_task =
                     |rule: &Value| rule["resources"] == json!(["validatingwebhookconfigurations"]);
-                self.rules[0].extend(rules(object).into_iter().filter(|rule| !is_olms_task(rule)));
+                self.rules.extend(rules(object).into_iter().filter(|rule| !is_olms_task(rule)));
                 None
             }
+            // `permissions` of the version would be granted in all namespaces, because the program watches all of them.
+            // OLM leaves a Role and a RoleBinding of the bundle in its namespace.
             "Role" if object.namespace() == account.namespace() => {
-                self.rules[1].extend(rules(object));
-                None
+                remove_certificate_rules(object);
+                Some(format!("{name}_role"))
             }
+            "RoleBinding" if object.namespace() == account.namespace() => Some(format!("{name}_rolebinding")),
             // OLM creates accounts, bindings and the webhook's service itself, and does not take namespaces and quotas.
             // The remaining role is about the leases of nodes, in a namespace that OLM does not manage. Granting it in all
             // namespaces would include the leases for leader election and for the nodes' heartbeats.
@@ -150,8 +155,9 @@ impl ServiceVersion {
             "ClusterRole" => Some(format!("{name}_clusterrole")),
             "PodDisruptionBudget" => Some(format!("{name}_poddisruptionbudget")),
             "Deployment" => {
-                self.deployments
-                    .push(json!({"name": name, "label": object.labels(), "spec": object.data["spec"]}));
+                let mut spec = object.data["spec"].clone();
+                stay_available_during_a_drain(&mut spec);
+                self.deployments.push(json!({"name": name, "label": object.labels(), "spec": spec}));
                 None
             }
             "ValidatingWebhookConfiguration" => {
@@ -169,8 +175,7 @@ impl ServiceVersion {
         if !self.webhooks.is_empty() {
             self.use_olms_certificate();
         }
-        let [in_cluster, in_namespace] =
-            self.rules.map(|rules| json!([{"serviceAccountName": account.name_any(), "rules": rules}]));
+        let permissions = json!([{"serviceAccountName": account.name_any(), "rules": self.rules}]);
         let modes = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"]
             .map(|mode| json!({"type": mode, "supported": mode == "AllNamespaces"}));
         let image = &self.deployments[0]["spec"]["template"]["spec"]["containers"][0]["image"];
@@ -203,8 +208,7 @@ impl ServiceVersion {
                 "install": {
                     "strategy": "deployment",
                     "spec": {
-                        "clusterPermissions": in_cluster,
-                        "permissions": in_namespace,
+                        "clusterPermissions": permissions,
                         "deployments": self.deployments,
                     },
                 },
@@ -219,6 +223,18 @@ impl ServiceVersion {
         let variables = self.deployments[0].pointer_mut("/spec/template/spec/containers/0/env").unwrap();
         variables.as_array_mut().unwrap().push(variable);
     }
+}
+
+/// OLM issues the certificate of the webhook and mounts it, so the program neither reads nor writes a Secret.
+fn remove_certificate_rules(role: &mut DynamicObject) {
+    let rules = role.data["rules"].as_array_mut().unwrap();
+    rules.retain(|rule| rule["resources"] != json!(["secrets"]));
+}
+
+/// OLM marks a version as failed while its Deployment is not `Available`, which it is only if no more than `maxUnavailable`
+/// replicas are missing. A drain of the node of one replica must not fail the version.
+fn stay_available_during_a_drain(deployment: &mut Value) {
+    *deployment.pointer_mut("/strategy/rollingUpdate/maxUnavailable").unwrap() = json!(1);
 }
 
 fn namespace(account: &ServiceAccount) -> String {

@@ -178,7 +178,8 @@ struct UninstallPlan {
 async fn plan(namespace: Option<&str>, cluster: &Cluster) -> Result<UninstallPlan, Error> {
     let installation = Installation::find(cluster, namespace).await?;
     if let Some(deployment) = installation.by_olm() {
-        return Err(SetupError::ManagedByOlm(deployment).into());
+        let in_maintenance = nodes(&all_groups::maintenances(cluster).await?);
+        return Err(SetupError::RemovedWithOlm { deployment, in_maintenance }.into());
     }
     if let Some(wanted) = namespace.filter(|wanted| *wanted != installation.namespace) {
         let there = installation.namespace;

@@ -127,6 +127,35 @@ async fn a_maintenance_that_starts_later_keeps_the_crd() {
     assert!(!deleted.iter().any(|request| request.contains("customresourcedefinitions")), "{deleted:?}");
 }
 
+#[tokio::test]
+async fn with_olm_the_hint_is_to_stop_the_maintenances_before_the_version_is_deleted() {
+    for (in_maintenance, hinted) in
+        [(true, "1 node is in maintenance (n1)"), (false, "delete its Subscription")]
+    {
+        let (cluster, requests) = cluster(move |_, path| match path.rsplit('/').next().unwrap_or_default() {
+            "deployments" => {
+                let mut deployment = object("Deployment");
+                deployment["metadata"]["labels"]["olm.owner"] = json!("nm-reconciler.v0.1.0");
+                items(&[deployment])
+            }
+            "nodemaintenances" if in_maintenance && path.contains("/nodemaintenance.medik8s.io/") => {
+                items(&[
+                    json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                    "metadata": {"name": "n1", "uid": "u"}, "spec": {"nodeName": "n1"}}),
+                ])
+            }
+            "nodemaintenances" => items(&[]),
+            _ => failure(404, "NotFound", "x"),
+        });
+        let args = UninstallArgs { stop_all: true, yes: true, timeout: Duration::from_secs(1) };
+        let error = run(args, None, &cluster, &mut output().0).await.unwrap_err();
+        let hint = error.hint().unwrap();
+        assert!(hint.starts_with(hinted) && hint.contains("/how-to/install-with-olm.md"), "{error}: {hint}");
+        assert_eq!(hint.contains("`kubectl nm stop --all --wait`"), in_maintenance, "{hint}");
+        assert!(!requests.lock().unwrap().iter().any(|request| request.starts_with("DELETE")));
+    }
+}
+
 /// Runs the command on a cluster where nm-reconciler's namespace contains these Secrets. Returns the messages and the
 /// deletions.
 async fn uninstalled_beside(secrets: (u16, Value)) -> (String, Vec<String>) {

@@ -29,6 +29,11 @@ pub(crate) enum SetupError {
     )]
     ManagedByOlm(String),
 
+    #[error(
+        "the Operator Lifecycle Manager installed nm-reconciler (deployment {deployment}) and would install it again"
+    )]
+    RemovedWithOlm { deployment: String, in_maintenance: Vec<String> },
+
     #[error("other field managers have set these fields to other values: {}", .0.join("; "))]
     Conflicts(Vec<String>),
 
@@ -61,6 +66,20 @@ impl SetupError {
             ),
             Self::ManagedByOlm(_) => {
                 String::from("upgrade or remove it through its Subscription and ClusterServiceVersion")
+            }
+            Self::RemovedWithOlm { in_maintenance, .. } => {
+                let page = docs_url("how-to/install-with-olm.md");
+                let remove =
+                    format!("delete its Subscription and ClusterServiceVersion, as described in {page}");
+                match in_maintenance.as_slice() {
+                    [] => remove,
+                    nodes => format!(
+                        "{} in maintenance ({}), and only nm-reconciler returns nodes to service: first run \
+                         `kubectl nm stop --all --wait`, then {remove}",
+                        are(nodes.len()),
+                        nodes.join(", ")
+                    ),
+                }
             }
             Self::Conflicts(_) => String::from(
                 "nothing was changed; change the values at their source, or overwrite them with --force-conflicts",

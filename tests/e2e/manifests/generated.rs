@@ -88,11 +88,14 @@ fn the_olm_bundle_grants_the_permissions_of_the_manifests() {
     rules.retain(|rule| !configures(rule));
     assert_eq!(rules.len() + 1, cluster_role["rules"].as_array().unwrap().len());
     assert_eq!(install["clusterPermissions"][0]["rules"], json!(rules));
-    let in_namespace = serde_json::to_string(&install["permissions"]).unwrap();
-    assert!(in_namespace.contains("leases"), "{in_namespace}");
-    assert!(!serde_json::to_string(&install["clusterPermissions"]).unwrap().contains("leases"));
+    assert_eq!(install["permissions"], Value::Null, "OLM would grant them in the whole cluster");
     let deployment = serde_json::to_value(the_one::<Deployment>()).unwrap();
     assert_eq!(install["deployments"][0]["name"], deployment["metadata"]["name"]);
+    let strategy = &install["deployments"][0]["spec"]["strategy"]["rollingUpdate"];
+    assert_eq!(
+        strategy["maxUnavailable"], 1,
+        "OLM marks a version as failed while more replicas are missing"
+    );
     let security = |pod: &Value| pod["template"]["spec"]["containers"][0]["securityContext"].clone();
     assert_eq!(security(&install["deployments"][0]["spec"]), security(&deployment["spec"]));
     let definition = &version["spec"]["customresourcedefinitions"]["owned"][0];

@@ -156,6 +156,12 @@ fn the_webhook_configuration_refers_to_its_service() {
 }
 
 #[test]
+fn the_webhook_configuration_is_left_alone_by_the_admissions_enforcer_of_aks() {
+    let labels = the_one::<ValidatingWebhookConfiguration>().metadata.labels.unwrap();
+    assert_eq!(labels.get("admissions.enforcer/disabled").map(String::as_str), Some("true"));
+}
+
+#[test]
 fn the_webhook_reviews_creations_updates_and_deletions() {
     let webhooks = the_one::<ValidatingWebhookConfiguration>().webhooks.unwrap();
     let has = |list: &Option<Vec<String>>, wanted: &str| {
