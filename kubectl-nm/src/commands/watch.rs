@@ -14,7 +14,7 @@ use crate::args::duration;
 use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
-use crate::client::watch_stream::{WatchChange, watch_maintenances};
+use crate::client::watch_stream::{WatchChange, WatchPolicy, watch_maintenances};
 use crate::dashboard::{
     self, AppearanceFlags, Config, DashboardExit, EndReason, Header, HeadlessRecording, NewRecording,
     Options, RECORDING_VERSION, Recorder, RecordingMode,
@@ -252,7 +252,8 @@ async fn follow(
             None => pending().await,
         }
     };
-    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), warning, react).await
+    event_loop::run(watch_maintenances(cluster, WatchPolicy::COMMAND), timeout, interrupted(), warning, react)
+        .await
 }
 
 async fn watch(

@@ -57,7 +57,7 @@ impl RollRunner<'_> {
                     self.act(&roll, &name, &record);
                 }
                 (RollChange::Act(name, _), Err(error))
-                    if !error.error().is_transient() && !error.is_outdated() =>
+                    if !is_waited_for(error.error()) && !error.is_outdated() =>
                 {
                     self.observed.actions.insert(name, ActionState::Failed(error.error().to_string()));
                 }
@@ -73,7 +73,7 @@ impl RollRunner<'_> {
                 (_, Ok(())) => {}
                 // The watch has, or will have, what changed: it is decided again.
                 (change, Err(error))
-                    if error.error().is_transient()
+                    if is_waited_for(error.error())
                         || (error.is_outdated() && !self.is_given_up(&change, failures)) => {}
                 (RollChange::Record(record), Err(error)) => {
                     self.halt_unrecorded(&roll, record, error.error());
@@ -105,6 +105,11 @@ impl RollRunner<'_> {
         });
         self.record.halt = self.record.halt.take().or(halt);
     }
+}
+
+/// Whether a roll waits until the error ends: with the server, or with the login of a person.
+fn is_waited_for(error: &Error) -> bool {
+    error.is_transient() || error.needs_login()
 }
 
 fn is_webhook_refusal(error: &Error) -> bool {
