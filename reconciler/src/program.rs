@@ -5,14 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::client::ClientBuilder;
 use kube::config::Config;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info};
 
-use crate::client::TermClient;
 use crate::client::request_metrics::RequestMetricsLayer;
+use crate::client::{ApiServer, TermClient, http1_builder};
 use crate::config::environment::{self, Environment};
 use crate::config::flags::Flags;
 use crate::config::logging;
@@ -99,7 +98,8 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
     };
     logging::log_configuration(flags, &replica);
     // Every replica serves the webhook, leader or not.
-    let client = ClientBuilder::try_from(config.clone()).map_err(StartError::Client)?;
+    let server = ApiServer::new(config);
+    let client = http1_builder(&server).map_err(StartError::Client)?;
     let client = client.with_layer(&RequestMetricsLayer(metrics.clone())).build();
     if flags.refuse_beside_leader {
         let _check = readiness.check("other-reconcilers");
@@ -121,10 +121,11 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
         }
     };
     if flags.leader_elect {
-        Candidate::new(&config, flags, &replica, &readiness, &metrics).run(shutdown.clone(), work).await?;
+        Candidate::new(&server, flags, &replica, &readiness, &metrics).run(shutdown.clone(), work).await?;
     } else {
         let runtime = LeaderRuntime::new().map_err(StartError::Runtime)?;
-        let client = runtime.build(|| TermClient::new(config, &metrics, None)).map_err(StartError::Client)?;
+        let client =
+            runtime.build(|| TermClient::new(&server, &metrics, None)).map_err(StartError::Client)?;
         metrics.leads(true);
         runtime.spawn(work(client)).await?.map_err(StartError::Task)?;
     }
@@ -153,9 +154,6 @@ async fn serve_probes(
 /// The connection to the cluster. Its user agent identifies the replica in audit logs.
 async fn connect(replica: &str) -> Result<Config, StartError> {
     let mut config = Config::infer().await.map_err(StartError::NoCluster)?;
-    // The client would silently retry every 429, which budgets and throttling both answer. Each request here has a retry
-    // of its own that knows the reason.
-    config.default_retry = false;
     // Otherwise a request on a lost connection waits until the kernel closes it.
     config.read_timeout = Some(SILENCE_TIMEOUT);
     config.reset_reader_on_write = true;

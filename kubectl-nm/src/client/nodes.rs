@@ -116,7 +116,8 @@ fn display_name(path: &Path) -> String {
 }
 
 fn parse_file(text: &str) -> Result<Vec<String>, NodeFileProblem> {
-    let lines = text.lines().enumerate();
+    // Editors on Windows write a byte order mark.
+    let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate();
     let names = lines.map(|(at, line)| (at + 1, line.split('#').next().unwrap_or_default().trim()));
     let invalid = |line, text: &str, why| NodeFileProblem::InvalidName { line, text: text.to_owned(), why };
     names
@@ -137,6 +138,7 @@ mod tests {
         let text = "# the blue pool\nn1\n\n  node/n2  # spare\r\nn1\n";
         assert_eq!(parse_file(text).unwrap(), ["n1", "n2", "n1"]);
         assert_eq!(parse_file("# nobody\n").unwrap(), Vec::<String>::new());
+        assert_eq!(parse_file("\u{feff}n1\r\n").unwrap(), ["n1"], "a byte order mark is no part of a name");
         let problem = parse_file("n1\nn2 n3\n").unwrap_err();
         assert!(
             matches!(&problem, NodeFileProblem::InvalidName { line: 2, text, .. } if text == "n2 n3"),

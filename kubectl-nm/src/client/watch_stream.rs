@@ -80,6 +80,10 @@ impl WatchPolicy {
         resumes: false,
         is_retried: Error::is_transient,
     };
+
+    /// Like [`Self::COMMAND`] for a command that runs for hours: it outlives a login that has expired.
+    pub(crate) const LONG_COMMAND: Self =
+        Self { is_retried: |error| error.is_transient() || error.needs_login(), ..Self::COMMAND };
 }
 
 #[derive(Clone, Debug)]
@@ -324,6 +328,7 @@ fn retry_interval(failures: u32) -> Duration {
 
 pub(crate) fn watch_maintenances(
     cluster: &Cluster,
+    policy: WatchPolicy,
 ) -> BoxStream<'static, Result<WatchUpdate<NodeMaintenance>, Error>> {
     let target = WatchTarget {
         api: Api::all(cluster.client()),
@@ -331,7 +336,7 @@ pub(crate) fn watch_maintenances(
         resource: RESOURCE,
         server: cluster.server().to_owned(),
     };
-    watch(target, WatchPolicy::COMMAND, Some)
+    watch(target, policy, Some)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::args::duration;
 use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
-use crate::client::watch_stream::{WatchChange, watch_maintenances};
+use crate::client::watch_stream::{WatchChange, WatchPolicy, watch_maintenances};
 use crate::dashboard::{
     self, AppearanceFlags, Config, DashboardExit, EndReason, Header, HeadlessRecording, NewRecording,
     Options, RECORDING_VERSION, Recorder, RecordingMode,
@@ -244,7 +244,7 @@ pub(super) async fn wait(
     };
     let found = stream::once(reconcilers).map(LoopEvent::Reconcilers);
     let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
-    let watch = watch_maintenances(cluster);
+    let watch = watch_maintenances(cluster, WatchPolicy::COMMAND);
     event_loop::run(watch, timeout, interrupted(), found, |event| reporter.react(event)).await
 }
 
@@ -261,7 +261,8 @@ async fn follow(
         }
     };
     let warnings = stream::once(warning).map(LoopEvent::Warning);
-    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), warnings, react).await
+    let watch = watch_maintenances(cluster, WatchPolicy::COMMAND);
+    event_loop::run(watch, timeout, interrupted(), warnings, react).await
 }
 
 async fn watch(

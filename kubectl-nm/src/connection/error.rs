@@ -1,9 +1,10 @@
 //! Why a connection to a cluster cannot be made, and what to do about it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use kube::client::AuthError;
 use kube::config::KubeconfigError;
+use nm_connection::CredentialError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
@@ -19,31 +20,37 @@ pub(crate) enum ConnectionError {
     NoServer(String),
     #[error("--as-group, --as-uid and --as-user-extra need --as")]
     ImpersonationWithoutUser,
-    #[error("the token of the user has a character that no HTTP header may have, such as a line break")]
-    InvalidToken,
     #[error("invalid address \"{address}\": {source}")]
     Address { address: String, source: http::uri::InvalidUri },
     #[error("cannot read the kubeconfig {}: {why}", path.display())]
     Unreadable { path: PathBuf, why: String },
     #[error("cannot use the kubeconfig: {0}")]
     Kubeconfig(#[from] KubeconfigError),
-    /// Credentials or certificates are invalid.
-    #[error("{} (for the connection to {server})", reason(.source))]
+    /// The user of the kubeconfig has no credentials.
+    #[error("{source} (for the connection to {server})")]
+    Credentials { server: String, source: Arc<CredentialError> },
+    /// Certificates or the proxy are invalid.
+    #[error("{source} (for the connection to {server})")]
     Client { server: String, source: Box<kube::Error> },
+    #[error("the kubeconfig has both certificate-authority and insecure-skip-tls-verify for this cluster")]
+    InsecureWithAuthority,
 }
 
 impl ConnectionError {
-    /// Takes the error of a request that failed because the credential program did. It runs again when its credentials
-    /// expire.
+    /// Takes the error of a request that was not sent because its credentials could not be renewed.
     pub(crate) fn of_credentials(error: kube::Error, server: &str) -> Result<Self, kube::Error> {
-        match auth_error(&error) {
-            Some(_) => Ok(Self::Client { server: server.to_owned(), source: Box::new(error) }),
+        let failed = match &error {
+            kube::Error::Service(error) => error.downcast_ref::<Arc<CredentialError>>(),
+            _ => None,
+        };
+        match failed {
+            Some(source) => Ok(Self::Credentials { server: server.to_owned(), source: source.clone() }),
             None => Err(error),
         }
     }
 
     pub(crate) fn is_about_credentials(&self) -> bool {
-        matches!(self, Self::Client { source, .. } if auth_error(source).is_some())
+        matches!(self, Self::Credentials { .. })
     }
 
     pub(crate) fn hint(&self) -> String {
@@ -60,11 +67,11 @@ impl ConnectionError {
             }
             Self::Unknown { known: names, .. } => known(names),
             Self::NoServer(_) => String::from("set clusters[].cluster.server in it, or pass --server"),
-            _ if self.is_about_credentials() => String::from(
-                "a program named in the kubeconfig provides the credentials; check that `kubectl version` works",
+            Self::Credentials { source, .. } => source.remedy(),
+            Self::InsecureWithAuthority => String::from(
+                "kubectl refuses this too: remove one of them, or pass --insecure-skip-tls-verify or --certificate-authority",
             ),
             Self::ImpersonationWithoutUser => String::from("name the user too: --as USER"),
-            Self::InvalidToken => String::from("correct users[].user.token in the kubeconfig, or --token"),
             Self::Address { .. } => String::from(
                 "use an address such as https://HOST:PORT in --server, in the kubeconfig (server, proxy-url) or in HTTPS_PROXY",
             ),
@@ -82,63 +89,18 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Why there is no client. The stdout, arguments and environment of a credential program may contain credentials and are left
-/// out; its stderr is meant for people.
-fn reason(error: &kube::Error) -> String {
-    const PROGRAM: &str = "the kubeconfig's credential program";
-    match auth_error(error) {
-        Some(AuthError::AuthExecRun { out, .. }) => {
-            // Empty where the program printed directly to the terminal.
-            let stderr = String::from_utf8_lossy(&out.stderr);
-            let stderr =
-                if stderr.trim().is_empty() { String::new() } else { format!(": {}", stderr.trim()) };
-            format!("{PROGRAM} failed ({}){stderr}", out.status)
-        }
-        Some(AuthError::AuthExecStart(error)) => format!("{PROGRAM} cannot be started: {error}"),
-        _ => error.to_string(),
-    }
-}
-
-fn auth_error(error: &kube::Error) -> Option<&AuthError> {
-    match error {
-        kube::Error::Auth(error) => Some(error),
-        kube::Error::Service(error) => error.downcast_ref(),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[cfg(unix)]
     #[test]
-    fn a_failed_credential_program_is_reported_without_its_credentials() {
-        use std::os::unix::process::ExitStatusExt;
-
-        let failed = |stderr: &str| {
-            let output = std::process::Output {
-                status: std::process::ExitStatus::from_raw(3 << 8),
-                stdout: b"SECRET".to_vec(),
-                stderr: stderr.as_bytes().to_vec(),
-            };
-            AuthError::AuthExecRun { cmd: "TOKEN=SECRET login".into(), out: Box::new(output) }
-        };
-        for (error, ending) in [
-            (kube::Error::Auth(failed("no luck\n")), ": no luck"),
-            (kube::Error::Service(Box::new(failed("no luck"))), ": no luck"),
-            (kube::Error::Service(Box::new(failed(""))), ""),
-        ] {
-            let error = ConnectionError::of_credentials(error, "https://c").unwrap();
-            assert_eq!(
-                error.to_string(),
-                format!(
-                    "the kubeconfig's credential program failed (exit status: 3){ending} \
-                     (for the connection to https://c)"
-                )
-            );
-            assert!(error.hint().contains("kubectl version"));
-        }
+    fn a_request_that_failed_because_of_its_credentials_is_about_them() {
+        let missing = Arc::new(CredentialError::EmptyTokenFile("/token".into()));
+        let error = kube::Error::Service(Box::new(missing));
+        let error = ConnectionError::of_credentials(error, "https://c").unwrap();
+        assert!(error.is_about_credentials());
+        assert_eq!(error.to_string(), "the token file /token is empty (for the connection to https://c)");
+        assert!(error.hint().contains("tokenFile"));
         let other = kube::Error::Service(Box::new(std::io::Error::other("no route")));
         assert!(ConnectionError::of_credentials(other, "https://c").is_err());
     }

@@ -1,12 +1,11 @@
 //! Finding, merging and overriding kubeconfigs by kubectl's rules.
 //!
 //! The result is a kubeconfig with one context, one cluster and one user, with the flags applied. From it, kube reads
-//! certificates and runs credential plugins.
+//! certificates; `nm-connection` reads tokens and runs credential programs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use http::HeaderValue;
 use kube::config::{
     AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster, NamedContext,
 };
@@ -96,16 +95,19 @@ pub(super) fn effective(
         Err(_) if flags.cluster.is_none() && flags.server.is_some() => Cluster::default(),
         found => found?,
     };
+    drop_empty(&mut cluster);
     override_cluster(&mut cluster, flags);
+    let has_authority =
+        cluster.certificate_authority.is_some() || cluster.certificate_authority_data.is_some();
+    if has_authority && cluster.insecure_skip_tls_verify == Some(true) {
+        return Err(ConnectionError::InsecureWithAuthority);
+    }
     match cluster.server.as_deref() {
         None | Some("") => return Err(ConnectionError::NoServer(name.clone())),
         Some(server) => cluster.server = Some(with_scheme(server, &cluster)),
     }
     let mut user = user(kubeconfig, flags, &context)?;
     override_user(&mut user, flags)?;
-    if !is_header_value(&user) {
-        return Err(ConnectionError::InvalidToken);
-    }
 
     let only = String::from("effective");
     Ok(Kubeconfig {
@@ -125,16 +127,9 @@ pub(super) fn effective(
     })
 }
 
-/// Whether the token can be sent. kube's client panics if it cannot.
-fn is_header_value(user: &AuthInfo) -> bool {
-    // It can be read only by writing it.
-    let written = serde_json::to_value(user).unwrap_or_default();
-    written["token"].as_str().is_none_or(|token| HeaderValue::from_str(token).is_ok())
-}
-
 pub(super) fn proxy_url(effective: &Kubeconfig) -> Option<String> {
     let cluster = effective.clusters.first()?.cluster.as_ref()?;
-    cluster.proxy_url.clone().filter(|url| !url.is_empty())
+    cluster.proxy_url.clone()
 }
 
 fn context(kubeconfig: &Kubeconfig, flags: &ConnectionFlags) -> Result<Context, ConnectionError> {
@@ -181,6 +176,19 @@ fn find<N, T: Clone>(
         name: name.to_owned(),
         known: list.iter().map(|named| entry(named).0.to_owned()).collect(),
     })
+}
+
+/// As in kubectl, an empty value is as good as none.
+fn drop_empty(cluster: &mut Cluster) {
+    let values = [
+        &mut cluster.certificate_authority,
+        &mut cluster.certificate_authority_data,
+        &mut cluster.tls_server_name,
+        &mut cluster.proxy_url,
+    ];
+    for value in values {
+        value.take_if(|value| value.is_empty());
+    }
 }
 
 fn override_cluster(cluster: &mut Cluster, flags: &ConnectionFlags) {

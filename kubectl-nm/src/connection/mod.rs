@@ -9,14 +9,16 @@ mod kubeconfig;
 mod proxy;
 mod response_guard;
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
-use kube::client::ClientBuilder;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use tower::util::MapFutureLayer;
+use kube::client::{ClientBuilder, ConfigExt};
+use kube::config::{AuthInfo, Config, Kubeconfig};
+use nm_connection::{Authenticated, Reread, credentials, http1};
+use tower::{ServiceBuilder, ServiceExt};
 
 use crate::connection::kubeconfig::KubeconfigFiles;
 use crate::connection::response_guard::ResponseGuard;
@@ -51,21 +53,20 @@ pub(crate) fn kubeconfig(flags: &ConnectionFlags) -> Result<Kubeconfig, Connecti
     KubeconfigFiles::from_process(flags).read()
 }
 
-/// Prepares a client for the cluster that the flags and the environment select, without sending a request.
+/// Prepares a client for the cluster that the flags and the environment select, without sending a request. The credentials
+/// are issued now, so that whoever has to log in is asked before anything is shown.
 pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connection, ConnectionError> {
-    let (context, mut config) = config(flags).await?;
+    let (context, mut config) = config(flags)?;
     let timeout = if flags.limits_requests() { flags.request_timeout() } else { Some(CONNECTION_TIMEOUT) };
     config.connect_timeout = timeout;
-    // `client::cluster` retries itself: kube's retries take too long for an interactive command.
-    config.default_retry = false;
     // Shown in the cluster's audit log.
     config.headers.push((USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE)));
     let server = address(&config);
-    let guard = ResponseGuard::new(timeout);
-    let client = ClientBuilder::try_from(config)
-        .map_err(|source| ConnectionError::Client { server: server.clone(), source: Box::new(source) })?
-        .with_layer(&MapFutureLayer::new(move |response| guard.clone().check(response)))
-        .build();
+    let credentials = credentials(&config, Some(reread(flags, context.as_deref(), &config)), can_prompt);
+    let prepared = credentials.prepare().await;
+    prepared.map_err(|source| ConnectionError::Credentials { server: server.clone(), source })?;
+    let client = client(&config, credentials, timeout)
+        .map_err(|source| ConnectionError::Client { server: server.clone(), source: Box::new(source) })?;
     let context = context.unwrap_or_else(|| server.clone());
     let (kubectl_arguments, request_timeout) = (flags.for_kubectl(), flags.request_timeout());
     let kubeconfig = flags.kubeconfig.clone();
@@ -74,15 +75,57 @@ pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connection, Conne
     Ok(Connection { client, server, context, flags, kubectl, kubectl_arguments, kubeconfig, request_timeout })
 }
 
+/// A client that retries nothing: `client::cluster` retries itself.
+fn client(
+    config: &Config,
+    credentials: nm_connection::Credentials,
+    timeout: Option<Duration>,
+) -> kube::Result<kube::Client> {
+    let guard = ResponseGuard::new(timeout);
+    let connections = config.clone();
+    // The guard is below the credentials: the server has no part in how long a login takes.
+    let authenticated = Authenticated::new(config, credentials, move |tls| {
+        let guard = guard.clone();
+        let client = http1::client(&connections, tls)?;
+        Ok(client.map_future(move |response| guard.clone().check(response)).boxed_clone())
+    })?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .layer(config.extra_headers_layer()?)
+        .service(authenticated);
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}
+
+/// Reads the user of the same context again: somebody may have logged in meanwhile.
+fn reread(flags: &ConnectionFlags, context: Option<&str>, before: &Config) -> Reread {
+    let (server, mut flags) = (before.cluster_url.clone(), flags.clone());
+    flags.context = flags.context.or_else(|| context.map(str::to_owned));
+    Box::new(move || {
+        let (_, config) = config(&flags).ok()?;
+        (config.cluster_url == server).then_some(config.auth_info)
+    })
+}
+
+/// Whether a credential program may use the terminal. It may not while the dashboard has the screen, which closes standard
+/// input for other programs then.
+fn can_prompt() -> bool {
+    #[cfg(unix)]
+    let is_closed =
+        rustix::io::fcntl_getfd(io::stdin()).is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
+    #[cfg(not(unix))]
+    let is_closed = false;
+    !is_closed && io::stdin().is_terminal()
+}
+
 /// Whether a credential program would be started for this connection.
 pub(crate) fn starts_program(flags: &ConnectionFlags) -> Result<bool, ConnectionError> {
     let user = kubeconfig::effective(&kubeconfig(flags)?, flags)?.auth_infos.into_iter().next();
-    let user = user.and_then(|named| named.auth_info).unwrap_or_default();
-    Ok(user.exec.is_some() || user.auth_provider.is_some())
+    let user: AuthInfo = user.and_then(|named| named.auth_info).unwrap_or_default();
+    Ok(user.exec.is_some())
 }
 
 /// The client's configuration, and the name of the context that it comes from.
-async fn config(flags: &ConnectionFlags) -> Result<(Option<String>, Config), ConnectionError> {
+fn config(flags: &ConnectionFlags) -> Result<(Option<String>, Config), ConnectionError> {
     let files = KubeconfigFiles::from_process(flags);
     let kubeconfig = files.read()?;
     if kubeconfig::is_empty(&kubeconfig) && flags.server.is_none() {
@@ -96,7 +139,7 @@ async fn config(flags: &ConnectionFlags) -> Result<(Option<String>, Config), Con
     }
     let effective = kubeconfig::effective(&kubeconfig, flags)?;
     let configured_proxy = kubeconfig::proxy_url(&effective);
-    let mut config = Config::from_custom_kubeconfig(effective, &KubeConfigOptions::default()).await?;
+    let mut config = Config::try_from(effective)?;
     config.proxy_url =
         proxy::choose(configured_proxy.as_deref(), &config.cluster_url, |name| std::env::var(name).ok())?;
     let context = flags.context.clone().or(kubeconfig.current_context).filter(|name| !name.is_empty());

@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::io;
 
 use kube::core::Status;
+use nm_connection::unsupported_certificate;
 
 use crate::connection::{ConnectionError, NotApiServer};
 use crate::error::{Error, RESOURCE, UNPARSED_REASON, UnreachableCause};
@@ -82,6 +83,9 @@ fn unreachable_cause(error: &kube::Error) -> UnreachableCause {
     let timed_out = causes(error).any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
     });
+    if let Some(unsupported) = unsupported_certificate(error) {
+        return UnreachableCause::Unsupported(unsupported.clone());
+    }
     match innermost(error) {
         _ if timed_out => UnreachableCause::NoResponse,
         text if text.contains("certificate") => UnreachableCause::Certificate(text),

@@ -37,6 +37,9 @@ impl Error {
             Self::Unreachable { cause: UnreachableCause::Certificate(_), .. } => String::from(
                 "the server's certificate is not trusted: check certificate-authority in the kubeconfig, or pass --certificate-authority",
             ),
+            Self::Unreachable { cause: UnreachableCause::Unsupported(unsupported), .. } => {
+                unsupported.remedy()
+            }
             Self::Unreachable { cause, .. } => {
                 let timeout = match cause {
                     UnreachableCause::NoResponse => "; --request-timeout sets a longer timeout",

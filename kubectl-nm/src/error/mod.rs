@@ -14,6 +14,7 @@ use std::io;
 use std::time::Duration;
 
 use kube::core::Status;
+use nm_connection::UnsupportedCertificate;
 
 use crate::args::duration;
 use crate::connection::ConnectionError;
@@ -153,6 +154,9 @@ pub(crate) enum UnreachableCause {
     /// The certificate of the server is not trusted, in the words of the TLS library.
     #[error("{0}")]
     Certificate(String),
+    /// The certificate is one that the TLS library cannot verify.
+    #[error("{0}")]
+    Unsupported(UnsupportedCertificate),
     /// In the words of the library that failed.
     #[error("{0}")]
     Other(String),
@@ -219,6 +223,14 @@ impl Error {
             Self::NoApiServer { code, .. } => !(400..500).contains(code),
             Self::Server { status, .. } => status.code >= 500 || matches!(status.code, 0 | 408 | 410 | 429),
             _ => false,
+        }
+    }
+
+    /// Whether the request succeeds once somebody has logged in.
+    pub(crate) fn needs_login(&self) -> bool {
+        match self {
+            Self::Connection(error) => error.is_about_credentials(),
+            _ => self.status().is_some_and(|status| status.code == 401),
         }
     }
 

@@ -126,7 +126,10 @@ pub(crate) fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> D
         waits = Some(match pass.next.halt.as_ref().filter(|_| record.halt.is_none()) {
             // Whoever resumes the roll has to know it.
             Some(halt) => format!("{}; the roll halts when the cluster responds again", halt.message),
-            None => String::from("the cluster does not respond"),
+            None => match &observed.login {
+                Some(why) => format!("somebody has to log in: {why}"),
+                None => String::from("the cluster does not respond"),
+            },
         });
         (pass.next, pass.changes) = (record.clone(), Vec::new());
     }

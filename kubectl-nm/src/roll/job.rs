@@ -42,7 +42,8 @@ pub(crate) fn read(file: &Path, namespace: Option<&str>) -> Result<Value, RollEr
 
 /// Parses the file with the Job. It has no name of its own: each node gets a Job named after the roll.
 fn parse(text: &str, namespace: Option<&str>) -> Result<Value, JobProblem> {
-    let mut job: Value = serde_saphyr::from_str(text)?;
+    // Editors on Windows write a byte order mark.
+    let mut job: Value = serde_saphyr::from_str(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     if (job["apiVersion"].as_str(), job["kind"].as_str()) != (Some("batch/v1"), Some("Job")) {
         return Err(JobProblem::OtherKind);
     }
@@ -137,7 +138,7 @@ pub(crate) async fn finish(cluster: &Cluster, job: &Value, timeout: Duration) ->
             match state(cluster, job).await {
                 Ok(ActionState::Running) => {}
                 Ok(ended) => return ended,
-                Err(error) if error.is_transient() => {}
+                Err(error) if error.is_transient() || error.needs_login() => {}
                 Err(error) => return ActionState::Failed(error.to_string()),
             }
             tokio::time::sleep(CHECK_INTERVAL).await;

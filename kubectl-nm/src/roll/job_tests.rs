@@ -62,6 +62,11 @@ fn a_file_that_is_no_job_is_refused_when_it_is_read() {
 }
 
 #[test]
+fn a_file_may_begin_with_a_byte_order_mark() {
+    assert_eq!(parse(&format!("\u{feff}{}", valid()), None).unwrap(), valid());
+}
+
+#[test]
 fn settings_whose_job_is_malformed_are_not_read() {
     let settings = |job: &Value| {
         serde_json::from_value::<RollSettings>(json!({

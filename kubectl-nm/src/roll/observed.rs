@@ -57,6 +57,8 @@ pub(crate) struct Observed {
     pub(crate) resumed: Option<Timestamp>,
     /// Since when the maintenances or nodes may be out of date; none while they are not.
     pub(crate) lost_since: Option<Timestamp>,
+    /// Why the API server accepts no request until somebody has logged in.
+    pub(crate) login: Option<String>,
     /// The id of this program.
     pub(crate) runner: String,
     /// Whether the maintenances and nodes are up to date, as far as is known.

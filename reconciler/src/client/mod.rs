@@ -8,20 +8,36 @@ pub(crate) mod request_metrics;
 pub(crate) mod throttle;
 mod transport;
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{PatchParams, PostParams};
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
+use nm_connection::{Credentials, credentials};
 use nm_shared::api::names::FIELD_MANAGER;
 use tower::util::option_layer;
 
 use crate::client::fence::Fence;
 use crate::client::request_metrics::RequestMetricsLayer;
 use crate::client::throttle::Throttle;
-pub(crate) use crate::client::transport::HttpService;
+pub(crate) use crate::client::transport::{HttpService, http1_builder};
 use crate::telemetry::metrics::Metrics;
+
+/// The API server, and the credentials that all clients of this process share.
+#[derive(Clone)]
+pub(crate) struct ApiServer {
+    pub(crate) config: Config,
+    credentials: Credentials,
+}
+
+impl ApiServer {
+    pub(crate) fn new(config: Config) -> Self {
+        let credentials = credentials(&config, None, || std::io::stdin().is_terminal());
+        Self { config, credentials }
+    }
+}
 
 /// The client of a term.
 #[derive(Clone)]
@@ -35,9 +51,13 @@ impl TermClient {
     /// A client whose connections belong to the current runtime, and whose writes end with the fence.
     ///
     /// # Errors
-    /// When the configuration has unusable credentials or certificates.
-    pub(crate) fn new(config: Config, metrics: &Arc<Metrics>, fence: Option<&Fence>) -> kube::Result<Self> {
-        Ok(Self::layered(transport::builder(config)?, metrics, fence))
+    /// When the configuration has unusable certificates.
+    pub(crate) fn new(
+        server: &ApiServer,
+        metrics: &Arc<Metrics>,
+        fence: Option<&Fence>,
+    ) -> kube::Result<Self> {
+        Ok(Self::layered(transport::builder(server)?, metrics, fence))
     }
 
     /// The same over a service in this process.

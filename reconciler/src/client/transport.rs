@@ -21,6 +21,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::Config;
 use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
+use nm_connection::{Authenticated, http1};
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::Semaphore;
 use tower::util::BoxService;
@@ -28,6 +30,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 use tower_http::timeout::TimeoutBody;
 use tracing::debug;
 
+use crate::client::ApiServer;
 use crate::client::http2::{Connector, Dialer, Http2Connection, MAX_STREAMS, SendError};
 use crate::client::request_metrics;
 use crate::telemetry::metrics::Verb;
@@ -54,19 +57,40 @@ type Http1Client = legacy::Client<Connector, Body>;
 /// A client whose connections belong to the current runtime.
 ///
 /// # Errors
-/// When the configuration has unusable credentials or certificates.
-pub(crate) fn builder(config: Config) -> kube::Result<ClientBuilder<HttpService>> {
-    if config.proxy_url.is_some() {
-        // kube's own client, which speaks to proxies and only HTTP/1.1.
-        return ClientBuilder::try_from(config);
+/// When the configuration has unusable certificates.
+pub(crate) fn builder(server: &ApiServer) -> kube::Result<ClientBuilder<HttpService>> {
+    if server.config.proxy_url.is_some() {
+        // The client that speaks to proxies speaks only HTTP/1.1.
+        return http1_builder(server);
     }
+    let config = server.config.clone();
+    let connect = move |tls| Transport::new(&config, tls);
+    stack(server, Authenticated::new(&server.config, server.credentials.clone(), connect)?)
+}
+
+/// A client that speaks HTTP/1.1, also to proxies.
+///
+/// # Errors
+/// When the configuration has unusable certificates.
+pub(crate) fn http1_builder(server: &ApiServer) -> kube::Result<ClientBuilder<HttpService>> {
+    let config = server.config.clone();
+    let connect = move |tls| http1::client(&config, tls);
+    let client = Authenticated::new(&server.config, server.credentials.clone(), connect)?;
+    stack(server, client.map_response(|answer| answer.map(boxed)))
+}
+
+/// The layers of kube's own client, except for its credentials.
+fn stack<S>(server: &ApiServer, authenticated: S) -> kube::Result<ClientBuilder<HttpService>>
+where
+    S: Service<Request<Body>, Response = Answer, Error = BoxError> + Send + 'static,
+    S::Future: Send,
+{
+    let config = &server.config;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(Transport::new(&config)?);
-    Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
+        .service(authenticated);
+    Ok(ClientBuilder::new(service.boxed(), config.default_namespace.clone()))
 }
 
 /// A client of a service in this process, whose answers may be silent for `read_timeout`, as those of a server.
@@ -105,8 +129,7 @@ struct ConnectionPool {
 }
 
 impl Transport {
-    fn new(config: &Config) -> kube::Result<Self> {
-        let tls = config.rustls_client_config()?;
+    fn new(config: &Config, tls: ClientConfig) -> kube::Result<Self> {
         let server_name = config.tls_server_name.clone().map(ServerName::try_from).transpose();
         let server_name = server_name.map_err(|error| kube::Error::Service(error.into()))?;
         let connector = |http2: bool| {
@@ -306,7 +329,7 @@ mod tests {
     }
 
     fn client(config: Config) -> Client {
-        builder(config).unwrap().build()
+        builder(&ApiServer::new(config)).unwrap().build()
     }
 
     fn get(path: &str) -> Request<Body> {

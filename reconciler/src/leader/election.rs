@@ -12,8 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Patch;
-use kube::client::ClientBuilder;
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
 use nm_shared::cluster::leader_lease;
 use tokio::sync::watch;
@@ -23,7 +22,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::client::fence::Fence;
 use crate::client::request_metrics::RequestMetricsLayer;
-use crate::client::{TermClient, patch_params, post_params};
+use crate::client::{ApiServer, TermClient, http1_builder, patch_params, post_params};
 use crate::config::flags::Flags;
 use crate::leader::lease_watch::{Leadership, LeaseWatch};
 use crate::runtime::leader_runtime::LeaderRuntime;
@@ -69,7 +68,7 @@ enum AcquireError {
 
 /// A replica that takes part in the election.
 pub(crate) struct Candidate {
-    config: Config,
+    server: ApiServer,
     namespace: String,
     replica: String,
     duration: Duration,
@@ -85,16 +84,16 @@ enum TermEnd {
 }
 
 impl Candidate {
-    /// A replica of this name in the cluster of `config`.
+    /// A replica of this name in the cluster of `server`.
     pub(crate) fn new(
-        config: &Config,
+        server: &ApiServer,
         flags: &Flags,
         replica: &str,
         readiness: &Readiness,
         metrics: &Arc<Metrics>,
     ) -> Self {
         Self {
-            config: config.clone(),
+            server: server.clone(),
             namespace: flags.namespace.clone(),
             replica: replica.to_owned(),
             duration: Duration::from_secs(flags.lease_duration),
@@ -218,7 +217,7 @@ impl Candidate {
         W: Future<Output = Result<(), TaskExit>> + Send + 'static,
     {
         let runtime = LeaderRuntime::new().map_err(ElectionError::Runtime)?;
-        let client = runtime.build(|| TermClient::new(self.config.clone(), &self.metrics, Some(fence)));
+        let client = runtime.build(|| TermClient::new(&self.server, &self.metrics, Some(fence)));
         let client = client.map_err(ElectionError::Client)?;
         info!(identity, "leading");
         self.metrics.leads(true);
@@ -241,11 +240,11 @@ impl Candidate {
 
     /// A client whose requests fail when the API server is silent for this long.
     fn client(&self, silence_timeout: Duration) -> Result<Client, ElectionError> {
-        let mut config = self.config.clone();
-        config.connect_timeout = Some(silence_timeout);
-        config.read_timeout = Some(silence_timeout);
-        config.reset_reader_on_write = true;
-        let builder = ClientBuilder::try_from(config).map_err(ElectionError::Client)?;
+        let mut server = self.server.clone();
+        server.config.connect_timeout = Some(silence_timeout);
+        server.config.read_timeout = Some(silence_timeout);
+        server.config.reset_reader_on_write = true;
+        let builder = http1_builder(&server).map_err(ElectionError::Client)?;
         Ok(builder.with_layer(&RequestMetricsLayer(self.metrics.clone())).build())
     }
 }

@@ -139,7 +139,7 @@ impl<'a> RollRunner<'a> {
 
     /// Runs the roll until it is done or halts, or somebody else takes it over.
     pub(crate) async fn run(&mut self, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
-        let mut maintenances = watch_maintenances(self.cluster).chain(pending());
+        let mut maintenances = watch_maintenances(self.cluster, WatchPolicy::LONG_COMMAND).chain(pending());
         let mut nodes = watch_nodes(self.cluster).chain(pending());
         let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -159,7 +159,7 @@ impl<'a> RollRunner<'a> {
             };
             if self.observed.advance(Timestamp::now()) {
                 // A connection may look alive although it is not, and what it has received may be old.
-                maintenances = watch_maintenances(self.cluster).chain(pending());
+                maintenances = watch_maintenances(self.cluster, WatchPolicy::LONG_COMMAND).chain(pending());
                 nodes = watch_nodes(self.cluster).chain(pending());
                 self.live = (false, false);
                 if matches!(event, Event::Maintenances(_) | Event::Nodes(_) | Event::Unwatched(_)) {
@@ -197,15 +197,17 @@ impl<'a> RollRunner<'a> {
                     self.maintenances.apply(&change);
                 }
             }
-            Event::Maintenances(WatchUpdate::Live) => self.live.0 = true,
-            Event::Nodes(WatchUpdate::Live) => self.live.1 = true,
-            Event::Maintenances(WatchUpdate::Lost { since, .. }) => {
-                self.live.0 = false;
-                self.observed.note_lost(since);
+            Event::Maintenances(WatchUpdate::Live) => {
+                (self.live.0, self.observed.login) = (true, None);
             }
-            Event::Nodes(WatchUpdate::Lost { since, .. }) => {
+            Event::Nodes(WatchUpdate::Live) => (self.live.1, self.observed.login) = (true, None),
+            Event::Maintenances(WatchUpdate::Lost { since, error }) => {
+                self.live.0 = false;
+                self.note_lost(since, &error);
+            }
+            Event::Nodes(WatchUpdate::Lost { since, error }) => {
                 self.live.1 = false;
-                self.observed.note_lost(since);
+                self.note_lost(since, &error);
             }
             Event::Nodes(WatchUpdate::Change(change)) => {
                 self.are_nodes_listed |= matches!(change, WatchChange::Listed(_));
@@ -226,7 +228,7 @@ impl<'a> RollRunner<'a> {
                 self.checking.remove(&node);
                 match health {
                     Ok(health) => self.observed.note_health(node, step, health, began),
-                    Err(error) if error.is_transient() => {}
+                    Err(error) if error.is_transient() || error.needs_login() => {}
                     Err(error) => {
                         self.fail(&node, &format!("the health of node {node} cannot be checked: {error}"));
                     }
@@ -249,6 +251,11 @@ impl<'a> RollRunner<'a> {
             Event::Input(input) => self.take_input(input),
         }
         Ok(())
+    }
+
+    fn note_lost(&mut self, since: Timestamp, error: &Error) {
+        self.observed.login = error.needs_login().then(|| error.to_string());
+        self.observed.note_lost(since);
     }
 
     /// Whether the watch is behind what this program has written itself. Versions of one object are comparable numbers
@@ -474,7 +481,7 @@ fn watch_nodes(cluster: &Cluster) -> BoxStream<'static, Result<WatchUpdate<Node>
         resource: "nodes",
         server: cluster.server().to_owned(),
     };
-    watch(target, WatchPolicy::COMMAND, Some)
+    watch(target, WatchPolicy::LONG_COMMAND, Some)
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl RollRunner<'_> {
                     self.act(&roll, &name, &record);
                 }
                 (RollChange::Act(name, _), Err(error))
-                    if !error.error().is_transient() && !error.is_outdated() =>
+                    if !is_waited_for(error.error()) && !error.is_outdated() =>
                 {
                     self.observed.actions.insert(name, ActionState::Failed(error.error().to_string()));
                 }
@@ -81,7 +81,7 @@ impl RollRunner<'_> {
                 (_, Ok(())) => {}
                 // The watch has, or will have, what changed: it is decided again.
                 (change, Err(error))
-                    if error.error().is_transient()
+                    if is_waited_for(error.error())
                         || (error.is_outdated() && !self.is_given_up(&change, failures)) => {}
                 (RollChange::Record(record), Err(error)) => {
                     self.halt_unrecorded(&roll, record, error.error());
@@ -113,6 +113,11 @@ impl RollRunner<'_> {
         });
         self.record.halt = self.record.halt.take().or(halt);
     }
+}
+
+/// Whether a roll waits until the error ends: with the server, or with the login of a person.
+fn is_waited_for(error: &Error) -> bool {
+    error.is_transient() || error.needs_login()
 }
 
 /// Whether a webhook or a policy refuses: it may allow the same request later.

@@ -198,6 +198,9 @@ async fn changes_that_fail_are_made_again_less_and_less_often() {
         // A heartbeat is due.
         (due, 500, "etcdserver: request timed out"),
         (due, 409, "the object has been modified"),
+        // A login has expired.
+        (fresh, 401, "Unauthorized"),
+        (due, 401, "Unauthorized"),
     ] {
         let written = writes(since_heartbeat, code, message).await;
         assert!((4..=8).contains(&written), "{message}: {written}");
@@ -234,4 +237,53 @@ async fn every_change_is_made_only_to_the_object_that_the_decision_has_read() {
         let [(change, outcome)] = applied.outcomes.as_slice() else { panic!("one change has one outcome") };
         assert!(outcome.is_ok(), "{change:?}: {outcome:?}");
     }
+}
+
+/// What the roll waits for.
+#[derive(Default)]
+struct Waits(Vec<String>);
+
+impl RollReporter for Waits {
+    fn show(&mut self, view: &RollView) -> Result<(), Error> {
+        if let RollState::Waiting(why) = view.state
+            && self.0.last() != Some(why)
+        {
+            self.0.push(why.clone());
+        }
+        Ok(())
+    }
+
+    fn output(&mut self, _: &NodeOutputLine) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn ask(&mut self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn show_error(&mut self, _: &Error) {}
+
+    fn next_input(&mut self) -> LocalBoxFuture<'_, Result<RollInput, Error>> {
+        future::pending().boxed_local()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_roll_waits_for_a_login_and_says_so() {
+    let (object, record) = planned(SignedDuration::ZERO);
+    let roll = Roll::find("r", &[Arc::new(object.clone())]).unwrap().unwrap();
+    let (cluster, _) = cluster(move |method, path| match (method, path.rsplit('/').next().unwrap()) {
+        ("GET", "nodemaintenances") => list(std::slice::from_ref(&object)),
+        ("GET", "nodes") => {
+            (200, json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": []}))
+        }
+        // The login has expired when the watches begin.
+        _ => failure(401, "Unauthorized", "Unauthorized"),
+    });
+    let mut runner = RollRunner::new(&cluster, &roll, record, None, None);
+    let mut reporter = Waits::default();
+    let ended = tokio::time::timeout(Duration::from_secs(2 * 3600), runner.run(&mut reporter)).await;
+    assert!(ended.is_err(), "{ended:?}");
+    let wait = "somebody has to log in: You must be logged in to the server (";
+    assert!(reporter.0.last().is_some_and(|last| last.starts_with(wait)), "{:?}", reporter.0);
 }
