@@ -64,7 +64,7 @@ impl ApplyError {
             (Self::Lease { .. }, kube::Error::Api(status)) if is_without_namespace(status) => {
                 WriteFailure::Refused(status.message.clone())
             }
-            (_, kube::Error::Api(status)) => WriteFailure::of_status(status.code, &status.message)?,
+            (_, kube::Error::Api(status)) => WriteFailure::of_status(status)?,
             (_, unanswered) => WriteFailure::Failed(unanswered.to_string()),
         };
         let cause = match cause {

@@ -1,5 +1,8 @@
 //! A write of a decision that failed, and how the maintenance shows it.
 
+use kube::core::Status;
+
+use crate::cluster::refusal::Refusal;
 use crate::drain::eviction_outcome::AccessDenied;
 
 /// A write that failed, or a read that the write depends on. Conflicts are not failures: the next reconcile resolves them.
@@ -24,20 +27,14 @@ pub enum WriteFailure {
 
 impl WriteFailure {
     /// Classifies an answer of the API server; none for a conflict, or if the object is gone.
-    pub fn of_status(code: u16, message: &str) -> Option<Self> {
-        match code {
-            404 | 409 => None,
-            403 => {
-                let denied = AccessDenied::from(message);
-                Some(if denied.access.is_some() {
-                    Self::Denied(denied)
-                } else {
-                    Self::Refused(message.to_owned())
-                })
-            }
-            400..500 if !matches!(code, 408 | 429) => Some(Self::Refused(message.to_owned())),
-            _ => Some(Self::Failed(message.to_owned())),
-        }
+    pub fn of_status(status: &Status) -> Option<Self> {
+        let message = || status.message.clone();
+        Some(match (status.code, Refusal::from(status)) {
+            (404 | 409, _) => return None,
+            (_, Refusal::AccessDenied(_)) => Self::Denied(status.message.as_str().into()),
+            (408 | 429 | 500.., _) | (_, Refusal::NotReady) => Self::Failed(message()),
+            _ => Self::Refused(message()),
+        })
     }
 }
 
@@ -47,7 +44,9 @@ mod tests {
 
     #[test]
     fn only_a_denial_by_rbac_is_missing_access() {
-        let of = |code, message| WriteFailure::of_status(code, message);
+        let of = |code, message: &str| {
+            WriteFailure::of_status(&Status { code, message: message.to_owned(), ..Status::default() })
+        };
         let rbac = "nodes \"n1\" is forbidden: User \"system:serviceaccount:a:b\" cannot patch resource \"nodes\" in API \
                     group \"\" at the cluster scope";
         assert!(matches!(of(403, rbac), Some(WriteFailure::Denied(denied)) if denied.access.is_some()));
