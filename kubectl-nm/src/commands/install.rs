@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::setup_error::SetupError;
 use crate::format::{self, DataFormat};
-use crate::install::difference::changes;
+use crate::install::difference::{changes, keep_white_space};
 use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
 use crate::install::preflight;
@@ -256,6 +256,7 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
     for object in &mut planned {
         if let Some(before) = &object.before {
             manifests::keep_webhook_path(&mut object.wanted, before);
+            keep_white_space(&mut object.wanted, before);
         }
     }
     let mut notes = image_notes(&asked, &settings);
