@@ -17,7 +17,9 @@ use crate::error::exit::Exit;
 use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
 use crate::maintenance::changes::{attached_volume, blocked_pod, completing_pod, surging_pod};
-use crate::maintenance::{State, attached_volumes, drain_result, node, roll_name, status};
+use crate::maintenance::{
+    State, attached_volumes, drain_result, error_without_details, node, pending_pods, roll_name, status,
+};
 use crate::terminal::output::Output;
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style};
@@ -123,6 +125,10 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         for pod in status(object).surging_pods.iter().flatten() {
             out.message(&Line::new(format!("node/{}: ", node(object))).join(surging_pod(pod)));
         }
+        if let Some(error) = error_without_details(object) {
+            let line = Line::new(format!("node/{}: ", node(object))).with(Style::Bad, "error");
+            out.message(&line.and(": ").and(error));
+        }
         for pod in &status(object).blocked_pods {
             out.message(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
         }
@@ -163,27 +169,26 @@ fn table(objects: &[NodeMaintenance], wide: bool, now: Timestamp) -> Vec<Line> {
 
 fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, String)> {
     let (state, status) = (State::of(object), status(object));
-    let blocked = status.pod_counts.blocked;
+    let blocked = match (status.pod_counts.blocked, error_without_details(object)) {
+        (0, Some(_)) => (Style::Bad, String::from("<unknown>")),
+        (0, None) => (Style::Plain, String::from("0")),
+        (blocked, _) => (Style::Bad, blocked.to_string()),
+    };
     let created = object.metadata.creation_timestamp.as_ref();
     let plain = |text: String| (Style::Plain, if text.is_empty() { String::from("<none>") } else { text });
     let mut row = vec![
         plain(node(object).to_owned()),
         (state.style(), state.word().to_owned()),
         plain(status.phase.map(|_| format!("{}%", status.drain_progress)).unwrap_or_default()),
-        (if blocked > 0 { Style::Bad } else { Style::Plain }, blocked.to_string()),
+        blocked,
         plain(
             created.map_or_else(|| String::from("<unknown>"), |at| age(now.duration_since(at.0).as_secs())),
         ),
     ];
     if wide {
-        let pending: Vec<String> = if status.pending_pods_refs.is_empty() {
-            status.pending_pods.clone()
-        } else {
-            status.pending_pods_refs.iter().map(ToString::to_string).collect()
-        };
         row.push(plain(object.name_any()));
         row.push(plain(roll_name(object).unwrap_or_default().to_owned()));
-        row.push(plain(pending.join(",")));
+        row.push(plain(pending_pods(status).join(",")));
         row.push(plain(object.spec.reason.clone().unwrap_or_default()));
     }
     row

@@ -21,6 +21,7 @@ use nm_tests::eviction_webhook::{REFUSAL, refusal};
 use nm_tests::maintenance::{
     start, stop, until_blocked, until_drained, until_drained_without_errors, until_status,
 };
+use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::{by_reconciler, evictions, until_fault_played, until_requests, until_watched};
 use nm_tests::wait::wait_until;
@@ -248,6 +249,10 @@ async fn last_error_has_the_details_where_the_definition_is_the_medik8s_operator
         until_status(&cluster, "e2e-pruned", "explained", |status| status.last_error.contains(sentence))
             .await;
     assert!(status.blocked_pods.is_empty() && status.conditions.is_empty(), "{status:?}");
+    let explained = plugin(&cluster, &["explain", &node]).await;
+    assert!(explained.code == Some(3) && explained.stdout.contains(sentence), "{explained:?}");
+    let shown = plugin(&cluster, &["status", &node]).await.ok();
+    assert!(shown.stdout.contains("<unknown>") && shown.stderr.contains(sentence), "{shown:?}");
     workload.delete_budget("cart").await;
     until_status(&cluster, "e2e-pruned", "drained", |status| status.drain_progress == 100).await;
 }
