@@ -3,7 +3,7 @@
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use nm_shared::{Group, NodeMaintenance};
+use nm_shared::NodeMaintenance;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -62,8 +62,9 @@ pub(crate) async fn run(
 ) -> Result<Exit, Error> {
     let nodes = names::distinct(&args.nodes);
     let message = || format!("asking {} for maintenances", cluster.server());
-    let found = progress::during(out, message, all_groups::list_raw(cluster, Group::Medik8s)).await?;
-    let mut found = found.unwrap_or_default();
+    let shown = progress::during(out, message, Box::pin(all_groups::shown_raw(cluster))).await?;
+    let (mut found, older) = shown;
+    older.warnings().for_each(|warning| out.message(&warning));
     found.retain(|object| {
         nodes.is_empty() || nodes.iter().any(|wanted| object["spec"]["nodeName"] == *wanted)
     });
