@@ -81,6 +81,7 @@ mod maintenance {
 mod manifests {
     mod applied;
     mod deployment;
+    mod field_managers;
     mod generated;
     mod olm;
     mod typed;

@@ -1,8 +1,8 @@
 //! Maintenances of every API group that the cluster serves: the current group, and two older ones from before the operator
 //! moved to medik8s.
 //!
-//! nm-reconciler reconciles all of them, so `uninstall`, `doctor`, `gather` and `plan` take all into account. Other commands
-//! use the current group only.
+//! nm-reconciler reconciles all of them, so every command that shows or stops maintenances takes all into account. Commands that
+//! create or change them use the current group only.
 
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
@@ -12,10 +12,60 @@ use serde_json::Value;
 use crate::client::cluster::{Cluster, Deletion};
 use crate::client::objects;
 use crate::error::Error;
+use crate::terminal::text::Line;
 
 pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<GroupedMaintenance>, Error> {
     let each = Group::ALL.map(|group| list_group(cluster, group));
     Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
+}
+
+/// What a command shows of the older groups.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct OlderGroups {
+    pub(crate) shown: Vec<Group>,
+    /// Those whose maintenances the user may not list.
+    pub(crate) hidden: Vec<Group>,
+}
+
+impl OlderGroups {
+    /// A warning for each group that is not shown.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = Line> {
+        self.hidden.iter().map(|group| {
+            let definition = group.definition();
+            Line::new(format!("warning: you lack permission to list {definition}, so none are shown"))
+        })
+    }
+}
+
+/// The maintenances of all groups, for commands that show them.
+pub(crate) async fn shown(cluster: &Cluster) -> Result<(Vec<GroupedMaintenance>, OlderGroups), Error> {
+    shown_as(cluster, async |group| list_served(cluster, group).await).await
+}
+
+/// The same as the server sends them, including fields that this program does not know.
+pub(crate) async fn shown_raw(cluster: &Cluster) -> Result<(Vec<Value>, OlderGroups), Error> {
+    shown_as(cluster, async |group| list_served_raw(cluster, group).await).await
+}
+
+async fn shown_as<T>(
+    cluster: &Cluster,
+    list: impl AsyncFn(Group) -> Result<Vec<T>, Error>,
+) -> Result<(Vec<T>, OlderGroups), Error> {
+    // Where discovery fails, the command still shows the maintenances of the current group.
+    let (current, older) = futures::join!(list(Group::Medik8s), older_groups(cluster));
+    let (mut found, mut groups) = (current?, OlderGroups::default());
+    for group in older.unwrap_or_default() {
+        match list(group).await {
+            Ok(objects) => {
+                found.extend(objects);
+                groups.shown.push(group);
+            }
+            Err(error) if error.is_forbidden() => groups.hidden.push(group),
+            Err(error) if error.is_unserved() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((found, groups))
 }
 
 /// All maintenances of a group; none if it is not served.
@@ -23,16 +73,24 @@ pub(crate) async fn list_group(cluster: &Cluster, group: Group) -> Result<Vec<Gr
     if !must_be_listed(cluster, group).await? {
         return Ok(Vec::new());
     }
-    let api: Api<GroupedMaintenance> = Api::all_with(cluster.client(), &group);
-    match cluster.list(&api, &group.definition(), &ListParams::default()).await {
+    match list_served(cluster, group).await {
         Err(error) if error.is_unserved() => Ok(Vec::new()),
         found => found,
     }
 }
 
+async fn list_served(cluster: &Cluster, group: Group) -> Result<Vec<GroupedMaintenance>, Error> {
+    let api: Api<GroupedMaintenance> = Api::all_with(cluster.client(), &group);
+    cluster.list(&api, &group.definition(), &ListParams::default()).await
+}
+
 pub(crate) async fn older_groups(cluster: &Cluster) -> Result<Vec<Group>, Error> {
+    let client = cluster.client();
+    // Most clusters have neither group, which this shows in one request.
+    let groups = cluster.request("get /apis", async || client.list_api_groups().await).await?.groups;
+    let is_there = |group: &Group| groups.iter().any(|found| found.name == group.name());
     let mut served = Vec::new();
-    for group in Group::ALL.into_iter().filter(|group| *group != Group::Medik8s) {
+    for group in Group::ALL.into_iter().filter(|group| *group != Group::Medik8s && is_there(group)) {
         if is_served(cluster, group).await? {
             served.push(group);
         }
@@ -46,8 +104,28 @@ pub(crate) async fn list_raw(cluster: &Cluster, group: Group) -> Result<Option<V
     if !must_be_listed(cluster, group).await? {
         return Ok(None);
     }
+    list_served_raw(cluster, group).await.map(Some)
+}
+
+async fn list_served_raw(cluster: &Cluster, group: Group) -> Result<Vec<Value>, Error> {
     let (version, kind) = (GroupedMaintenance::api_version(&group), GroupedMaintenance::kind(&group));
-    objects::list(cluster, (&version, &kind), None, &ListParams::default()).await.map(Some)
+    objects::list(cluster, (&version, &kind), None, &ListParams::default()).await
+}
+
+/// Deletes the maintenance with this name and uid, whether it is one of the current group or of an older group of `cluster`.
+pub(crate) async fn delete_by_uid(cluster: &Cluster, name: &str, uid: &str) -> Result<Deletion, Error> {
+    let in_current = cluster.delete(name, uid).await?;
+    for &group in cluster.older_groups() {
+        if in_current == Deletion::UnderWay {
+            break;
+        }
+        let api: Api<GroupedMaintenance> = Api::all_with(cluster.client(), &group);
+        let uid = Some(uid.to_owned());
+        if cluster.delete_exactly(&api, &group.definition(), name, uid).await? == Deletion::UnderWay {
+            return Ok(Deletion::UnderWay);
+        }
+    }
+    Ok(in_current)
 }
 
 /// Deletes a maintenance, unless another one has its name by now.
@@ -77,10 +155,74 @@ async fn is_served(cluster: &Cluster, group: Group) -> Result<bool, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use serde_json::json;
 
     use super::*;
     use crate::client::cluster::tests::{cluster, failure};
+
+    /// A cluster that also serves `nodemaintenance.kubevirt.io`, where lists of it are answered with this code.
+    fn with_an_older_group(code: u16) -> (Cluster, Arc<Mutex<Vec<String>>>) {
+        let object = |version: &str, name: &str| {
+            json!({"apiVersion": version, "kind": "NodeMaintenance", "metadata": {"name": name, "uid": format!("uid-{name}")},
+                "spec": {"nodeName": name}})
+        };
+        let list = move |version: &str, name: &str| json!({"kind": "NodeMaintenanceList", "apiVersion": version, "metadata": {}, "items": [object(version, name)]});
+        cluster(move |method, path| {
+            let (group, older) =
+                (Group::NodeMaintenanceKubevirt.name(), "nodemaintenance.kubevirt.io/v1beta1");
+            match (method, path) {
+                ("DELETE", "/apis/nodemaintenance.kubevirt.io/v1beta1/nodemaintenances/n2") => {
+                    (200, object(older, "n2"))
+                }
+                ("DELETE", _) => failure(404, "NotFound", "n2"),
+                (_, "/apis") => (
+                    200,
+                    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": group, "versions": [
+                        {"groupVersion": older, "version": "v1beta1"}]}]}),
+                ),
+                (_, "/apis/nodemaintenance.kubevirt.io/v1beta1") => (
+                    200,
+                    json!({"kind": "APIResourceList", "groupVersion": older, "resources": [
+                        {"name": "nodemaintenances", "singularName": "nodemaintenance", "namespaced": false,
+                         "kind": "NodeMaintenance", "verbs": ["list"]}]}),
+                ),
+                (_, "/apis/nodemaintenance.kubevirt.io/v1beta1/nodemaintenances") if code == 200 => {
+                    (200, list(older, "n2"))
+                }
+                (_, "/apis/nodemaintenance.kubevirt.io/v1beta1/nodemaintenances") => {
+                    failure(code, if code == 403 { "Forbidden" } else { "InternalError" }, "x")
+                }
+                _ => (200, list("nodemaintenance.medik8s.io/v1beta1", "n1")),
+            }
+        })
+    }
+
+    #[tokio::test]
+    async fn maintenances_of_an_older_group_are_shown_unless_the_user_may_not_list_them() {
+        let older = Group::NodeMaintenanceKubevirt;
+        for (code, nodes, warnings) in [(200, vec!["n1", "n2"], 0), (403, vec!["n1"], 1)] {
+            let (cluster, _) = with_an_older_group(code);
+            let (found, groups) = shown(&cluster).await.unwrap();
+            assert_eq!(found.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), nodes);
+            assert_eq!(groups.shown, if code == 200 { vec![older] } else { vec![] });
+            assert_eq!(groups.warnings().count(), warnings);
+            let (raw, _) = shown_raw(&cluster).await.unwrap();
+            assert_eq!(raw.len(), nodes.len());
+        }
+        let (cluster, _) = with_an_older_group(500);
+        assert!(shown(&cluster).await.is_err(), "only a missing permission hides them");
+    }
+
+    #[tokio::test]
+    async fn a_maintenance_of_an_older_group_is_deleted_by_its_uid() {
+        let (cluster, requests) = with_an_older_group(200);
+        assert_eq!(delete_by_uid(&cluster, "n2", "uid-n2").await.unwrap(), Deletion::Gone);
+        assert_eq!(requests.lock().unwrap().len(), 1, "the older groups are not known");
+        let cluster = cluster.with_older_groups(&[Group::NodeMaintenanceKubevirt]);
+        assert_eq!(delete_by_uid(&cluster, "n2", "uid-n2").await.unwrap(), Deletion::UnderWay);
+    }
 
     #[tokio::test]
     async fn only_served_groups_are_listed() {

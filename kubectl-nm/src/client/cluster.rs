@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{PartialObjectMeta, Status};
-use nm_shared::NodeMaintenance;
 use nm_shared::gate::etcd_guard;
+use nm_shared::{Group, NodeMaintenance};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -47,46 +47,58 @@ pub(crate) enum Deletion {
 }
 
 #[derive(Clone)]
-pub(crate) struct Cluster(Connection);
+pub(crate) struct Cluster {
+    connection: Connection,
+    older_groups: Vec<Group>,
+}
 
 impl From<Connection> for Cluster {
     fn from(connection: Connection) -> Self {
-        Self(connection)
+        Self { connection, older_groups: Vec::new() }
     }
 }
 
 impl Cluster {
+    /// The same cluster, with older groups whose maintenances are watched and stopped too.
+    pub(crate) fn with_older_groups(&self, groups: &[Group]) -> Self {
+        Self { connection: self.connection.clone(), older_groups: groups.to_vec() }
+    }
+
+    pub(crate) fn older_groups(&self) -> &[Group] {
+        &self.older_groups
+    }
+
     pub(crate) fn client(&self) -> kube::Client {
-        self.0.client.clone()
+        self.connection.client.clone()
     }
 
     pub(crate) fn server(&self) -> &str {
-        &self.0.server
+        &self.connection.server
     }
 
     pub(crate) fn context(&self) -> &str {
-        &self.0.context
+        &self.connection.context
     }
 
     /// The connection flags, each with a leading blank, for `kubectl nm` commands to paste. They go at the end, because
     /// kubectl accepts none before the name of a plugin.
     pub(crate) fn flags(&self) -> &str {
-        &self.0.flags
+        &self.connection.flags
     }
 
     /// `kubectl` with the connection flags, for commands to paste.
     pub(crate) fn kubectl(&self) -> &str {
-        &self.0.kubectl
+        &self.connection.kubectl
     }
 
     /// The connection flags for kubectl as a program that is started, with credentials.
     pub(crate) fn kubectl_arguments(&self) -> &[String] {
-        &self.0.kubectl_arguments
+        &self.connection.kubectl_arguments
     }
 
     /// The kubeconfig that a flag names.
     pub(crate) fn kubeconfig(&self) -> Option<&Path> {
-        self.0.kubeconfig.as_deref()
+        self.connection.kubeconfig.as_deref()
     }
 
     fn api(&self) -> Api<NodeMaintenance> {
@@ -94,8 +106,9 @@ impl Cluster {
     }
 
     pub(crate) async fn is_openshift(&self) -> Result<bool, Error> {
-        let groups =
-            self.request("get the API groups", async || self.0.client.list_api_groups().await).await?;
+        let groups = self
+            .request("get the API groups", async || self.connection.client.list_api_groups().await)
+            .await?;
         Ok(etcd_guard::is_openshift(&groups))
     }
 
@@ -235,7 +248,7 @@ impl Cluster {
     ) -> Result<Status, Error> {
         let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
         let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError);
-        let send = async { self.0.client.request::<Status>(request?).await };
+        let send = async { self.connection.client.request::<Status>(request?).await };
         match self.within_timeout(send).await? {
             Ok(status) => Ok(Status { code: 201, ..status }),
             Err(kube::Error::Api(status)) => Ok(*status),
@@ -264,7 +277,7 @@ impl Cluster {
     }
 
     async fn within_timeout<T>(&self, request: impl Future<Output = T>) -> Result<T, Error> {
-        match self.0.request_timeout {
+        match self.connection.request_timeout {
             None => Ok(request.await),
             Some(after) => tokio::time::timeout(after, request)
                 .await

@@ -71,7 +71,7 @@ fn serve(
         }
     });
     let client = kube::Client::new(service, "default");
-    let cluster = Cluster(Connection {
+    let cluster = Cluster::from(Connection {
         client,
         server: "https://c:6443".into(),
         context: "c".into(),

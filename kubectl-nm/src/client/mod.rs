@@ -2,6 +2,7 @@
 
 pub(crate) mod all_groups;
 pub(crate) mod cluster;
+pub(crate) mod merged_watch;
 pub(crate) mod nodes;
 pub(crate) mod objects;
 pub(crate) mod reconciler_deployment;

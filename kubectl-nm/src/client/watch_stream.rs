@@ -326,7 +326,8 @@ fn retry_interval(failures: u32) -> Duration {
     Duration::from_millis(500 << failures.saturating_sub(1).min(5)).min(MAX_RETRY_INTERVAL)
 }
 
-pub(crate) fn watch_maintenances(
+/// Watches the maintenances of the current group.
+pub(crate) fn watch_current_maintenances(
     cluster: &Cluster,
     policy: WatchPolicy,
 ) -> BoxStream<'static, Result<WatchUpdate<NodeMaintenance>, Error>> {

@@ -1,15 +1,13 @@
 //! Whether nm-reconciler's webhook works, tested by a server-side dry run that creates a maintenance.
 
 use kube::core::Status;
+use nm_shared::api::names::PROBE_NODE;
 use nm_shared::cluster::admission_webhook::{denied_by, failed_call};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::hint::is_own_webhook;
-
-/// A node that no cluster has: names under `invalid` are reserved (RFC 2606).
-const NONEXISTENT_NODE: &str = "kubectl-nm.invalid";
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ProbeResult {
@@ -22,9 +20,8 @@ pub(crate) enum ProbeResult {
 }
 
 pub(crate) async fn probe(cluster: &Cluster) -> Result<ProbeResult, Error> {
-    let spec =
-        NodeMaintenanceSpec { node_name: NONEXISTENT_NODE.to_owned(), ..NodeMaintenanceSpec::default() };
-    let maintenance = NodeMaintenance::new(NONEXISTENT_NODE, spec);
+    let spec = NodeMaintenanceSpec { node_name: PROBE_NODE.to_owned(), ..NodeMaintenanceSpec::default() };
+    let maintenance = NodeMaintenance::new(PROBE_NODE, spec);
     match cluster.create(&maintenance, true).await {
         Ok(_) => Ok(ProbeResult::Admitted),
         Err(error) => error.status().and_then(result).ok_or(error),

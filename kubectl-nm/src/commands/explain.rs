@@ -9,6 +9,7 @@ use nm_shared::gate::ownership::age_rank;
 
 use crate::args::duration::age;
 use crate::args::names;
+use crate::client::all_groups;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::error::Error;
@@ -42,7 +43,9 @@ pub(crate) struct ExplainArgs {
 
 pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} for maintenances", cluster.server());
-    let all = progress::during(out, message, cluster.maintenances()).await?;
+    let (all, older) = progress::during(out, message, Box::pin(all_groups::shown(cluster))).await?;
+    older.warnings().for_each(|warning| out.message(&warning));
+    let all: Vec<NodeMaintenance> = all.into_iter().map(|object| object.maintenance).collect();
     let mut found: Vec<_> = all.iter().filter(|object| node(object) == args.node).collect();
     found.sort_by_key(|object| age_rank(object));
     if found.is_empty() {

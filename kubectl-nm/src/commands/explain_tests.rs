@@ -69,6 +69,29 @@ PDB shop/cart needs 3, has 3.
 }
 
 #[test]
+fn without_details_the_last_error_is_the_cause() {
+    let mut status = json!({"phase": "Running", "drainProgress": 50, "evictionPods": 2, "totalpods": 3,
+        "lastError": "pod shop/cart-0: PDB shop/cart", "pendingPods": ["cart-0"],
+        "pendingPodsRefs": [{"namespace": "shop", "name": "cart-0"}]});
+    let expected = "\
+node/n1: Draining 50%: 1 pod remaining, 1 gone
+
+pod shop/cart-0: PDB shop/cart
+  Blocks shop/cart-0.
+  The status has no details of blocked pods. Check the budgets; `kubectl nm doctor` reports whether the CRD in the cluster drops \
+the details:
+    kubectl get pdb -A
+    kubectl nm doctor
+";
+    assert_eq!(explained(&with_status("n1", status.clone())), (expected.to_owned(), true));
+    status["errorOnLeaseCount"] = json!(2);
+    let (said, is_blocked) = explained(&with_status("n1", status.clone()));
+    assert!(is_blocked && said.contains("get lease node-n1 -o yaml"), "{said}");
+    status["lastError"] = json!("");
+    assert!(!explained(&with_status("n1", status)).1);
+}
+
+#[test]
 fn a_maintenance_that_waits_for_pods_to_end_is_not_blocked() {
     let mut status = running(40, &[]);
     status["completingPods"] = json!([{"namespace": "shop", "name": "import-x",

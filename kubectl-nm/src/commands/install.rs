@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::setup_error::SetupError;
 use crate::format::{self, DataFormat};
-use crate::install::difference::changes;
+use crate::install::difference::{changes, keep_white_space};
 use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
 use crate::install::preflight;
@@ -38,13 +38,13 @@ Examples:
   # Install nm-reconciler from your registry, and wait until it is ready
   kubectl nm install --image registry.example.com/you/nm-reconciler:0.1.0
 
-  # Change one setting of an installation and keep the others
+  # Change one setting of an installation and keep the others; without an installation, this is an error
   kubectl nm install --max-unavailable 10%
 
   # Print the objects, to keep them in git or to apply them with another tool
   kubectl nm install --dry-run client -o yaml
 
-Exit codes: 0 installed and ready, 1 failed, 2 usage error, 124 applied, but not ready within --timeout.";
+Exit codes: 0 installed and ready, 1 failed, or no installation to change, 2 usage error, 124 applied, but not ready within --timeout.";
 
 const CRD_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -241,6 +241,7 @@ impl PlannedObject {
 async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<InstallPlan, Error> {
     let installation = Installation::find(cluster, asked.namespace.as_deref()).await?;
     check(&installation, asked.namespace.as_deref())?;
+    check_change(&installation, &asked)?;
     let deployment = installation.deployment.clone().unwrap_or_default();
     let mut settings = Settings { namespace: Some(installation.namespace.clone()), ..asked.clone() }
         .or_installed(&deployment);
@@ -256,6 +257,7 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
     for object in &mut planned {
         if let Some(before) = &object.before {
             manifests::keep_webhook_path(&mut object.wanted, before);
+            keep_white_space(&mut object.wanted, before);
         }
     }
     let mut notes = image_notes(&asked, &settings);
@@ -316,6 +318,22 @@ fn check(installation: &Installation, wanted: Option<&str>) -> Result<(), Error>
         }
         None => Ok(()),
     }
+}
+
+/// Without an image, flags for settings change an installation. Where there is none, the image that is not published would be
+/// installed, probably in the wrong cluster.
+fn check_change(installation: &Installation, asked: &Settings) -> Result<(), Error> {
+    if installation.deployment.is_some() || asked.image.is_some() {
+        return Ok(());
+    }
+    let grants: Vec<&str> = asked.grants.iter().map(|grant| grant.as_str()).collect();
+    let flags = [
+        asked.replicas.map(|replicas| format!("--replicas {replicas}")),
+        asked.max_unavailable.map(|limit| format!("--max-unavailable {limit}")),
+        (!grants.is_empty()).then(|| format!("--grant {}", grants.join(","))),
+    ];
+    let flags: Vec<String> = flags.into_iter().flatten().collect();
+    if flags.is_empty() { Ok(()) } else { Err(SetupError::NothingToChange(flags.join(" ")).into()) }
 }
 
 fn image_notes(asked: &Settings, settings: &Settings) -> Vec<Line> {

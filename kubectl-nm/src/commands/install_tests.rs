@@ -44,6 +44,26 @@ fn conflicts_are_reported_before_anything_changes() {
 }
 
 #[test]
+fn a_setting_is_not_changed_where_nothing_is_installed() {
+    let settings = |line: &str| args(line).settings(None).unwrap();
+    let nowhere = Installation::default();
+    let there = Installation { deployment: Some(json!({})), ..Installation::default() };
+    for (line, flags) in [
+        ("--dry-run client", None),
+        ("--image r/nm:1 --grant surge --max-unavailable 3", None),
+        ("--grant surge,pod-deletion", Some("--grant pod-deletion,surge")),
+        ("--replicas 3 --max-unavailable 10%", Some("--replicas 3 --max-unavailable 10%")),
+    ] {
+        assert!(check_change(&there, &settings(line)).is_ok(), "{line}");
+        match (check_change(&nowhere, &settings(line)), flags) {
+            (Ok(()), None) => {}
+            (Err(Error::Setup(SetupError::NothingToChange(named))), Some(flags)) => assert_eq!(named, flags),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn applied_objects_are_reported_with_their_changes() {
     let object = |replicas: u32, version: &str| {
         json!({"apiVersion": "apps/v1", "kind": "Deployment",

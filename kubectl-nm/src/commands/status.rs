@@ -3,7 +3,7 @@
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use nm_shared::{Group, NodeMaintenance};
+use nm_shared::NodeMaintenance;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,7 +17,9 @@ use crate::error::exit::Exit;
 use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
 use crate::maintenance::changes::{attached_volume, blocked_pod, completing_pod, returned_pod, surging_pod};
-use crate::maintenance::{State, attached_volumes, drain_result, node, roll_name, status};
+use crate::maintenance::{
+    State, attached_volumes, drain_result, error_without_details, node, pending_pods, roll_name, status,
+};
 use crate::terminal::output::Output;
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style};
@@ -60,8 +62,9 @@ pub(crate) async fn run(
 ) -> Result<Exit, Error> {
     let nodes = names::distinct(&args.nodes);
     let message = || format!("asking {} for maintenances", cluster.server());
-    let found = progress::during(out, message, all_groups::list_raw(cluster, Group::Medik8s)).await?;
-    let mut found = found.unwrap_or_default();
+    let shown = progress::during(out, message, Box::pin(all_groups::shown_raw(cluster))).await?;
+    let (mut found, older) = shown;
+    older.warnings().for_each(|warning| out.message(&warning));
     found.retain(|object| {
         nodes.is_empty() || nodes.iter().any(|wanted| object["spec"]["nodeName"] == *wanted)
     });
@@ -123,6 +126,10 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         for pod in status(object).surging_pods.iter().flatten() {
             out.message(&Line::new(format!("node/{}: ", node(object))).join(surging_pod(pod)));
         }
+        if let Some(error) = error_without_details(object) {
+            let line = Line::new(format!("node/{}: ", node(object))).with(Style::Bad, "error");
+            out.message(&line.and(": ").and(error));
+        }
         for pod in &status(object).blocked_pods {
             out.message(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
         }
@@ -166,27 +173,26 @@ fn table(objects: &[NodeMaintenance], wide: bool, now: Timestamp) -> Vec<Line> {
 
 fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, String)> {
     let (state, status) = (State::of(object), status(object));
-    let blocked = status.pod_counts.blocked;
+    let blocked = match (status.pod_counts.blocked, error_without_details(object)) {
+        (0, Some(_)) => (Style::Bad, String::from("<unknown>")),
+        (0, None) => (Style::Plain, String::from("0")),
+        (blocked, _) => (Style::Bad, blocked.to_string()),
+    };
     let created = object.metadata.creation_timestamp.as_ref();
     let plain = |text: String| (Style::Plain, if text.is_empty() { String::from("<none>") } else { text });
     let mut row = vec![
         plain(node(object).to_owned()),
         (state.style(), state.word().to_owned()),
         plain(status.phase.map(|_| format!("{}%", status.drain_progress)).unwrap_or_default()),
-        (if blocked > 0 { Style::Bad } else { Style::Plain }, blocked.to_string()),
+        blocked,
         plain(
             created.map_or_else(|| String::from("<unknown>"), |at| age(now.duration_since(at.0).as_secs())),
         ),
     ];
     if wide {
-        let pending: Vec<String> = if status.pending_pods_refs.is_empty() {
-            status.pending_pods.clone()
-        } else {
-            status.pending_pods_refs.iter().map(ToString::to_string).collect()
-        };
         row.push(plain(object.name_any()));
         row.push(plain(roll_name(object).unwrap_or_default().to_owned()));
-        row.push(plain(pending.join(",")));
+        row.push(plain(pending_pods(status).join(",")));
         row.push(plain(object.spec.reason.clone().unwrap_or_default()));
     }
     row

@@ -48,6 +48,18 @@ fn blocked_pods_are_printed_on_stderr() {
     assert_eq!(captured.messages(), "node/n1: blocked shop/cart-0: DisruptionBudget: m\n");
 }
 
+/// As the medik8s operator writes it, and as nm-reconciler's is where that operator's definition prunes it.
+#[test]
+fn without_details_the_last_error_is_printed_and_no_count() {
+    let status = serde_json::json!({"phase": "Running", "drainProgress": 50, "evictionPods": 2, "totalpods": 3,
+        "lastError": "pod shop/cart-0: PDB shop/cart", "pendingPods": ["cart-0"],
+        "pendingPodsRefs": [{"namespace": "shop", "name": "cart-0"}]});
+    let (mut out, captured) = output();
+    in_table(&[with_status("n1", status)], false, &mut out).unwrap();
+    assert!(captured.data().contains("Draining   50%        <unknown>"), "{}", captured.data());
+    assert_eq!(captured.messages(), "node/n1: error: pod shop/cart-0: PDB shop/cart\n");
+}
+
 #[test]
 fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
     let drained = |node: &str| {

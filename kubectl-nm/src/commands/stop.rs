@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use kube::ResourceExt;
-use nm_shared::NodeMaintenance;
+use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
 
 use crate::args::duration;
 use crate::args::names::distinct;
+use crate::client::all_groups;
 use crate::client::cluster::{Cluster, Deletion};
 use crate::client::nodes::{NodeSelection, check_exist, unchecked};
 use crate::commands::watch;
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
-use crate::maintenance::{name_unless_node, node, roll_name, uid};
+use crate::maintenance::{name_unless_node, node, roll_name};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
@@ -61,7 +61,9 @@ pub(crate) struct StopArgs {
 
 pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
-    let (maintenances, idle, hidden) = progress::during(out, message, find(&args, cluster)).await?;
+    let Found { maintenances, idle, hidden, warnings } =
+        progress::during(out, message, Box::pin(find(&args, cluster))).await?;
+    warnings.iter().for_each(|warning| out.message(warning));
     for node in &idle {
         out.data(&Line::new(format!("node/{node} is not in maintenance")))?;
     }
@@ -77,9 +79,9 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
     confirm("Return {} to service", &distinct(&nodes), args.yes, out)?;
 
-    let stop = async |object: &NodeMaintenance| match object.metadata.deletion_timestamp {
+    let stop = async |object: &GroupedMaintenance| match object.metadata.deletion_timestamp {
         Some(_) => Ok(Deletion::UnderWay),
-        None => cluster.delete(&object.name_any(), &uid(object)).await,
+        None => all_groups::delete(cluster, object).await,
     };
     let stop = async |object| (object, stop(object).await);
     let (mut targets, mut failures) = (Vec::new(), Vec::new());
@@ -87,10 +89,12 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         match stopped {
             Ok(deletion) => {
                 out.data(&line(object, deletion))?;
-                if let Some(warning) = of_roll(object).filter(|_| deletion == Deletion::UnderWay) {
+                if let Some(warning) = of_roll(&object.maintenance).filter(|_| deletion == Deletion::UnderWay)
+                {
                     out.message(&warning);
                 }
-                targets.extend((deletion == Deletion::UnderWay).then(|| WaitTarget::from(object)));
+                targets
+                    .extend((deletion == Deletion::UnderWay).then(|| WaitTarget::from(&object.maintenance)));
             }
             Err(error) => failures.push((node(object).to_owned(), error)),
         }
@@ -98,7 +102,11 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     Error::print_all(&failures, out);
     let exit = if args.wait && !targets.is_empty() {
         let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-        watch::wait(GoalTracker::for_targets(Goal::Stopped, targets), timeout, cluster, out).await?
+        let is_older = |group: &Group| maintenances.iter().any(|object| object.group == *group);
+        let older: Vec<Group> =
+            Group::ALL.into_iter().filter(|group| *group != Group::Medik8s && is_older(group)).collect();
+        let cluster = cluster.with_older_groups(&older);
+        watch::wait(GoalTracker::for_targets(Goal::Stopped, targets), timeout, &cluster, out).await?
     } else {
         Exit::Done
     };
@@ -114,30 +122,37 @@ fn of_roll(object: &NodeMaintenance) -> Option<Line> {
     )))
 }
 
-/// The maintenances to stop, ordered by node; the named nodes that are not in maintenance; and those of them that the user
-/// may not read.
-async fn find(
-    args: &StopArgs,
-    cluster: &Cluster,
-) -> Result<(Vec<NodeMaintenance>, Vec<String>, Vec<String>), Error> {
+#[derive(Default)]
+struct Found {
+    /// The maintenances to stop, ordered by node.
+    maintenances: Vec<GroupedMaintenance>,
+    /// The named nodes that are not in maintenance.
+    idle: Vec<String>,
+    /// Those of them that the user may not read.
+    hidden: Vec<String>,
+    warnings: Vec<Line>,
+}
+
+async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
     if args.all {
-        let mut existing = cluster.maintenances().await?;
-        existing.sort_by_cached_key(|object| node(object).to_owned());
-        return Ok((existing, Vec::new(), Vec::new()));
+        let (mut maintenances, older) = all_groups::shown(cluster).await?;
+        maintenances.sort_by_cached_key(|object| node(object).to_owned());
+        return Ok(Found { maintenances, warnings: older.warnings().collect(), ..Found::default() });
     }
     let nodes = args.nodes.resolve(cluster).await?;
-    let maintenances = of_nodes(&nodes, &cluster.maintenances().await?);
+    let (existing, older) = all_groups::shown(cluster).await?;
+    let (maintenances, warnings) = (of_nodes(&nodes, &existing), older.warnings().collect());
     // Most nodes that labels select are not in maintenance.
     if args.nodes.are_known() {
-        return Ok((maintenances, Vec::new(), Vec::new()));
+        return Ok(Found { maintenances, warnings, ..Found::default() });
     }
     let is_idle = |name: &String| !maintenances.iter().any(|object| node(object) == name);
     let idle: Vec<String> = nodes.into_iter().filter(is_idle).collect();
     let hidden = check_exist(cluster, &idle).await?;
-    Ok((maintenances, idle, hidden))
+    Ok(Found { maintenances, idle, hidden, warnings })
 }
 
-fn of_nodes(nodes: &[String], existing: &[NodeMaintenance]) -> Vec<NodeMaintenance> {
+fn of_nodes(nodes: &[String], existing: &[GroupedMaintenance]) -> Vec<GroupedMaintenance> {
     let of_node = |name| existing.iter().filter(move |object| node(object) == name).cloned();
     nodes.iter().flat_map(of_node).collect()
 }
@@ -164,14 +179,16 @@ mod tests {
     use super::*;
     use crate::client::cluster::tests::{cluster, failure, list, nodes};
     use crate::maintenance::fixture::{named, requested, stopping};
+    use crate::maintenance::uid;
     use crate::terminal::output::captured::output;
 
     #[test]
     fn every_object_of_a_node_is_found_whatever_its_name() {
         let existing =
             [requested("n2"), named("a", "n1", "u"), stopping(named("b", "n1", "v")), named("n1", "n3", "w")];
+        let existing = existing.map(|maintenance| GroupedMaintenance { group: Group::Medik8s, maintenance });
         let nodes = ["n1".to_owned(), "n2".to_owned()];
-        let found: Vec<String> = of_nodes(&nodes, &existing).iter().map(uid).collect();
+        let found: Vec<String> = of_nodes(&nodes, &existing).iter().map(|object| uid(object)).collect();
         assert_eq!(found, ["u", "v", "uid-n2"]);
     }
 

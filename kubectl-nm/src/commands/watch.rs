@@ -9,13 +9,15 @@ use clap::Args;
 use futures::future::pending;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use nm_shared::NodeMaintenance;
+use nm_shared::{Group, NodeMaintenance};
 
 use crate::args::duration;
 use crate::args::names;
+use crate::client::all_groups;
 use crate::client::cluster::Cluster;
+use crate::client::merged_watch::watch_maintenances;
 use crate::client::nodes::{check_exist, unchecked};
-use crate::client::watch_stream::{WatchChange, WatchPolicy, watch_maintenances};
+use crate::client::watch_stream::{WatchChange, WatchPolicy};
 use crate::dashboard::{
     self, AppearanceFlags, Config, DashboardExit, EndReason, Header, HeadlessRecording, NewRecording,
     Options, RECORDING_VERSION, Recorder, RecordingMode,
@@ -244,7 +246,7 @@ pub(super) async fn wait(
     };
     let found = stream::once(reconcilers).map(LoopEvent::Reconcilers);
     let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
-    let watch = watch_maintenances(cluster, WatchPolicy::COMMAND);
+    let watch = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
     event_loop::run(watch, timeout, interrupted(), found, |event| reporter.react(event)).await
 }
 
@@ -261,8 +263,8 @@ async fn follow(
         }
     };
     let warnings = stream::once(warning).map(LoopEvent::Warning);
-    let watch = watch_maintenances(cluster, WatchPolicy::COMMAND);
-    event_loop::run(watch, timeout, interrupted(), warnings, react).await
+    let maintenances = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
+    event_loop::run(maintenances, timeout, interrupted(), warnings, react).await
 }
 
 async fn watch(
@@ -277,13 +279,16 @@ async fn watch(
     // The first list comes before the dashboard: a cluster that cannot be reached or does not serve maintenances is an
     // error, and credential plugins prompt while there are lines to prompt on.
     let message = || format!("asking {} for maintenances", cluster.server());
-    let existing =
-        progress::during(out, message, existing(&tracker, cluster)).await.map(|(existing, notes)| {
+    let found = progress::during(out, message, Box::pin(existing(&tracker, cluster))).await;
+    let (existing, cluster) = match found {
+        Ok((existing, older, notes)) => {
             for note in notes {
                 out.message(&note);
             }
-            existing
-        });
+            (Ok(existing), &cluster.with_older_groups(&older))
+        }
+        Err(error) => (Err(error), cluster),
+    };
     // An unreachable cluster leaves no file behind.
     let recording = match record.filter(|_| existing.is_ok()) {
         Some(path) => Some(Recorder::create(path, &dashboard.header(&tracker, cluster))?),
@@ -340,24 +345,27 @@ fn conclude_recording(
     }
 }
 
-/// The existing maintenances, and remarks about given nodes that have none. With an exit condition, a node that does not
-/// exist is an error; without, its maintenance and the node itself may still be created.
+/// The existing maintenances, the older groups to watch, and remarks about those that cannot be watched and about given nodes
+/// that have none. With an exit condition, a node that does not exist is an error; without, its maintenance and the node
+/// itself may still be created.
 async fn existing(
     tracker: &GoalTracker,
     cluster: &Cluster,
-) -> Result<(Vec<NodeMaintenance>, Vec<Line>), Error> {
-    let existing = cluster.maintenances().await?;
+) -> Result<(Vec<NodeMaintenance>, Vec<Group>, Vec<Line>), Error> {
+    let (existing, older) = all_groups::shown(cluster).await?;
+    let existing: Vec<NodeMaintenance> = existing.into_iter().map(|object| object.maintenance).collect();
     let is_idle = |name: &&String| !existing.iter().any(|object| node(object) == *name);
     let checked = check_exist(cluster, tracker.nodes().iter().filter(is_idle)).await;
-    let notes = match (checked, tracker.exit_condition()) {
+    let mut notes: Vec<Line> = older.warnings().collect();
+    notes.extend(match (checked, tracker.exit_condition()) {
         (Err(Error::UnknownNodes { names, meant }), ExitCondition::Never) => {
             vec![Line::new(format!("warning: {}", no_such_nodes(&names, &meant)))]
         }
         // The watch does not depend on access to nodes.
         (_, ExitCondition::Never) => Vec::new(),
         (hidden, _) => hidden?.iter().map(|name| unchecked(name)).collect(),
-    };
-    Ok((existing, notes))
+    });
+    Ok((existing, older.shown, notes))
 }
 
 async fn show_dashboard(

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::args::names::distinct;
+use crate::client::all_groups;
 use crate::client::cluster::Cluster;
 use crate::connection::{self, ConnectionFlags};
 use crate::maintenance::node;
@@ -67,7 +68,7 @@ fn look_up(kind: NameKind, connection: &ConnectionFlags) -> Option<Vec<String>> 
 
 async fn in_cluster(kind: NameKind, cluster: &Cluster) -> Option<Vec<String>> {
     let in_maintenance = async || {
-        let maintenances = cluster.maintenances().await.ok()?;
+        let (maintenances, _) = Box::pin(all_groups::shown(cluster)).await.ok()?;
         Some(distinct(&maintenances.iter().map(|object| node(object).to_owned()).collect::<Vec<_>>()))
     };
     match kind {

@@ -103,7 +103,7 @@ async fn until_ended(
     let options = Options { size: screen.size().map_err(Error::Screen)?, ..options };
     let model = Model::new(options, tracker);
     let recorder = recording.map(|recording| recording.begin(Box::new(report_to(to.clone()))));
-    let mut watches = Watches::start(cluster.client(), cluster.server(), model.nodes.is_watched, to.clone());
+    let mut watches = Watches::start(cluster, model.nodes.is_watched, to.clone());
     if let Some(node) = model.opened() {
         watches.open(node, node);
     }

@@ -16,6 +16,9 @@ pub(crate) enum SetupError {
     #[error("the namespace \"{0}\" is reserved for node leases; nm-reconciler needs another one")]
     LeaseNamespace(String),
 
+    #[error("nm-reconciler is not installed in this cluster, so {0} has nothing to change")]
+    NothingToChange(String),
+
     #[error("you lack permissions: {}", .0.join(", "))]
     MissingPermissions(Vec<String>),
 
@@ -57,6 +60,10 @@ impl SetupError {
                 "`kubectl nm install -n {there}` upgrades it there; to move it, run `kubectl nm uninstall` first"
             ),
             Self::NotThere { there, .. } => format!("`kubectl nm uninstall -n {there}` removes it"),
+            Self::NothingToChange(flags) => format!(
+                "nothing was changed; check that this is the right cluster, or install it with `kubectl nm install --image IMAGE \
+                 {flags}`"
+            ),
             Self::MissingPermissions(_) => String::from(
                 "nothing was changed; `kubectl nm doctor` lists the permissions that each command needs",
             ),

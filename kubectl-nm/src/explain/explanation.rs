@@ -19,8 +19,8 @@ use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
 use crate::maintenance::changes::surge_progress;
 use crate::maintenance::{
-    Leadership, PICKUP_TIMEOUT, Reconcilers, State, attached_volumes, condition, degraded, kept_by_roll,
-    node, reason, roll_name, status,
+    Leadership, PICKUP_TIMEOUT, Reconcilers, State, attached_volumes, condition, degraded,
+    error_without_details, kept_by_roll, node, pending_pods, reason, roll_name, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -60,7 +60,9 @@ pub(crate) fn causes(
             let drained = condition(maintenance, ConditionType::Drained);
             Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
         }
-        State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl),
+        State::Draining | State::Blocked | State::Drained => {
+            by_degraded(maintenance, kubectl).or_else(|| by_last_error(maintenance, kubectl))
+        }
     };
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
     // Blocked pods no longer matter once the node returns to service.
@@ -205,6 +207,31 @@ fn by_degraded(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
         message => message,
     };
     Some(by_condition(maintenance, Some(degraded), said, kubectl))
+}
+
+/// What the status reports where it has no details, as it is.
+fn by_last_error(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
+    let error = error_without_details(maintenance)?;
+    let status = status(maintenance);
+    if status.error_on_lease_count > 0 {
+        let (advice, command) = remedy_of(ConditionReason::LeaseHeld.as_str(), maintenance, kubectl);
+        return Some(Cause {
+            what: vec![error.to_owned()],
+            advice,
+            commands: vec![command],
+            ..Cause::default()
+        });
+    }
+    Some(Cause {
+        what: vec![error.to_owned()],
+        pods: pending_pods(status),
+        advice: String::from(
+            "The status has no details of blocked pods. Check the budgets; `kubectl nm doctor` reports whether the CRD in the \
+             cluster drops the details",
+        ),
+        commands: vec![format!("{kubectl} get pdb -A"), nm_command(kubectl, "doctor")],
+        ..Cause::default()
+    })
 }
 
 fn by_condition(

@@ -14,9 +14,31 @@ pub(crate) fn changes(before: &Value, after: &Value) -> Vec<String> {
 }
 
 /// The first field of `wanted` that has another value in `actual`, if there is one. Further fields of `actual` are ignored,
-/// because the API server fills in defaults.
+/// because the API server fills in defaults. Texts that differ only in white space are equal: tools that rewrite YAML break
+/// the lines of expressions anew.
 pub(crate) fn first_deviation(wanted: &Value, actual: &Value) -> Option<String> {
     deviation(wanted, actual, "")
+}
+
+/// Takes over the texts of `installed` that differ from those of `wanted` only in white space, so that they are neither a change
+/// nor a conflict with the tool that has applied them.
+pub(crate) fn keep_white_space(wanted: &mut Value, installed: &Value) {
+    match (wanted, installed) {
+        (Value::Object(fields), Value::Object(installed)) => {
+            for (key, value) in fields {
+                if let Some(installed) = installed.get(key) {
+                    keep_white_space(value, installed);
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(installed)) if items.len() == installed.len() => {
+            items.iter_mut().zip(installed).for_each(|(item, installed)| keep_white_space(item, installed));
+        }
+        (Value::String(text), Value::String(installed)) if same_words(text, installed) => {
+            text.clone_from(installed);
+        }
+        _ => {}
+    }
 }
 
 fn without_server_fields(object: &Value) -> Value {
@@ -72,6 +94,7 @@ fn deviation(wanted: &Value, actual: &Value, path: &str) -> Option<String> {
             let mut pairs = wanted.iter().zip(actual).enumerate();
             pairs.find_map(|(at, (wanted, actual))| deviation(wanted, actual, &format!("{path}[{at}]")))
         }
+        (Value::String(wanted), Value::String(actual)) if same_words(wanted, actual) => None,
         (wanted, actual) => (!same(wanted, actual)).then(|| path.to_owned()),
     }
 }
@@ -82,6 +105,10 @@ fn same(one: &Value, other: &Value) -> bool {
         (Value::Number(a), Value::Number(b)) if a.is_f64() != b.is_f64() => a.as_f64() == b.as_f64(),
         _ => one == other,
     }
+}
+
+fn same_words(one: &str, other: &str) -> bool {
+    one.split_whitespace().eq(other.split_whitespace())
 }
 
 fn below(path: &str, key: &str) -> String {
@@ -143,6 +170,19 @@ mod tests {
         }
         let (most, less) = (written("9223372036854775807"), written("9223372036854775806"));
         assert!(first_deviation(&most, &less).is_some(), "integers are compared exactly");
+    }
+
+    #[test]
+    fn an_empty_line_in_an_expression_is_no_difference() {
+        let policy = |expression: &str| json!({"spec": {"validations": [{"expression": expression}]}});
+        let wanted = policy("a ||\n  b");
+        for (expression, is_same) in [("a || b", true), ("a ||\n\n  b\n", true), ("a || c", false)] {
+            let found = policy(expression);
+            assert_eq!(first_deviation(&wanted, &found).is_none(), is_same, "{expression:?}");
+            let mut kept = wanted.clone();
+            keep_white_space(&mut kept, &found);
+            assert_eq!(kept == found, is_same, "{expression:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType, find};
-use nm_shared::{AttachedVolume, BlockReason, NodeMaintenance, NodeMaintenanceStatus};
+use nm_shared::{AttachedVolume, BlockReason, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
 /// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
 pub(crate) const PICKUP_TIMEOUT: i64 = 15;
@@ -69,6 +69,25 @@ pub(crate) fn status(maintenance: &NodeMaintenance) -> &NodeMaintenanceStatus {
     static EMPTY: std::sync::LazyLock<NodeMaintenanceStatus> =
         std::sync::LazyLock::new(NodeMaintenanceStatus::default);
     maintenance.status.as_ref().unwrap_or(&EMPTY)
+}
+
+/// The error of a drain whose status has no details about it: the definition in the cluster prunes them, or the medik8s operator
+/// has written the status. None if there is no error, or if the status has details.
+pub(crate) fn error_without_details(maintenance: &NodeMaintenance) -> Option<&str> {
+    let status = status(maintenance);
+    let has_details = !status.conditions.is_empty() || status.pod_counts != PodCounts::default();
+    let is_draining =
+        status.phase == Some(Phase::Running) && maintenance.metadata.deletion_timestamp.is_none();
+    Some(status.last_error.as_str()).filter(|error| is_draining && !has_details && !error.is_empty())
+}
+
+/// The names of the pods that still have to go, with their namespaces where the status has them.
+pub(crate) fn pending_pods(status: &NodeMaintenanceStatus) -> Vec<String> {
+    if status.pending_pods_refs.is_empty() {
+        status.pending_pods.clone()
+    } else {
+        status.pending_pods_refs.iter().map(ToString::to_string).collect()
+    }
 }
 
 /// The volumes that are still attached to the node, if the maintenance waits for them.

@@ -16,7 +16,7 @@ pub(crate) mod suspend;
 
 pub(crate) use fields::{
     PICKUP_TIMEOUT, ROLL_FINALIZER, ROLL_LABEL, attached_volumes, condition, cordoned_since, degraded,
-    name_unless_node, node, roll_name, status, uid,
+    error_without_details, name_unless_node, node, pending_pods, roll_name, status, uid,
 };
 pub(crate) use headline::{drain_result, headline, kept_by_roll, pods_gone, reason, stop_progress};
 pub(crate) use reconcilers::{Leadership, Reconcilers};

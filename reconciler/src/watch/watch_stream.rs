@@ -203,6 +203,19 @@ fn list_refusal(error: &watcher::Error) -> Option<ListForbidden> {
     (status.code == 403).then(|| ListForbidden(status.message.clone()))
 }
 
+/// Whether the API server refuses a list or a watch for lack of permission. Anything else, such as a lost connection, ends by
+/// itself.
+pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => status.code == 403,
+        _ => false,
+    }
+}
+
 /// Drops managed fields: nothing here reads them, and they are often the larger half of an object.
 pub(crate) fn drop_managed_fields<K: ResourceExt>(object: &mut K) {
     object.managed_fields_mut().clear();

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::client::{patch_params, post_params};
-use crate::watch::watch_stream::object_watch_stream;
+use crate::watch::watch_stream::{is_forbidden, object_watch_stream};
 use crate::webhook::certificate_secret::CertificateSecret;
 use crate::webhook::configuration::WebhookConfiguration;
 use crate::webhook::credentials::{CredentialsError, Generation};
@@ -298,10 +298,18 @@ impl CertificateRotation {
 
 fn log_watch_failure(last_failure: &mut LastFailure, what: &str, error: &watcher::Error) {
     if last_failure.is_new(&error.to_string()) {
-        warn!(
+        warn!("{}", watch_failure(what, error));
+    }
+}
+
+fn watch_failure(what: &str, error: &watcher::Error) -> String {
+    if is_forbidden(error) {
+        format!(
             "cannot watch {what}, so the webhook's certificate may not be served or renewed; manifests/ contains the \
              permissions: {error}"
-        );
+        )
+    } else {
+        format!("the watch on {what} is interrupted; retrying: {error}")
     }
 }
 
@@ -368,6 +376,27 @@ mod tests {
             }
         });
         (Client::new(server, "default"), written)
+    }
+
+    #[test]
+    fn only_a_refused_watch_is_reported_as_a_missing_permission() {
+        let status = |code: u16| {
+            let answer = json!({"kind": "Status", "message": "no", "reason": "R", "code": code});
+            Box::new(serde_json::from_value::<kube::core::Status>(answer).unwrap())
+        };
+        let lost = || kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
+        for (error, blames_permissions) in [
+            (watcher::Error::InitialListFailed(kube::Error::Api(status(403))), true),
+            (watcher::Error::WatchStartFailed(kube::Error::Api(status(403))), true),
+            (watcher::Error::WatchError(status(403)), true),
+            (watcher::Error::InitialListFailed(kube::Error::Api(status(503))), false),
+            (watcher::Error::WatchError(status(410)), false),
+            (watcher::Error::InitialListFailed(lost()), false),
+            (watcher::Error::WatchFailed(lost()), false),
+        ] {
+            let message = watch_failure("secret a/b", &error);
+            assert_eq!(message.contains("permissions"), blames_permissions, "{message}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

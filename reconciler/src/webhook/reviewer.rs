@@ -184,9 +184,9 @@ fn names(maintenance: &NodeMaintenance) -> (&str, &str) {
     (maintenance.metadata.name.as_deref().unwrap_or_default(), &maintenance.spec.node_name)
 }
 
-/// Logs a refusal. What is allowed is logged when it is reconciled.
+/// Logs a refusal, except that of a probe. What is allowed is logged when it is reconciled.
 fn log_refusal(question: &ReviewRequest, review: &AdmissionDecision) {
-    let Some(refusal) = &review.refusal else { return };
+    let Some(refusal) = review.refusal.as_ref().filter(|_| !question.is_probe()) else { return };
     let (what, (name, node)) = match &question.change {
         RequestedChange::Create(maintenance) => ("a NodeMaintenance", names(maintenance)),
         RequestedChange::Update(both) => ("the change of a NodeMaintenance", names(&both.1)),

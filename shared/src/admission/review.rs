@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::admission::AdmissionDecision;
 use crate::api::maintenance::NodeMaintenance;
-use crate::api::names::GROUP;
+use crate::api::names::{GROUP, PROBE_NODE};
 
 /// A request for a review.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +24,14 @@ pub struct ReviewRequest {
     pub dry_run: bool,
     /// The change under review.
     pub change: RequestedChange,
+}
+
+impl ReviewRequest {
+    /// Whether it tests if the webhook works: its refusal is expected.
+    pub fn is_probe(&self) -> bool {
+        let RequestedChange::Create(maintenance) = &self.change else { return false };
+        self.dry_run && maintenance.spec.node_name == PROBE_NODE
+    }
 }
 
 /// The change under review.

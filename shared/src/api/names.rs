@@ -64,3 +64,7 @@ pub const WEBHOOK_CONFIGURATION: &str = "nm-reconciler";
 
 /// The reconciler's name in `managedFields` and in events.
 pub const FIELD_MANAGER: &str = "nm-reconciler";
+
+/// The node of a maintenance that is created in a dry run to test whether the webhook works. No cluster has it: names under
+/// `invalid` are reserved (RFC 2606).
+pub const PROBE_NODE: &str = "kubectl-nm.invalid";

@@ -304,6 +304,10 @@ async fn last_error_has_the_details_where_the_definition_is_the_medik8s_operator
         until_status(&cluster, "e2e-pruned", "explained", |status| status.last_error.contains(sentence))
             .await;
     assert!(status.blocked_pods.is_empty() && status.conditions.is_empty(), "{status:?}");
+    let explained = plugin(&cluster, &["explain", &node]).await;
+    assert!(explained.code == Some(3) && explained.stdout.contains(sentence), "{explained:?}");
+    let shown = plugin(&cluster, &["status", &node]).await.ok();
+    assert!(shown.stdout.contains("<unknown>") && shown.stderr.contains(sentence), "{shown:?}");
     workload.delete_budget("cart").await;
     until_status(&cluster, "e2e-pruned", "drained", |status| status.drain_progress == 100).await;
 }

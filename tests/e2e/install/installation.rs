@@ -82,6 +82,13 @@ fn without_progress(stderr: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_installs_everything_and_waits_until_it_is_ready() {
     let cluster = Cluster::bare_sandbox(2, 0, |sandbox| sandbox).await;
+    plugin(&cluster, &["install", "--grant", "surge"]).await.expect(
+        1,
+        "",
+        "error: nm-reconciler is not installed in this cluster, so --grant surge has nothing to change\n\
+         hint: nothing was changed; check that this is the right cluster, or install it with `kubectl nm install --image IMAGE \
+         --grant surge`\n",
+    );
     let first = plugin(&cluster, &["install", "--wait=false"]).await;
     let warning = "The image localhost/nm-reconciler:0.1.0 is not published. It must exist on your nodes, or choose another \
                    with --image; see https://github.com/kubectl-nm/kubectl-nm/blob/main/docs/how-to/build-the-image.md\n";

@@ -18,6 +18,7 @@ use nm_tests::nodes::configuration;
 use nm_tests::older_groups::{
     OLDER, install, maintenances, remove, start_in_group, stop_in_group, until_phase_in_group,
 };
+use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::until_requests;
 use nm_tests::wait::wait_until;
@@ -65,6 +66,43 @@ async fn a_node_gets_the_taint_of_the_group_and_returns_to_service_exactly_as_it
         stop_in_group(&cluster.client, group, "e2e-older").await;
         assert_eq!(configuration(&cluster.node(node).await), configuration(&before), "{group:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plugin_shows_explains_watches_and_stops_maintenances_of_every_group() {
+    let cluster = with_older_groups(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    for (group, node) in OLDER.into_iter().zip(&nodes) {
+        start_in_group(&cluster.client, group, "e2e-older", node).await;
+        until_phase_in_group(&cluster.client, group, "e2e-older", Phase::Succeeded).await;
+    }
+    start(&cluster, "e2e-current", &nodes[2]).await;
+    until_drained(&cluster, "e2e-current").await;
+
+    let shown = plugin(&cluster, &["status", "-o", "name"]).await.ok().stdout;
+    let mut shown: Vec<&str> = shown.lines().collect();
+    shown.sort_unstable();
+    assert_eq!(
+        shown,
+        [
+            "nodemaintenance.kubevirt.io/e2e-older",
+            "nodemaintenance.nodemaintenance.kubevirt.io/e2e-older",
+            "nodemaintenance.nodemaintenance.medik8s.io/e2e-current",
+        ]
+    );
+    let explained = plugin(&cluster, &["explain", &nodes[0]]).await.ok().stdout;
+    assert!(explained.contains("Drained") && explained.contains("Nothing is blocked"), "{explained}");
+    let arguments = ["watch", &nodes[0], &nodes[1], &nodes[2], "--until", "drained", "--timeout", "60s"];
+    let watched = plugin(&cluster, &arguments).await.ok();
+    assert_eq!(watched.stdout.matches("Drained").count(), 3, "{watched:?}");
+
+    let stopped = plugin(&cluster, &["stop", "--all", "-y", "--wait", "--timeout", "60s"]).await.ok();
+    assert_eq!(stopped.stdout.matches("is stopping").count(), 3, "{stopped:?}");
+    for node in &nodes {
+        assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "{node}");
+    }
+    plugin(&cluster, &["status"]).await.expect(0, "", "No maintenances found.\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nm_shared::api::names::{DRAIN_TAINT, FINALIZER, UNDO_ANNOTATION};
-use nm_shared::{Group, NodeMaintenance, Phase};
+use nm_shared::{Group, NodeMaintenance, NodeMaintenanceSpec, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::nodes::configuration;
 use nm_tests::older_groups;
@@ -78,6 +78,13 @@ async fn a_healthy_installation_is_reported_as_healthy_and_each_failure_is_named
     assert_eq!(whole.stdout.lines().map(timeless).collect::<String>(), expected);
     let json = plugin(&cluster, &["doctor", "-o", "json"]).await.ok();
     assert_eq!(serde_json::from_str::<Value>(&json.stdout).unwrap()["healthy"], true);
+    // The commands above have probed the webhook, which is not a refusal of anybody's maintenance.
+    let nowhere = NodeMaintenanceSpec { node_name: "no-such-node".into(), ..NodeMaintenanceSpec::default() };
+    let nowhere = NodeMaintenance::new("e2e-refused", nowhere);
+    assert!(cluster.maintenances().create(&PostParams::default(), &nowhere).await.is_err());
+    let logged =
+        reconciler.until_logged("a refusal", |line| line.contains("refused a NodeMaintenance")).await;
+    assert!(logged.contains("no-such-node"), "{logged}");
 
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let mark = Patch::Merge(json!({"metadata": {"annotations": {UNDO_ANNOTATION: "{}"}},

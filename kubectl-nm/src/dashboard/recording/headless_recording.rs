@@ -34,7 +34,7 @@ impl HeadlessRecording {
             let _ = failures.blocking_send(Message::RecordingFailed(why));
         };
         let recorder = recording.begin(Box::new(on_failure));
-        let mut watches = Watches::start(cluster.client(), cluster.server(), true, to);
+        let mut watches = Watches::start(cluster, true, to);
         watches.follow(followed(std::iter::empty(), nodes));
         let maintenances = MaintenanceCache::default();
         Self { recorder, watches, messages, maintenances, nodes: nodes.to_vec() }

@@ -8,6 +8,7 @@ use nm_shared::NodeMaintenance;
 use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 
+use crate::client::all_groups;
 use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use crate::dashboard::message::{CommandError, Message};
 use crate::error::Error;
@@ -45,7 +46,9 @@ pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: 
         Deletion::Replaced => "stopped, and another maintenance was started",
     };
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(&unwanted)
-        .map(async |(name, uid)| (name.clone(), cluster.delete(name, uid).await.map(word)))
+        .map(async |(name, uid)| {
+            (name.clone(), all_groups::delete_by_uid(&cluster, name, uid).await.map(word))
+        })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;

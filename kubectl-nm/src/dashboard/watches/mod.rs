@@ -14,8 +14,8 @@ use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
 use kube::api::{Api, PartialObjectMeta};
-use kube::{Client, ResourceExt};
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::node::has_control_plane_label;
 use nm_shared::cluster::pod::DrainPod;
@@ -23,6 +23,8 @@ use nm_shared::drain::node_patch;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
+use crate::client::cluster::Cluster;
+use crate::client::merged_watch::watch_maintenances;
 use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch};
 use crate::dashboard::message::Message;
 use crate::dashboard::objects::listed_node::ListedNode;
@@ -32,15 +34,14 @@ use crate::dashboard::objects::replacements::ReplacementScope;
 use crate::dashboard::objects::watch_state::{WatchKind, WatchState};
 use crate::dashboard::watches::changed_nodes::changed_nodes;
 use crate::dashboard::watches::replacements::ReplacementWatches;
-use crate::error::{Error, RESOURCE};
+use crate::error::Error;
 use crate::maintenance::creator::keep_creator;
 
 /// The namespace of events about cluster-scoped objects, such as nodes and maintenances.
 const EVENTS_NAMESPACE: &str = "default";
 
 pub(crate) struct Watches {
-    client: Client,
-    server: String,
+    cluster: Cluster,
     to: Sender<Message>,
     maintenances: JoinSet<()>,
     nodes: JoinSet<()>,
@@ -63,11 +64,17 @@ struct NodeWatches {
 }
 
 impl Watches {
-    pub(crate) fn start(client: Client, server: &str, whole_nodes: bool, to: Sender<Message>) -> Self {
-        let (maintenances, nodes) = (JoinSet::new(), JoinSet::new());
-        let (server, followed, wanted) = (server.to_owned(), BTreeMap::new(), BTreeSet::new());
-        let mut watches =
-            Self { client, server, to, maintenances, nodes, whole_nodes, node: None, followed, wanted };
+    pub(crate) fn start(cluster: &Cluster, whole_nodes: bool, to: Sender<Message>) -> Self {
+        let mut watches = Self {
+            cluster: cluster.clone(),
+            to,
+            maintenances: JoinSet::new(),
+            nodes: JoinSet::new(),
+            whole_nodes,
+            node: None,
+            followed: BTreeMap::new(),
+            wanted: BTreeSet::new(),
+        };
         watches.watch_maintenances();
         watches.watch_nodes();
         watches
@@ -155,22 +162,22 @@ impl Watches {
     }
 
     fn replacements(&self, node: &str) -> ReplacementWatches {
-        ReplacementWatches::new(self.client.clone(), &self.server, self.to.clone(), node)
+        ReplacementWatches::new(self.cluster.client(), self.cluster.server(), self.to.clone(), node)
     }
 
     fn watch_maintenances(&mut self) {
-        let target = self.target(Api::all(self.client.clone()), RESOURCE, None);
-        let maintenances = watch(target, WatchPolicy::DASHBOARD, |object| Some(reduced(object)));
+        let maintenances = watch_maintenances(&self.cluster, WatchPolicy::DASHBOARD, reduced);
         let forwarder = self.forwarder(WatchKind::Maintenances, None);
         self.maintenances = JoinSet::from_iter([forwarder.run(vec![maintenances], Message::Maintenances)]);
     }
 
     fn watch_nodes(&mut self) {
         let nodes = if self.whole_nodes {
-            let target = self.target::<ListedNode>(Api::all(self.client.clone()), "nodes", None);
+            let target = self.target::<ListedNode>(Api::all(self.cluster.client()), "nodes", None);
             watch(target, WatchPolicy::DASHBOARD, |node| Some(node.shown()))
         } else {
-            let target = self.target::<PartialObjectMeta<Node>>(Api::all(self.client.clone()), "nodes", None);
+            let target =
+                self.target::<PartialObjectMeta<Node>>(Api::all(self.cluster.client()), "nodes", None);
             watch(target, WatchPolicy::DASHBOARD, |node| Some(metadata(&node)))
         };
         let forwarder = self.forwarder(WatchKind::Nodes, None);
@@ -179,7 +186,7 @@ impl Watches {
 
     fn pods(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
         let on_node = format!("spec.nodeName={node}");
-        let target = self.target::<DrainPod>(Api::all(self.client.clone()), "pods", Some(on_node));
+        let target = self.target::<DrainPod>(Api::all(self.cluster.client()), "pods", Some(on_node));
         let pods = watch(target, WatchPolicy::DASHBOARD, |pod| Some(NodePod::from(pod)));
         let node = node.to_owned();
         let forwarder = self.forwarder(WatchKind::Pods, Some(&node));
@@ -188,7 +195,7 @@ impl Watches {
 
     fn events(&self, node: &str, subject: &str) -> impl Future<Output = ()> + Send + use<> {
         let about = |name: &str| {
-            let api: Api<Event> = Api::namespaced(self.client.clone(), EVENTS_NAMESPACE);
+            let api: Api<Event> = Api::namespaced(self.cluster.client(), EVENTS_NAMESPACE);
             let selector = Some(format!("regarding.name={name}"));
             watch(self.target(api, "events.events.k8s.io", selector), WatchPolicy::DASHBOARD, relevant)
         };
@@ -199,7 +206,7 @@ impl Watches {
     }
 
     fn target<K>(&self, api: Api<K>, resource: &'static str, selector: Option<String>) -> WatchTarget<K> {
-        WatchTarget { api, field_selector: selector, resource, server: self.server.clone() }
+        WatchTarget { api, field_selector: selector, resource, server: self.cluster.server().to_owned() }
     }
 
     fn forwarder(&self, kind: WatchKind, node: Option<&str>) -> Forwarder {

@@ -62,7 +62,7 @@ async fn several_watches_are_live_when_all_are_and_lost_when_one_is() {
 async fn opening_another_node_ends_the_watches_on_the_one_before() {
     let (cluster, _) = cluster(|_, _| (NEVER, Value::Null));
     let (to, _from) = mpsc::channel(16);
-    let mut watches = Watches::start(cluster.client(), cluster.server(), false, to);
+    let mut watches = Watches::start(&cluster, false, to);
     assert_eq!(watches.open("a", "a"), None);
     assert_eq!(watches.open("a", "its-maintenance"), None, "the same node");
     assert_eq!(watches.open("b", "b").as_deref(), Some("a"));

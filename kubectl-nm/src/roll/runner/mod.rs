@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::client::cluster::Cluster;
 use crate::client::watch_stream::{
-    WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch, watch_maintenances,
+    WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch, watch_current_maintenances,
 };
 use crate::error::Error;
 use crate::maintenance::cache::MaintenanceCache;
@@ -139,7 +139,8 @@ impl<'a> RollRunner<'a> {
 
     /// Runs the roll until it is done or halts, or somebody else takes it over.
     pub(crate) async fn run(&mut self, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
-        let mut maintenances = watch_maintenances(self.cluster, WatchPolicy::LONG_COMMAND).chain(pending());
+        let mut maintenances =
+            watch_current_maintenances(self.cluster, WatchPolicy::LONG_COMMAND).chain(pending());
         let mut nodes = watch_nodes(self.cluster).chain(pending());
         let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -159,7 +160,8 @@ impl<'a> RollRunner<'a> {
             };
             if self.observed.advance(Timestamp::now()) {
                 // A connection may look alive although it is not, and what it has received may be old.
-                maintenances = watch_maintenances(self.cluster, WatchPolicy::LONG_COMMAND).chain(pending());
+                maintenances =
+                    watch_current_maintenances(self.cluster, WatchPolicy::LONG_COMMAND).chain(pending());
                 nodes = watch_nodes(self.cluster).chain(pending());
                 self.live = (false, false);
                 if matches!(event, Event::Maintenances(_) | Event::Nodes(_) | Event::Unwatched(_)) {

@@ -6,21 +6,17 @@ use serde_json::{Value, json};
 
 use crate::cluster::admission::configuration;
 use crate::cluster::catalog::custom_resource;
-use crate::cluster::catalog::resource::{ATTACHMENTS, CLAIMS, NODES, PODS, Resource};
+use crate::cluster::catalog::resource::{ATTACHMENTS, CLAIMS, NODES, Resource};
 use crate::model::{rbac, resources};
 
 /// The default `preemptionPolicy` of pods and priority classes.
 const PREEMPTS: &str = "PreemptLowerPriority";
 
-/// Sets the defaults of a new built-in object.
+/// Sets the defaults of a new built-in object, and its first status.
 pub(crate) fn fill(resource: &Resource, object: &mut Value) {
+    missing_fields(resource, object);
     match (resource.group(), resource.plural()) {
         ("", "pods") => {
-            pod_spec(&mut object["spec"]);
-            missing(&mut object["spec"], "enableServiceLinks", || json!(true));
-            set(&mut object["spec"], "serviceAccountName", "default");
-            set(&mut object["spec"], "serviceAccount", "default");
-            set(&mut object["spec"], "preemptionPolicy", PREEMPTS);
             for list in ["containers", "initContainers"] {
                 items(&mut object["spec"], list).for_each(resources::request_limits);
             }
@@ -33,6 +29,39 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             node_status(&mut object["status"]);
         }
         ("", "resourcequotas") | ("networking.k8s.io", "servicecidrs") => object["status"] = json!({}),
+        ("", "replicationcontrollers") | ("apps", "replicasets") => object["status"] = json!({"replicas": 0}),
+        ("networking.k8s.io", "ingresses") => object["status"] = json!({"loadBalancer": {}}),
+        ("" | "storage.k8s.io", "persistentvolumes" | "persistentvolumeclaims" | "volumeattachments") => {
+            storage(resource, object);
+        }
+        ("apiextensions.k8s.io", _) => object["status"] = custom_resource::not_yet_established(object),
+        ("apps", "deployments") | ("batch", "jobs") => object["status"] = json!({}),
+        ("apps", "statefulsets") => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
+        ("apps", "daemonsets") => {
+            object["status"] = json!({"currentNumberScheduled": 0, "numberMisscheduled": 0,
+                "desiredNumberScheduled": 0, "numberReady": 0});
+        }
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => rbac::fill(object),
+        ("policy", "poddisruptionbudgets") => {
+            object["status"] = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0,
+                "expectedPods": 0});
+        }
+        _ => {}
+    }
+}
+
+/// Sets the defaults of fields that are missing, as the API server does with every object that it decodes, including what a
+/// patch has made of one.
+pub(crate) fn missing_fields(resource: &Resource, object: &mut Value) {
+    match (resource.group(), resource.plural()) {
+        ("", "pods") => {
+            let spec = &mut object["spec"];
+            pod_spec(spec);
+            missing(spec, "enableServiceLinks", || json!(true));
+            set(spec, "serviceAccountName", "default");
+            set(spec, "serviceAccount", "default");
+            set(spec, "preemptionPolicy", PREEMPTS);
+        }
         ("", "podtemplates") => pod_spec(&mut object["template"]["spec"]),
         ("", "replicationcontrollers") => {
             let labels = object["spec"]["template"]["metadata"]["labels"].clone();
@@ -41,19 +70,8 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             missing(spec, "selector", || labels);
             replicas(spec);
             pod_spec(&mut spec["template"]["spec"]);
-            object["status"] = json!({"replicas": 0});
         }
-        ("networking.k8s.io", "ingresses") => object["status"] = json!({"loadBalancer": {}}),
-        ("networking.k8s.io", "networkpolicies") => {
-            let spec = &mut object["spec"];
-            let types =
-                if spec["egress"].is_array() { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
-            missing(spec, "policyTypes", || types);
-        }
-        ("" | "storage.k8s.io", "persistentvolumes" | "persistentvolumeclaims" | "volumeattachments") => {
-            storage(resource, object);
-        }
-        ("apiextensions.k8s.io", _) => object["status"] = custom_resource::not_yet_established(object),
+        ("networking.k8s.io", "networkpolicies") => network_policy(&mut object["spec"]),
         ("", "services") => {
             set(&mut object["spec"], "type", "ClusterIP");
             set(&mut object["spec"], "sessionAffinity", "None");
@@ -66,12 +84,10 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             missing(spec, "revisionHistoryLimit", || json!(10));
             missing(spec, "progressDeadlineSeconds", || json!(600));
             pod_spec(&mut spec["template"]["spec"]);
-            object["status"] = json!({});
         }
         ("apps", "replicasets") => {
             replicas(&mut object["spec"]);
             pod_spec(&mut object["spec"]["template"]["spec"]);
-            object["status"] = json!({"replicas": 0});
         }
         ("apps", "statefulsets") => {
             let spec = &mut object["spec"];
@@ -84,7 +100,6 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             );
             missing(spec, "revisionHistoryLimit", || json!(10));
             pod_spec(&mut spec["template"]["spec"]);
-            object["status"] = json!({"replicas": 0, "availableReplicas": 0});
         }
         ("apps", "daemonsets") => {
             let strategy =
@@ -93,8 +108,6 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             missing(spec, "updateStrategy", || strategy);
             missing(spec, "revisionHistoryLimit", || json!(10));
             pod_spec(&mut spec["template"]["spec"]);
-            object["status"] = json!({"currentNumberScheduled": 0, "numberMisscheduled": 0,
-                "desiredNumberScheduled": 0, "numberReady": 0});
         }
         ("batch", "jobs") => {
             let spec = &mut object["spec"];
@@ -102,15 +115,20 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             missing(spec, "parallelism", || json!(1));
             missing(spec, "backoffLimit", || json!(6));
             pod_spec(&mut spec["template"]["spec"]);
-            object["status"] = json!({});
         }
         ("scheduling.k8s.io", "priorityclasses") => set(object, "preemptionPolicy", PREEMPTS),
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => rbac::fill(object),
-        ("policy", "poddisruptionbudgets") => {
-            object["status"] = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0,
-                "expectedPods": 0});
-        }
+        ("admissionregistration.k8s.io", _) => configuration::fill(object),
         _ => {}
+    }
+}
+
+fn network_policy(spec: &mut Value) {
+    let types = if spec["egress"].is_array() { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+    missing(spec, "policyTypes", || types);
+    for direction in ["ingress", "egress"] {
+        for rule in items(spec, direction) {
+            items(rule, "ports").for_each(|port| set(port, "protocol", "TCP"));
+        }
     }
 }
 
@@ -226,6 +244,28 @@ fn container(container: &mut Value) {
     for port in items(container, "ports") {
         set(port, "protocol", "TCP");
     }
+    for variable in items(container, "env") {
+        if let Some(reference) = variable.pointer_mut("/valueFrom/fieldRef") {
+            set(reference, "apiVersion", "v1");
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = container.get_mut(name).filter(|probe| probe.is_object()) {
+            self::probe(probe);
+        }
+    }
+}
+
+fn probe(probe: &mut Value) {
+    for (field, default) in
+        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+    {
+        missing(probe, field, || json!(default));
+    }
+    if let Some(request) = probe.get_mut("httpGet") {
+        set(request, "path", "/");
+        set(request, "scheme", "HTTP");
+    }
 }
 
 /// Never `Guaranteed`, which needs limits for all resources; no pod here has them.
@@ -243,12 +283,8 @@ fn quality_of_service(spec: &Value) -> &'static str {
 /// What the API server does on every write: it omits false flags and empty lists, and restores defaults that an update
 /// removed.
 pub(crate) fn tidy(resource: &Resource, object: &mut Value) {
-    if resource.group() == "admissionregistration.k8s.io" {
-        configuration::fill(object);
-    }
-    if resource.collection == PODS && object["spec"].is_object() {
-        // A missing value is replaced by the default.
-        missing(&mut object["spec"], "terminationGracePeriodSeconds", || json!(30));
+    if object["spec"].is_object() || object["webhooks"].is_array() || resource.plural() == "secrets" {
+        missing_fields(resource, object);
     }
     if resource.collection != NODES {
         return;

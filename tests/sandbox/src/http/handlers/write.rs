@@ -49,8 +49,11 @@ pub(crate) async fn created(
     let more = write_checks::admit(call, &mut object, None);
     warnings.extend(more.map_err(|refusal| refusal.with_warnings(&warnings))?);
     if matches!(source, Source::Body) {
-        let now = cluster.clock.now_string();
-        managers::after_update(&json!({}), &mut object, &writer(call, &now));
+        // A writer owns the defaults too that its body leaves out.
+        let (now, mut complete) = (cluster.clock.now_string(), object.clone());
+        defaults::missing_fields(&call.stored, &mut complete);
+        managers::after_update(&json!({}), &mut complete, &writer(call, &now));
+        object["metadata"]["managedFields"] = complete["metadata"]["managedFields"].take();
     }
     let now = cluster.clock.now();
     let object = definitions::prepare(&call.stored.collection, object)?;

@@ -1,6 +1,7 @@
 //! Server-side apply.
 
 use std::fmt::Write;
+use std::ops::Bound;
 
 use serde_json::{Value, json};
 
@@ -33,9 +34,14 @@ pub(crate) fn apply(
         _ => true,
     });
     let mut managers = managers::read(current);
+    // Of an item that is merged, only the fields can differ.
+    let is_merged_item = |path: &FieldPath| {
+        let below = (Bound::Excluded(path), Bound::Unbounded);
+        matches!(path.last(), Some(PathElement::Item(_)))
+            && own.fields.range::<FieldPath, _>(below).next().is_some_and(|next| next.starts_with(path))
+    };
     let differs = |path: &FieldPath| {
-        !matches!(path.last(), Some(PathElement::Item(_)))
-            && managers::at(current, path) != managers::at(applied, path)
+        !is_merged_item(path) && managers::at(current, path) != managers::at(applied, path)
     };
     let mut conflicts = Vec::new();
     for other in managers.iter().filter(|other| !other.is(&own)) {
@@ -103,6 +109,7 @@ fn merge(target: &mut Value, applied: &Value, name: &str, shapes: Shapes<'_>) {
                     _ => list.iter_mut().find(|known| *known == item),
                 };
                 match known {
+                    Some(known) if shapes.has_atomic_items(name) => known.clone_from(item),
                     Some(known) => merge(known, item, "", shapes.items()),
                     None => list.push(item.clone()),
                 }
@@ -255,6 +262,34 @@ mod tests {
         let taken = applied(&first, "nm-b", &label("2"), true).unwrap();
         assert_eq!(managers::read(&taken).len(), 1);
         assert!(applied(&taken, "nm-a", &label("1"), false).is_err());
+    }
+
+    /// Selectors, references and some items of lists are one value: who leaves out a default of the API server has another
+    /// one.
+    #[test]
+    fn a_default_that_is_left_out_of_one_value_is_a_conflict() {
+        let owner = |extra: Value| {
+            let mut owner = json!({"uid": "u", "name": "n"});
+            json_patch::merge(&mut owner, &extra);
+            json!({"metadata": {"ownerReferences": [owner]}})
+        };
+        let variable = |reference: Value| json!({"spec": {"containers": [{"name": "c", "env": [{"name": "N", "valueFrom": {"fieldRef": reference}}]}]}});
+        for (written, other, field) in [
+            (
+                variable(json!({"apiVersion": "v1", "fieldPath": "metadata.name"})),
+                variable(json!({"fieldPath": "metadata.name"})),
+                ".spec.containers[name=\"c\"].env[name=\"N\"].valueFrom.fieldRef",
+            ),
+            (owner(json!({"controller": true})), owner(json!({})), ".metadata.ownerReferences[uid=\"u\"]"),
+        ] {
+            let first = applied(&json!({}), "x", &written, false).unwrap();
+            assert!(applied(&first, "y", &written, false).is_ok());
+            let refusal = applied(&first, "y", &other, false).unwrap_err();
+            assert_eq!(
+                refusal.message,
+                format!("Apply failed with 1 conflict: conflict with \"x\": {field}")
+            );
+        }
     }
 
     #[test]

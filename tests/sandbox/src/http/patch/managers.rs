@@ -24,7 +24,7 @@ pub(crate) enum PathElement {
 /// A path from the root of an object.
 pub(crate) type FieldPath = Vec<PathElement>;
 
-/// Fields: every scalar, every atomic list, and every item of a list of items.
+/// Fields: every scalar, every atomic list or map, and every item of a list of items.
 pub(crate) type FieldSet = BTreeSet<FieldPath>;
 
 /// The writer of a write.
@@ -191,7 +191,9 @@ fn collect(value: &Value, name: &str, shapes: Shapes<'_>, path: &mut FieldPath, 
                 for item in items {
                     path.push(PathElement::Item(identity(item, &keys).to_string()));
                     found.insert(path.clone());
-                    collect(item, "", shapes.items(), path, found);
+                    if !shapes.has_atomic_items(name) {
+                        collect(item, "", shapes.items(), path, found);
+                    }
                     path.pop();
                 }
             }

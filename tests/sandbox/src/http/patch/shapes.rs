@@ -62,14 +62,46 @@ impl<'a> Shapes<'a> {
         }
     }
 
-    /// Whether the object at this position is atomic.
+    /// Whether the object in the field `name` is atomic.
     pub(crate) fn is_atomic_map(self, name: &str) -> bool {
         match self {
-            Self::BuiltIn => matches!(name, "selector" | "labelSelector" | "nodeSelectorTerms"),
+            Self::BuiltIn => ATOMIC_MAPS.contains(&name),
             Self::Root(schema) | Self::Schema(schema) => schema["x-kubernetes-map-type"] == "atomic",
         }
     }
+
+    /// Whether each item of the list in the field `name` is atomic, although the list is merged item by item.
+    pub(crate) fn has_atomic_items(self, name: &str) -> bool {
+        match self {
+            Self::BuiltIn => matches!(name, "ownerReferences" | "secrets" | "imagePullSecrets" | "variables"),
+            Self::Root(schema) | Self::Schema(schema) => schema["items"]["x-kubernetes-map-type"] == "atomic",
+        }
+    }
 }
+
+/// The objects of built-in resources that are one value (`x-kubernetes-map-type: atomic` in the `OpenAPI` document of the API
+/// server): selectors and references.
+const ATOMIC_MAPS: &[&str] = &[
+    "configMapKeyRef",
+    "dataSource",
+    "fieldRef",
+    "fileKeyRef",
+    "labelSelector",
+    "matchConstraints",
+    "matchResources",
+    "namespaceSelector",
+    "nodeSelector",
+    "objectSelector",
+    "paramKind",
+    "paramRef",
+    "podSelector",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "resourceFieldRef",
+    "roleRef",
+    "scopeSelector",
+    "secretKeyRef",
+    "selector",
+];
 
 fn from_schema(schema: &Value) -> ListKind {
     match schema["x-kubernetes-list-type"].as_str() {
@@ -85,7 +117,7 @@ fn from_schema(schema: &Value) -> ListKind {
 /// The lists of built-in resources that are merged. All others (taints, tolerations, arguments) are atomic.
 fn built_in(name: &str) -> ListKind {
     let keys: &[&str] = match name {
-        "finalizers" => return ListKind::Set,
+        "finalizers" | "validationActions" => return ListKind::Set,
         "ownerReferences" => &["uid"],
         "containers"
         | "initContainers"
