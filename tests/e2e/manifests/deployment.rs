@@ -77,19 +77,19 @@ fn the_pod_tolerates_a_drained_node_but_prefers_others() {
 
 #[test]
 fn the_pod_can_run_on_control_planes_and_system_pools_when_the_workers_are_drained() {
-    let tolerated = pod().tolerations.unwrap();
+    let tolerations = pod().tolerations.unwrap();
     for (key, effect) in [
         ("node-role.kubernetes.io/control-plane", "NoSchedule"),
         ("node-role.kubernetes.io/master", "NoSchedule"),
         ("CriticalAddonsOnly", "NoSchedule"),
         ("CriticalAddonsOnly", "NoExecute"),
     ] {
-        let tolerates = tolerated.iter().any(|toleration| {
+        let is_tolerated = tolerations.iter().any(|toleration| {
             toleration.key.as_deref() == Some(key)
                 && toleration.operator.as_deref() == Some("Exists")
-                && toleration.effect.as_deref().is_none_or(|tolerated| tolerated == effect)
+                && toleration.effect.as_deref().is_none_or(|one| one == effect)
         });
-        assert!(tolerates, "{key}:{effect}");
+        assert!(is_tolerated, "{key}:{effect}");
     }
 }
 

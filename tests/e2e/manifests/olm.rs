@@ -61,11 +61,13 @@ fn in_namespace() -> Vec<PolicyRule> {
 fn requests(rules: &[PolicyRule]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for rule in rules {
-        let names = rule.resource_names.as_deref().unwrap_or_default();
+        let only = match rule.resource_names.as_deref().unwrap_or_default() {
+            [] => String::new(),
+            names => format!(" {}", names.join(",")),
+        };
         for resource in rule.resources.iter().flatten() {
             for verb in &rule.verbs {
-                let named = if names.is_empty() { String::new() } else { format!(" {}", names.join(",")) };
-                found.insert(format!("{verb} {resource}{named}"));
+                found.insert(format!("{verb} {resource}{only}"));
             }
         }
     }
