@@ -277,11 +277,14 @@ impl Pass<'_> {
         let step = match node.record.step {
             Step::Confirming => Step::Draining,
             Step::Acting if node.record.action.is_none() => Step::Draining,
+            // It was back in service already. Its maintenance is deleted again, without a drain.
+            Step::Recovering | Step::Soaking => Step::Returning,
             step => step,
         };
         let record = NodeRecord { step, since: self.observed.now, ..node.record.clone() };
         let mut object = (*node.object).clone();
-        object.spec.suspend = step == Step::Planned || (step == Step::Draining && self.next.paused);
+        object.spec.suspend =
+            matches!(step, Step::Planned | Step::Returning) || (step == Step::Draining && self.next.paused);
         let annotations = object.metadata.annotations.get_or_insert_default();
         annotations.insert(SETTINGS.to_owned(), annotation(self.settings()));
         annotations.insert(NODE.to_owned(), annotation(&record));

@@ -272,9 +272,12 @@ mod tests {
         Response::new(Body::from(serde_json::to_vec(&node(version, conditions)).unwrap()))
     }
 
+    const DENIED: &str =
+        "User \"u\" cannot patch resource \"nodes/status\" in API group \"\" at the cluster scope";
+
     fn refused(code: u16) -> Response<Body> {
         let status =
-            json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "R", "code": code});
+            json!({"kind": "Status", "status": "Failure", "message": DENIED, "reason": "R", "code": code});
         let mut answer = Response::new(Body::from(status.to_string()));
         *answer.status_mut() = StatusCode::from_u16(code).unwrap();
         answer
@@ -358,7 +361,7 @@ mod tests {
             conditions.publish("n", wanted());
             tokio::task::yield_now().await;
         }
-        assert_eq!(conditions.refusal(), Some("no".into()));
+        assert_eq!(conditions.refusal(), Some(DENIED.into()));
         let (patch, answer) = writes.recv().await.unwrap();
         assert!(began.elapsed() >= FORBIDDEN_RETRY_INTERVAL, "{:?}", began.elapsed());
         answer.send(ok("2", &patch["status"]["conditions"])).unwrap();

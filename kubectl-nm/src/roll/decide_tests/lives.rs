@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::world::{World, at};
 use crate::roll::decide::RollState;
-use crate::roll::record::ActionState;
+use crate::roll::record::{ActionState, Step};
 
 /// What happens to a roll besides what it does.
 #[derive(Clone, Debug)]
@@ -115,6 +115,8 @@ proptest! {
             view.ready_since.get_or_insert(now);
         }
         world.pause(false);
+        // Without an object that stores it, the program alone knows of the pause.
+        world.record.paused = false;
         world.restart();
         while world.run() != RollState::Done {
             world.restart();
@@ -128,4 +130,26 @@ proptest! {
         prop_assert!(begun.len() + deleted >= all);
         prop_assert!(world.record.done.nodes <= begun.len(), "what is not done does not count as done");
     }
+}
+
+#[test]
+fn a_node_that_was_back_in_service_when_it_was_deleted_is_not_drained_again() {
+    let mut world = World::new(&[1], 1);
+    while world.step_of("n0") != Some(Step::Recovering) {
+        world.decide(usize::MAX);
+        world.pass_second();
+    }
+    world.delete_node("n0");
+    world.objects.remove("n0");
+    world.decide(usize::MAX);
+    world.return_node("n0");
+    let now = at(world.now);
+    for view in world.observed.nodes.values_mut() {
+        view.ready_since.get_or_insert(now);
+    }
+    world.decide(usize::MAX);
+    assert!(world.objects["n0"].spec.suspend);
+    assert_eq!(world.run(), RollState::Done);
+    assert!(world.objects.is_empty());
+    assert_eq!(world.begun, ["n0"]);
 }
