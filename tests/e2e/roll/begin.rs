@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::{Api, ListParams};
+use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube_sandbox::faults::{Action, Moment, Rule, Target, When};
 use nm_shared::NodeMaintenance;
@@ -12,7 +12,7 @@ use nm_tests::nodes::configuration;
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
-use nm_tests::wait::{wait_until, wait_until_all};
+use nm_tests::wait::wait_until_all;
 use nm_tests::webhook::serve_webhook;
 use nm_tests::workload::{Workload, node_of, pod_spec};
 use serde_json::json;
