@@ -205,7 +205,7 @@ async fn a_refusing_policy_is_reported_by_name_whatever_its_code_and_predicted_b
     let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
     let workload = Workload::new(&cluster, "governed").await;
     let node = &cluster.nodes().await[0];
-    let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+    let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
     for reason in reasons {
         workload.pod_on(node, &format!("cart-{}", reason.to_lowercase()), json!({})).await;
     }

@@ -111,7 +111,6 @@ fn hold(policy: &Value, question: &ReviewRequest, namespace: impl Fn() -> Value)
                     .map_or_else(|| format!("failed expression: {}", expression.trim()), str::to_owned);
                 let (code, reason) = match validation["reason"].as_str() {
                     Some("Forbidden") => (403, "Forbidden"),
-                    Some("Unauthorized") => (401, "Unauthorized"),
                     Some("RequestEntityTooLarge") => (413, "RequestEntityTooLarge"),
                     _ => (422, "Invalid"),
                 };
