@@ -100,11 +100,13 @@ mod plugin {
     mod commands;
     mod complete_output;
     mod completion;
+    mod credential_programs;
     mod doctor;
     mod explain;
     mod flags;
     mod gather;
     mod job_control;
+    mod kubeconfigs;
     mod output_formats;
     mod pause;
     mod plan;

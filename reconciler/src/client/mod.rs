@@ -1,6 +1,7 @@
 //! The Kubernetes client: its connections, its layers (request metrics, throttling, the write fence), discovery, and the
 //! field manager.
 
+mod api_server;
 pub(crate) mod discovery;
 pub(crate) mod fence;
 mod http2;
@@ -8,36 +9,21 @@ pub(crate) mod request_metrics;
 pub(crate) mod throttle;
 mod transport;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use kube::api::{PatchParams, PostParams};
 use kube::client::ClientBuilder;
-use kube::{Client, Config};
-use nm_connection::{Credentials, credentials};
 use nm_shared::api::names::FIELD_MANAGER;
 use tower::util::option_layer;
 
+pub(crate) use crate::client::api_server::ApiServer;
 use crate::client::fence::Fence;
 use crate::client::request_metrics::RequestMetricsLayer;
 use crate::client::throttle::Throttle;
 pub(crate) use crate::client::transport::{HttpService, http1_builder};
 use crate::telemetry::metrics::Metrics;
-
-/// The API server, and the credentials that all clients of this process share.
-#[derive(Clone)]
-pub(crate) struct ApiServer {
-    pub(crate) config: Config,
-    credentials: Credentials,
-}
-
-impl ApiServer {
-    pub(crate) fn new(config: Config) -> Self {
-        let credentials = credentials(&config, None, || std::io::stdin().is_terminal());
-        Self { config, credentials }
-    }
-}
 
 /// The client of a term.
 #[derive(Clone)]

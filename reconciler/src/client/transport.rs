@@ -30,7 +30,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 use tower_http::timeout::TimeoutBody;
 use tracing::debug;
 
-use crate::client::ApiServer;
+use crate::client::api_server::ApiServer;
 use crate::client::http2::{Connector, Dialer, Http2Connection, MAX_STREAMS, SendError};
 use crate::client::request_metrics;
 use crate::telemetry::metrics::Verb;

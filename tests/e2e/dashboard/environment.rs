@@ -31,7 +31,7 @@ async fn credential_plugins_prompt_before_the_dashboard_opens_and_never_on_it() 
     terminal.press("r");
     let stale = |screen: &vt100::Screen| {
         let shown = screen.contents();
-        shown.contains(" old") && shown.contains("credential program failed (exit status: 9)")
+        shown.contains(" old") && shown.contains("credential program login failed (exit status: 9)")
     };
     terminal.until("a stale dashboard with the reason", stale).await;
     terminal

@@ -123,6 +123,11 @@ impl Sandbox {
         self.server.kubeconfig()
     }
 
+    /// The server's own certificate, in PEM, which its authority issued.
+    pub fn server_certificate(&self) -> &str {
+        self.server.certificate()
+    }
+
     /// A kubeconfig of a user in these groups and in `system:authenticated`. Roles and bindings define their
     /// permissions.
     pub fn add_user(&self, name: &str, groups: &[&str]) -> String {

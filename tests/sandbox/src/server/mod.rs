@@ -102,6 +102,11 @@ impl Server {
         &self.identity.authority
     }
 
+    /// The server's own certificate, in PEM.
+    pub fn certificate(&self) -> &str {
+        &self.identity.certificate
+    }
+
     /// The requests so far.
     pub fn requests(&self) -> &RequestLog {
         self.api.requests()

@@ -16,6 +16,8 @@ pub(crate) struct Identity {
     pub(crate) acceptor: TlsAcceptor,
     /// The authority's certificate in PEM, for kubeconfigs.
     pub(crate) authority: String,
+    /// The server's own certificate in PEM.
+    pub(crate) certificate: String,
 }
 
 impl fmt::Debug for Identity {
@@ -53,5 +55,9 @@ pub(crate) fn identity() -> io::Result<Identity> {
         })
         .map_err(io::Error::other)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Identity { acceptor: Arc::new(config).into(), authority: certificate.pem() })
+    Ok(Identity {
+        acceptor: Arc::new(config).into(),
+        authority: certificate.pem(),
+        certificate: signed.pem(),
+    })
 }
