@@ -11,16 +11,17 @@ pub mod drain;
 pub mod forecast;
 pub mod gate;
 
+pub use api::attached_volume::{AttachedVolume, ClaimReference};
 pub use api::grant::Grant;
 pub use api::group::{Group, GroupedMaintenance};
 pub use api::maintenance::{
     CompletionSpec, DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec, OnDetachTimeout,
     ReturningPods, SurgePolicy, WaitForVolumeDetach,
 };
+pub use api::returned_pod::{ReturnedPod, WorkloadReference};
 pub use api::status::{
-    AttachedVolume, BlockFacts, BlockReason, BlockedPod, BudgetFacts, ClaimReference, CompletingPod,
-    ForbiddenAccess, MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference, PolicyFacts,
-    QueuePosition, ReturnedPod, SurgingPod, WorkloadReference,
+    BlockFacts, BlockReason, BlockedPod, BudgetFacts, CompletingPod, ForbiddenAccess, MigratingPod,
+    NodeMaintenanceStatus, Phase, PodCounts, PodReference, PolicyFacts, QueuePosition, SurgingPod,
 };
 pub use api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 pub use api::suspension::Suspension;

@@ -73,6 +73,7 @@ const DEPLOYMENT_STATUS: &[&str] = &[
 const SETTINGS: &[&str] = &[
     "--max-concurrent-evictions",
     "--max-unavailable",
+    "--external-etcd",
     "--own-pod",
     "--node-conditions",
     "--leader-elect",
@@ -87,7 +88,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// The flags whose value is optional, after `=`.
-const SWITCHES: &[&str] = &["--node-conditions", "--leader-elect"];
+const SWITCHES: &[&str] = &["--external-etcd", "--node-conditions", "--leader-elect"];
 
 const REDACTED: &str = "(redacted)";
 

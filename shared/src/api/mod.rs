@@ -1,5 +1,6 @@
 //! The API: `NodeMaintenance` with its status and conditions, the API groups that serve it, and names in the cluster.
 
+pub mod attached_volume;
 pub mod condition;
 pub mod crd;
 pub mod grant;
@@ -7,6 +8,7 @@ pub mod group;
 pub mod latency_budget;
 pub mod maintenance;
 pub mod names;
+pub mod returned_pod;
 pub mod status;
 pub mod surge;
 pub mod suspension;

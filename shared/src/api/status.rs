@@ -11,7 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::surge::{Replacement, SurgeFacts};
+use crate::api::attached_volume::AttachedVolume;
+use crate::api::returned_pod::ReturnedPod;
+use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts};
 
 /// How many blocked pods a status lists at most; `podCounts.blocked` counts them all.
 pub const MAX_BLOCKED_PODS: usize = 50;
@@ -305,54 +307,6 @@ pub struct MigratingPod {
     pub since: Option<Time>,
 }
 
-/// A volume that is still attached to the node.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct AttachedVolume {
-    /// Name of the `VolumeAttachment`.
-    pub attachment: String,
-    /// Name of the `PersistentVolume`; absent for a volume that a pod defines itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub persistent_volume: Option<String>,
-    /// The claim that the `PersistentVolume` is bound to, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub claim: Option<ClaimReference>,
-    /// The CSI driver that has to detach it.
-    pub driver: String,
-    /// Since when the maintenance has waited for it: the time when the last pod was gone.
-    pub since: Time,
-    /// Why it could not be detached, as the driver last reported.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-/// A `PersistentVolumeClaim` by name.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[serde(default)]
-pub struct ClaimReference {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl std::fmt::Display for ClaimReference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl AttachedVolume {
-    /// `pv-1 (claim shop/data-0)`, as far as it is known.
-    pub fn label(&self) -> String {
-        let volume = self.persistent_volume.as_ref().unwrap_or(&self.attachment);
-        match &self.claim {
-            Some(claim) => format!("{volume} (claim {claim})"),
-            None => volume.clone(),
-        }
-    }
-}
-
 /// A pod that is not evicted until it ends by itself.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -406,50 +360,11 @@ impl SurgingPod {
     }
 }
 
-/// A `ReplicaSet` whose Deployment was restarted.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct RestartedReplicaSet {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Its revision when the restart was requested. If the restart is undone, it gets a new one.
-    pub revision: i64,
-}
-
-/// A pod that its owner put back on the node in place of another one, and that stays.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct ReturnedPod {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// The workload whose pod template has the toleration.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workload: Option<WorkloadReference>,
-    /// Since when it has counted as returned.
-    pub since: Time,
-}
-
 impl ReturnedPod {
     /// The pod by name.
     pub fn reference(&self) -> PodReference {
         PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
     }
-}
-
-/// The workload of a pod: what controls it, or the Deployment of the `ReplicaSet` that does.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct WorkloadReference {
-    /// API group and version.
-    pub api_version: String,
-    /// Kind.
-    pub kind: String,
-    /// Name.
-    pub name: String,
 }
 
 /// Why a pod is blocked.

@@ -68,3 +68,15 @@ impl SurgeObstacle {
         self.into()
     }
 }
+
+/// A `ReplicaSet` whose Deployment was restarted.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartedReplicaSet {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Its revision when the restart was requested. If the restart is undone, it gets a new one.
+    pub revision: i64,
+}

@@ -13,7 +13,7 @@ use kube::Resource;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use crate::api::status::ClaimReference;
+use crate::api::attached_volume::ClaimReference;
 use crate::cluster::metadata::ProjectedMetadata;
 
 /// A `VolumeAttachment` as far as decisions read it.

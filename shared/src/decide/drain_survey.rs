@@ -3,11 +3,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{self, ConditionType, whole_seconds};
+use crate::api::returned_pod::ReturnedPod;
 use crate::api::status::{
     BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
-    MAX_RETURNED_PODS, MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, RestartedReplicaSet,
-    ReturnedPod, SurgingPod,
+    MAX_RETURNED_PODS, MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, SurgingPod,
 };
+use crate::api::surge::RestartedReplicaSet;
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;

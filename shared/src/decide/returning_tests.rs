@@ -1,7 +1,7 @@
 //! Decisions about pods that their owners put back on the node (`spec.drain.returningPods`).
 
 use super::*;
-use crate::api::status::{ReturnedPod, WorkloadReference};
+use crate::api::returned_pod::{ReturnedPod, WorkloadReference};
 use crate::drain::respawns::Respawned;
 
 /// A pod of the Deployment `operator` that tolerates all taints or none.

@@ -17,10 +17,8 @@ use jiff::Timestamp;
 
 use crate::api::condition::whole_seconds;
 use crate::api::maintenance::{DrainSpec, SurgePolicy};
-use crate::api::status::{
-    MAX_RESTARTED_REPLICA_SETS, MAX_SURGING_PODS, NodeMaintenanceStatus, RestartedReplicaSet, SurgingPod,
-};
-use crate::api::surge::{SurgeFacts, SurgeObstacle};
+use crate::api::status::{MAX_RESTARTED_REPLICA_SETS, MAX_SURGING_PODS, NodeMaintenanceStatus, SurgingPod};
+use crate::api::surge::{RestartedReplicaSet, SurgeFacts, SurgeObstacle};
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::RESTART_RETRY_INTERVAL;

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use crate::api::group::Group;
 use crate::api::names::RESTARTED_AT_ANNOTATION;
-use crate::api::status::{PodReference, RestartedReplicaSet};
-use crate::api::surge::{Replacement, SurgeFacts, SurgeObstacle};
+use crate::api::status::PodReference;
+use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts, SurgeObstacle};
 use crate::cluster::metadata;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_outcome::AccessDenied;

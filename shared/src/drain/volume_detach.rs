@@ -8,9 +8,10 @@ use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::api::attached_volume::{AttachedVolume, ClaimReference};
 use crate::api::condition::{self, ConditionReason, ConditionType, whole_seconds};
 use crate::api::maintenance::{OnDetachTimeout, WaitForVolumeDetach};
-use crate::api::status::{AttachedVolume, ClaimReference, NodeMaintenanceStatus};
+use crate::api::status::NodeMaintenanceStatus;
 use crate::cluster::pod;
 use crate::cluster::volume_attachment::{NodeVolumes, VolumeAttachment};
 use crate::drain::plan::{DrainPlan, PlannedPod, SkipReason, Verdict};

@@ -106,8 +106,8 @@ async fn a_timed_out_wait_reports_the_state_and_what_to_do() {
         124,
         &format!("node/{node} maintenance started\n"),
         &format!(
-            "node/{node}: Requested: no reconciler has picked it up yet\ntimed out after AGE\n\
-             node/{node}: Requested: no reconciler has picked it up yet\nmaintenance continues: {node}\n\
+            "node/{node}: Requested: nm-reconciler has not begun yet\ntimed out after AGE\n\
+             node/{node}: Requested: nm-reconciler has not begun yet\nmaintenance continues: {node}\n\
              hint: `kubectl nm watch {node} --until drained` resumes waiting, \
              `kubectl nm stop {node}` stops the maintenance\n"
         ),

@@ -81,8 +81,8 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     start(&cluster, "e2e-explain", node).await;
     let new = plugin(&cluster, &["explain", node]).await;
     let expected = format!(
-        "node/{node}: Requested: no reconciler has picked it up yet (NodeMaintenance e2e-explain)\n\n\
-         No reconciler has picked it up yet.\n  Lasting for LONG\n  \
+        "node/{node}: Requested: nm-reconciler has not begun yet (NodeMaintenance e2e-explain)\n\n\
+         nm-reconciler has not begun yet.\n  Lasting for LONG\n  \
          This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
          kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide"
     );

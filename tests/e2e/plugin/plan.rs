@@ -124,7 +124,7 @@ async fn plan_reports_each_pod_and_changes_nothing() {
         *bare,
         json!({"node": node, "namespace": space, "name": "bare", "outcome": "evicted", "completionTimeoutSeconds": null,
             "details": "its emptyDir data is lost; no controller replaces it", "reason": null, "waitsForBudget": null, "deletedAfterSeconds": null,
-            "losesEmptyDirData": true, "localVolumes": [], "isReplaced": false})
+            "losesEmptyDirData": true, "localVolumes": [], "isReplaced": false, "mayComeBack": false})
     );
     let outcomes: Vec<&str> =
         document["pods"].as_array().unwrap().iter().filter_map(|pod| pod["outcome"].as_str()).collect();

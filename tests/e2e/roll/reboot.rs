@@ -1,11 +1,10 @@
 //! Rolls whose nodes reboot: `nm-sandbox reboot` is the action.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, ListParams};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::program;
 use nm_tests::reconciler::Reconciler;
@@ -97,28 +96,4 @@ async fn a_node_that_never_returns_halts_the_roll_which_goes_on_when_the_node_is
         let node = cluster.node(node).await;
         assert!(is_ready(&node) && node.spec.unwrap().unschedulable.is_none());
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_deleted_during_its_reboot_leaves_the_roll() {
-    let Some(cluster) = Cluster::sandbox_or_skip(3, WHY).await else { return };
-    let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
-    let folder = TempDir::new().unwrap();
-    let (command, flags_file) = lasting_reboot(&folder);
-    let mut roll =
-        RunningRoll::begin(&cluster, "deleted", &nodes[..2], &["--run", &command, "--expect-reboot"]);
-    let rejoining = roll.until("a node that rejoins", |line| line["step"] == "Rejoining").await;
-    std::fs::write(&flags_file, "--downtime 500ms").unwrap();
-    let gone = rejoining["node"].as_str().unwrap();
-    let api: Api<Node> = Api::all(cluster.client.clone());
-    api.delete(gone, &DeleteParams::default()).await.unwrap();
-    assert_eq!(
-        tokio::time::timeout(Duration::from_secs(60), roll.end()).await,
-        Ok(Some(0)),
-        "{:#?}",
-        roll.lines
-    );
-    let other = nodes[..2].iter().find(|node| *node != gone).unwrap();
-    assert_eq!(roll.steps(other).last(), Some(&"Done"));
 }

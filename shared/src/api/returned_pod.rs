@@ -1,0 +1,32 @@
+//! Pods that their owners put back on the node: they tolerate the cordon, and stay.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A pod that its owner put back on the node in place of another one, and that stays.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ReturnedPod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The workload whose pod template has the toleration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<WorkloadReference>,
+    /// Since when it has counted as returned.
+    pub since: Time,
+}
+
+/// The workload of a pod: what controls it, or the Deployment of the `ReplicaSet` that does.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadReference {
+    /// API group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+}
