@@ -1,7 +1,6 @@
 //! A pod as far as decisions read it.
 //!
-//! A pod of a real cluster is 5 to 10 KiB of JSON and more than that in memory, of which a decision reads a tenth. So
-//! [`DrainPod`] is decoded from the same JSON, and everything else is skipped.
+//! A real pod is 5 to 10 KiB of JSON, of which a decision reads a tenth. [`DrainPod`] is decoded from it and skips the rest.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, Toleration};

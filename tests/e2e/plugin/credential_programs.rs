@@ -4,9 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use kube_sandbox::request_log::Entry;
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::start;
 use nm_tests::programs::{RunningCommand, plugin_of, program};
+use nm_tests::requests::until_requests;
 use nm_tests::wait::in_time;
 use serde_json::{Value, json};
 
@@ -111,6 +113,8 @@ async fn a_watch_goes_on_with_a_new_token_when_the_server_refuses_the_old_one() 
     let mut watch = RunningCommand::start_with_env(program("kubectl-nm"), &cluster, &arguments, &env);
     start(&cluster, &nodes[0], &nodes[0]).await;
     until_line(&mut watch, &nodes[0]).await;
+    let is_watch = |entry: &Entry| entry.verb == "watch" && entry.resource == "nodemaintenances";
+    until_requests(sandbox, 1, "the plugin watches", is_watch).await;
 
     let other: Value = serde_saphyr::from_str(&sandbox.add_user("renewed", &["system:masters"])).unwrap();
     login.issues(other["users"][0]["user"]["token"].as_str().unwrap());

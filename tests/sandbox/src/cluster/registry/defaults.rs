@@ -28,14 +28,18 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             missing(object, "spec", || json!({}));
             node_status(&mut object["status"]);
         }
-        ("", "resourcequotas") | ("networking.k8s.io", "servicecidrs") => object["status"] = json!({}),
+        ("", "resourcequotas")
+        | ("networking.k8s.io", "servicecidrs")
+        | ("apps", "deployments")
+        | ("batch", "jobs") => {
+            object["status"] = json!({});
+        }
         ("", "replicationcontrollers") | ("apps", "replicasets") => object["status"] = json!({"replicas": 0}),
         ("networking.k8s.io", "ingresses") => object["status"] = json!({"loadBalancer": {}}),
         ("" | "storage.k8s.io", "persistentvolumes" | "persistentvolumeclaims" | "volumeattachments") => {
             storage(resource, object);
         }
         ("apiextensions.k8s.io", _) => object["status"] = custom_resource::not_yet_established(object),
-        ("apps", "deployments") | ("batch", "jobs") => object["status"] = json!({}),
         ("apps", "statefulsets") => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
         ("apps", "daemonsets") => {
             object["status"] = json!({"currentNumberScheduled": 0, "numberMisscheduled": 0,
