@@ -64,7 +64,7 @@ pub(crate) fn builder(server: &ApiServer) -> kube::Result<ClientBuilder<HttpServ
         return http1_builder(server);
     }
     let config = server.config.clone();
-    let connect = move |tls| Transport::new(&config, tls);
+    let connect = move |tls| Transport::new(&config, &tls);
     stack(server, Authenticated::new(&server.config, server.credentials.clone(), connect)?)
 }
 
@@ -129,7 +129,7 @@ struct ConnectionPool {
 }
 
 impl Transport {
-    fn new(config: &Config, tls: ClientConfig) -> kube::Result<Self> {
+    fn new(config: &Config, tls: &ClientConfig) -> kube::Result<Self> {
         let server_name = config.tls_server_name.clone().map(ServerName::try_from).transpose();
         let server_name = server_name.map_err(|error| kube::Error::Service(error.into()))?;
         let connector = |http2: bool| {

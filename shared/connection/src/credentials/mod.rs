@@ -225,7 +225,7 @@ impl Shelf {
 
     /// The token or password of the kubeconfig. As in client-go, a token file takes precedence over a token.
     fn own_authorization(&self, user: &AuthInfo) -> Result<Option<HeaderValue>, CredentialError> {
-        let token = user.token.as_ref().map(|token| token.expose_secret()).filter(|token| !token.is_empty());
+        let token = user.token.as_ref().map(SecretString::expose_secret).filter(|token| !token.is_empty());
         let name = set(user.username.as_ref());
         if name.is_some() && (token.is_some() || set(user.token_file.as_ref()).is_some()) {
             return Err(CredentialError::Ambiguous("username", "token"));

@@ -14,7 +14,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -88,7 +88,7 @@ impl Identity {
     /// The client certificate of a user in a kubeconfig; its files are read.
     pub(crate) fn of_user(user: &AuthInfo) -> Result<Option<Self>, IdentityError> {
         let (certificate, key) = ("client-certificate", "client-key");
-        let key_data = user.client_key_data.as_ref().map(|data| data.expose_secret());
+        let key_data = user.client_key_data.as_ref().map(SecretString::expose_secret);
         let certificate_pem =
             part(certificate, user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
         let key_pem = part(key, key_data, user.client_key.as_deref())?;
@@ -115,12 +115,9 @@ impl Identity {
             if is_encrypted(key) { IdentityError::EncryptedKey } else { IdentityError::InvalidKey }
         })?;
         let provider: CryptoProvider = rustls::crypto::ring::default_provider();
-        let key = match provider.key_provider.load_private_key(der) {
-            Ok(key) => key,
-            Err(_) => {
-                algorithms::check_key(leaf, algorithms::Role::Client)?;
-                return Err(IdentityError::InvalidKey);
-            }
+        let Ok(key) = provider.key_provider.load_private_key(der) else {
+            algorithms::check_key(leaf, algorithms::Role::Client)?;
+            return Err(IdentityError::InvalidKey);
         };
         // rustls compares them too, but it reads only certificates of version 3.
         if key.public_key().is_some_and(|public| public.as_ref() != leaf.public_key().raw) {

@@ -29,7 +29,7 @@ enum Trust {
     Authorities(Arc<ServerVerifier>),
     /// Those of the system, or everything if verification is switched off: kube's own configuration, without a client
     /// certificate.
-    Kube(ClientConfig),
+    Kube(Box<ClientConfig>),
 }
 
 impl TlsSettings {
@@ -46,7 +46,7 @@ impl TlsSettings {
                     // Not those of the system, which may have none.
                     anonymous.root_cert = Some(Vec::new());
                 }
-                Ok(Self(Trust::Kube(anonymous.rustls_client_config()?)))
+                Ok(Self(Trust::Kube(Box::new(anonymous.rustls_client_config()?))))
             }
         }
     }
@@ -54,7 +54,7 @@ impl TlsSettings {
     /// The configuration of new connections. Each identity has its own: resumed sessions would have another's.
     pub(crate) fn client_config(&self, identity: Option<Arc<Identity>>) -> kube::Result<ClientConfig> {
         let mut tls = match &self.0 {
-            Trust::Kube(tls) => tls.clone(),
+            Trust::Kube(tls) => ClientConfig::clone(tls),
             Trust::Authorities(verifier) => {
                 let provider = Arc::new(rustls::crypto::ring::default_provider());
                 let builder = ClientConfig::builder_with_provider(provider);
