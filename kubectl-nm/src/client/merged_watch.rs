@@ -144,8 +144,8 @@ mod tests {
         Arc::new(serde_json::from_value(object).unwrap())
     }
 
-    fn listed(uids: &[&str]) -> Result<Update, Error> {
-        Ok(WatchUpdate::Change(WatchChange::Listed(uids.iter().copied().map(object).collect())))
+    fn listed(uids: &[&str]) -> Update {
+        WatchUpdate::Change(WatchChange::Listed(uids.iter().copied().map(object).collect()))
     }
 
     /// The updates in short, in order.
@@ -171,15 +171,15 @@ mod tests {
         let deleted = |uid| Ok(WatchUpdate::Change(WatchChange::Deleted(object(uid))));
         let lost = || Ok(WatchUpdate::Lost { since: Timestamp::UNIX_EPOCH, error: Error::Declined });
         let nothing: [&str; 0] = [];
-        assert_eq!(taken(groups, 0, listed(&["a"])), nothing);
+        assert_eq!(taken(groups, 0, Ok(listed(&["a"]))), nothing);
         assert_eq!(taken(groups, 0, Ok(WatchUpdate::Live)), nothing);
         assert_eq!(taken(groups, 0, applied("b")), nothing);
-        assert_eq!(taken(groups, 1, listed(&["x"])), ["a b x"]);
+        assert_eq!(taken(groups, 1, Ok(listed(&["x"]))), ["a b x"]);
         assert_eq!(taken(groups, 1, Ok(WatchUpdate::Live)), ["live"]);
         assert_eq!(taken(groups, 1, applied("y")), ["+y"]);
         assert_eq!(taken(groups, 0, deleted("a")), ["-a"]);
         assert_eq!(taken(groups, 1, lost()), ["lost"]);
-        assert_eq!(taken(groups, 0, listed(&["b"])), ["b x y"], "after an interruption");
+        assert_eq!(taken(groups, 0, Ok(listed(&["b"]))), ["b x y"], "after an interruption");
         assert_eq!(taken(groups, 1, Err(Error::Declined)), ["b", "live"], "its definition was removed");
         assert_eq!(taken(groups, 0, Err(Error::Declined)), ["error"]);
     }

@@ -62,9 +62,11 @@ pub(crate) async fn run(
 ) -> Result<Exit, Error> {
     let nodes = names::distinct(&args.nodes);
     let message = || format!("asking {} for maintenances", cluster.server());
-    let shown = progress::during(out, message, Box::pin(all_groups::shown_raw(cluster))).await?;
-    let (mut found, older) = shown;
-    older.warnings().for_each(|warning| out.message(&warning));
+    let shown = Box::pin(all_groups::shown_raw(cluster));
+    let (mut found, older) = progress::during(out, message, shown).await?;
+    for warning in older.warnings() {
+        out.message(&warning);
+    }
     found.retain(|object| {
         nodes.is_empty() || nodes.iter().any(|wanted| object["spec"]["nodeName"] == *wanted)
     });

@@ -63,7 +63,9 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
     let Found { maintenances, idle, hidden, warnings } =
         progress::during(out, message, Box::pin(find(&args, cluster))).await?;
-    warnings.iter().for_each(|warning| out.message(warning));
+    for warning in &warnings {
+        out.message(warning);
+    }
     for node in &idle {
         out.data(&Line::new(format!("node/{node} is not in maintenance")))?;
     }
