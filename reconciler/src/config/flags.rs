@@ -21,6 +21,7 @@ use crate::server::AddressFlag;
 /// Connects like any Kubernetes client: with KUBECONFIG, ~/.kube/config, or the service account of its pod.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "nm-reconciler", version)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(crate) struct Flags {
     /// How many evictions may be in progress at once in the whole cluster, not counting those that take
     /// much longer than the others; one node uses at most half of them

@@ -12,6 +12,7 @@ fn check_caused(code: u16, message: &str, details: &Value, expected: &Refusal) {
     assert_eq!(Refusal::from(&status), *expected, "{code} {message}");
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "it is compared with an optional access")]
 fn access(user: &str, verb: &str, resource: &str) -> Option<ForbiddenAccess> {
     let [user, verb, resource] = [user, verb, resource].map(str::to_owned);
     Some(ForbiddenAccess { user, verb, resource })
@@ -107,6 +108,7 @@ fn a_terminating_namespace_is_recognized_by_its_cause() {
 /// What kube-apiserver 1.36.2 answered: with `NodeRestriction`, `OwnerReferencesPermissionEnforcement` and
 /// `MutatingAdmissionPolicy` enabled, to a service account, a node and an administrator.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn the_answers_of_a_real_api_server_are_recognized() {
     let user = "system:serviceaccount:refusals:nobody";
     let by_policy = || policy("no-evictions", Some("everywhere"));

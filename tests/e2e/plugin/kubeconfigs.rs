@@ -86,6 +86,7 @@ fn of(sandbox: &Sandbox, other: &Sandbox, folder: &Path) -> Files {
 }
 
 /// The ways to authenticate.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn users(files: &Files) -> Vec<(&'static str, Value, Expected)> {
     let token = &files.token;
     let token_file = files.write("token", format!("{token}\n"));

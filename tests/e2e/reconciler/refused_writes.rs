@@ -48,7 +48,7 @@ async fn a_maintenance_that_may_have_no_owner_goes_on_with_the_finalizer_alone()
     }
 }
 
-/// A policy that denies nm-reconciler writes of some resources, such as `nodes` of group ``.
+/// A policy that denies nm-reconciler writes of some resources, given by group and name.
 struct Freeze(Vec<DynamicObject>);
 
 impl Freeze {

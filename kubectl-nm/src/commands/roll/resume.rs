@@ -97,7 +97,7 @@ pub(super) async fn resume(
         || (record.skipped.clone(), record.absent.clone()),
         |changed| (changed.skipped, changed.absent),
     );
-    run_roll(&roll, RollRecord { skipped, absent, ..record }, before.halt, &args.output, cluster, out).await
+    run_roll(&roll, RollRecord { absent, skipped, ..record }, before.halt, &args.output, cluster, out).await
 }
 
 /// A roll that somebody else has aborted, or that has halted, since it was read is not continued.

@@ -147,7 +147,7 @@ fn confirmation(action: Option<&NodeAction>, out: &Output) -> String {
 
 /// The end of a roll, in sentences.
 fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
-    let RollRecord { skipped, left, done, unknown, .. } = record;
+    let RollRecord { left, skipped, done, unknown, .. } = record;
     let all = roll.settings.nodes();
     let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
     let pods = counted(usize::try_from(done.pods).unwrap_or_default(), "pod");
@@ -197,7 +197,7 @@ mod tests {
             let done = DoneNodes { nodes, pods: 7, ..DoneNodes::default() };
             let skipped = skipped.iter().map(ToString::to_string).collect();
             let (mut out, captured) = output();
-            let record = RollRecord { skipped, left, done, unknown, ..RollRecord::default() };
+            let record = RollRecord { left, skipped, done, unknown, ..RollRecord::default() };
             for line in summary(&roll, &record) {
                 out.message(&line);
             }

@@ -29,6 +29,7 @@ pub(crate) fn params(name: &str, names: &[&str], seconds: i64) -> CertificatePar
     params
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers build it in place")]
 pub(crate) fn self_signed(params: CertificateParams) -> Issued {
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
@@ -63,7 +64,7 @@ impl Authority {
         self.issue(params)
     }
 
-    /// The same certificate in version 1, which has no extensions, as openssl issues it to MicroK8s. rcgen makes none.
+    /// The same certificate in version 1, which has no extensions, as openssl issues it to `MicroK8s`. rcgen makes none.
     pub(crate) fn version_1(&self, issued: &Issued) -> Issued {
         let whole = elements(elements(&issued.der)[0].1);
         let fields =
@@ -77,6 +78,7 @@ impl Authority {
         Issued { certificate, key: issued.key.clone(), der }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers build it in place")]
     pub(crate) fn issue(&self, params: CertificateParams) -> Issued {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &*self.0).unwrap();
