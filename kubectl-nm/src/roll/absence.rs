@@ -3,7 +3,7 @@
 //! The maintenance of a node is garbage-collected with its `Node` object, which cloud controllers delete while a machine
 //! reboots. Its records move to the record of the roll until the node returns.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use serde::{Deserialize, Serialize};
@@ -60,12 +60,24 @@ impl AbsentNode {
     }
 }
 
+/// How long a node whose maintenance is gone may still look as if it existed. The watch of nodes may be behind that of
+/// maintenances.
+const NODE_WATCH_LAG: SignedDuration = SignedDuration::from_secs(2);
+
 /// A maintenance as this program has last seen it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KnownMaintenance {
     pub(super) object: std::sync::Arc<NodeMaintenance>,
     /// Since when it is gone, or is being deleted; none while it exists.
     pub(super) lost: Option<Timestamp>,
+}
+
+impl KnownMaintenance {
+    /// Whether somebody has deleted it although its node exists, and not the garbage collector.
+    pub(super) fn is_deleted_alone(&self, uid_now: Option<&str>, now: Timestamp) -> bool {
+        let is_lost = self.lost.is_some_and(|lost| now.duration_since(lost) >= NODE_WATCH_LAG);
+        is_lost && !has_lost_node(&self.object, uid_now)
+    }
 }
 
 /// Whether the `Node` object that a maintenance belongs to is gone: the node that has its name now has another uid, or there

@@ -6,15 +6,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
-
 use crate::roll::absence::{AbsentNode, Departure, LeftNode, has_lost_node};
 use crate::roll::observed::Observed;
 use crate::roll::record::{Roll, RollNode, RollRecord, SETTINGS, STATE};
-
-/// How long a node whose maintenance is gone may still look as if it existed. The watch of nodes may be behind that of
-/// maintenances.
-const NODE_WATCH_LAG: SignedDuration = SignedDuration::from_secs(2);
 
 /// A roll with its absent nodes.
 pub(super) struct Departures<'a> {
@@ -38,13 +32,15 @@ pub(super) fn note<'a>(roll: &'a Roll, observed: &Observed, next: &mut RollRecor
     let is_aborted = observed.aborted.is_some() || next.aborted.is_some();
     let mut are_pending = false;
     for (name, known) in &observed.known {
-        let Some(lost) = known.lost.filter(|_| !is_accounted_for(next, name)) else { continue };
+        if known.lost.is_none() || is_accounted_for(next, name) {
+            continue;
+        }
         let uid_now = observed.nodes.get(name).map(|view| view.uid.as_str());
         if has_lost_node(&known.object, uid_now) {
             next.absent.push(AbsentNode::of(&known.object, &[STATE, SETTINGS]));
         } else if is_aborted {
             // The nodes that are not finished leave it anyway.
-        } else if roll.node(name).is_some() || observed.now.duration_since(lost) < NODE_WATCH_LAG {
+        } else if roll.node(name).is_some() || !observed.has_lost_maintenance(name) {
             are_pending = true;
         } else {
             next.left.push(LeftNode { node: name.clone(), why: Departure::MaintenanceDeleted });

@@ -14,7 +14,7 @@ use nm_shared::{BlockedPod, NodeMaintenance};
 use crate::args::duration;
 use crate::client::watch_stream::WatchChange;
 use crate::maintenance::status;
-use crate::roll::absence::{KnownMaintenance, has_lost_node};
+use crate::roll::absence::KnownMaintenance;
 use crate::roll::record::{
     ActionRecord, ActionState, HEARTBEAT_TIMEOUT, Halt, NodeRecord, Roll, RollNode, RollRecord, Step,
 };
@@ -310,10 +310,10 @@ impl Observed {
         }
     }
 
-    /// Whether the `Node` object of a maintenance that this program has seen was deleted.
-    pub(super) fn has_lost_node(&self, name: &str) -> bool {
+    /// Whether somebody has deleted the maintenance of a node that this program has seen, and the node exists.
+    pub(super) fn has_lost_maintenance(&self, name: &str) -> bool {
         let uid_now = self.nodes.get(name).map(|view| view.uid.as_str());
-        self.known.get(name).is_some_and(|known| has_lost_node(&known.object, uid_now))
+        self.known.get(name).is_some_and(|known| known.is_deleted_alone(uid_now, self.now))
     }
 
     /// Whether a node has not existed for this long. The time before this program started, or before the end of a pause, does

@@ -43,9 +43,9 @@ async fn a_node_whose_object_is_deleted_during_its_action_returns_to_the_roll_wi
     let folder = TempDir::new().unwrap();
     let pipe = folder.path().join("reboot");
     make_pipe(&pipe);
-    let command = format!("[ {{}} != {} ] || read end < {}", names[0], pipe.display());
+    let command = format!("echo begun; [ {{}} != {} ] || read end < {}", names[0], pipe.display());
     let mut roll = RunningRoll::begin(&cluster, "cloud", &names[..2], &["--run", &command]);
-    roll.until_step(&names[0], "Acting").await;
+    roll.until("the command", |line| line["text"] == "begun").await;
     let registered = delete(&cluster, &names[0]).await;
     wait_until(&cluster.maintenances(), &names[0], "gone with its node", |object| object.is_none()).await;
     assert_eq!(roll.steps(&names[1]), Vec::<&str>::new(), "the next node does not begin");
@@ -55,6 +55,7 @@ async fn a_node_whose_object_is_deleted_during_its_action_returns_to_the_roll_wi
     // The command was not interrupted.
     std::fs::write(&pipe, "rebooted\n").unwrap();
     roll.is_done(2).await;
+    assert_eq!(roll.output(&names[0]), ["begun"], "it ran once");
     assert!(!is_cordoned(&cluster.node(&names[0]).await));
     assert_eq!(roll.steps(&names[0]).last(), Some(&"Done"));
 }
@@ -64,10 +65,10 @@ async fn a_node_that_does_not_return_halts_the_roll_and_can_be_skipped() {
     let Some(cluster) = Cluster::sandbox_or_skip(3, WHY).await else { return };
     let names = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
-    let command = "test -e {} || sleep 1";
+    let command = "echo begun; sleep 1";
     let mut roll =
         RunningRoll::begin(&cluster, "lost", &names[..2], &["--run", command, "--return-timeout", "2s"]);
-    roll.until_step(&names[0], "Acting").await;
+    roll.until("the command", |line| line["text"] == "begun").await;
     delete(&cluster, &names[0]).await;
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
     let message = roll.summary()["message"].as_str().unwrap().to_owned();

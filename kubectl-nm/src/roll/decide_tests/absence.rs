@@ -183,6 +183,7 @@ fn a_watch_of_nodes_that_is_behind_does_not_make_a_deletion_look_like_a_stop() {
     world.observed.nodes.insert("n0".into(), seen);
     world.decide(usize::MAX);
     assert_eq!(left(&world), vec![]);
+    assert!(!world.observed.has_lost_maintenance("n0"), "its command is not ended");
     world.now += 1;
     world.observed.nodes.remove("n0");
     world.decide(usize::MAX);

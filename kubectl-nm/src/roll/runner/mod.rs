@@ -368,7 +368,7 @@ impl<'a> RollRunner<'a> {
             RollState::Aborted(who) => return Ok(Some(RollEnd::Aborted(who))),
             RollState::Working | RollState::Waiting(_) => {}
         }
-        self.end_actions(&roll);
+        self.end_actions();
         self.check_health(&roll);
         if self.asked.is_none() {
             let confirming = progress.iter().find(|node| {
@@ -454,11 +454,9 @@ impl<'a> RollRunner<'a> {
     }
 
     /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
-    fn end_actions(&mut self, roll: &Roll) {
-        // The command of a node that reboots may be what waits for its return.
-        let stays = |name: &str| {
-            roll.node(name).is_some_and(|node| !node.is_leaving()) || self.observed.has_lost_node(name)
-        };
+    fn end_actions(&mut self) {
+        // The command of a node that was deleted may be what waits for its return.
+        let stays = |name: &str| !self.observed.has_lost_maintenance(name);
         for (name, job) in self.actions.end_unless(stays) {
             self.observed.actions.remove(&name);
             let text = String::from("ended: the maintenance of the node was deleted");
