@@ -23,17 +23,13 @@ pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<GroupedMainten
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct OlderGroups {
     pub(crate) shown: Vec<Group>,
-    /// Those whose maintenances the user may not list.
-    pub(crate) hidden: Vec<Group>,
+    /// What is not shown, and why.
+    pub(crate) warnings: Vec<Line>,
 }
 
 impl OlderGroups {
-    /// A warning for each group that is not shown.
-    pub(crate) fn warnings(&self) -> impl Iterator<Item = Line> {
-        self.hidden.iter().map(|group| {
-            let definition = group.definition();
-            Line::new(format!("warning: you lack permission to list {definition}, so none are shown"))
-        })
+    fn warn(&mut self, what: String) {
+        self.warnings.push(Line::new(format!("warning: {what}")));
     }
 }
 
@@ -60,9 +56,12 @@ async fn shown_as<T>(
                 found.extend(objects);
                 groups.shown.push(group);
             }
-            Err(error) if error.is_forbidden() => groups.hidden.push(group),
             Err(error) if error.is_unserved() => {}
-            Err(error) => return Err(error),
+            Err(error) if error.is_forbidden() => {
+                let definition = group.definition();
+                groups.warn(format!("you lack permission to list {definition}, so none are shown"));
+            }
+            Err(error) => groups.warn(format!("{} are not shown: {error}", group.definition())),
         }
     }
     Ok((found, groups))
@@ -200,19 +199,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn maintenances_of_an_older_group_are_shown_unless_the_user_may_not_list_them() {
+    async fn maintenances_of_an_older_group_are_shown_unless_they_cannot_be_listed() {
         let older = Group::NodeMaintenanceKubevirt;
-        for (code, nodes, warnings) in [(200, vec!["n1", "n2"], 0), (403, vec!["n1"], 1)] {
+        for (code, nodes, warnings) in
+            [(200, vec!["n1", "n2"], 0), (403, vec!["n1"], 1), (500, vec!["n1"], 1)]
+        {
             let (cluster, _) = with_an_older_group(code);
             let (found, groups) = shown(&cluster).await.unwrap();
             assert_eq!(found.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), nodes);
             assert_eq!(groups.shown, if code == 200 { vec![older] } else { vec![] });
-            assert_eq!(groups.warnings().count(), warnings);
+            assert_eq!(groups.warnings.len(), warnings);
             let (raw, _) = shown_raw(&cluster).await.unwrap();
             assert_eq!(raw.len(), nodes.len());
         }
-        let (cluster, _) = with_an_older_group(500);
-        assert!(shown(&cluster).await.is_err(), "only a missing permission hides them");
     }
 
     #[tokio::test]

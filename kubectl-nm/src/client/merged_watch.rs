@@ -1,7 +1,7 @@
 //! One watch of the maintenances of several API groups.
 //!
-//! Its lists contain the maintenances of all groups, and it is live when the watches of all groups are. An older group whose
-//! watch ends, because its definition or the permission is gone, has no maintenances any more.
+//! Its lists contain the maintenances of all groups, and it is live when the watches of all groups are. An older group
+//! that is no longer served has no maintenances any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +27,14 @@ pub(crate) fn watch_maintenances(
     let target = WatchTarget {
         api: Api::all(cluster.client()),
         field_selector: None,
-        resource: RESOURCE,
+        resource: RESOURCE.to_owned(),
         server: server.clone(),
     };
     let current = watch(target, policy, Some::<NodeMaintenance>);
     let older = cluster.older_groups().iter().map(|group| {
         let api: Api<GroupedMaintenance> = Api::all_with(cluster.client(), group);
-        let target = WatchTarget { api, field_selector: None, resource: RESOURCE, server: server.clone() };
+        let (resource, server) = (group.definition(), server.clone());
+        let target = WatchTarget { api, field_selector: None, resource, server };
         watch(target, policy, |object| Some(object.maintenance))
     });
     let watches: Vec<_> = std::iter::once(current).chain(older).collect();
@@ -83,14 +84,14 @@ impl Groups {
     /// Takes in an update of a group, and returns those of all groups together.
     fn take(&mut self, at: usize, update: Result<Update, Error>) -> Vec<Result<Update, Error>> {
         let update = match update {
-            Ok(update) => update,
-            Err(error) if at == 0 => return vec![Err(error)],
-            Err(_) => {
+            Ok(WatchUpdate::Lost { error, .. }) | Err(error) if at > 0 && error.is_unserved() => {
                 let gone = WatchUpdate::Change(WatchChange::Listed(Vec::new()));
                 let mut updates = self.take(at, Ok(gone));
                 updates.extend(self.take(at, Ok(WatchUpdate::Live)));
                 return updates;
             }
+            Ok(update) => update,
+            Err(error) => return vec![Err(error)],
         };
         let group = &mut self.0[at];
         let uid = |object: &Arc<NodeMaintenance>| object.uid().unwrap_or_default();
@@ -180,7 +181,13 @@ mod tests {
         assert_eq!(taken(groups, 0, deleted("a")), ["-a"]);
         assert_eq!(taken(groups, 1, lost()), ["lost"]);
         assert_eq!(taken(groups, 0, Ok(listed(&["b"]))), ["b x y"], "after an interruption");
-        assert_eq!(taken(groups, 1, Err(Error::Declined)), ["b", "live"], "its definition was removed");
-        assert_eq!(taken(groups, 0, Err(Error::Declined)), ["error"]);
+        let gone = || Error::NotServed { server: String::from("https://a"), asked: String::from("watch x") };
+        assert_eq!(taken(groups, 1, Err(gone())), ["b", "live"], "its definition was removed");
+        assert_eq!(taken(groups, 1, Ok(listed(&["z"]))), ["b z"], "and created again");
+        let lost = WatchUpdate::Lost { since: Timestamp::UNIX_EPOCH, error: gone() };
+        assert_eq!(taken(groups, 1, Ok(lost)), ["b", "live"], "a watch that is retried sees the same");
+        assert_eq!(taken(groups, 0, Err(gone())), ["error"]);
+        // What cannot be seen is not gone: a stop that waits would report success.
+        assert_eq!(taken(groups, 1, Err(Error::Declined)), ["error"]);
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct WatchTarget<K> {
     pub(crate) api: Api<K>,
     pub(crate) field_selector: Option<String>,
     /// The name of the resource in RBAC.
-    pub(crate) resource: &'static str,
+    pub(crate) resource: String,
     pub(crate) server: String,
 }
 
@@ -334,7 +334,7 @@ pub(crate) fn watch_current_maintenances(
     let target = WatchTarget {
         api: Api::all(cluster.client()),
         field_selector: None,
-        resource: RESOURCE,
+        resource: RESOURCE.to_owned(),
         server: cluster.server().to_owned(),
     };
     watch(target, policy, Some)

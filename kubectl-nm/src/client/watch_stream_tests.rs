@@ -52,7 +52,7 @@ async fn updates(
     let target = WatchTarget::<NodeMaintenance> {
         api: Api::all(cluster.client()),
         field_selector: None,
-        resource: "nodemaintenances",
+        resource: "nodemaintenances".to_owned(),
         server: cluster.server().into(),
     };
     let updates = watch(target, policy, Some).map(word).take(count).collect().await;
@@ -166,7 +166,7 @@ async fn further_failures_do_not_change_since_when_data_is_old() {
     let target = WatchTarget::<NodeMaintenance> {
         api: Api::all(cluster.client()),
         field_selector: None,
-        resource: "nodemaintenances",
+        resource: "nodemaintenances".to_owned(),
         server: cluster.server().into(),
     };
     let updates: Vec<_> = watch(target, DASHBOARD, Some).take(2).collect().await;

@@ -44,8 +44,8 @@ pub(crate) struct ExplainArgs {
 pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} for maintenances", cluster.server());
     let (all, older) = progress::during(out, message, Box::pin(all_groups::shown(cluster))).await?;
-    for warning in older.warnings() {
-        out.message(&warning);
+    for warning in &older.warnings {
+        out.message(warning);
     }
     let all: Vec<NodeMaintenance> = all.into_iter().map(|object| object.maintenance).collect();
     let mut found: Vec<_> = all.iter().filter(|object| node(object) == args.node).collect();

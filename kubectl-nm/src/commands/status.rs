@@ -64,8 +64,8 @@ pub(crate) async fn run(
     let message = || format!("asking {} for maintenances", cluster.server());
     let shown = Box::pin(all_groups::shown_raw(cluster));
     let (mut found, older) = progress::during(out, message, shown).await?;
-    for warning in older.warnings() {
-        out.message(&warning);
+    for warning in &older.warnings {
+        out.message(warning);
     }
     found.retain(|object| {
         nodes.is_empty() || nodes.iter().any(|wanted| object["spec"]["nodeName"] == *wanted)

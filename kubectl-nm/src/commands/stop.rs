@@ -139,11 +139,11 @@ async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
     if args.all {
         let (mut maintenances, older) = all_groups::shown(cluster).await?;
         maintenances.sort_by_cached_key(|object| node(object).to_owned());
-        return Ok(Found { maintenances, warnings: older.warnings().collect(), ..Found::default() });
+        return Ok(Found { maintenances, warnings: older.warnings, ..Found::default() });
     }
     let nodes = args.nodes.resolve(cluster).await?;
     let (existing, older) = all_groups::shown(cluster).await?;
-    let (maintenances, warnings) = (of_nodes(&nodes, &existing), older.warnings().collect());
+    let (maintenances, warnings) = (of_nodes(&nodes, &existing), older.warnings);
     // Most nodes that labels select are not in maintenance.
     if args.nodes.are_known() {
         return Ok(Found { maintenances, warnings, ..Found::default() });

@@ -10,6 +10,7 @@ use futures::future::pending;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use nm_shared::{Group, NodeMaintenance};
+use tokio::time::sleep;
 
 use crate::args::duration;
 use crate::args::names;
@@ -38,6 +39,9 @@ use crate::watch::exit_summary::dashboard_summary;
 use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
 use crate::watch::ndjson::NdjsonReporter;
 use crate::watch::wait_reporter::{ReportMode, WaitReporter};
+
+/// How often a command that waits looks again whether a reconciler leads.
+const LEADER_INTERVAL: Duration = Duration::from_secs(60);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -240,11 +244,16 @@ pub(super) async fn wait(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let reconcilers = async {
+    // The leader may die while the command waits.
+    let look = async |is_first: bool| {
+        if !is_first {
+            sleep(LEADER_INTERVAL).await;
+        }
         let all = cluster.maintenances().await.unwrap_or_default();
-        leadership::find(cluster, &all, Timestamp::now()).await
+        let found = leadership::find(cluster, &all, Timestamp::now()).await;
+        Some((LoopEvent::Reconcilers(found), false))
     };
-    let found = stream::once(reconcilers).map(LoopEvent::Reconcilers);
+    let found = stream::unfold(true, look);
     let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
     let watch = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
     event_loop::run(watch, timeout, interrupted(), found, |event| reporter.react(event)).await
@@ -356,7 +365,7 @@ async fn existing(
     let existing: Vec<NodeMaintenance> = existing.into_iter().map(|object| object.maintenance).collect();
     let is_idle = |name: &&String| !existing.iter().any(|object| node(object) == *name);
     let checked = check_exist(cluster, tracker.nodes().iter().filter(is_idle)).await;
-    let mut notes: Vec<Line> = older.warnings().collect();
+    let mut notes: Vec<Line> = older.warnings;
     notes.extend(match (checked, tracker.exit_condition()) {
         (Err(Error::UnknownNodes { names, meant }), ExitCondition::Never) => {
             vec![Line::new(format!("warning: {}", no_such_nodes(&names, &meant)))]

@@ -10,6 +10,10 @@ use crate::roll::absence::{AbsentNode, Departure, LeftNode, has_lost_node};
 use crate::roll::observed::Observed;
 use crate::roll::record::{Roll, RollNode, RollRecord, SETTINGS, STATE};
 
+/// For how many absent nodes a roll waits; any further one that it has not begun leaves it. The record of each has about a
+/// kilobyte, and all of them are in one annotation.
+const MAX_AWAITED: usize = 50;
+
 /// A roll with its absent nodes.
 pub(super) struct Departures<'a> {
     pub(super) roll: Cow<'a, Roll>,
@@ -37,7 +41,13 @@ pub(super) fn note<'a>(roll: &'a Roll, observed: &Observed, next: &mut RollRecor
         }
         let uid_now = observed.nodes.get(name).map(|view| view.uid.as_str());
         if has_lost_node(&known.object, uid_now) {
-            next.absent.push(AbsentNode::of(&known.object, &[STATE, SETTINGS]));
+            let absent = AbsentNode::of(&known.object, &[STATE, SETTINGS]);
+            let is_worked_on = of_absent(&absent).is_some_and(|node| node.is_worked_on());
+            if is_worked_on || next.absent.len() < MAX_AWAITED {
+                next.absent.push(absent);
+            } else {
+                next.left.push(LeftNode { node: name.clone(), why: Departure::NodeDeleted });
+            }
         } else if is_aborted {
             // The nodes that are not finished leave it anyway.
         } else if roll.node(name).is_some() || !observed.has_lost_maintenance(name) {

@@ -11,6 +11,7 @@ use kube::core::Status;
 use kube::{Resource, ResourceExt};
 use nm_shared::api::latency_budget::STATUS_WRITE_INTERVAL;
 use nm_shared::cluster::node;
+use nm_shared::cluster::refusal::Refusal;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
 use nm_shared::decide::failed_write::{FailedWrite, WriteFailure};
@@ -264,7 +265,7 @@ async fn adopt(
     };
     if !context.owners_denied.load(Ordering::Relaxed) {
         match patch_metadata(context, maintenance, &adoption.patch).await {
-            Err(kube::Error::Api(status)) if status.code == 403 => {}
+            Err(kube::Error::Api(status)) if Refusal::from(&*status) == Refusal::OwnerReference => {}
             answer => return answer,
         }
     }

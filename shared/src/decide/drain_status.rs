@@ -283,9 +283,12 @@ pub fn lease_lost(
 /// When an unfinished drain times out, measured from the cordon and without pauses; none without a `timeoutSeconds`, and
 /// none for pods that come after it has succeeded. During a pause it moves on with the time.
 pub fn deadline(maintenance: &NodeMaintenance, spec: &DrainSpec, now: Timestamp) -> Option<Timestamp> {
-    let has_succeeded =
-        maintenance.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Succeeded));
-    if has_succeeded { None } else { after_cordon(maintenance, spec.timeout_seconds, now) }
+    if has_succeeded(maintenance) { None } else { after_cordon(maintenance, spec.timeout_seconds, now) }
+}
+
+/// Whether the drain has succeeded, as far as the status knows.
+pub fn has_succeeded(maintenance: &NodeMaintenance) -> bool {
+    maintenance.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Succeeded))
 }
 
 /// When the pods that `waitForCompletion` selects are evicted like any other, measured like the [`deadline`]; none if they

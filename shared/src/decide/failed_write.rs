@@ -32,7 +32,8 @@ impl WriteFailure {
         Some(match (status.code, Refusal::from(status)) {
             (404 | 409, _) => return None,
             (_, Refusal::AccessDenied(_)) => Self::Denied(status.message.as_str().into()),
-            (408 | 429 | 500.., _) | (_, Refusal::NotReady) => Self::Failed(message()),
+            // An API server that does not know who asks has decided nothing about the write.
+            (401 | 408 | 429 | 500.., _) | (_, Refusal::NotReady) => Self::Failed(message()),
             _ => Self::Refused(message()),
         })
     }
@@ -66,7 +67,7 @@ mod tests {
         ] {
             assert_eq!(of(code, message), Some(WriteFailure::Refused(message.to_owned())), "{code}");
         }
-        for code in [408, 429, 500, 503, 504] {
+        for code in [401, 408, 429, 500, 503, 504] {
             assert_eq!(of(code, "no"), Some(WriteFailure::Failed("no".to_owned())), "{code}");
         }
         assert_eq!((of(404, "no"), of(409, "no")), (None, None));

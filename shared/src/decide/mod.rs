@@ -106,11 +106,12 @@ pub fn report_failure(maintenance: &NodeMaintenance, write: FailedWrite, now: Ti
     let mut decider = Decider { maintenance, observed, now, decision: Decision::default() };
     match write.cause {
         WriteFailure::Denied(denied) => decider.forbid(denied),
-        WriteFailure::Refused(message) => {
+        WriteFailure::Refused(message) if !drain_status::has_succeeded(maintenance) => {
             decider.evict_nothing();
             decider.fail(ConditionReason::WriteFailed, format!("{}: {message}", write.attempt), None);
         }
-        WriteFailure::Failed(message) => {
+        // A node that is drained stays drained while its lease is not renewed.
+        WriteFailure::Refused(message) | WriteFailure::Failed(message) => {
             let error = format!("{}: {message}", write.attempt);
             decider.settle_status(drain_status::write_failed(maintenance, error, now), None);
         }

@@ -66,6 +66,18 @@ fn a_refused_write_fails_the_maintenance_in_the_words_of_the_api_server() {
 }
 
 #[test]
+fn a_refused_write_does_not_undo_a_drain_that_has_succeeded() {
+    let drained = ClusterState { pods: Some(Vec::new()), ..observed() };
+    let begun = decide(&maintenance(&json!({})), &drained, now()).status.unwrap();
+    let begun = serde_json::to_value(begun).unwrap();
+    assert_eq!(begun["phase"], "Succeeded");
+    let refused = WriteFailure::Refused("denied request: frozen".to_owned());
+    let status = reported(&maintenance(&json!({"status": begun})), refused);
+    assert_eq!((status.phase, condition(&status, "Drained").0), (Some(Phase::Succeeded), "True"));
+    assert_eq!(condition(&status, "Degraded"), ("True", "WriteFailed"));
+}
+
+#[test]
 fn a_failure_of_the_api_server_is_shown_and_keeps_the_phase() {
     let failed = || WriteFailure::Failed("etcdserver: request timed out".to_owned());
     let new = reported(&maintenance(&json!({})), failed());

@@ -206,7 +206,12 @@ impl Watches {
     }
 
     fn target<K>(&self, api: Api<K>, resource: &'static str, selector: Option<String>) -> WatchTarget<K> {
-        WatchTarget { api, field_selector: selector, resource, server: self.cluster.server().to_owned() }
+        WatchTarget {
+            api,
+            field_selector: selector,
+            resource: resource.to_owned(),
+            server: self.cluster.server().to_owned(),
+        }
     }
 
     fn forwarder(&self, kind: WatchKind, node: Option<&str>) -> Forwarder {

@@ -69,7 +69,12 @@ impl ReplacementWatches {
     }
 
     fn target<K>(&self, api: Api<K>, resource: &'static str, selector: Option<String>) -> WatchTarget<K> {
-        WatchTarget { api, field_selector: selector, resource, server: self.server.clone() }
+        WatchTarget {
+            api,
+            field_selector: selector,
+            resource: resource.to_owned(),
+            server: self.server.clone(),
+        }
     }
 
     /// Sends what a watch reports, until the user turns out to have no permission.

@@ -455,6 +455,10 @@ impl<'a> RollRunner<'a> {
 
     /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
     fn end_actions(&mut self) {
+        // A watch that is lost may be behind: what looks deleted by somebody was perhaps deleted with its node.
+        if !self.observed.is_current {
+            return;
+        }
         // The command of a node that was deleted may be what waits for its return.
         let stays = |name: &str| !self.observed.has_lost_maintenance(name);
         for (name, job) in self.actions.end_unless(stays) {
@@ -478,7 +482,7 @@ fn watch_nodes(cluster: &Cluster) -> BoxStream<'static, Result<WatchUpdate<Node>
     let target = WatchTarget {
         api: Api::all(cluster.client()),
         field_selector: None,
-        resource: "nodes",
+        resource: "nodes".to_owned(),
         server: cluster.server().to_owned(),
     };
     watch(target, WatchPolicy::LONG_COMMAND, Some)

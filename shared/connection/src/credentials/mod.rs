@@ -203,12 +203,13 @@ impl Shelf {
             authorization = Some(header);
             expires = expires.into_iter().chain(until).min();
         }
+        // As in client-go, no program is started beside other credentials.
         if authorization.is_none()
+            && identity.is_none()
             && let Some(exec) = &user.exec
         {
             let issued = program::run(exec, self.can_prompt).await?;
-            // A certificate of the kubeconfig takes precedence, as in client-go.
-            let identity = identity.or(issued.identity.map(Arc::new));
+            let identity = issued.identity.map(Arc::new);
             let renew_at = issued.expires.map(|expires| due(expires, Timestamp::now()));
             return Ok(Current {
                 authorization: issued.authorization,

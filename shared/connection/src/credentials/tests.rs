@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures::future::join_all;
 use tempfile::TempDir;
 
 use super::*;
+use crate::tls::test_certificates::{params, self_signed};
 
 /// A credential program that appends a line to `starts` and prints what is in `credential`.
 struct Program {
@@ -186,7 +189,12 @@ async fn fields_of_a_user_take_precedence_as_in_kubectl() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "from-file\n").unwrap();
     let exec = serde_json::json!({"command": "/no/such/program"});
+    let issued = self_signed(params("me", &[], 3600));
+    let (certificate, key) = (STANDARD.encode(issued.certificate), STANDARD.encode(issued.key));
+    let certified =
+        serde_json::json!({"client-certificate-data": certificate, "client-key-data": key, "exec": exec});
     for (fields, expected) in [
+        (certified, Ok(None)),
         (serde_json::json!({}), Ok(None)),
         (serde_json::json!({"token": ""}), Ok(None)),
         (serde_json::json!({"token": "t"}), Ok(Some("Bearer t"))),

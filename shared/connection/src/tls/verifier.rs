@@ -1,7 +1,8 @@
 //! Which servers are trusted, if the authorities are known: as Go decides it, with the TLS library's own verification.
 //!
-//! There are two differences to the library alone. A server's certificate that is itself one of the authorities is trusted,
-//! whether or not it may issue others. And one that may not issue others is an authority for itself only.
+//! There are three differences to the library alone. A server's certificate that is itself one of the authorities is trusted,
+//! whether or not it may issue others. One that may not issue others is an authority for itself only. And an authority that
+//! has expired is none.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -35,8 +36,6 @@ pub(super) struct ServerVerifier {
 #[derive(Debug)]
 struct Authorities {
     certificates: Vec<CertificateDer<'static>>,
-    /// Verification by those that may issue certificates; none if there are none.
-    issuers: Option<Arc<WebPkiServerVerifier>>,
 }
 
 impl ServerVerifier {
@@ -69,11 +68,18 @@ impl ServerVerifier {
 
 impl Authorities {
     fn new(certificates: Vec<CertificateDer<'static>>) -> Self {
+        Self { certificates }
+    }
+
+    /// Verification by those that may issue certificates and that `is_wanted` accepts; none if there are none.
+    fn issuers(&self, is_wanted: impl Fn(&X509Certificate<'_>) -> bool) -> Option<Arc<WebPkiServerVerifier>> {
+        let is_issuer = |der: &&CertificateDer<'_>| {
+            parse(der).is_some_and(|certificate| may_issue(&certificate) && is_wanted(&certificate))
+        };
         let mut store = RootCertStore::empty();
-        store.add_parsable_certificates(certificates.iter().filter(|der| may_issue(der)).cloned());
+        store.add_parsable_certificates(self.certificates.iter().filter(is_issuer).cloned());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let issuers = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider).build().ok();
-        Self { certificates, issuers }
+        WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider).build().ok()
     }
 
     fn parse(pem: &[u8]) -> Option<Self> {
@@ -91,10 +97,15 @@ impl Authorities {
         if self.certificates.iter().any(|known| known == server) {
             return verify_itself(server, name, now);
         }
-        match &self.issuers {
+        let by = |issuers: Option<Arc<WebPkiServerVerifier>>| match issuers {
             Some(issuers) => issuers.verify_server_cert(server, intermediates, name, &[], now).map(drop),
             None => Err(CertificateError::UnknownIssuer.into()),
+        };
+        let verified = by(self.issuers(|authority| verify_dates(authority, now).is_ok()));
+        if verified.is_err() && by(self.issuers(|_| true)).is_ok() {
+            return Err(CertificateError::Expired.into());
         }
+        verified
     }
 
     /// The certificate that has an algorithm that the library does not support, if that can be the reason for a failure.
@@ -177,13 +188,7 @@ impl ServerCertVerifier for ServerVerifier {
 /// Verifies a server whose certificate is one of the authorities: everything but who issued it.
 fn verify_itself(server: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<(), Error> {
     let certificate = parse(server).ok_or(CertificateError::BadEncoding)?;
-    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    if seconds < certificate.validity().not_before.timestamp() {
-        return Err(CertificateError::NotValidYet.into());
-    }
-    if seconds > certificate.validity().not_after.timestamp() {
-        return Err(CertificateError::Expired.into());
-    }
+    verify_dates(&certificate, now)?;
     let usage = certificate.extended_key_usage().map_err(|_| CertificateError::BadEncoding)?;
     if usage.is_some_and(|usage| !usage.value.any && !usage.value.server_auth) {
         return Err(CertificateError::InvalidPurpose.into());
@@ -191,9 +196,19 @@ fn verify_itself(server: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTi
     verify_server_name(&ParsedCertificate::try_from(server)?, name)
 }
 
+fn verify_dates(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    if seconds < certificate.validity().not_before.timestamp() {
+        return Err(CertificateError::NotValidYet);
+    }
+    if seconds > certificate.validity().not_after.timestamp() {
+        return Err(CertificateError::Expired);
+    }
+    Ok(())
+}
+
 /// Whether a certificate may issue others, by Go's rules for the authorities that it is given.
-fn may_issue(der: &CertificateDer<'_>) -> bool {
-    let Some(certificate) = parse(der) else { return false };
+fn may_issue(certificate: &X509Certificate<'_>) -> bool {
     let is_authority = match certificate.basic_constraints() {
         Ok(Some(constraints)) => constraints.value.ca,
         Ok(None) => certificate.version() != X509Version::V3,

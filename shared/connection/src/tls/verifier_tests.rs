@@ -80,6 +80,26 @@ fn an_expired_or_future_certificate_is_refused_even_as_its_own_authority() {
 }
 
 #[test]
+fn an_authority_that_has_expired_or_is_not_valid_yet_is_none() {
+    let now = time::OffsetDateTime::now_utc();
+    let with = |change: &dyn Fn(&mut CertificateParams)| {
+        let mut params = params("ca", &[], 3600);
+        as_authority(&mut params);
+        change(&mut params);
+        Authority::of(params)
+    };
+    let expired = with(&|params| params.not_after = now - time::Duration::seconds(5));
+    let future = with(&|params| params.not_before = now + time::Duration::minutes(5));
+    let valid = with(&|_| ());
+    for authority in [&expired, &future] {
+        let server = authority.server(NAME);
+        assert_eq!(reason(verify(&[&authority.der()], &[&server.der], NAME)), CertificateError::Expired);
+        verify(&[&authority.der(), &server.der], &[&server.der], NAME).unwrap();
+    }
+    verify(&[&expired.der(), &valid.der()], &[&valid.server(NAME).der], NAME).unwrap();
+}
+
+#[test]
 fn another_certificate_is_refused_even_with_the_same_names_and_key() {
     let trusted = leaf(|_| ());
     let other = leaf(|_| ());
