@@ -7,7 +7,7 @@ use nm_shared::BlockReason;
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{start, until_blocked};
 use nm_tests::reconciler::Reconciler;
-use nm_tests::skip::has_kubectl;
+use nm_tests::skip::{has_kubectl, skipped};
 use nm_tests::terminal::Terminal;
 use nm_tests::terminal::keys::{CTRL_U, ENTER, ESCAPE};
 use nm_tests::wait::wait_until;
@@ -16,12 +16,21 @@ use serde_json::json;
 
 use crate::dashboard::setup::{Blocked, program_in_path, quit};
 
+/// Whether logs of a node's pods can be read. The node of a cluster for tests may have no kubelet.
+async fn has_kubelet(cluster: &Cluster, node: &str) -> bool {
+    let status = cluster.node(node).await.status.unwrap_or_default();
+    cluster.is_sandbox() || status.addresses.is_some()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_and_descriptions_are_pages_with_the_command_and_come_back_to_the_row() {
     if !has_kubectl() {
         return;
     }
     let blocked = Blocked::start("reading").await;
+    if !has_kubelet(&blocked.cluster, &blocked.node).await {
+        return skipped("the node has no kubelet to ask for logs");
+    }
     let patch = json!({"metadata": {"annotations": {"kube-sandbox.dev/log": "first line\nsecond line\n"}}});
     let pods = blocked.workload.pods();
     pods.patch(&blocked.pod, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();

@@ -130,7 +130,8 @@ async fn commands_are_typed_with_completion_and_filters_take_expressions() {
         })
         .await;
     terminal.press(ESCAPE);
-    terminal.until("all nodes", |screen| !screen.contents().contains(" of 3 nodes:")).await;
+    let filtered = format!(" of {} nodes:", nodes.len());
+    terminal.until("all nodes", |screen| !screen.contents().contains(&filtered)).await;
     terminal.press("/node:/(");
     terminal.until_shown("unclosed group").await;
     terminal.press(ESCAPE);

@@ -125,7 +125,11 @@ async fn a_maintenance_of_an_older_group_is_no_orphan_and_the_advice_for_its_orp
     until_phase_in_group(&cluster.client, group, "older", Phase::Succeeded).await;
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert_eq!(finding(&found, "nodes"), ("ok".into(), "none is cordoned by a deleted maintenance".into()));
-    assert_eq!(finding(&found, "maintenances").1, "1 in total, none of which is blocked while stopping");
+    let maintenances = finding(&found, "maintenances").1;
+    assert!(
+        maintenances.starts_with("1 in total, none of which is blocked while stopping"),
+        "{maintenances}"
+    );
 
     reconciler.crash().await;
     let api = older_groups::maintenances(&cluster.client, group);
