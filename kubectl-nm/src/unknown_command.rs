@@ -34,6 +34,14 @@ const FLAGS_OF_DRAIN: &[(&str, &str)] = &[
     ("--chunk-size", "omit it: it has no effect here"),
 ];
 
+/// Flags of `kubectl get` that this program does not have, and what to do instead.
+const FLAGS_OF_GET: &[(&str, &str)] = &[
+    ("-w", "`kubectl nm watch` shows changes"),
+    ("--watch", "`kubectl nm watch` shows changes"),
+    ("--no-headers", "for scripts, use -o json or -o name"),
+    ("--sort-by", "the maintenances are sorted by node; use -o json for another order"),
+];
+
 /// The hint about an unknown command or flag, which replaces clap's suggestions.
 pub(crate) fn hint(error: &mut clap::Error) -> Option<String> {
     match error.kind() {
@@ -52,12 +60,22 @@ pub(crate) fn hint(error: &mut clap::Error) -> Option<String> {
 
 fn flag_hint(error: &mut clap::Error) -> Option<String> {
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return None };
-    let wrong = wrong.split('=').next().unwrap_or_default();
-    let (flag, instead) = FLAGS_OF_DRAIN.iter().find(|(flag, _)| *flag == wrong)?;
-    for suggestion in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
-        error.remove(suggestion);
+    let wrong = wrong.split('=').next().unwrap_or_default().to_owned();
+    let of = |flags: &'static [(&str, &str)], origin: &'static str| {
+        flags.iter().find(|(flag, _)| *flag == wrong).map(|(flag, instead)| (flag, origin, instead))
+    };
+    let known = of(FLAGS_OF_DRAIN, "kubectl drain").or_else(|| of(FLAGS_OF_GET, "kubectl get"));
+    // clap also suggests flags that have little in common with the wrong one.
+    let is_near = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(near)) => !closest(&wrong, [near.as_str()]).is_empty(),
+        _ => true,
+    };
+    if known.is_some() || !is_near {
+        for suggestion in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
+            error.remove(suggestion);
+        }
     }
-    Some(format!("{flag} is a flag of kubectl drain; {instead}"))
+    known.map(|(flag, origin, instead)| format!("{flag} is a flag of {origin}; {instead}"))
 }
 
 fn command_hint(wrong: &str) -> Option<String> {
@@ -119,6 +137,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn flags_of_kubectl_get_get_an_alternative_and_far_ones_no_suggestion() {
+        for (flag, instead) in FLAGS_OF_GET {
+            let mut error = Cli::try_parse_from(["kubectl-nm", "status", flag]).unwrap_err();
+            assert_eq!(hint(&mut error).unwrap(), format!("{flag} is a flag of kubectl get; {instead}"));
+            assert!(!error.to_string().contains("tip: "), "{error}");
+        }
+        let mut error = Cli::try_parse_from(["kubectl-nm", "status", "--no-cache"]).unwrap_err();
+        assert_eq!(hint(&mut error), None);
+        assert!(!error.to_string().contains("similar"), "{error}");
+    }
+
+    #[test]
+    fn a_dry_run_without_a_value_is_one_of_the_client() {
+        for line in [["start", "n1", "--dry-run"], ["plan", "n1", "--dry-run"]] {
+            Cli::try_parse_from(std::iter::once("kubectl-nm").chain(line)).unwrap();
+        }
+        Cli::try_parse_from(["kubectl-nm", "install", "--dry-run"]).unwrap();
     }
 
     #[test]

@@ -42,7 +42,7 @@ Examples:
   kubectl nm install --max-unavailable 10%
 
   # Print the objects, to keep them in git or to apply them with another tool
-  kubectl nm install --dry-run client -o yaml
+  kubectl nm install --dry-run=client -o yaml
 
 Exit codes: 0 installed and ready, 1 failed, or no installation to change, 2 usage error, 124 applied, but not ready within --timeout.";
 
@@ -72,7 +72,7 @@ pub(crate) struct InstallArgs {
     grant: Vec<Grant>,
 
     /// With client, only print what would be installed, without contacting the cluster
-    #[arg(long, value_name = "HOW", default_value = "none", value_parser = ["none", "client"])]
+    #[arg(long, value_name = "HOW", default_value = "none", default_missing_value = "client", num_args = 0..=1, value_parser = ["none", "client"])]
     dry_run: String,
 
     /// Overwrite fields that other field managers have set

@@ -87,7 +87,7 @@ struct StartFlags {
     watch: bool,
 
     /// A plan never changes anything
-    #[arg(long, value_name = "HOW", hide_short_help = true, value_parser = ["none", "client", "server"])]
+    #[arg(long, value_name = "HOW", hide_short_help = true, default_missing_value = "client", num_args = 0..=1, value_parser = ["none", "client", "server"])]
     dry_run: Option<String>,
 }
 

@@ -31,7 +31,7 @@ Examples:
   kubectl nm start node-1 node-2 --yes --wait --timeout 10m
 
   # Start maintenance on every node of a zone, after a dry run
-  kubectl nm start -l topology.kubernetes.io/zone=a --dry-run server
+  kubectl nm start -l topology.kubernetes.io/zone=a --dry-run=server
   kubectl nm start -l topology.kubernetes.io/zone=a --watch
 
   # Evict only the pods that kubectl drain evicts by default
@@ -42,7 +42,7 @@ Examples:
   kubectl nm resume node-1
 
   # Write the objects as YAML, to keep them in git
-  kubectl nm start -f nodes.txt --dry-run client -o yaml
+  kubectl nm start -f nodes.txt --dry-run=client -o yaml
 
 Exit codes: 0 all nodes are in maintenance, 1 some are not, 2 usage error, or several nodes and not \
 confirmed. With --wait: 0 drained, 3 failed, 4 stopped or replaced before the node was drained, \
@@ -58,7 +58,7 @@ pub(crate) struct StartArgs {
     nodes: NodeSelection,
 
     /// Print what would be created, and create nothing; with server, the API server validates it too
-    #[arg(long, value_name = "HOW", default_value = "none")]
+    #[arg(long, value_name = "HOW", default_value = "none", default_missing_value = "client", num_args = 0..=1)]
     dry_run: DryRun,
 
     /// Do not ask for confirmation before more than one node is put into maintenance
