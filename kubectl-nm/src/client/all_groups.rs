@@ -28,7 +28,7 @@ pub(crate) struct OlderGroups {
 }
 
 impl OlderGroups {
-    fn warn(&mut self, what: String) {
+    fn warn(&mut self, what: &str) {
         self.warnings.push(Line::new(format!("warning: {what}")));
     }
 }
@@ -59,9 +59,9 @@ async fn shown_as<T>(
             Err(error) if error.is_unserved() => {}
             Err(error) if error.is_forbidden() => {
                 let definition = group.definition();
-                groups.warn(format!("you lack permission to list {definition}, so none are shown"));
+                groups.warn(&format!("you lack permission to list {definition}, so none are shown"));
             }
-            Err(error) => groups.warn(format!("{} are not shown: {error}", group.definition())),
+            Err(error) => groups.warn(&format!("{} are not shown: {error}", group.definition())),
         }
     }
     Ok((found, groups))

@@ -59,7 +59,7 @@ pub(crate) struct GatherArgs {
 
 /// Parses the name of the file. A format that `-o` accepts in other commands would become a file name.
 fn parse_file_name(text: &str) -> Result<PathBuf, String> {
-    if text.ends_with(".tar.gz") || text.ends_with(".tgz") {
+    if [".tar.gz", ".tgz"].iter().any(|extension| text.ends_with(extension)) {
         Ok(PathBuf::from(text))
     } else {
         Err(String::from("the name of the file must end in .tar.gz or .tgz, such as report.tar.gz"))
