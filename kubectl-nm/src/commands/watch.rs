@@ -10,7 +10,6 @@ use futures::future::pending;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use nm_shared::{Group, NodeMaintenance};
-use tokio::time::sleep;
 
 use crate::args::duration;
 use crate::args::names;
@@ -39,9 +38,6 @@ use crate::watch::exit_summary::dashboard_summary;
 use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
 use crate::watch::ndjson::NdjsonReporter;
 use crate::watch::wait_reporter::{ReportMode, WaitReporter};
-
-/// How often a command that waits looks again whether a reconciler leads.
-const LEADER_INTERVAL: Duration = Duration::from_secs(60);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -244,16 +240,7 @@ pub(super) async fn wait(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    // The leader may die while the command waits.
-    let look = async |is_first: bool| {
-        if !is_first {
-            sleep(LEADER_INTERVAL).await;
-        }
-        let all = cluster.maintenances().await.unwrap_or_default();
-        let found = leadership::find(cluster, &all, Timestamp::now()).await;
-        Some((LoopEvent::Reconcilers(found), false))
-    };
-    let found = stream::unfold(true, look);
+    let found = leadership::follow(cluster).map(LoopEvent::Reconcilers);
     let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
     let watch = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
     event_loop::run(watch, timeout, interrupted(), found, |event| reporter.react(event)).await

@@ -49,7 +49,9 @@ impl RecordingError {
             Self::Newer { program, .. } => {
                 format!("replay it with kubectl nm {program} or newer; `kubectl nm version` shows yours")
             }
-            Self::ConnectionLost => String::from("the connection was lost then, not now"),
+            Self::ConnectionLost => {
+                String::from("this error is part of the recording; your connection is unaffected")
+            }
             Self::InvalidLine { line, .. } => {
                 format!(
                     "`head -n {}` keeps the lines before it, which can be replayed",

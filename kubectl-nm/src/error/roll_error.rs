@@ -149,7 +149,7 @@ impl RollError {
                 "run it on a terminal, or pass --run with the same command, --job with the same file, or --yes",
             ),
             Self::OtherAction { .. } => String::from(
-                "a roll keeps its action; `kubectl nm roll abort` ends it, and a new one can have another",
+                "the action of a roll cannot be changed: abort the roll (`kubectl nm roll abort`) and start a new one",
             ),
             Self::NoTerminal => String::from("run it on a terminal, or without --confirm"),
             Self::Contended => String::from("try again"),

@@ -49,7 +49,7 @@ pub(crate) enum SetupError {
     #[error("{} in maintenance since nm-reconciler was removed: {}", are(.0.len()), .0.join(", "))]
     StartedMeanwhile(Vec<String>),
 
-    #[error("not gone after {}: {}", duration::show(*.after), .what.join(", "))]
+    #[error("these objects still exist after {}: {}", duration::show(*.after), .what.join(", "))]
     NotGone { after: Duration, what: Vec<String> },
 }
 

@@ -148,7 +148,7 @@ fn suspended(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
         what: vec![what.to_owned()],
         since: condition(maintenance, ConditionType::Suspended)
             .map(|suspended| suspended.last_transition_time.0),
-        advice: String::from("Resume it when it may continue"),
+        advice: String::from("To continue, resume the maintenance"),
         commands: vec![nm_command(kubectl, &resume)],
         passes: true,
         ..Cause::default()

@@ -117,7 +117,7 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
             format!("{kubectl} describe node {}", shell_quoted(node)),
         ),
         BlockReason::NotEnding => (
-            "Its node does not end it: check its events, then the kubelet's log".into(),
+            "The kubelet has not terminated the pod: check its events, then the kubelet's log".into(),
             format!("{kubectl_in} describe pod {pod}"),
         ),
         BlockReason::Unknown => ("Check its events".into(), format!("{kubectl_in} describe pod {pod}")),

@@ -1,6 +1,9 @@
 //! Whether a reconciler is active, as far as the user's permissions show. A leader renews its lease. A reconciler without
 //! leader election shows only by its writes: the statuses of maintenances and the leases of nodes.
 
+use std::time::Duration;
+
+use futures::stream::{self, Stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
@@ -9,6 +12,7 @@ use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::cluster::leader_lease::{LeaderLeaseState, NAME};
 use nm_shared::cluster::node_lease;
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::client::cluster::Cluster;
 use crate::client::objects;
@@ -23,6 +27,9 @@ const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
 /// How old a write may be to count as activity, if no lease shows when the last leader ended.
 const ACTIVITY_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
+
+/// How often a command that waits looks again.
+const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Reads the lease and, if there is no leader, looks for writes of a reconciler without leader election. Missing permissions
 /// make the result unknown, and are not an error.
@@ -45,6 +52,17 @@ pub(crate) async fn find(cluster: &Cluster, maintenances: &[NodeMaintenance], no
         leadership => leadership,
     };
     Reconcilers { leadership, namespace: is_installed.then_some(namespace) }
+}
+
+/// What [`find`] finds, now and again from time to time: the leader may die while a command waits.
+pub(crate) fn follow(cluster: &Cluster) -> impl Stream<Item = Reconcilers> {
+    stream::unfold(true, async |is_first| {
+        if !is_first {
+            sleep(INTERVAL).await;
+        }
+        let all = cluster.maintenances().await.unwrap_or_default();
+        Some((find(cluster, &all, Timestamp::now()).await, false))
+    })
 }
 
 pub(crate) async fn node_leases(cluster: &Cluster) -> Result<Vec<Lease>, Error> {

@@ -395,7 +395,7 @@ impl Gates<'_> {
         match self.observed.health.get(&(node.node().to_owned(), Step::Recovering)) {
             Some(Health::Healthy) => None,
             Some(Health::Waiting(why)) => Some(why.clone()),
-            None => Some(String::from("what its drain disturbed is checked")),
+            None => Some(String::from("checking the workloads affected by its drain")),
         }
     }
 

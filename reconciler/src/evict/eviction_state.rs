@@ -45,7 +45,7 @@ struct BudgetRequests {
     refuses: Option<bool>,
     /// How many are queued or in progress, deletions included.
     in_flight: i32,
-    /// Those, by the pod's uid, whose answer the budget's status may not show yet.
+    /// Answered evictions, by pod uid, that the budget's status may not reflect yet.
     answered: HashMap<String, AnsweredEviction>,
 }
 

@@ -434,7 +434,7 @@ fn counts_of_refusals_are_written_with_the_next_change_or_once_a_minute() {
 }
 
 #[test]
-fn a_respawning_pod_is_not_evicted_also_after_a_restart() {
+fn a_respawning_pod_is_not_evicted_even_after_a_restart() {
     let new = maintenance(&json!({}));
     let respawned = Respawned { exhausted: ["a".to_owned()].into(), ..Respawned::default() };
     let decision = decide(&new, &ClusterState { respawned, ..observed() }, now());

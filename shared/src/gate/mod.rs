@@ -27,7 +27,7 @@ const LEASE_RETRIES: i32 = 3;
 /// The interval of these attempts.
 const LEASE_RETRY_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
-/// What keeps a maintenance that has not begun from beginning, beside the node's lease.
+/// Gates other than the node lease that prevent a maintenance from starting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gate {
     /// Why etcd would lose its quorum.

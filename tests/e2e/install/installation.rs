@@ -350,7 +350,10 @@ async fn nothing_is_uninstalled_while_a_maintenance_does_not_end() {
     cluster.maintenances().create(&PostParams::default(), &held).await.unwrap();
     let stuck = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "1s"]).await;
     assert_eq!((stuck.code, stuck.stdout.as_str()), (Some(124), ""), "{stuck:?}");
-    assert!(stuck.stderr.contains(&format!("error: not gone after 1s: node/{node}\nhint: ")), "{stuck:?}");
+    assert!(
+        stuck.stderr.contains(&format!("error: these objects still exist after 1s: node/{node}\nhint: ")),
+        "{stuck:?}"
+    );
     assert!(deployment(&cluster).get("nm-reconciler").await.is_ok());
 }
 

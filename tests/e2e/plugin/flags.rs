@@ -228,8 +228,8 @@ async fn gather_names_its_report_by_the_time() {
             2,
             "",
             &format!(
-                "error: invalid value '{format}' for '--output <FILE.tar.gz>': the name of the file must end in .tar.gz, \
-                 such as report.tar.gz\n\nFor more information, try '--help'.\n"
+                "error: invalid value '{format}' for '--output <FILE.tar.gz>': the name of the file must end in .tar.gz \
+                 or .tgz, such as report.tar.gz\n\nFor more information, try '--help'.\n"
             ),
         );
     }

@@ -82,8 +82,8 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) action_timeout: Duration,
 
-    /// Halt the roll if one of these takes longer: nm-reconciler begins the drain (a Queued node waits without a limit); the
-    /// node becomes Ready after the command or Job (with --expect-reboot, it reboots first); the node returns to service
+    /// Halt the roll if a step exceeds this time: starting the drain (a Queued node waits without a limit), becoming Ready
+    /// after the command or Job (with --expect-reboot, after the reboot), or returning to service
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) return_timeout: Duration,
 

@@ -163,9 +163,9 @@ async fn find_runner(
     let timeout = HEARTBEAT_TIMEOUT.unsigned_abs();
     let message = || {
         format!(
-            "waiting for a heartbeat of {}, who ran roll {name} last: {} at most, and not with --take-over",
-            last.who,
-            duration::show(timeout)
+            "waiting up to {} for {}, who last ran roll {name}; --take-over skips the wait",
+            duration::show(timeout),
+            last.who
         )
     };
     progress::during(out, message, store::find_runner(cluster, name, last, timeout)).await

@@ -168,7 +168,7 @@ fn a_node_has_to_be_ready_for_the_whole_time_without_new_pressure() {
 fn each_gate_says_what_it_waits_for_and_halts_the_roll_in_the_end() {
     for (step, what) in [
         (Step::Checking, "its DaemonSet pods are checked"),
-        (Step::Recovering, "what its drain disturbed is checked"),
+        (Step::Recovering, "checking the workloads affected by its drain"),
     ] {
         let mut world = World::new(&[1], 1);
         world.run_to("n0", step);
