@@ -195,7 +195,7 @@ async fn late_pods_and_lost_marks(world: Arc<World>) -> Done {
 async fn respawned(world: Arc<World>) -> Done {
     world.run_on(NODE, &app("boomerang").node_name(NODE)).await;
     world.step("start");
-    world.start("m", NODE, json!({})).await;
+    world.start("m", NODE, json!({"returningPods": "Wait"})).await;
     world.until_blocked("m").await?;
     world.step("delete the deployment");
     world.delete("/apis/apps/v1/namespaces/default/deployments/boomerang").await;
