@@ -41,7 +41,7 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
     workload.pod_on(a, "cart", serde_json::json!({})).await;
     workload.budget("cart", 1).await;
     let _reconciler = Reconciler::start(&cluster);
-    let _ = plugin(&cluster, &["start", a, "--timeout", "1s"]).await.ok();
+    let _ = plugin(&cluster, &["start", a, "--timeout", "3s"]).await.ok();
     let _ = plugin(&cluster, &["start", b, "--reason", "kernel"]).await.ok();
     until_drained(&cluster, b).await;
     let refused = |status: &nm_shared::NodeMaintenanceStatus| {
@@ -53,7 +53,7 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
     let budget = "The disruption budget cart needs 1 healthy pods and has 1 currently";
     let blocked = format!("blocked {pod}: DisruptionBudget: {budget}");
     let failed =
-        format!("the drain timed out after 1 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
+        format!("the drain timed out after 3 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
     let stderr = format!("node/{a}: 0 of 1 pod moved\nnode/{b}: no pods had to move\nnode/{a}: {blocked}\n");
     expect(
         &plugin(&cluster, &["status"]).await,
