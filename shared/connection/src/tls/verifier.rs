@@ -36,6 +36,8 @@ pub(super) struct ServerVerifier {
 #[derive(Debug)]
 struct Authorities {
     certificates: Vec<CertificateDer<'static>>,
+    /// Verification by those that may issue certificates; none if there are none.
+    issuers: Option<Arc<WebPkiServerVerifier>>,
 }
 
 impl ServerVerifier {
@@ -68,18 +70,9 @@ impl ServerVerifier {
 
 impl Authorities {
     fn new(certificates: Vec<CertificateDer<'static>>) -> Self {
-        Self { certificates }
-    }
-
-    /// Verification by those that may issue certificates and that `is_wanted` accepts; none if there are none.
-    fn issuers(&self, is_wanted: impl Fn(&X509Certificate<'_>) -> bool) -> Option<Arc<WebPkiServerVerifier>> {
-        let is_issuer = |der: &&CertificateDer<'_>| {
-            parse(der).is_some_and(|certificate| may_issue(&certificate) && is_wanted(&certificate))
-        };
-        let mut store = RootCertStore::empty();
-        store.add_parsable_certificates(self.certificates.iter().filter(is_issuer).cloned());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider).build().ok()
+        let issuers =
+            by_issuers(certificates.iter().filter(|der| parse(der).is_some_and(|one| may_issue(&one))));
+        Self { certificates, issuers }
     }
 
     fn parse(pem: &[u8]) -> Option<Self> {
@@ -97,15 +90,19 @@ impl Authorities {
         if self.certificates.iter().any(|known| known == server) {
             return verify_itself(server, name, now);
         }
-        let by = |issuers: Option<Arc<WebPkiServerVerifier>>| match issuers {
+        let by = |issuers: Option<&WebPkiServerVerifier>| match issuers {
             Some(issuers) => issuers.verify_server_cert(server, intermediates, name, &[], now).map(drop),
             None => Err(CertificateError::UnknownIssuer.into()),
         };
-        let verified = by(self.issuers(|authority| verify_dates(authority, now).is_ok()));
-        if verified.is_err() && by(self.issuers(|_| true)).is_ok() {
-            return Err(CertificateError::Expired.into());
+        let by_all = by(self.issuers.as_deref());
+        let issuers = self.certificates.iter().filter_map(|der| Some((der, parse(der)?)));
+        let (valid, outdated): (Vec<_>, Vec<_>) =
+            issuers.filter(|(_, one)| may_issue(one)).partition(|(_, one)| verify_dates(one, now).is_ok());
+        if outdated.is_empty() {
+            return by_all;
         }
-        verified
+        let by_valid = by(by_issuers(valid.into_iter().map(|(der, _)| der)).as_deref());
+        if by_valid.is_err() && by_all.is_ok() { Err(CertificateError::Expired.into()) } else { by_valid }
     }
 
     /// The certificate that has an algorithm that the library does not support, if that can be the reason for a failure.
@@ -183,6 +180,16 @@ impl ServerCertVerifier for ServerVerifier {
         schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
         schemes
     }
+}
+
+/// Verification by these authorities; none if there are none.
+fn by_issuers<'a>(
+    issuers: impl Iterator<Item = &'a CertificateDer<'static>>,
+) -> Option<Arc<WebPkiServerVerifier>> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(issuers.cloned());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider).build().ok()
 }
 
 /// Verifies a server whose certificate is one of the authorities: everything but who issued it.
