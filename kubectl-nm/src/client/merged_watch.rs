@@ -12,8 +12,10 @@ use kube::api::Api;
 use nm_shared::{GroupedMaintenance, NodeMaintenance};
 
 use crate::client::cluster::Cluster;
-use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch};
-use crate::error::{Error, RESOURCE};
+use crate::client::watch_stream::{
+    WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch, watch_current_maintenances,
+};
+use crate::error::Error;
 
 type Update = WatchUpdate<NodeMaintenance>;
 
@@ -23,18 +25,10 @@ pub(crate) fn watch_maintenances(
     policy: WatchPolicy,
     keep: fn(NodeMaintenance) -> NodeMaintenance,
 ) -> BoxStream<'static, Result<Update, Error>> {
-    let server = cluster.server().to_owned();
-    let target = WatchTarget {
-        api: Api::all(cluster.client()),
-        field_selector: None,
-        resource: RESOURCE.to_owned(),
-        server: server.clone(),
-    };
-    let current = watch(target, policy, Some::<NodeMaintenance>);
+    let current = watch_current_maintenances(cluster, policy);
     let older = cluster.older_groups().iter().map(|group| {
         let api: Api<GroupedMaintenance> = Api::all_with(cluster.client(), group);
-        let (resource, server) = (group.definition(), server.clone());
-        let target = WatchTarget { api, field_selector: None, resource, server };
+        let target = WatchTarget::all(api, &group.definition(), cluster.server());
         watch(target, policy, |object| Some(object.maintenance))
     });
     let watches: Vec<_> = std::iter::once(current).chain(older).collect();

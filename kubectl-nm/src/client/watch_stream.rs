@@ -45,6 +45,13 @@ pub(crate) struct WatchTarget<K> {
     pub(crate) server: String,
 }
 
+impl<K> WatchTarget<K> {
+    /// All objects of an API.
+    pub(crate) fn all(api: Api<K>, resource: &str, server: &str) -> Self {
+        Self { api, field_selector: None, resource: resource.to_owned(), server: server.to_owned() }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchPolicy {
     /// How long a server may take to answer a page of a list, or to accept a watch.
@@ -331,13 +338,7 @@ pub(crate) fn watch_current_maintenances(
     cluster: &Cluster,
     policy: WatchPolicy,
 ) -> BoxStream<'static, Result<WatchUpdate<NodeMaintenance>, Error>> {
-    let target = WatchTarget {
-        api: Api::all(cluster.client()),
-        field_selector: None,
-        resource: RESOURCE.to_owned(),
-        server: cluster.server().to_owned(),
-    };
-    watch(target, policy, Some)
+    watch(WatchTarget::all(Api::all(cluster.client()), RESOURCE, cluster.server()), policy, Some)
 }
 
 #[cfg(test)]

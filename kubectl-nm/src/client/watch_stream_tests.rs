@@ -49,12 +49,8 @@ async fn updates(
         }
         answer
     });
-    let target = WatchTarget::<NodeMaintenance> {
-        api: Api::all(cluster.client()),
-        field_selector: None,
-        resource: "nodemaintenances".to_owned(),
-        server: cluster.server().into(),
-    };
+    let api = Api::<NodeMaintenance>::all(cluster.client());
+    let target = WatchTarget::all(api, "nodemaintenances", cluster.server());
     let updates = watch(target, policy, Some).map(word).take(count).collect().await;
     let requests = requests.lock().unwrap().clone();
     (updates, requests)
@@ -163,12 +159,8 @@ async fn further_failures_do_not_change_since_when_data_is_old() {
             failures.pop_front().unwrap_or_else(|| list(&[]))
         })
     };
-    let target = WatchTarget::<NodeMaintenance> {
-        api: Api::all(cluster.client()),
-        field_selector: None,
-        resource: "nodemaintenances".to_owned(),
-        server: cluster.server().into(),
-    };
+    let api = Api::<NodeMaintenance>::all(cluster.client());
+    let target = WatchTarget::all(api, "nodemaintenances", cluster.server());
     let updates: Vec<_> = watch(target, DASHBOARD, Some).take(2).collect().await;
     let since = |update: &Result<WatchUpdate<NodeMaintenance>, Error>| match update {
         Ok(WatchUpdate::Lost { since, .. }) => *since,

@@ -50,7 +50,7 @@ pub(super) fn note<'a>(roll: &'a Roll, observed: &Observed, next: &mut RollRecor
             }
         } else if is_aborted {
             // The nodes that are not finished leave it anyway.
-        } else if roll.node(name).is_some() || !observed.has_lost_maintenance(name) {
+        } else if roll.node(name).is_some() || !known.is_deleted_alone(uid_now, observed.now) {
             are_pending = true;
         } else {
             next.left.push(LeftNode { node: name.clone(), why: Departure::MaintenanceDeleted });

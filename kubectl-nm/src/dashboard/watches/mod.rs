@@ -206,12 +206,7 @@ impl Watches {
     }
 
     fn target<K>(&self, api: Api<K>, resource: &'static str, selector: Option<String>) -> WatchTarget<K> {
-        WatchTarget {
-            api,
-            field_selector: selector,
-            resource: resource.to_owned(),
-            server: self.cluster.server().to_owned(),
-        }
+        WatchTarget { field_selector: selector, ..WatchTarget::all(api, resource, self.cluster.server()) }
     }
 
     fn forwarder(&self, kind: WatchKind, node: Option<&str>) -> Forwarder {

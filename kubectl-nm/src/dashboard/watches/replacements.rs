@@ -69,12 +69,7 @@ impl ReplacementWatches {
     }
 
     fn target<K>(&self, api: Api<K>, resource: &'static str, selector: Option<String>) -> WatchTarget<K> {
-        WatchTarget {
-            api,
-            field_selector: selector,
-            resource: resource.to_owned(),
-            server: self.server.clone(),
-        }
+        WatchTarget { field_selector: selector, ..WatchTarget::all(api, resource, &self.server) }
     }
 
     /// Sends what a watch reports, until the user turns out to have no permission.

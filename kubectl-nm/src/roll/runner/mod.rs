@@ -479,12 +479,7 @@ impl<'a> RollRunner<'a> {
 }
 
 fn watch_nodes(cluster: &Cluster) -> BoxStream<'static, Result<WatchUpdate<Node>, Error>> {
-    let target = WatchTarget {
-        api: Api::all(cluster.client()),
-        field_selector: None,
-        resource: "nodes".to_owned(),
-        server: cluster.server().to_owned(),
-    };
+    let target = WatchTarget::all(Api::all(cluster.client()), "nodes", cluster.server());
     watch(target, WatchPolicy::LONG_COMMAND, Some)
 }
 
