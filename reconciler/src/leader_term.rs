@@ -31,6 +31,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::{Readiness, ReadinessCheck};
 use crate::watch::cluster_watches::ClusterWatches;
 use crate::watch::maintenance_watch::{Removal, maintenance_watch};
+use crate::watch::migrations::Migrations;
 use crate::watch::node_leases::NodeLeases;
 use crate::watch::node_watches::NodeWatches;
 use crate::watch::queue_updates::trigger_waiting;
@@ -102,6 +103,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
     tasks.spawn("the publisher of events", publishing);
     let context = Arc::new(Context {
         watches: NodeWatches::new(client.clone(), triggers.clone(), tasks.clone(), state.clone()),
+        migrations: Migrations::new(client.clone(), triggers.clone(), tasks.clone()),
         volumes: VolumeAttachments::new(client.clone(), triggers.clone(), tasks.clone()),
         workloads: Arc::new(WorkloadWatches::new(client.clone(), triggers.clone(), tasks.clone())),
         events,

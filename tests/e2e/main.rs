@@ -63,6 +63,7 @@ mod kubectl {
 mod kubevirt {
     mod migration;
     mod not_migratable;
+    mod stop;
 }
 mod known_defects {
     mod node_marks;

@@ -316,7 +316,7 @@ fn data(step: DecisionStep, maintenance: &NodeMaintenance) -> Option<Step> {
         | DecisionStep::Defer(_)
         | DecisionStep::WatchWorkloads(_)
         | DecisionStep::RestartDeployment(_)
-        | DecisionStep::CancelEvacuation
+        | DecisionStep::EndEvacuations
         | DecisionStep::PublishEvent(_) => return None,
     })
 }

@@ -101,6 +101,13 @@ fn is_used(
         Grant::PodDeletion => drains_with(maintenances, |drain| drain.delete_after_seconds > 0),
         Grant::VolumeDetach => drains_with(maintenances, |drain| drain.wait_for_volume_detach.is_some()),
         Grant::Surge => drains_with(maintenances, |drain| drain.surge == SurgePolicy::WhenBlocked),
+        Grant::VirtualMachines => {
+            let maintenances = maintenances.as_ref().map_err(Clone::clone)?;
+            let migrates = |object: &GroupedMaintenance| {
+                object.maintenance.status.as_ref().is_some_and(|status| status.migrating_pods.is_some())
+            };
+            Ok(maintenances.iter().any(migrates))
+        }
     }
 }
 

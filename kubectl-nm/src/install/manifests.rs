@@ -63,6 +63,7 @@ fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
         Grant::PodDeletion => component!("pod_deletion"),
         Grant::VolumeDetach => component!("volume_detach"),
         Grant::Surge => component!("surge"),
+        Grant::VirtualMachines => component!("virtual_machines"),
     }
 }
 

@@ -56,6 +56,7 @@ fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterSnapshot {
         daemon_sets: DaemonSets::default(),
         budgets: Vec::new(),
         volumes: Volumes::default(),
+        machines: Vec::new(),
         limit: MaxUnavailableLimit::None("deployment nm/nm-reconciler".into()),
         unknown: Vec::new(),
     }

@@ -27,7 +27,7 @@ use tracing::{debug, info, warn};
 
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
-use crate::evict::cancel_evacuation::cancel_evacuations;
+use crate::evict::end_evacuations::end_evacuations;
 use crate::watch::projected_node::{is_alike, project};
 
 /// The step that failed. The steps before it are done and those after it are not; the next decision continues from there.
@@ -173,10 +173,12 @@ impl DecisionRun<'_> {
             DecisionStep::RestartDeployment(restart) => {
                 context.workloads.restart(node, restart, context.evictor.now());
             }
-            DecisionStep::CancelEvacuation => {
+            DecisionStep::EndEvacuations => {
                 // A pause of all requests does not use up the time that KubeVirt has.
                 context.throttle.ended().await;
-                cancel_evacuations(&context.client, node).await;
+                for event in end_evacuations(&context.client, node).await {
+                    context.events.publish(maintenance, observed.node.as_deref(), &event);
+                }
             }
             DecisionStep::DeleteLease(lease) => {
                 let dropped = with_timeout(REQUEST_TIMEOUT, context.leases.release(node, &lease)).await;

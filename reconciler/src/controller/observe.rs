@@ -13,10 +13,10 @@ use nm_shared::cluster::volume_attachment::NodeVolumes;
 use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::decide::needs_pods;
 use nm_shared::drain::budget_allowance::Budgets;
+use nm_shared::drain::evacuation::Evacuations;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::drain::respawns::Respawned;
-use nm_shared::drain::virtual_machine::Evacuations;
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::EtcdGuard;
 use nm_shared::gate::ownership;
@@ -56,8 +56,7 @@ pub(crate) fn observe(
     Some(if needs_pods(maintenance, &observed, now) {
         observe_pods(context, maintenance, observed)
     } else {
-        let attempts = context.evictor.state().attempts(&maintenance.spec.node_name);
-        ClusterState { evacuations: evacuations(context, maintenance, None), attempts, ..observed }
+        observed
     })
 }
 
@@ -117,7 +116,7 @@ fn observe_pods(context: &Context, maintenance: &GroupedMaintenance, observed: C
     ClusterState {
         pods_forbidden,
         budgets,
-        evacuations: evacuations(context, maintenance, pods.as_deref()),
+        evacuations: evacuations(context, maintenance, pods.as_deref().unwrap_or_default()),
         volumes,
         volumes_forbidden,
         respawned,
@@ -166,18 +165,15 @@ fn volumes(context: &Context, maintenance: &GroupedMaintenance) -> (NodeVolumes,
     Default::default()
 }
 
-fn evacuations(
-    context: &Context,
-    maintenance: &NodeMaintenance,
-    pods: Option<&[Arc<DrainPod>]>,
-) -> Evacuations {
+fn evacuations(context: &Context, maintenance: &NodeMaintenance, pods: &[Arc<DrainPod>]) -> Evacuations {
     let node = &maintenance.spec.node_name;
-    let found = match pods {
-        Some(pods) => context.watches.virtual_machines(node, pods),
-        None => context.watches.last_seen_virtual_machines(node),
+    let Some(found) = context.watches.virtual_machines(node, pods) else {
+        context.migrations.leave_node(node);
+        return Evacuations::default();
     };
+    let migrations = context.migrations.for_node(node);
     let began = maintenance.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    found.map(|found| Evacuations::leaving(found, node, began)).unwrap_or_default()
+    Evacuations::leaving(found, migrations.as_deref(), node, began)
 }
 
 /// What keeps a maintenance from beginning. One that is at work without a status that shows this may have overridden

@@ -7,6 +7,7 @@ pub mod grant;
 pub mod group;
 pub mod latency_budget;
 pub mod maintenance;
+pub mod migration;
 pub mod names;
 pub mod returned_pod;
 pub mod status;

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::attached_volume::AttachedVolume;
+use crate::api::migration::{MigratingPod, MigrationFacts};
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts};
 
@@ -225,6 +226,10 @@ pub struct BlockFacts {
     /// Name of the node that is at fault: the pod's own if that is not Ready, the target of a migration that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The migration of its virtual machine that does not begin, or that follows one that failed. Only if nm-reconciler may
+    /// read migrations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationFacts>,
 }
 
 /// A disruption budget in the pod's namespace and its numbers, as far as they are known.
@@ -284,27 +289,6 @@ impl BlockedPod {
     pub fn reference(&self) -> PodReference {
         PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
     }
-}
-
-/// A virtual machine that KubeVirt migrates to another node, by the pod that it leaves behind.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct MigratingPod {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Name of the virtual machine.
-    pub machine: String,
-    /// The node that it leaves, once the migration has begun.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// The node that it goes to, once the migration has begun.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
-    /// When the migration began.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<Time>,
 }
 
 /// A pod that is not evicted until it ends by itself.
@@ -395,6 +379,8 @@ pub enum BlockReason {
     NotMigratable,
     /// It runs a virtual machine whose last migration failed. KubeVirt tries again.
     MigrationFailed,
+    /// It runs a virtual machine that KubeVirt is to migrate, but no migration has begun for two minutes.
+    MigrationNotStarted,
     /// The reconciler lacks the access to evict or delete it.
     Forbidden,
     /// Its namespace is terminating, and evictions are refused there.

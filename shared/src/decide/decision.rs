@@ -53,8 +53,8 @@ pub struct Decision {
     pub node_released: bool,
     /// Our lease, to be deleted once the node has returned to service.
     pub release_lease: Option<LeaseRelease>,
-    /// Whether KubeVirt may be migrating virtual machines that may now stay.
-    pub cancel_evacuation: bool,
+    /// Whether KubeVirt may have been asked to migrate virtual machines, which may now stay.
+    pub end_evacuations: bool,
     /// Last: a merge patch that removes our finalizer from the object.
     pub remove_finalizer: Option<Value>,
     /// The events to publish after these steps.
@@ -171,6 +171,8 @@ pub enum EventReason {
     DetachTimedOut,
     /// The API server accepts neither a write that the maintenance needs nor the status that would show it.
     WriteFailed,
+    /// The maintenance has ended, and virtual machines leave the node nevertheless.
+    MachinesStillLeave,
 }
 
 impl EventReason {
@@ -188,6 +190,7 @@ impl EventReason {
                 | Self::RecordonNode
                 | Self::DetachTimedOut
                 | Self::WriteFailed
+                | Self::MachinesStillLeave
         )
     }
 }

@@ -59,6 +59,9 @@ impl EvictionQueue {
             }
             let attempt = observed.attempts.get(pod::uid(pod)).cloned().unwrap_or_default();
             let delete_at = delete_at(&attempt, spec, now);
+            let on_node = plan.pods.iter().map(|planned| &*planned.pod);
+            let delete_at =
+                delete_at.filter(|_| !observed.evacuations.moves(pod, on_node, &observed.attempts));
             let is_overdue = delete_at.is_some_and(|at| at <= now);
             if is_overdue {
                 queue.overdue.insert(pod::uid(pod).to_owned());
@@ -135,7 +138,7 @@ fn due(pod: &DrainPod, attempt: &Attempt, observed: &ClusterState) -> Option<Ste
             Some(due.min(at.after(BUDGET_RETRY_INTERVAL)))
         }
         // Its virtual machine has migrated.
-        Some((at, EvictionOutcome::Migrating(_))) if pod::is_finished(pod) => {
+        Some((at, _)) if attempt.migrates && pod::is_finished(pod) => {
             Some(due.min(at.after(BUDGET_RETRY_INTERVAL)))
         }
         Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(at.after(BUDGET_RETRY_INTERVAL))),

@@ -354,3 +354,33 @@ fn a_migrating_virtual_machine_is_never_deleted_and_retried_slowly() {
     assert!(queue.evictions.is_empty());
     assert_eq!(queue.next.map(|at| at.since(now())), Some(Duration::from_secs(6)));
 }
+
+#[test]
+fn nothing_of_a_machine_that_moves_is_deleted_however_long_it_is_refused() {
+    let launcher = json!({
+        "metadata": {"namespace": "ns", "name": "virt-launcher-vm-x", "uid": "l",
+            "labels": {"kubevirt.io": "virt-launcher"}, "annotations": {"kubevirt.io/domain": "vm"}},
+        "status": {"phase": "Running"},
+    });
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "virt-launcher-vm-x", "uid": "l", "controller": true});
+    let disk = json!({
+        "metadata": {"namespace": "ns", "name": "hp-volume-x", "uid": "d", "labels": {"kubevirt.io": "hotplug-disk"},
+            "ownerReferences": [owner]},
+        "status": {"phase": "Running"},
+    });
+    let pods: Vec<Arc<DrainPod>> =
+        [launcher, disk].map(|pod| Arc::new(serde_json::from_value(pod).unwrap())).into();
+    let deleted = |of_launcher: EvictionOutcome| {
+        let mut launcher = Attempt::default();
+        launcher.end(of_launcher, ago(20_000));
+        let mut disk = Attempt::default();
+        disk.end(EvictionOutcome::HotplugPod(String::new()), ago(20_000));
+        let attempts = HashMap::from([("l".to_owned(), launcher), ("d".to_owned(), disk)]);
+        let observed = ClusterState { attempts, ..ClusterState::default() };
+        let queue = queue(&pods, &json!({"deleteAfterSeconds": 10}), &observed);
+        let deletions = queue.evictions.iter().filter(|eviction| eviction.request == RemovalRequest::Delete);
+        deletions.map(|eviction| pod::uid(&eviction.pod).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(deleted(EvictionOutcome::Migrating(String::new())), [""; 0]);
+    assert_eq!(deleted(EvictionOutcome::NotMigratable(String::new())), ["d", "l"], "the person asked for it");
+}

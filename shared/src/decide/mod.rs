@@ -8,6 +8,7 @@ pub mod decision;
 pub mod drain_plan;
 pub mod drain_status;
 pub mod drain_survey;
+pub mod evacuation_end;
 mod eviction_order;
 pub mod eviction_queue;
 pub mod failed_write;
@@ -338,13 +339,13 @@ impl Decider<'_> {
         let may_restart = !paused && postponed.is_none() && deadline.is_none_or(|at| at > now);
         let surges = Surges::new(&plan, &spec, observed, maintenance.status.as_ref(), may_restart, now);
         self.decision.workloads = Some(surges.wanted.clone());
+        let before = maintenance.status.as_ref();
         let queue = if paused {
             EvictionQueue::default()
         } else {
             EvictionQueue::new(&plan, &spec, observed, &surges, observed.steady_now)
         };
-        let survey = DrainSurvey::new(&plan, observed, &queue, &surges, paused, now);
-        let before = maintenance.status.as_ref();
+        let survey = DrainSurvey::new(&plan, before, observed, &queue, &surges, paused, now);
         let detach = spec
             .wait_for_volume_detach
             .and_then(|wait| VolumeDetach::new(wait, &plan, &observed.volumes, before, now));
@@ -363,7 +364,7 @@ impl Decider<'_> {
 
         let changes = plan.pending().filter_map(|planned| pod_state::next_change(planned, now));
         let changes = changes.chain(deadline.filter(|_| !paused)).chain(plan.next_change(&spec, now));
-        let changes = changes.chain(detach.and_then(|detach| detach.deadline));
+        let changes = changes.chain(detach.and_then(|detach| detach.deadline)).chain(survey.next_change());
         for at in changes.filter(|at| *at > now) {
             self.requeue_at(at);
         }
@@ -406,8 +407,7 @@ impl Decider<'_> {
             return;
         }
         self.decision.remove_finalizer = Some(ownership::release(maintenance));
-        let asked = observed.evacuations.may_be_evacuating(&observed.attempts, maintenance.status.as_ref());
-        self.decision.cancel_evacuation = asked && !inherited;
+        self.decision.end_evacuations = self.may_have_evicted() && node.is_some() && !inherited;
         let plan_ends = node.and_then(|node| node_patch::end_plan(node, &self.requester(node)));
         if let (Some(node), None) = (node, &plan_ends) {
             if let Some(heir) = heir {
@@ -430,6 +430,13 @@ impl Decider<'_> {
         }
         let sentence = format!("Maintenance of node {} is removed", maintenance.spec.node_name);
         self.publish(EventSubject::Maintenance, EventReason::RemovedMaintenance, sentence);
+    }
+
+    /// Whether pods may have been evicted: the status is written before the first eviction. A definition that prunes the
+    /// conditions keeps the phase.
+    fn may_have_evicted(&self) -> bool {
+        let phase = self.maintenance.status.as_ref().and_then(|status| status.phase);
+        ownership::has_begun(self.maintenance) || phase.is_some_and(|phase| phase != Phase::Pending)
     }
 
     /// Whether a cordon, or the taint of a plan, may be on its way although the node shows none: its sender may have crashed,

@@ -66,8 +66,9 @@ pub enum DecisionStep {
     RestartDeployment(Restart),
     /// Queues evictions, which are sent beside the other steps.
     Evict(Vec<Eviction>),
-    /// Cancels the evacuations that KubeVirt may have begun.
-    CancelEvacuation,
+    /// Ends the evacuations of the virtual machines that have not begun to move. The node is uncordoned before: KubeVirt does not
+    /// end them while the node has its taint.
+    EndEvacuations,
     /// Deletes our lease on the node, if there is one.
     DeleteLease(LeaseRelease),
     /// Removes our finalizer from the object.
@@ -103,8 +104,8 @@ impl Decision {
         steps.push(DecisionStep::Evict(self.evictions));
         steps.extend(self.workloads.map(DecisionStep::WatchWorkloads));
         steps.extend(self.restarts.into_iter().map(DecisionStep::RestartDeployment));
-        if self.cancel_evacuation {
-            steps.push(DecisionStep::CancelEvacuation);
+        if self.end_evacuations {
+            steps.push(DecisionStep::EndEvacuations);
         }
         steps.extend(self.release_lease.map(DecisionStep::DeleteLease));
         if let Some(patch) = self.remove_finalizer {
