@@ -8,6 +8,7 @@ pub mod group;
 pub mod latency_budget;
 pub mod maintenance;
 pub mod names;
+pub mod pod_selector;
 pub mod returned_pod;
 pub mod status;
 pub mod surge;
