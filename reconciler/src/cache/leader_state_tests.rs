@@ -217,3 +217,27 @@ fn two_decisions_on_different_threads_never_take_the_same_last_place() {
         assert_eq!(begun.iter().filter(|begun| **begun).count(), 1, "{begun:?}");
     }
 }
+
+#[test]
+fn a_maintenance_that_is_gone_is_forgotten_without_a_look_at_the_others() {
+    let mut writer = Writer::new(Group::Medik8s);
+    let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+    let of_node = |name: &str| {
+        let mut found = maintenance(name, Group::Medik8s, &Value::Null);
+        found.maintenance.spec.node_name = "n".to_owned();
+        found
+    };
+    for name in ["a", "b"] {
+        writer.apply_watcher_event(&watcher::Event::Apply(of_node(name)));
+        state.index(Arc::new(of_node(name)));
+        state.note_seen(ownership::uid(&of_node(name)));
+    }
+    state.node("n", |_| {});
+    for (name, is_needed) in [("a", true), ("b", false)] {
+        writer.apply_watcher_event(&watcher::Event::Delete(of_node(name)));
+        state.remove_from_index(&of_node(name));
+        assert_eq!(state.forget(&of_node(name)), is_needed);
+        assert_eq!(state.lock().nodes.contains_key("n"), is_needed);
+    }
+    assert!(state.lock().maintenances.is_empty());
+}

@@ -51,13 +51,18 @@ pub(crate) fn trigger_waiting(
             }
             let began = Instant::now();
             let round = Round::new(&state, limit, is_changed, clock.now());
-            rest = REST_FACTOR * began.elapsed();
+            rest = rest_after(began.elapsed());
             for maintenance in round.due {
                 triggers.maintenance(&maintenance);
             }
             wait = round.next;
         }
     }
+}
+
+/// How long no round follows one that took so long.
+fn rest_after(took: Duration) -> Duration {
+    REST_FACTOR * took
 }
 
 /// The maintenances to trigger now, and when the next round is due.
@@ -232,5 +237,13 @@ mod tests {
         cluster.put(1, Some(1), 0);
         let alone = Round::new(&cluster.state, None, true, second(0));
         assert_eq!(alone.due.len(), 1, "there is no limit any more");
+    }
+
+    #[test]
+    fn rounds_take_at_most_a_twentieth_of_the_time_however_long_each_is() {
+        for milliseconds in [0, 1, 50, 5_000] {
+            let took = Duration::from_millis(milliseconds);
+            assert!(rest_after(took) >= 20 * took);
+        }
     }
 }

@@ -407,9 +407,8 @@ impl Decider<'_> {
         };
         let inherited = heir.is_some() || observed.competing.iter().any(has_record);
         self.decision.node_released = !inherited;
-        if !inherited {
-            self.evict_nothing();
-        }
+        // Evictions are withdrawn together with what is known of them, once it is known which migrations they have caused.
+        self.decision.surging = Some(HashSet::new()).filter(|_| !inherited);
         if !ownership::is_adopted(maintenance) {
             return;
         }
