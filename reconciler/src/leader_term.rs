@@ -193,10 +193,16 @@ async fn wait_for(
 /// Forgets maintenances that are gone, and reconciles those that may have waited for their nodes.
 async fn clean_up(context: Arc<Context>, mut removed: UnboundedReceiver<Removal>) {
     while let Some(removal) = removed.next().await {
-        context.forget_removed();
         if let Some(maintenance) = removal {
+            if maintenance.group == Group::Medik8s {
+                context.forget(&maintenance);
+            } else {
+                // The older definitions allow the node to be changed, so it may have had others.
+                context.forget_removed();
+            }
             context.triggers.node(&maintenance.spec.node_name);
         } else {
+            context.forget_removed();
             context.triggers.all();
         }
     }

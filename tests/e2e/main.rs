@@ -75,6 +75,7 @@ mod maintenance {
     mod api_object;
     mod hostile_names;
     mod older_groups;
+    mod selector_limits;
     mod several_per_node;
     mod status_writes;
     mod suspended;
@@ -116,6 +117,7 @@ mod plugin {
     mod watch_output;
 }
 mod reconciler {
+    mod admission_policies;
     mod connections;
     mod fault_proxy;
     mod observability;

@@ -266,7 +266,7 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
         planned.retain(|object| !is_policy(object));
         notes.push(Line::new(
             "Kubernetes before 1.30 has no ValidatingAdmissionPolicy, so nm-reconciler gets permission to patch all fields of \
-             its webhook configuration.",
+             nodes, maintenances and its webhook configuration.",
         ));
     }
     if planned.iter().any(is_foreign_namespace) {
@@ -284,7 +284,7 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
 async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
     let mut granted = Vec::new();
     for grant in Grant::ALL {
-        let [_, binding] = manifests::grant_objects(grant);
+        let Some(binding) = manifests::grant_binding(grant) else { continue };
         if objects::get(cluster, &binding).await?.is_some_and(|found| manifests::is_ours(&found)) {
             granted.push(grant);
         }
@@ -293,7 +293,7 @@ async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
 }
 
 fn is_policy(object: &PlannedObject) -> bool {
-    object.wanted["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
+    manifests::is_policy(&object.wanted)
 }
 
 async fn serves_policies(objects: &[PlannedObject], cluster: &Cluster) -> Result<bool, Error> {

@@ -137,7 +137,7 @@ async fn an_api_server_without_policies_is_detected() {
     let objects = manifests::objects(&Settings::default());
     let steps: Vec<PlannedObject> =
         objects.into_iter().map(|wanted| PlannedObject { wanted, before: None }).collect();
-    assert_eq!(steps.iter().filter(|step| is_policy(step)).count(), 2);
+    assert_eq!(steps.iter().filter(|step| is_policy(step)).count(), 6);
     let (old, _) = cluster(|_, _| (404, json!("404 page not found")));
     assert!(!serves_policies(&steps, &old).await.unwrap());
     let (new, _) = cluster(|_, _| failure(404, "NotFound", "nm-reconciler"));

@@ -17,7 +17,7 @@ use crate::client::all_groups;
 use crate::client::cluster::Cluster;
 use crate::client::merged_watch::watch_maintenances;
 use crate::client::nodes::{check_exist, unchecked};
-use crate::client::watch_stream::{WatchChange, WatchPolicy};
+use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchUpdate};
 use crate::dashboard::{
     self, AppearanceFlags, Config, DashboardExit, EndReason, Header, HeadlessRecording, NewRecording,
     Options, RECORDING_VERSION, Recorder, RecordingMode,
@@ -246,11 +246,13 @@ pub(super) async fn wait(
     event_loop::run(watch, timeout, interrupted(), found, |event| reporter.react(event)).await
 }
 
+/// Follows the maintenances until `react` breaks. Leaves in `last` the change that led to that, if it was one.
 async fn follow(
     timeout: Option<Duration>,
     cluster: &Cluster,
     recording: Option<&mut HeadlessRecording>,
-    react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
+    last: &mut Option<WatchChange<NodeMaintenance>>,
+    mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
 ) -> Result<Exit, Error> {
     let warning = async {
         match recording {
@@ -260,6 +262,17 @@ async fn follow(
     };
     let warnings = stream::once(warning).map(LoopEvent::Warning);
     let maintenances = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
+    let react = |event: LoopEvent| {
+        let change = match &event {
+            LoopEvent::Watch(WatchUpdate::Change(change)) => Some(change.clone()),
+            _ => None,
+        };
+        let flow = react(event)?;
+        if flow.is_break() {
+            *last = change;
+        }
+        Ok(flow)
+    };
     event_loop::run(maintenances, timeout, interrupted(), warnings, react).await
 }
 
@@ -298,10 +311,13 @@ async fn watch(
     }
     let mut recording =
         recording.map(|recording| HeadlessRecording::begin(recording, cluster, tracker.nodes()));
+    let mut last = None;
     let followed = if output == Some(WatchFormat::Json) {
         let mut reporter = NdjsonReporter::new(out, &Timestamp::now, tracker);
         let followed = match existing {
-            Ok(_) => follow(timeout, cluster, recording.as_mut(), |event| reporter.react(event)).await,
+            Ok(_) => {
+                follow(timeout, cluster, recording.as_mut(), &mut last, |event| reporter.react(event)).await
+            }
             Err(error) => Err(error),
         };
         if followed.is_err() {
@@ -312,9 +328,9 @@ async fn watch(
     } else {
         existing?;
         let mut reporter = WaitReporter::new(out, ReportMode::Log(&Timestamp::now), tracker, cluster.flags());
-        follow(timeout, cluster, recording.as_mut(), |event| reporter.react(event)).await
+        follow(timeout, cluster, recording.as_mut(), &mut last, |event| reporter.react(event)).await
     };
-    let recorded = recording.map(HeadlessRecording::finish);
+    let recorded = recording.map(|recording| recording.finish(last));
     followed.map(|exit| conclude_recording(record, recorded, exit, out))
 }
 
@@ -430,12 +446,14 @@ fn conclude(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use clap::Parser;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::client::cluster::tests::{NEVER, cluster, failure, list, nodes};
-    use crate::maintenance::fixture::requested;
+    use crate::maintenance::fixture::{requested, with_status};
     use crate::terminal::output::captured::output;
 
     #[derive(Parser)]
@@ -458,6 +476,32 @@ mod tests {
             let args = Line::parse_from(["watch", named, "--timeout", "1s"]).args;
             assert_eq!(run(args, &cluster, &mut out).await.unwrap(), Exit::TimedOut);
             assert_eq!(captured.messages().contains(warning), warned, "{}", captured.messages());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_recording_contains_the_change_that_ends_the_watch() {
+        let folder = tempfile::tempdir().unwrap();
+        for (format, name) in [("lines", "a"), ("json", "b")] {
+            // The second list is that of the recording, and takes longer.
+            let lists = AtomicUsize::new(0);
+            let (cluster, _) = cluster(move |_, path| match path {
+                "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
+                    if lists.fetch_add(1, Ordering::Relaxed) != 1 =>
+                {
+                    list(&[with_status("n1", json!({"phase": "Succeeded"}))])
+                }
+                _ if path == "watch" || path.starts_with("/apis/nodemaintenance.medik8s.io/") => {
+                    (NEVER, Value::Null)
+                }
+                _ => list(&[]),
+            });
+            let file = folder.path().join(name);
+            let line = ["watch", "n1", "--until", "drained", "-o", format, "--record"];
+            let args = Line::parse_from(line.into_iter().chain(file.to_str())).args;
+            assert_eq!(run(args, &cluster, &mut output().0).await.unwrap(), Exit::Done);
+            let recorded = std::fs::read_to_string(file).unwrap();
+            assert_eq!(recorded.matches("Succeeded").count(), 1, "{recorded}");
         }
     }
 

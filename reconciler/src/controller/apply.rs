@@ -140,6 +140,7 @@ impl DecisionRun<'_> {
             DecisionStep::VerifyNode => verify_node(context, node, observed.node.as_deref()).await?,
             DecisionStep::LeaveNode => context.leave_node(node),
             DecisionStep::WithdrawUnwanted(wanted) => context.evictor.withdraw_unwanted(node, &wanted),
+            DecisionStep::WithdrawRestarts(wanted) => context.workloads.withdraw_restarts(node, &wanted),
             DecisionStep::WithdrawOutdated { has_node } => {
                 context.evictor.withdraw_outdated(maintenance, has_node);
             }
@@ -301,8 +302,8 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
     )
     .await;
     let patched = project(patched?);
-    context.state.node(node, |state| state.last_write.remember(patched.clone()));
-    context.state.gate.update_node(node, Some(GateNode::from(&patched)));
+    context.state.remember_node(node, patched.clone());
+    context.state.gate.refresh_node(node, GateNode::from(&patched));
     Ok(Arc::new(patched))
 }
 

@@ -75,12 +75,26 @@ impl Context {
         }
     }
 
+    /// Forgets a maintenance that is gone, and ends all work for its node if no other maintenance names it. This takes no longer
+    /// however many others there are.
+    pub(crate) fn forget(&self, maintenance: &GroupedMaintenance) {
+        let node = &maintenance.spec.node_name;
+        if self.state.forget(maintenance) {
+            return;
+        }
+        self.leave_node(node);
+        let shown = self.cluster.nodes.get(&ObjectRef::new(node)).filter(|_| self.node_conditions);
+        if shown.is_some_and(|node| node_conditions::has_maintenance_conditions(&node)) {
+            self.conditions.publish(node, Vec::new());
+        }
+    }
+
     /// Ends the evictions and watches of a node.
     pub(crate) fn leave_node(&self, node: &str) {
-        self.evictor.retain_nodes(|other| other != node);
+        self.evictor.leave_node(node);
         self.migrations.leave_node(node);
         self.volumes.leave_node(node);
-        self.workloads.retain_nodes(|other| other != node);
+        self.workloads.leave_node(node);
         self.state.end_watches(node);
     }
 

@@ -9,6 +9,7 @@ pub mod latency_budget;
 pub mod maintenance;
 pub mod migration;
 pub mod names;
+pub mod pod_selector;
 pub mod returned_pod;
 pub mod status;
 pub mod surge;

@@ -7,11 +7,13 @@
 //! Facts beside the sentences are typed, so that no program parses them. All of them are optional: a status that was
 //! written before they existed, or that an older definition pruned, does not have them.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::attached_volume::AttachedVolume;
+use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::migration::{MigratingPod, MigrationFacts};
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts};
@@ -114,6 +116,10 @@ pub struct NodeMaintenanceStatus {
     #[schemars(range(min = 0))]
     pub paused_seconds: Option<i64>,
 
+    /// When the node was first cordoned. Absent unless something else has uncordoned it during the maintenance and kept it
+    /// uncordoned; otherwise the condition `Cordoned` shows the time.
+    pub cordoned_since: Option<Time>,
+
     /// The position in the queue, while the maintenance waits because too many nodes are unavailable. Absent otherwise. Its
     /// numbers, and those in `lastError`, may be up to 30 s old; the maintenance begins as soon as it may.
     pub queue: Option<QueuePosition>,
@@ -124,6 +130,22 @@ pub struct NodeMaintenanceStatus {
 
     /// How many pods are in which state.
     pub pod_counts: PodCounts,
+}
+
+impl NodeMaintenanceStatus {
+    /// Whether the maintenance has begun: its node is cordoned, or would be if nothing else kept uncordoning it.
+    pub fn has_begun(&self) -> bool {
+        condition::find(&self.conditions, ConditionType::Cordoned).is_some_and(|cordoned| {
+            cordoned.status == "True" || cordoned.reason == ConditionReason::CordonContested.as_str()
+        })
+    }
+
+    /// When the node was first cordoned; none if the maintenance has not begun.
+    pub fn begun_at(&self) -> Option<Timestamp> {
+        let cordoned = condition::find(&self.conditions, ConditionType::Cordoned)?;
+        let since = self.cordoned_since.as_ref().unwrap_or(&cordoned.last_transition_time);
+        self.has_begun().then_some(since.0)
+    }
 }
 
 /// The phase of a maintenance.

@@ -49,6 +49,9 @@ pub struct Decision {
     /// The uids of the pods that may be evicted; queued requests for others are dropped. None if this maintenance does not
     /// decide that: another has the node, or the pods are not known.
     pub evictable: Option<HashSet<String>>,
+    /// The Deployments that are replacing pods of the node: a restart of another that is in progress for it is withdrawn. None
+    /// if this maintenance does not decide that.
+    pub surging: Option<HashSet<WorkloadKey>>,
     /// Whether no maintenance has the node any more. All requests for it stop before any other step.
     pub node_released: bool,
     /// Our lease, to be deleted once the node has returned to service.
@@ -99,7 +102,7 @@ pub struct Eviction {
     pub request: RemovalRequest,
     /// The grace period in seconds; none is that of the pod.
     pub grace_period_seconds: Option<i64>,
-    /// The budgets that guard it, as they were when this was decided.
+    /// The budgets that it is charged to, as they were when this was decided.
     pub guards: Vec<Arc<BudgetVersion>>,
     /// The disruption that it uses. If others have used it by then, the request is not sent.
     pub uses_disruption: Option<AllowedDisruption>,

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::condition::{self, ConditionType, whole_seconds};
+use crate::api::condition::whole_seconds;
 use crate::api::migration::MigratingPod;
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::status::{
@@ -136,8 +136,7 @@ impl<'a> DrainSurvey<'a> {
             status.eviction_pods = count(pending.len() - waits);
         }
         status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
-        let cordoned = condition::find(&status.conditions, ConditionType::Cordoned);
-        let counted_at = cordoned.filter(|_| !begins).map_or(now, |cordoned| cordoned.last_transition_time.0);
+        let counted_at = status.begun_at().filter(|_| !begins).unwrap_or(now);
         status.pod_counts = self.counts(status.eviction_pods, counted_at);
         status.blocked_pods = self.blocked_pods(&status.blocked_pods, now);
         let migrating = self.migrating.iter().take(MAX_MIGRATING_PODS).cloned().collect();

@@ -3,6 +3,7 @@
 use kube::core::Status;
 
 use crate::cluster::refusal::Refusal;
+use crate::decide::decision::{EventReason, EventSubject, PendingEvent};
 use crate::drain::eviction_outcome::AccessDenied;
 
 /// A write that failed, or a read that the write depends on. Conflicts are not failures: the next reconcile resolves them.
@@ -23,6 +24,17 @@ pub enum WriteFailure {
     Refused(String),
     /// The API server failed or did not answer. Another attempt may succeed.
     Failed(String),
+}
+
+impl FailedWrite {
+    /// The event that reports the failure where the status cannot be written either.
+    pub fn event(&self) -> PendingEvent {
+        let (WriteFailure::Denied(AccessDenied { message, .. })
+        | WriteFailure::Refused(message)
+        | WriteFailure::Failed(message)) = &self.cause;
+        let note = format!("{}: {message}", self.attempt);
+        PendingEvent { subject: EventSubject::Maintenance, reason: EventReason::WriteFailed, note }
+    }
 }
 
 impl WriteFailure {

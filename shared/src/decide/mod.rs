@@ -54,7 +54,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Decides what to do next for `maintenance`.
 pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> Decision {
     let ends = maintenance.metadata.deletion_timestamp.is_some();
-    let mut decider = Decider { maintenance, observed, now, decision: Decision::default() };
+    let mut decider =
+        Decider { maintenance, observed, now, decision: Decision::default(), uncordoned: false };
     if ends {
         decider.stop();
     } else {
@@ -104,7 +105,8 @@ pub fn position_due(
 /// The decision for a maintenance whose decision could not be applied.
 pub fn report_failure(maintenance: &NodeMaintenance, write: FailedWrite, now: Timestamp) -> Decision {
     let observed = &ClusterState::default();
-    let mut decider = Decider { maintenance, observed, now, decision: Decision::default() };
+    let mut decider =
+        Decider { maintenance, observed, now, decision: Decision::default(), uncordoned: false };
     match write.cause {
         WriteFailure::Denied(denied) => decider.forbid(denied),
         WriteFailure::Refused(message) if !drain_status::has_succeeded(maintenance) => {
@@ -118,15 +120,6 @@ pub fn report_failure(maintenance: &NodeMaintenance, write: FailedWrite, now: Ti
         }
     }
     decider.decision
-}
-
-/// The event that reports such a failure where the status cannot be written either.
-pub fn failure_event(write: &FailedWrite) -> PendingEvent {
-    let (WriteFailure::Denied(AccessDenied { message, .. })
-    | WriteFailure::Refused(message)
-    | WriteFailure::Failed(message)) = &write.cause;
-    let note = format!("{}: {message}", write.attempt);
-    PendingEvent { subject: EventSubject::Maintenance, reason: EventReason::WriteFailed, note }
 }
 
 /// The denial of access to leases, with a hint at the usual cause: if the namespace is removed, our permissions on leases
@@ -146,6 +139,8 @@ struct Decider<'a> {
     observed: &'a ClusterState,
     now: Timestamp,
     decision: Decision,
+    /// Whether something else has uncordoned the node, and the cordon is restored later.
+    uncordoned: bool,
 }
 
 impl Decider<'_> {
@@ -251,6 +246,7 @@ impl Decider<'_> {
         if requester.cordoned_by == CordonedBy::NmReconciler || node_patch::record_names(node, requester.uid)
         {
             if let Some(wait) = observed.recordons.wait() {
+                self.uncordoned = !node_patch::has_all_marks(node, observed.group);
                 self.decision.requeue_in(wait);
                 return Some(wait);
             }
@@ -349,7 +345,16 @@ impl Decider<'_> {
         let detach = spec
             .wait_for_volume_detach
             .and_then(|wait| VolumeDetach::new(wait, &plan, &observed.volumes, before, now));
-        let next = drain_status::draining(maintenance, &survey, detach.as_ref(), observed, deadline, now);
+        let uncordoned = self.uncordoned;
+        let next = drain_status::draining(
+            maintenance,
+            &survey,
+            detach.as_ref(),
+            observed,
+            deadline,
+            uncordoned,
+            now,
+        );
         if observed.recordons.is_contested()
             && let Some(reset) = observed.recordons.reset_in()
         {
@@ -373,6 +378,7 @@ impl Decider<'_> {
             return self.evict_nothing();
         }
         self.decision.evictable = Some(surges.evictable(&plan));
+        self.decision.surging = Some(surges.deployments());
         // Also while evictions are delayed: the status says already that these pods are blocked.
         let blocked = plan.pods.iter().filter_map(|planned| {
             let block = queue.blocked_by_budget.get(pod::uid(&planned.pod))?;
@@ -403,6 +409,8 @@ impl Decider<'_> {
         };
         let inherited = heir.is_some() || observed.competing.iter().any(has_record);
         self.decision.node_released = !inherited;
+        // Evictions are withdrawn together with what is known of them, once it is known which migrations they have caused.
+        self.decision.surging = Some(HashSet::new()).filter(|_| !inherited);
         if !ownership::is_adopted(maintenance) {
             return;
         }
@@ -449,8 +457,9 @@ impl Decider<'_> {
 
     /// The maintenance has failed for as long as the reason persists.
     fn fail(&mut self, reason: ConditionReason, error: String, forbidden: Option<ForbiddenAccess>) {
-        let at_work = self.decision.at_work;
-        let status = drain_status::failed(self.maintenance, at_work, reason, error, forbidden, self.now);
+        let (at_work, uncordoned) = (self.decision.at_work, self.uncordoned);
+        let status =
+            drain_status::failed(self.maintenance, at_work, uncordoned, reason, error, forbidden, self.now);
         self.settle_status(status, None);
     }
 
@@ -460,8 +469,10 @@ impl Decider<'_> {
         self.fail(ConditionReason::MissingAccess, denied.to_string(), denied.access);
     }
 
+    /// Withdraws what was requested for pods of the node: evictions, and restarts of their Deployments.
     fn evict_nothing(&mut self) {
         self.decision.evictable = Some(HashSet::new());
+        self.decision.surging = Some(HashSet::new());
     }
 
     fn requeue_at(&mut self, at: Timestamp) {

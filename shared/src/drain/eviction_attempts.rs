@@ -17,7 +17,7 @@ const ACCEPTED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A run of refusals is interrupted if nothing was requested, and no budget was known to refuse, for longer than this. A
 /// refused pod is usually retried every ten seconds.
-const MAX_GAP: Duration = Duration::from_secs(60);
+pub const MAX_GAP: Duration = Duration::from_secs(60);
 
 /// The evictions of one pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -270,10 +270,12 @@ impl DrainPreview {
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
         for pod in self.to_evict() {
-            let (budget, refusal) = match budgets.use_disruption(pod) {
+            let (budget, refusal) = match budgets.use_disruption(pod, 0) {
                 BudgetPrediction::Free => continue,
                 BudgetPrediction::Allowed(disruption) => (disruption.guard.key.clone(), None),
-                BudgetPrediction::Exhausted(block) => (block.budget, Some(block.refusal)),
+                BudgetPrediction::Reserved(block) | BudgetPrediction::Exhausted(block) => {
+                    (block.budget, Some(block.refusal))
+                }
             };
             let guard =
                 guards.entry(budget.clone()).or_insert_with(|| BudgetForecast::of(budget.clone(), &budgets));

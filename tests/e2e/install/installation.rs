@@ -37,8 +37,14 @@ clusterrole.rbac.authorization.k8s.io/nodemaintenance-editor deleted
 clusterrole.rbac.authorization.k8s.io/nodemaintenance-viewer deleted
 rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace node-maintenance) deleted
 role.rbac.authorization.k8s.io/nm-reconciler (namespace node-maintenance) deleted
+rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace default) deleted
+role.rbac.authorization.k8s.io/nm-reconciler (namespace default) deleted
 rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace medik8s-leases) deleted
 role.rbac.authorization.k8s.io/nm-reconciler (namespace medik8s-leases) deleted
+validatingadmissionpolicybinding.admissionregistration.k8s.io/nm-reconciler-maintenances deleted
+validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler-maintenances deleted
+validatingadmissionpolicybinding.admissionregistration.k8s.io/nm-reconciler-nodes deleted
+validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler-nodes deleted
 validatingadmissionpolicybinding.admissionregistration.k8s.io/nm-reconciler deleted
 validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler deleted
 clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
