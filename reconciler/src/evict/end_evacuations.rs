@@ -43,6 +43,9 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(4);
 /// For how long after the last mark was removed KubeVirt may still create a migration because of it. It was seen to take 0.3 s.
 const SETTLING_TIME: Duration = Duration::from_secs(1);
 
+/// How many migrations an answer lists at most.
+const PAGE_SIZE: u32 = 500;
+
 /// How many requests are in progress at once.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
 
@@ -103,8 +106,12 @@ impl Ending<'_> {
                 Ok(Progress::Nothing) if Instant::now() >= settled => return,
                 Ok(Progress::Nothing) => sleep(settled - Instant::now()).await,
                 Ok(Progress::Impossible) => return,
-                Ok(Progress::Cancelled) => settled = Instant::now() + SETTLING_TIME,
-                Ok(Progress::Deleted) => {}
+                Ok(progress @ (Progress::Cancelled | Progress::Deleted)) => {
+                    if matches!(progress, Progress::Cancelled) {
+                        settled = Instant::now() + SETTLING_TIME;
+                    }
+                    sleep(RETRY_INTERVAL).await;
+                }
                 Err(error) => {
                     debug!(node = self.node, %error, "retrying to end the evacuation of virtual machines");
                     sleep(retry).await;
@@ -133,17 +140,19 @@ impl Ending<'_> {
                 }
                 Err(error) => return Err(error),
             };
-        let migrations = self.migrations().await?;
-        self.last = EvacuationEnd::new(&instances, migrations.as_deref(), self.node);
-        if self.last.is_done() {
-            return Ok(Progress::Nothing);
-        }
+        self.last = EvacuationEnd::new(&instances, None, self.node);
+        // Marks go even if the migrations cannot be read.
         if !self.last.marked.is_empty() {
             if !self.can_cancel().await? {
                 return Ok(Progress::Impossible);
             }
             self.cancel_all().await?;
             return Ok(Progress::Cancelled);
+        }
+        let migrations = self.migrations().await?;
+        self.last = EvacuationEnd::new(&instances, migrations.as_deref(), self.node);
+        if self.last.is_done() {
+            return Ok(Progress::Nothing);
         }
         self.delete_all().await?;
         Ok(Progress::Deleted)
@@ -161,19 +170,34 @@ impl Ending<'_> {
         }
     }
 
-    /// The migrations of the cluster; none without access to them.
+    /// The migrations under way that evacuate the node; none without access to them.
     async fn migrations(&mut self) -> kube::Result<Option<Vec<VirtualMachineInstanceMigration>>> {
         if !self.may_delete {
             return Ok(None);
         }
         let api = Api::<VirtualMachineInstanceMigration>::all(self.client.clone());
-        match within(api.list(&ListParams::default())).await {
-            Ok(found) => Ok(Some(found.items)),
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
-                self.may_delete = false;
-                Ok(None)
+        // KubeVirt keeps several that have ended for each virtual machine.
+        let mut page = ListParams::default().limit(PAGE_SIZE);
+        let mut evacuations = Vec::new();
+        loop {
+            match within(api.list(&page)).await {
+                Ok(found) => {
+                    let next = found.metadata.continue_.filter(|next| !next.is_empty());
+                    let is_meant = |migration: &VirtualMachineInstanceMigration| {
+                        migration.is_active() && migration.evacuates(self.node)
+                    };
+                    evacuations.extend(found.items.into_iter().filter(is_meant));
+                    match next {
+                        Some(next) => page.continue_token = Some(next),
+                        None => return Ok(Some(evacuations)),
+                    }
+                }
+                Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+                    self.may_delete = false;
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
         }
     }
 

@@ -360,7 +360,7 @@ fn nothing_of_a_machine_that_moves_is_deleted_however_long_it_is_refused() {
     let launcher = json!({
         "metadata": {"namespace": "ns", "name": "virt-launcher-vm-x", "uid": "l",
             "labels": {"kubevirt.io": "virt-launcher"}, "annotations": {"kubevirt.io/domain": "vm"}},
-        "status": {"phase": "Running"},
+        "spec": {"priority": 1000}, "status": {"phase": "Running"},
     });
     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "virt-launcher-vm-x", "uid": "l", "controller": true});
     let disk = json!({
@@ -382,7 +382,9 @@ fn nothing_of_a_machine_that_moves_is_deleted_however_long_it_is_refused() {
         deletions.map(|eviction| pod::uid(&eviction.pod).to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(deleted(EvictionOutcome::Migrating(String::new())), [""; 0]);
-    assert_eq!(deleted(EvictionOutcome::NotMigratable(String::new())), ["d", "l"], "the person asked for it");
+    assert_eq!(deleted(EvictionOutcome::NotMigratable(String::new())), ["l"], "the disk goes with it");
+    let ordered = queue(&pods, &json!({"order": "PriorityAscending"}), &ClusterState::default());
+    assert!(asked(&ordered).contains(&"l"), "its disk, which has no priority, waits for it");
 }
 
 #[test]

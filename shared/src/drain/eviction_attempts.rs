@@ -245,7 +245,6 @@ mod tests {
             RefusedByBudget("".into()),
             MultipleBudgets(said()),
             NotMigratable(said()),
-            HotplugPod(said()),
             RefusedByWebhook { webhook: said(), message: said() },
             RefusedByPolicy { policy: None, message: said() },
         ] {
@@ -255,6 +254,7 @@ mod tests {
             Accepted,
             Gone,
             Migrating(said()),
+            HotplugPod(said()),
             Forbidden("".into()),
             NamespaceTerminating,
             Throttled { retry_after: None, message: said() },

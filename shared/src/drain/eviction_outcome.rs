@@ -132,14 +132,13 @@ impl EvictionOutcome {
     }
 
     /// Whether the cluster refuses the eviction, and will until something about the pod changes. An API server that fails,
-    /// throttles or denies access has other reasons.
+    /// throttles or denies access has other reasons, and a plugged disk leaves with its virtual machine.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
             Self::RefusedByBudget(_)
                 | Self::MultipleBudgets(_)
                 | Self::NotMigratable(_)
-                | Self::HotplugPod(_)
                 | Self::RefusedByWebhook { .. }
                 | Self::RefusedByPolicy { .. }
         )
@@ -194,6 +193,10 @@ fn refused_by_webhook(webhook: &str, message: &str) -> EvictionOutcome {
     match webhook {
         HOTPLUG_WEBHOOK | KUBEVIRT_WEBHOOK if says(&["cannot evict hotplug pod"]) => {
             EvictionOutcome::HotplugPod(message)
+        }
+        // Its own requests to the API server failed, which says nothing about the pod.
+        HOTPLUG_WEBHOOK | KUBEVIRT_WEBHOOK if says(&["kubevirt failed ", "failed getting "]) => {
+            EvictionOutcome::Unknown(message)
         }
         KUBEVIRT_WEBHOOK if says(&["not live-migratable"]) => EvictionOutcome::NotMigratable(message),
         KUBEVIRT_WEBHOOK if says(&migrating) => EvictionOutcome::Migrating(message),
@@ -380,12 +383,14 @@ mod tests {
         }
         for (webhook, text) in [
             (HOTPLUG_WEBHOOK, "failed getting owner for hotplug pod: timeout"),
-            ("other.example.com", "cannot evict hotplug pod"),
+            (KUBEVIRT_WEBHOOK, "kubevirt failed getting the vmi: timeout"),
         ] {
             let message = says(webhook, text);
-            let expected =
-                EvictionOutcome::RefusedByWebhook { webhook: webhook.to_owned(), message: message.clone() };
-            check(429, &message, &json!({}), &expected);
+            check(429, &message, &json!({}), &EvictionOutcome::Unknown(message.clone()));
         }
+        let (webhook, message) = ("other.example.com", says("other.example.com", "cannot evict hotplug pod"));
+        let expected =
+            EvictionOutcome::RefusedByWebhook { webhook: webhook.to_owned(), message: message.clone() };
+        check(429, &message, &json!({}), &expected);
     }
 }
