@@ -192,7 +192,7 @@ const REQUESTS: [(&str, &str, &str); 23] = [
         "",
         "writes the certificate authority and the path of its webhooks, and watches that they stay",
     ),
-    ("events create", "", "publishes events, and counts those that repeat"),
+    ("events create", "default", "publishes events, and counts those that repeat"),
     (
         "leases create",
         "medik8s-leases",
