@@ -197,7 +197,7 @@ const REQUESTS: [(&str, &str, &str); 24] = [
         "",
         "writes the certificate authority and the path of its webhooks, and watches that they stay",
     ),
-    ("events create", "", "publishes events, and counts those that repeat"),
+    ("events create", "default", "publishes events, and counts those that repeat"),
     (
         "leases create",
         "medik8s-leases",
