@@ -143,3 +143,19 @@ async fn an_api_server_without_policies_is_detected() {
     let (new, _) = cluster(|_, _| failure(404, "NotFound", "nm-reconciler"));
     assert!(serves_policies(&steps, &new).await.unwrap());
 }
+
+#[test]
+fn an_older_api_server_gets_a_definition_without_selectable_fields() {
+    let objects = manifests::objects(&Settings::default());
+    let changed: Vec<Value> = objects
+        .iter()
+        .filter_map(|object| {
+            let mut older = object.clone();
+            manifests::remove_selectable_fields(&mut older);
+            (older != *object).then_some(older)
+        })
+        .collect();
+    assert_eq!(changed.len(), 1);
+    assert_eq!(changed[0]["kind"], "CustomResourceDefinition");
+    assert!(!changed[0].to_string().contains("selectableFields"));
+}

@@ -130,6 +130,14 @@ pub(crate) fn grant_binding(grant: Grant) -> Option<Value> {
 }
 
 /// Whether an object is an admission policy, or binds one. Kubernetes before 1.30 has none.
+/// Removes what a definition has only since Kubernetes 1.30, and what older API servers refuse.
+pub(crate) fn remove_selectable_fields(object: &mut Value) {
+    let versions = object.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
+    for version in versions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        version.remove("selectableFields");
+    }
+}
+
 pub(crate) fn is_policy(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
 }

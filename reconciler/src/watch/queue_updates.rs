@@ -26,6 +26,9 @@ const COALESCING: Duration = Duration::from_millis(10);
 /// many maintenances there are and however often they change.
 const REST_FACTOR: u32 = 20;
 
+/// A round that took long because this process did not run delays the queue no longer than this.
+const MAX_REST: Duration = Duration::from_secs(2);
+
 /// The interval of rounds while positions are outdated.
 const WRITE_STEP: Duration = Duration::from_secs(1);
 
@@ -51,7 +54,7 @@ pub(crate) fn trigger_waiting(
             }
             let began = Instant::now();
             let round = Round::new(&state, limit, is_changed, clock.now());
-            rest = rest_after(began.elapsed());
+            rest = rest_after(began.elapsed()).min(MAX_REST);
             for maintenance in round.due {
                 triggers.maintenance(&maintenance);
             }

@@ -80,7 +80,7 @@ impl Surges {
         }
         let view = View { observed, may_restart, now };
         let order = EvictionOrder::new(plan, spec, observed);
-        let watched = watched(plan, &surges.restarted, observed, status);
+        let watched = watched(plan, &order, &surges.restarted, observed, status);
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
             let before = Before::of(status, pod);
@@ -96,8 +96,8 @@ impl Surges {
                 surges.block(pod, SurgeBlock::no_deployment(pod));
                 continue;
             };
+            // The other pods are evicted as without a surge, as far as their budgets allow it.
             if !watched.contains(&set) {
-                surges.reserved.insert(pod::uid(pod).to_owned(), i32::MAX);
                 surges.keep(pod, before);
                 continue;
             }
@@ -127,11 +127,12 @@ impl Surges {
         self.reserved.get(pod::uid(pod)).copied().unwrap_or(0)
     }
 
-    /// The Deployments that are replacing pods.
+    /// The Deployments that are replacing pods, or are to be restarted.
     pub fn deployments(&self) -> HashSet<WorkloadKey> {
         let key =
             |pod: &SurgingPod| WorkloadKey { namespace: pod.namespace.clone(), name: pod.deployment.clone() };
-        self.surging.values().map(key).collect()
+        let restarts = self.restarts.iter().map(|restart| restart.deployment.clone());
+        self.surging.values().map(key).chain(restarts).collect()
     }
 
     /// The uids of the pods of the plan that may be evicted.
@@ -301,6 +302,7 @@ impl Surges {
 /// make room.
 fn watched(
     plan: &DrainPlan,
+    order: &EvictionOrder<'_>,
     restarted: &HashMap<WorkloadKey, i64>,
     observed: &ClusterState,
     status: Option<&NodeMaintenanceStatus>,
@@ -309,7 +311,11 @@ fn watched(
     for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
         let pod = &planned.pod;
         let Some(set) = surge::replica_set_of(pod) else { continue };
-        let is_shown = || restarted.contains_key(&set) || Before::of(status, pod).is_shown();
+        let before = Before::of(status, pod);
+        if pod::deadline(pod).is_some() || !(before.surging.is_some() || order.allows(pod)) {
+            continue;
+        }
+        let is_shown = || restarted.contains_key(&set) || before.is_shown();
         let rank = if !observed.budgets.never_allow_eviction_after_rollout(pod, None) && !is_shown() {
             continue;
         } else if is_shown() {

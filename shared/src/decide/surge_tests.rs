@@ -426,6 +426,7 @@ fn a_refused_restart_is_reported_and_retried() {
     assert_eq!(obstacle(&decided(&json!({}), &refused(refusal(), 4))), SurgeObstacle::Refused);
     let retried = decided(&json!({}), &refused(refusal(), 11));
     assert_eq!(obstacle(&retried), SurgeObstacle::Refused, "it does not alternate with surging");
+    assert_eq!(retried.surging, Some([key("web")].into()), "the next reconcile does not withdraw the retry");
     assert_eq!((retried.restarts.len(), retried.status.unwrap().surging_pods), (1, None));
 }
 
@@ -465,6 +466,9 @@ fn no_more_replica_sets_are_watched_than_a_node_may_have_and_pods_that_may_leave
     let all = ClusterState { pods: Some(pods.clone()), budgets: budget(1, 1, 1), ..observed(None) };
     let watched = |observed: &ClusterState| decided(&json!({}), observed).workloads.unwrap();
     assert_eq!(watched(&all).len(), MAX_WATCHED_REPLICA_SETS);
+    let decision = decided(&json!({}), &all);
+    let blocked = decision.status.unwrap().pod_counts.blocked;
+    assert_eq!(blocked, 20, "those beyond it are blocked by their budget");
     // The budget of the last 20 allows a disruption.
     let mut pods = pods;
     let last = sets().skip(MAX_WATCHED_REPLICA_SETS);

@@ -114,6 +114,7 @@ async fn the_reconcilers_account_can_change_only_the_marks_and_conditions_of_a_m
         ("", set("/spec/taints", &json!([]))),
         ("", set("/spec/taints", &json!([{"key": "dedicated", "effect": "NoExecute"}]))),
         ("", set("/spec/taints/-", &taint("e2e"))),
+        ("", set("/spec/taints/-", &json!({"key": DRAIN_TAINT, "effect": "NoExecute"}))),
         ("/status", set("/status/conditions", &json!([condition("Ready")]))),
         ("/status", set("/status/conditions/-", &condition("MemoryPressure"))),
         ("/status", set("/status/capacity/e2e.example.com~1gpu", &json!("8"))),
