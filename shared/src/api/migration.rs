@@ -4,8 +4,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::status::PodReference;
-
 /// A virtual machine that KubeVirt migrates to another node, by the pod that it leaves behind. Also a pod with a disk that
 /// leaves with its virtual machine, and a virtual machine that is arriving and leaves in its turn.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -37,13 +35,6 @@ pub struct MigratingPod {
     /// migration has begun, or nm-reconciler may not delete it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stays_on_stop: bool,
-}
-
-impl MigratingPod {
-    /// The pod by name.
-    pub fn reference(&self) -> PodReference {
-        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
-    }
 }
 
 /// A `VirtualMachineInstanceMigration` in the pod's namespace.

@@ -366,6 +366,13 @@ impl SurgingPod {
     }
 }
 
+impl MigratingPod {
+    /// The pod by name.
+    pub fn reference(&self) -> PodReference {
+        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
 impl ReturnedPod {
     /// The pod by name.
     pub fn reference(&self) -> PodReference {

@@ -104,8 +104,11 @@ pub fn still_leaving(node: &str, machines: &[MachineKey], why: StillLeaving) -> 
         StillLeaving::CannotCancel => "KubeVirt before 1.7 does not cancel evacuations".to_owned(),
         StillLeaving::NotInTime => "KubeVirt did not cancel their evacuation in time".to_owned(),
     };
-    let note = format!("Virtual machines may still leave node {node}: {}{more}: {why}", named.join(", "));
-    Some(PendingEvent { subject: EventSubject::Node, reason: EventReason::MachinesStillLeave, note })
+    Some(PendingEvent {
+        subject: EventSubject::Node,
+        reason: EventReason::MachinesStillLeave,
+        note: format!("Virtual machines may still leave node {node}: {}{more}: {why}", named.join(", ")),
+    })
 }
 
 #[cfg(test)]

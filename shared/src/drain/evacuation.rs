@@ -18,7 +18,6 @@ use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::migration::{MigrationHistory, MigrationStage, VirtualMachineInstanceMigration};
-use crate::drain::pod_state::{Blocker, PodState};
 use crate::drain::virtual_machine::{
     MachineKey, MigrationState, VirtualMachineInstance, launcher_of, run_by,
 };
@@ -68,6 +67,19 @@ pub struct PendingMigration {
     pub left_to_others: bool,
     /// Whether migrations may be read.
     pub is_visible: bool,
+}
+
+/// What blocks an evacuation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvacuationBlock {
+    /// The reason, as a word for programs.
+    pub reason: BlockReason,
+    /// The reason, as a sentence for people.
+    pub message: String,
+    /// The facts in the message.
+    pub facts: BlockFacts,
+    /// Since when, if that is known.
+    pub since: Option<Timestamp>,
 }
 
 /// The virtual machines that KubeVirt is to migrate away from a node.
@@ -181,8 +193,10 @@ fn evacuation(
     let active = history.and_then(|history| history.active);
     let stays_on_stop = history.is_some() && active.is_none_or(VirtualMachineInstanceMigration::is_deletable);
     let pending = || PendingMigration {
+        // KubeVirt creates a migration at once, whatever is under way.
         is_queued: known.others_are_under_way
-            && active.is_none_or(|active| active.stage() == MigrationStage::Pending),
+            && !instance.is_left_to_others()
+            && (history.is_none() || active.is_some_and(|active| active.stage() == MigrationStage::Pending)),
         since: active
             .filter(|active| active.stage() == MigrationStage::Scheduling)
             .and_then(|active| active.entered("Scheduling").or_else(|| active.created())),
@@ -256,22 +270,25 @@ fn failures(history: &MigrationHistory<'_>, last: Option<&MigrationState>) -> Mi
 }
 
 impl Evacuation {
-    /// The state of the pod. `waiting_since` is since when KubeVirt could have begun ([`Self::waiting_since`]).
-    pub(super) fn state(&self, waiting_since: Option<Timestamp>, refusals: u32, now: Timestamp) -> PodState {
+    /// What blocks the evacuation; none if it is under way or waits for its turn. `waiting_since` is since when KubeVirt could have
+    /// begun ([`Self::waiting_since`]).
+    pub fn block(&self, waiting_since: Option<Timestamp>, now: Timestamp) -> Option<EvacuationBlock> {
         let facts = BlockFacts { migration: self.migration.clone(), ..BlockFacts::default() };
         if let Some(failure) = &self.failure {
-            let facts = BlockFacts { node: failure.target.clone(), ..facts };
-            let blocker = Blocker::new(BlockReason::MigrationFailed, &*failure.message).with(facts);
-            return PodState::Blocked(Blocker { since: failure.at, refusals, ..blocker });
+            return Some(EvacuationBlock {
+                reason: BlockReason::MigrationFailed,
+                message: failure.message.clone(),
+                facts: BlockFacts { node: failure.target.clone(), ..facts },
+                since: failure.at,
+            });
         }
-        match (&self.pending, waiting_since) {
-            (Some(pending), Some(since)) if timeout_of(since) <= now => {
-                let blocker =
-                    Blocker::new(BlockReason::MigrationNotStarted, self.not_started(pending)).with(facts);
-                PodState::Blocked(Blocker { since: Some(since), refusals, ..blocker })
-            }
-            _ => PodState::Migrating,
-        }
+        let (pending, since) = (self.pending.as_ref()?, waiting_since?);
+        (timeout_of(since) <= now).then(|| EvacuationBlock {
+            reason: BlockReason::MigrationNotStarted,
+            message: self.not_started(pending),
+            facts,
+            since: Some(since),
+        })
     }
 
     /// Since when KubeVirt could have begun, by its migration, by an earlier status or from now on. None if it has begun, or

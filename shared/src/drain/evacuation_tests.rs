@@ -55,10 +55,9 @@ fn evacuation(status: Value, migrations: Migrations<'_>) -> Option<Evacuation> {
 /// The state after so many seconds, as a word, and the message of a blocked pod.
 fn state(evacuation: &Evacuation, second: i64) -> (&'static str, String) {
     let waiting_since = evacuation.waiting_since(&launcher("vm"), None, at(0));
-    match evacuation.state(waiting_since, 0, at(second)) {
-        PodState::Migrating => ("Migrating", String::new()),
-        PodState::Blocked(blocker) => (blocker.reason.as_str(), blocker.message),
-        other => panic!("{other:?}"),
+    match evacuation.block(waiting_since, at(second)) {
+        None => ("Migrating", String::new()),
+        Some(block) => (block.reason.as_str(), block.message),
     }
 }
 
@@ -111,11 +110,16 @@ fn a_machine_without_a_migration_is_blocked_after_a_while_with_or_without_access
 fn a_machine_that_is_left_to_others_is_blocked_with_that_reason() {
     let mut external = instance("vm", json!({}));
     external.spec.eviction_strategy = Some("External".to_owned());
-    let none: Migrations<'_> = Some(&[]);
-    let evacuations = Evacuations::leaving([&external], none, "a", at(0));
-    let (reason, message) = state(evacuations.evacuation(&launcher("vm")).unwrap(), 300);
-    assert_eq!(reason, "MigrationNotStarted");
-    assert!(message.contains("External"), "{message}");
+    // Others that move do not delay it, with or without access to migrations.
+    let moving = instance("other", json!({"migrationState": {"sourceNode": "a", "targetNode": "b"}}));
+    let others = [migration("other", &[("Pending", 0), ("Scheduling", 1)])];
+    let migrations: Migrations<'_> = Some(&others);
+    for migrations in [migrations, None] {
+        let evacuations = Evacuations::leaving([&external, &moving], migrations, "a", at(0));
+        let (reason, message) = state(evacuations.evacuation(&launcher("vm")).unwrap(), 300);
+        assert_eq!(reason, "MigrationNotStarted");
+        assert!(message.contains("External"), "{message}");
+    }
 }
 
 #[test]
@@ -149,8 +153,7 @@ fn a_target_pod_that_does_not_start_blocks_although_others_are_under_way() {
     let evacuation = evacuation(json!({}), Some(&[own, other])).unwrap();
     // The clock of this test stands still at 0 where an evacuation begins to wait.
     assert_eq!(evacuation.waiting_since(&launcher("vm"), None, at(60)), Some(at(10)));
-    let state = evacuation.state(Some(at(10)), 0, at(130));
-    let PodState::Blocked(blocker) = state else { panic!("{state:?}") };
+    let blocker = evacuation.block(Some(at(10)), at(130)).unwrap();
     assert_eq!((blocker.reason, blocker.since), (BlockReason::MigrationNotStarted, Some(at(10))));
     assert!(blocker.message.contains("no node takes its target pod"), "{}", blocker.message);
     assert!(evacuation.stays_on_stop);

@@ -102,7 +102,6 @@ async fn a_failed_migration_is_reported_with_its_reason_until_the_next_begins() 
     assert_eq!((status.blocked_pods.len(), status.last_error.as_str()), (0, ""));
 }
 
-// Defect kubevirt/kubevirt#5177: The drain is cancelled, and KubeVirt goes on evacuating the virtual machines.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_a_maintenance_cancels_the_evacuation() {
     let Some(cluster) = with_kubevirt(2, LONG_MIGRATION).await else { return };
