@@ -52,6 +52,7 @@ pub(crate) fn all() -> Vec<Life> {
         life!(late_pods_and_lost_marks),
         life!(respawned),
         life!(returned),
+        life!(returning_pods_waited_for),
         life!(timed_out),
         life!(surged),
         life!(surged_three),
@@ -226,6 +227,19 @@ async fn returned(world: Arc<World>) -> Done {
         maintenance.status.as_ref().is_some_and(|status| status.returned_pods.is_some())
     };
     world.until_maintenance("m", "has a returned pod", is_back).await?;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn returning_pods_waited_for(world: Arc<World>) -> Done {
+    let pinned = app("operator").node_selector("kubernetes.io/hostname", NODE);
+    world.run_on(NODE, &pinned.tolerates_everything()).await;
+    world.step("start");
+    world.start("m", NODE, json!({"returningPods": "Wait"})).await;
+    world.until_blocked("m").await?;
+    world.step("delete the deployment");
+    world.delete("/apis/apps/v1/namespaces/default/deployments/operator").await;
     world.until_phase("m", "Succeeded").await?;
     world.step("stop");
     world.stop("m").await
