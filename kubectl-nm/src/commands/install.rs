@@ -264,7 +264,9 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
     let mut notes = image_notes(&asked, &settings);
     if !serves_policies(&planned, cluster).await? {
         planned.retain(|object| !is_policy(object));
-        planned.iter_mut().for_each(|object| manifests::remove_selectable_fields(&mut object.wanted));
+        for object in &mut planned {
+            manifests::remove_selectable_fields(&mut object.wanted);
+        }
         notes.push(Line::new(
             "Kubernetes before 1.30 has no ValidatingAdmissionPolicy, so nm-reconciler gets permission to patch all fields of \
              nodes, maintenances and its webhook configuration.",

@@ -209,13 +209,12 @@ impl VolumeAttachments {
                 let mut known = state.lock();
                 match update {
                     WatchUpdate::Changed(attachment) => {
-                        match store.get(&ObjectRef::from_obj(attachment)) {
-                            Some(now) => known.attachments.insert(now),
-                            None => {
-                                known.attachments.remove(&attachment.name_any());
-                                if let Some(volume) = &attachment.volume {
-                                    known.claims.remove(volume);
-                                }
+                        if let Some(now) = store.get(&ObjectRef::from_obj(attachment)) {
+                            known.attachments.insert(now);
+                        } else {
+                            known.attachments.remove(&attachment.name_any());
+                            if let Some(volume) = &attachment.volume {
+                                known.claims.remove(volume);
                             }
                         }
                         triggers.node(&attachment.node);

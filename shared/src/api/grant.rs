@@ -50,9 +50,9 @@ impl Grant {
                 ("get", "apps", "replicasets"),
             ],
             Self::VirtualMachines => &[
+                ("delete", "kubevirt.io", "virtualmachineinstancemigrations"),
                 ("list", "kubevirt.io", "virtualmachineinstancemigrations"),
                 ("watch", "kubevirt.io", "virtualmachineinstancemigrations"),
-                ("delete", "kubevirt.io", "virtualmachineinstancemigrations"),
             ],
         }
     }

@@ -229,7 +229,7 @@ fn a_node_that_is_schedulable_counts_neither_as_cordoned_nor_as_drained_and_its_
     let mut paused = contested.clone();
     paused.spec.suspend = true;
     assert!(decide(&paused, &uncordoned, now()).at_work);
-    let again = ClusterState { recordons, pods, ..cordoned() };
+    let again = ClusterState { pods, recordons, ..cordoned() };
     let restored = after(&contested, &decide(&contested, &again, now()));
     let status = restored.status.clone().unwrap();
     assert_eq!(condition(&status, "Cordoned").0, "True");

@@ -135,8 +135,8 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
         |blocker: Blocker| PodState::Blocked(Blocker { since, refusals: attempt.refusals, ..blocker });
     if let Some(evacuation) = context.evacuation.filter(|_| is_left_to_kubevirt(attempt)) {
         let Some(block) = evacuation.block(context.waiting_since, now) else { return PodState::Migrating };
-        let blocker = Blocker::new(block.reason, block.message).with(block.facts);
-        return PodState::Blocked(Blocker { since: block.since, refusals: attempt.refusals, ..blocker });
+        let cause = Blocker::new(block.reason, block.message).with(block.facts);
+        return PodState::Blocked(Blocker { since: block.since, refusals: attempt.refusals, ..cause });
     }
     // The disk leaves with its virtual machine.
     if let (Some((_, EvictionOutcome::HotplugPod(_))), true) = (&attempt.last, context.machine_moves) {

@@ -252,7 +252,9 @@ impl Migration<'_> {
             if !job["status"]["phaseTransitionTimestamps"].is_array() {
                 job["status"]["phaseTransitionTimestamps"] = json!([]);
             }
-            job["status"]["phaseTransitionTimestamps"].as_array_mut().map(|all| all.push(entry));
+            if let Some(all) = job["status"]["phaseTransitionTimestamps"].as_array_mut() {
+                all.push(entry);
+            }
         });
     }
 

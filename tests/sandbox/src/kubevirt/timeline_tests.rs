@@ -40,7 +40,7 @@ impl Timeline {
         install(&test.cluster.clone(), &mut test.controllers, Duration::from_secs(migration)).unwrap();
         for other in ["node-02", "node-03"] {
             test.edit(&NODES, &Key::cluster(other), Part::Main, |node| {
-                node["spec"]["unschedulable"] = json!(true)
+                node["spec"]["unschedulable"] = json!(true);
             });
         }
         let made: Vec<Object> = vmis.iter().map(|vmi| vmi.create(&test.cluster).unwrap()).collect();
