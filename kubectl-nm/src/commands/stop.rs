@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use nm_shared::{Grant, Group, GroupedMaintenance, MigratingPod, NodeMaintenance};
+use nm_shared::{BlockReason, Grant, Group, GroupedMaintenance, MigratingPod, NodeMaintenance};
 
 use crate::args::duration;
 use crate::args::names::distinct;
@@ -130,13 +130,22 @@ fn of_roll(object: &NodeMaintenance) -> Option<Line> {
 fn machines(object: &NodeMaintenance) -> Vec<Line> {
     let node = node(object);
     let migrating = || status(object).migrating_pods.iter().flatten();
-    let leaving: BTreeSet<String> = migrating()
+    let mut leaving: BTreeSet<String> = migrating()
         .filter(|pod| !pod.stays_on_stop)
         .map(|pod| {
             let target = pod.target.as_ref().map(|target| format!(" to {target}"));
             format!("{}/{}{}", pod.namespace, pod.machine, target.unwrap_or_default())
         })
         .collect();
+    // What nm-reconciler may not read, it cannot keep either.
+    let unseen = status(object).blocked_pods.iter().filter(|pod| {
+        let is_of_machine =
+            matches!(pod.reason, BlockReason::MigrationNotStarted | BlockReason::MigrationFailed);
+        is_of_machine && pod.facts.migration.is_none()
+    });
+    let unseen: Vec<String> = unseen.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    let has_unseen = !unseen.is_empty();
+    leaving.extend(unseen);
     if leaving.is_empty() {
         return Vec::new();
     }
@@ -144,7 +153,8 @@ fn machines(object: &NodeMaintenance) -> Vec<Line> {
     let leave = if names.len() == 1 { "leaves" } else { "leave" };
     let warning = format!("warning: {count} still {leave} node/{node}: {}", first_names(&names));
     let has_begun = |pod: &MigratingPod| pod.migration.is_some() || pod.target.is_some();
-    let hint = migrating().any(|pod| !pod.stays_on_stop && !has_begun(pod)).then(|| {
+    let is_keepable = |pod: &MigratingPod| !pod.stays_on_stop && !has_begun(pod);
+    let hint = (has_unseen || migrating().any(is_keepable)).then(|| {
         format!(
             "hint: with `kubectl nm install --grant {}`, those that have not begun to move stay",
             Grant::VirtualMachines
@@ -206,7 +216,7 @@ fn line(object: &NodeMaintenance, deletion: Deletion) -> Line {
 #[cfg(test)]
 mod tests {
     use nm_shared::NodeMaintenanceStatus;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::client::cluster::tests::{cluster, failure, list, nodes};
@@ -294,6 +304,24 @@ mod tests {
         assert_eq!(shown(vec![stays, begun]), [warning]);
         let unknown = shown(vec![pod("c")]);
         assert!(unknown.len() == 2 && unknown[1].contains("--grant virtual-machines"), "{unknown:?}");
+    }
+
+    #[test]
+    fn machines_that_are_blocked_without_a_visible_migration_are_named_too() {
+        let blocked = |migration: Value| {
+            let mut pod = json!({"namespace": "vms", "name": "virt-launcher-u", "reason": "MigrationNotStarted",
+                "message": "", "since": "2026-01-01T00:00:00Z"});
+            if !migration.is_null() {
+                pod["migration"] = migration;
+            }
+            let status = serde_json::from_value(json!({"blockedPods": [pod]})).unwrap();
+            let object = NodeMaintenance { status: Some(status), ..requested("n1") };
+            machines(&object).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let unseen = blocked(Value::Null);
+        assert_eq!(unseen[0], "warning: 1 virtual machine still leaves node/n1: vms/virt-launcher-u");
+        assert!(unseen[1].contains("--grant virtual-machines"), "{unseen:?}");
+        assert_eq!(blocked(json!({"name": "m", "phase": "Pending"})), [""; 0], "its migration is deleted");
     }
 
     #[tokio::test]

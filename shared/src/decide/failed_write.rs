@@ -2,6 +2,7 @@
 
 use kube::core::Status;
 
+use crate::api::names::LEASE_NAMESPACE;
 use crate::cluster::refusal::Refusal;
 use crate::decide::decision::{EventReason, EventSubject, PendingEvent};
 use crate::drain::eviction_outcome::AccessDenied;
@@ -49,6 +50,17 @@ impl WriteFailure {
             _ => Self::Refused(message()),
         })
     }
+}
+
+/// The denial of access to leases, with a hint at the usual cause: if the namespace is removed, our permissions on leases
+/// are removed with it, and the reconciler may not create namespaces.
+pub fn lease_denied(denied: AccessDenied) -> AccessDenied {
+    let message = format!(
+        "{}; if the namespace {LEASE_NAMESPACE} was removed, apply lease_namespace.yaml, lease_role.yaml and \
+         lease_role_binding.yaml of the manifests again",
+        denied.message
+    );
+    AccessDenied { message, ..denied }
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ use k8s_openapi::api::core::v1::Node;
 use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
-use crate::api::names::LEASE_NAMESPACE;
 use crate::api::status::{ForbiddenAccess, NodeMaintenanceStatus, Phase};
 use crate::api::suspension;
 use crate::cluster::node_lease;
@@ -35,7 +34,7 @@ use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
-use crate::decide::failed_write::{FailedWrite, WriteFailure};
+use crate::decide::failed_write::{FailedWrite, WriteFailure, lease_denied};
 use crate::decide::status_events::status_events;
 use crate::decide::surge::Surges;
 use crate::drain::eviction_outcome::AccessDenied;
@@ -120,17 +119,6 @@ pub fn report_failure(maintenance: &NodeMaintenance, write: FailedWrite, now: Ti
         }
     }
     decider.decision
-}
-
-/// The denial of access to leases, with a hint at the usual cause: if the namespace is removed, our permissions on leases
-/// are removed with it, and the reconciler may not create namespaces.
-pub fn lease_denied(denied: AccessDenied) -> AccessDenied {
-    let message = format!(
-        "{}; if the namespace {LEASE_NAMESPACE} was removed, apply lease_namespace.yaml, lease_role.yaml and \
-         lease_role_binding.yaml of the manifests again",
-        denied.message
-    );
-    AccessDenied { message, ..denied }
 }
 
 /// A decision that is being built.

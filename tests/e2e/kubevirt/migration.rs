@@ -103,7 +103,7 @@ async fn a_failed_migration_is_reported_with_its_reason_until_the_next_begins() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleting_a_maintenance_cancels_the_evacuation() {
+async fn deleting_a_maintenance_removes_the_mark_of_a_vm_that_has_begun_to_move() {
     let Some(cluster) = with_kubevirt(2, LONG_MIGRATION).await else { return };
     let (workload, node, _reconciler) = start_with_vm(&cluster).await;
     until_migrating(&cluster, "e2e-vm").await;
