@@ -31,6 +31,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::{Readiness, ReadinessCheck};
 use crate::watch::cluster_watches::ClusterWatches;
 use crate::watch::maintenance_watch::{Removal, maintenance_watch};
+use crate::watch::migrations::Migrations;
 use crate::watch::node_leases::NodeLeases;
 use crate::watch::node_watches::NodeWatches;
 use crate::watch::queue_updates::trigger_waiting;
@@ -102,6 +103,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
     tasks.spawn("the publisher of events", publishing);
     let context = Arc::new(Context {
         watches: NodeWatches::new(client.clone(), triggers.clone(), tasks.clone(), state.clone()),
+        migrations: Migrations::new(client.clone(), triggers.clone(), tasks.clone()),
         volumes: VolumeAttachments::new(client.clone(), triggers.clone(), tasks.clone()),
         workloads: Arc::new(WorkloadWatches::new(client.clone(), triggers.clone(), tasks.clone())),
         events,
@@ -191,10 +193,16 @@ async fn wait_for(
 /// Forgets maintenances that are gone, and reconciles those that may have waited for their nodes.
 async fn clean_up(context: Arc<Context>, mut removed: UnboundedReceiver<Removal>) {
     while let Some(removal) = removed.next().await {
-        context.forget_removed();
         if let Some(maintenance) = removal {
+            if maintenance.group == Group::Medik8s {
+                context.forget(&maintenance);
+            } else {
+                // The older definitions allow the node to be changed, so it may have had others.
+                context.forget_removed();
+            }
             context.triggers.node(&maintenance.spec.node_name);
         } else {
+            context.forget_removed();
             context.triggers.all();
         }
     }

@@ -18,10 +18,11 @@ pub use api::maintenance::{
     CompletionSpec, DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec, OnDetachTimeout,
     ReturningPods, SurgePolicy, WaitForVolumeDetach,
 };
+pub use api::migration::{MigratingPod, MigrationFacts};
 pub use api::returned_pod::{ReturnedPod, WorkloadReference};
 pub use api::status::{
-    BlockFacts, BlockReason, BlockedPod, BudgetFacts, CompletingPod, ForbiddenAccess, MigratingPod,
-    NodeMaintenanceStatus, Phase, PodCounts, PodReference, PolicyFacts, QueuePosition, SurgingPod,
+    BlockFacts, BlockReason, BlockedPod, BudgetFacts, CompletingPod, ForbiddenAccess, NodeMaintenanceStatus,
+    Phase, PodCounts, PodReference, PolicyFacts, QueuePosition, SurgingPod,
 };
 pub use api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 pub use api::suspension::Suspension;

@@ -63,6 +63,7 @@ mod kubectl {
 mod kubevirt {
     mod migration;
     mod not_migratable;
+    mod stop;
 }
 mod known_defects {
     mod node_marks;
@@ -74,6 +75,7 @@ mod maintenance {
     mod api_object;
     mod hostile_names;
     mod older_groups;
+    mod selector_limits;
     mod several_per_node;
     mod status_writes;
     mod suspended;
@@ -115,6 +117,7 @@ mod plugin {
     mod watch_output;
 }
 mod reconciler {
+    mod admission_policies;
     mod connections;
     mod fault_proxy;
     mod observability;

@@ -14,6 +14,10 @@ use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE, PLANNED_TAINT, UNDO_
 use serde_json::json;
 
 use crate::completion_lives::left_to_complete;
+use crate::evacuation_lives::{
+    run_vm, stopped_in_the_backoff, stopped_in_the_queue, stopped_when_marked, stopped_while_moving,
+    stopped_while_scheduling,
+};
 use crate::surge_lives::{surge_undone, surged, surged_three};
 use crate::volume_lives::{volumes_detached, volumes_not_detached};
 use crate::world::{Done, MAINTENANCES, PATH, Setup, World};
@@ -48,6 +52,7 @@ pub(crate) fn all() -> Vec<Life> {
         life!(late_pods_and_lost_marks),
         life!(respawned),
         life!(returned),
+        life!(returning_pods_waited_for),
         life!(timed_out),
         life!(surged),
         life!(surged_three),
@@ -66,14 +71,23 @@ pub(crate) fn all() -> Vec<Life> {
         life!(queued, Setup { nodes: 3, flags: &["--max-unavailable", "1"], ..Setup::default() }),
         life!(lease_of_another),
         life!(lease_renewed),
-        life!(virtual_machine, Setup { kubevirt: Some(Duration::from_secs(20)), ..Setup::default() }),
-        life!(migration_cancelled, Setup { kubevirt: Some(Duration::from_secs(3600)), ..Setup::default() }),
+        life!(virtual_machine, kubevirt(20)),
+        life!(stopped_when_marked, kubevirt(3600)),
+        life!(stopped_in_the_queue, kubevirt(3600)),
+        life!(stopped_while_scheduling, kubevirt(3600)),
+        life!(stopped_while_moving, kubevirt(3600)),
+        life!(stopped_in_the_backoff, kubevirt(2)),
         life!(node_deleted),
         life!(planned),
         life!(planned_and_deleted),
         life!(paused),
         life!(node_conditions, Setup { flags: &["--node-conditions"], ..Setup::default() }),
     ]
+}
+
+/// A cluster with KubeVirt, in which a migration takes so many seconds.
+fn kubevirt(seconds: u64) -> Setup {
+    Setup { kubevirt: Some(Duration::from_secs(seconds)), ..Setup::default() }
 }
 
 /// A deployment in the namespace `default`.
@@ -213,6 +227,19 @@ async fn returned(world: Arc<World>) -> Done {
         maintenance.status.as_ref().is_some_and(|status| status.returned_pods.is_some())
     };
     world.until_maintenance("m", "has a returned pod", is_back).await?;
+    world.until_phase("m", "Succeeded").await?;
+    world.step("stop");
+    world.stop("m").await
+}
+
+async fn returning_pods_waited_for(world: Arc<World>) -> Done {
+    let pinned = app("operator").node_selector("kubernetes.io/hostname", NODE);
+    world.run_on(NODE, &pinned.tolerates_everything()).await;
+    world.step("start");
+    world.start("m", NODE, json!({"returningPods": "Wait"})).await;
+    world.until_blocked("m").await?;
+    world.step("delete the deployment");
+    world.delete("/apis/apps/v1/namespaces/default/deployments/operator").await;
     world.until_phase("m", "Succeeded").await?;
     world.step("stop");
     world.stop("m").await
@@ -427,35 +454,11 @@ async fn lease_renewed(world: Arc<World>) -> Done {
     world.stop("m").await
 }
 
-async fn run_vm(world: &World) {
-    world.patch("/api/v1/nodes/node-02", json!({"spec": {"unschedulable": true}})).await;
-    world.pass(1).await;
-    Vmi::new("default", "vm").create(world.sandbox.cluster()).unwrap();
-    let runs = |state: &kube_sandbox::store::State| state.on_node(&PODS, NODE).next().is_some();
-    world.until("the virtual machine runs", runs).await.unwrap();
-    world.pass(5).await;
-    world.patch("/api/v1/nodes/node-02", json!({"spec": {"unschedulable": null}})).await;
-    world.pass(1).await;
-}
-
 async fn virtual_machine(world: Arc<World>) -> Done {
-    run_vm(&world).await;
+    run_vm(&world, Vmi::new("default", "vm")).await;
     world.step("start");
     world.start("m", NODE, json!({})).await;
     world.until_phase("m", "Succeeded").await?;
-    world.step("stop");
-    world.stop("m").await
-}
-
-async fn migration_cancelled(world: Arc<World>) -> Done {
-    run_vm(&world).await;
-    world.step("start");
-    world.start("m", NODE, json!({})).await;
-    let migrates = |maintenance: &nm_shared::NodeMaintenance| {
-        let status = maintenance.status.as_ref();
-        status.and_then(|status| status.migrating_pods.as_ref()).is_some_and(|pods| !pods.is_empty())
-    };
-    world.until_maintenance("m", "migrates", migrates).await?;
     world.step("stop");
     world.stop("m").await
 }

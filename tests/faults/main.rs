@@ -11,6 +11,7 @@
 
 mod completion_lives;
 mod election;
+mod evacuation_lives;
 mod history;
 mod lives;
 mod paused;

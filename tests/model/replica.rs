@@ -311,12 +311,13 @@ fn data(step: DecisionStep, maintenance: &NodeMaintenance) -> Option<Step> {
         // The searches are stricter without the reads that only prevent writes.
         DecisionStep::VerifyMaintenance
         | DecisionStep::VerifyNode
+        | DecisionStep::WithdrawRestarts(_)
         | DecisionStep::RecordRecordon(_)
         | DecisionStep::PublishConditions(_)
         | DecisionStep::Defer(_)
         | DecisionStep::WatchWorkloads(_)
         | DecisionStep::RestartDeployment(_)
-        | DecisionStep::CancelEvacuation
+        | DecisionStep::EndEvacuations
         | DecisionStep::PublishEvent(_) => return None,
     })
 }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt};
-use kube_sandbox::kubevirt::Vmi;
+use kube_sandbox::kubevirt::{KUBEVIRTS, NAMESPACE, Vmi};
 use nm_shared::NodeMaintenanceStatus;
+use nm_shared::drain::migration::VirtualMachineInstanceMigration;
 use nm_shared::drain::virtual_machine::{NODE_LABEL, VirtualMachineInstance};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, has_sandbox};
 use crate::maintenance::until_status;
@@ -26,6 +28,28 @@ pub async fn with_kubevirt(nodes: usize, migration: Duration) -> Option<Cluster>
         return None;
     }
     Some(Cluster::of_sandbox(nodes, 0, |sandbox| sandbox.with_kubevirt(migration).unwrap()).await)
+}
+
+/// Changes the object `kubevirt`, which has the limits of migrations and the settings of the simulation.
+pub async fn set_kubevirt(cluster: &Cluster, change: Value) {
+    let kind = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt"),
+        &KUBEVIRTS.plural,
+    );
+    let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), NAMESPACE, &kind);
+    api.patch("kubevirt", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+}
+
+/// Limits the migrations that are under way in the cluster.
+pub async fn limit_migrations(cluster: &Cluster, limit: usize) {
+    let migrations =
+        json!({"parallelMigrationsPerCluster": limit, "parallelOutboundMigrationsPerNode": limit});
+    set_kubevirt(cluster, json!({"spec": {"configuration": {"migrations": migrations}}})).await;
+}
+
+/// The migrations of a namespace.
+pub fn migrations(cluster: &Cluster, namespace: &str) -> Api<VirtualMachineInstanceMigration> {
+    Api::namespaced(cluster.client.clone(), namespace)
 }
 
 /// The virtual machines of a namespace.

@@ -68,7 +68,8 @@ pub fn cluster_role() -> ClusterRole {
 }
 
 /// The components that grant optional permissions.
-pub const PERMISSION_COMPONENTS: [&str; 4] = ["node_conditions", "pod_deletion", "volume_detach", "surge"];
+pub const PERMISSION_COMPONENTS: [&str; 5] =
+    ["node_conditions", "pod_deletion", "volume_detach", "surge", "virtual_machines"];
 
 /// All rules that can be granted to the reconciler, each with its namespace; `None` stands for the whole cluster.
 pub fn rules() -> Vec<(Option<String>, PolicyRule)> {

@@ -32,7 +32,9 @@ pod that remains. Deleting it returns the node to service exactly as it was befo
 node-maintenance-operator, which must not run at the same time.
 
 Nodes in maintenance have a lease in the namespace `medik8s-leases`. OLM neither creates namespaces nor grants permissions in
-them: first apply `lease_namespace.yaml`, `lease_role.yaml` and `lease_role_binding.yaml` of the manifests.
+them: first apply `lease_namespace.yaml`, `lease_role.yaml` and `lease_role_binding.yaml` of the manifests. For events about maintenances and
+nodes, also apply `event_role.yaml` and `event_role_binding.yaml`, and for the policies that limit what nm-reconciler may change
+`node_policy.yaml`, `node_policy_binding.yaml`, `maintenance_policy.yaml` and `maintenance_policy_binding.yaml`.
 
 Before you uninstall it, stop all maintenances (`kubectl nm stop --all`): only nm-reconciler returns nodes to service.";
 
@@ -140,9 +142,9 @@ impl ServiceVersion {
             }
             "RoleBinding" if object.namespace() == account.namespace() => Some(format!("{name}_rolebinding")),
             // OLM creates accounts, bindings and the webhook's service itself, and does not take namespaces and quotas.
-            // The remaining role is about the leases of nodes, in a namespace that OLM does not manage. Granting it in all
-            // namespaces would include the leases for leader election and for the nodes' heartbeats.
-            // The policy restricts a permission that is not granted here, because OLM writes the webhook configuration.
+            // The remaining roles are about the leases of nodes and about events, in namespaces that OLM does not manage. Granting
+            // them in all namespaces would include the leases for leader election and for the nodes' heartbeats.
+            // OLM does not take policies either.
             "Namespace"
             | "ResourceQuota"
             | "Role"

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use nm_shared::api::pod_selector::PodSelector;
 use nm_shared::cluster::selector;
 use nm_shared::{
     CompletionSpec, DrainOrder, DrainSpec, OnDetachTimeout, ReturningPods, SurgePolicy, WaitForVolumeDetach,
@@ -147,7 +148,11 @@ impl DrainFlags {
         let spec = DrainSpec {
             grace_period_seconds: self.grace_period.unwrap_or(default.grace_period_seconds),
             timeout_seconds: self.timeout.map_or(default.timeout_seconds, seconds),
-            pod_selector: self.pod_selector.clone().filter(|selector| *selector != LabelSelector::default()),
+            pod_selector: self
+                .pod_selector
+                .clone()
+                .filter(|selector| *selector != LabelSelector::default())
+                .map(PodSelector::from),
             force: self.force.unwrap_or(default.force),
             delete_empty_dir_data: self.delete_empty_dir_data.unwrap_or(default.delete_empty_dir_data),
             delete_after_seconds: self.delete_after.map_or(default.delete_after_seconds, seconds),
@@ -163,7 +168,7 @@ impl DrainFlags {
                 },
             }),
             wait_for_completion: self.wait_for_completion.clone().map(|pod_selector| CompletionSpec {
-                pod_selector,
+                pod_selector: pod_selector.map(PodSelector::from),
                 timeout_seconds: self.completion_timeout.map_or(0, seconds),
             }),
             surge: match self.surge {

@@ -130,10 +130,14 @@ async fn fetched<T>(read: impl Future<Output = Result<T, Error>>) -> Fetched<T> 
     read.await.map_err(Into::into)
 }
 
-/// The policies that limit nm-reconciler's permission to patch its webhook configuration.
+/// The policies that limit nm-reconciler's permissions to patch objects.
 async fn policies(cluster: &Cluster) -> Result<service_account::Policies, Error> {
     let mut found = Vec::new();
-    for policy in service_account::policies() {
+    let surge = match manifests::grant_binding(Grant::Surge) {
+        Some(binding) => objects::get(cluster, &binding).await?.map(|_| Grant::Surge),
+        None => None,
+    };
+    for policy in service_account::policies(surge) {
         let there = objects::get(cluster, &policy).await?;
         found.push((policy, there));
     }

@@ -67,7 +67,8 @@ pub(crate) struct InstallArgs {
 
     /// Optional permissions for nm-reconciler: node-conditions for its flag --node-conditions, pod-deletion for
     /// spec.drain.deleteAfterSeconds (start --delete-after), volume-detach for spec.drain.waitForVolumeDetach (start
-    /// --wait-for-volume-detach), surge for spec.drain.surge (start --surge). Permissions granted before are kept
+    /// --wait-for-volume-detach), surge for spec.drain.surge (start --surge), virtual-machines for keeping virtual machines
+    /// of KubeVirt that have not begun to migrate. Permissions granted before are kept
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = clap::value_parser!(Grant))]
     grant: Vec<Grant>,
 
@@ -263,9 +264,12 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
     let mut notes = image_notes(&asked, &settings);
     if !serves_policies(&planned, cluster).await? {
         planned.retain(|object| !is_policy(object));
+        for object in &mut planned {
+            manifests::remove_selectable_fields(&mut object.wanted);
+        }
         notes.push(Line::new(
             "Kubernetes before 1.30 has no ValidatingAdmissionPolicy, so nm-reconciler gets permission to patch all fields of \
-             its webhook configuration.",
+             nodes, maintenances and its webhook configuration.",
         ));
     }
     if planned.iter().any(is_foreign_namespace) {
@@ -283,7 +287,7 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
 async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
     let mut granted = Vec::new();
     for grant in Grant::ALL {
-        let [_, binding] = manifests::grant_objects(grant);
+        let Some(binding) = manifests::grant_binding(grant) else { continue };
         if objects::get(cluster, &binding).await?.is_some_and(|found| manifests::is_ours(&found)) {
             granted.push(grant);
         }
@@ -292,7 +296,7 @@ async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
 }
 
 fn is_policy(object: &PlannedObject) -> bool {
-    object.wanted["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
+    manifests::is_policy(&object.wanted)
 }
 
 async fn serves_policies(objects: &[PlannedObject], cluster: &Cluster) -> Result<bool, Error> {

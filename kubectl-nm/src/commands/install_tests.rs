@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::terminal::output::captured::output;
@@ -137,9 +137,25 @@ async fn an_api_server_without_policies_is_detected() {
     let objects = manifests::objects(&Settings::default());
     let steps: Vec<PlannedObject> =
         objects.into_iter().map(|wanted| PlannedObject { wanted, before: None }).collect();
-    assert_eq!(steps.iter().filter(|step| is_policy(step)).count(), 2);
+    assert_eq!(steps.iter().filter(|step| is_policy(step)).count(), 6);
     let (old, _) = cluster(|_, _| (404, json!("404 page not found")));
     assert!(!serves_policies(&steps, &old).await.unwrap());
     let (new, _) = cluster(|_, _| failure(404, "NotFound", "nm-reconciler"));
     assert!(serves_policies(&steps, &new).await.unwrap());
+}
+
+#[test]
+fn an_older_api_server_gets_a_definition_without_selectable_fields() {
+    let objects = manifests::objects(&Settings::default());
+    let changed: Vec<Value> = objects
+        .iter()
+        .filter_map(|object| {
+            let mut older = object.clone();
+            manifests::remove_selectable_fields(&mut older);
+            (older != *object).then_some(older)
+        })
+        .collect();
+    assert_eq!(changed.len(), 1);
+    assert_eq!(changed[0]["kind"], "CustomResourceDefinition");
+    assert!(!changed[0].to_string().contains("selectableFields"));
 }

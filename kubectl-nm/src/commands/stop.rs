@@ -1,9 +1,10 @@
 //! `kubectl nm stop`: ends the maintenance of nodes, whatever the names of the objects are.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
+use nm_shared::{BlockReason, Grant, Group, GroupedMaintenance, MigratingPod, NodeMaintenance};
 
 use crate::args::duration;
 use crate::args::names::distinct;
@@ -15,9 +16,9 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
-use crate::maintenance::{name_unless_node, node, roll_name};
+use crate::maintenance::{name_unless_node, node, roll_name, status};
 use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style};
+use crate::terminal::text::{Line, Style, counted, first_names};
 use crate::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
 
 const EXAMPLES: &str = "\
@@ -91,9 +92,10 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         match stopped {
             Ok(deletion) => {
                 out.data(&line(object, deletion))?;
-                if let Some(warning) = of_roll(&object.maintenance).filter(|_| deletion == Deletion::UnderWay)
-                {
-                    out.message(&warning);
+                if deletion == Deletion::UnderWay {
+                    let warnings =
+                        of_roll(&object.maintenance).into_iter().chain(machines(&object.maintenance));
+                    warnings.for_each(|warning| out.message(&warning));
                 }
                 targets
                     .extend((deletion == Deletion::UnderWay).then(|| WaitTarget::from(&object.maintenance)));
@@ -122,6 +124,43 @@ fn of_roll(object: &NodeMaintenance) -> Option<Line> {
         "warning: node/{node} leaves roll {roll} and is not done in it: the roll continues with its other nodes, and ends with \
          exit code 3. `kubectl nm roll abort {roll}` ends the whole roll"
     )))
+}
+
+/// The virtual machines that leave although the maintenance ends, and how others could be kept.
+fn machines(object: &NodeMaintenance) -> Vec<Line> {
+    let node = node(object);
+    let migrating = || status(object).migrating_pods.iter().flatten();
+    let mut leaving: BTreeSet<String> = migrating()
+        .filter(|pod| !pod.stays_on_stop)
+        .map(|pod| {
+            let target = pod.target.as_ref().map(|target| format!(" to {target}"));
+            format!("{}/{}{}", pod.namespace, pod.machine, target.unwrap_or_default())
+        })
+        .collect();
+    // What nm-reconciler may not read, it cannot keep either.
+    let unseen = status(object).blocked_pods.iter().filter(|pod| {
+        let is_of_machine =
+            matches!(pod.reason, BlockReason::MigrationNotStarted | BlockReason::MigrationFailed);
+        is_of_machine && pod.facts.migration.is_none()
+    });
+    let unseen: Vec<String> = unseen.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    let has_unseen = !unseen.is_empty();
+    leaving.extend(unseen);
+    if leaving.is_empty() {
+        return Vec::new();
+    }
+    let (count, names) = (counted(leaving.len(), "virtual machine"), leaving.into_iter().collect::<Vec<_>>());
+    let leave = if names.len() == 1 { "leaves" } else { "leave" };
+    let warning = format!("warning: {count} still {leave} node/{node}: {}", first_names(&names));
+    let has_begun = |pod: &MigratingPod| pod.migration.is_some() || pod.target.is_some();
+    let is_keepable = |pod: &MigratingPod| !pod.stays_on_stop && !has_begun(pod);
+    let hint = (has_unseen || migrating().any(is_keepable)).then(|| {
+        format!(
+            "hint: with `kubectl nm install --grant {}`, those that have not begun to move stay",
+            Grant::VirtualMachines
+        )
+    });
+    [Some(warning), hint].into_iter().flatten().map(Line::new).collect()
 }
 
 #[derive(Default)]
@@ -176,7 +215,8 @@ fn line(object: &NodeMaintenance, deletion: Deletion) -> Line {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use nm_shared::NodeMaintenanceStatus;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::client::cluster::tests::{cluster, failure, list, nodes};
@@ -241,6 +281,47 @@ mod tests {
         let (ended, _, deleted) = stop(args("n1 n9 -y"), vec![requested("n1")]).await;
         assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));
         assert!(deleted.is_empty(), "{deleted:?}");
+    }
+
+    #[test]
+    fn machines_that_leave_nevertheless_are_named_with_the_grant_that_would_keep_others() {
+        let pod = |machine: &str| MigratingPod {
+            namespace: "vms".to_owned(),
+            name: format!("virt-launcher-{machine}"),
+            machine: machine.to_owned(),
+            ..MigratingPod::default()
+        };
+        let shown = |pods: Vec<MigratingPod>| {
+            let status =
+                NodeMaintenanceStatus { migrating_pods: Some(pods), ..NodeMaintenanceStatus::default() };
+            let object = NodeMaintenance { status: Some(status), ..requested("n1") };
+            machines(&object).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let stays = MigratingPod { stays_on_stop: true, ..pod("a") };
+        let begun = MigratingPod { target: Some("n2".to_owned()), ..pod("b") };
+        assert_eq!(shown(vec![stays.clone()]), [""; 0]);
+        let warning = "warning: 1 virtual machine still leaves node/n1: vms/b to n2";
+        assert_eq!(shown(vec![stays, begun]), [warning]);
+        let unknown = shown(vec![pod("c")]);
+        assert!(unknown.len() == 2 && unknown[1].contains("--grant virtual-machines"), "{unknown:?}");
+    }
+
+    #[test]
+    fn machines_that_are_blocked_without_a_visible_migration_are_named_too() {
+        let blocked = |migration: Value| {
+            let mut pod = json!({"namespace": "vms", "name": "virt-launcher-u", "reason": "MigrationNotStarted",
+                "message": "", "since": "2026-01-01T00:00:00Z"});
+            if !migration.is_null() {
+                pod["migration"] = migration;
+            }
+            let status = serde_json::from_value(json!({"blockedPods": [pod]})).unwrap();
+            let object = NodeMaintenance { status: Some(status), ..requested("n1") };
+            machines(&object).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let unseen = blocked(Value::Null);
+        assert_eq!(unseen[0], "warning: 1 virtual machine still leaves node/n1: vms/virt-launcher-u");
+        assert!(unseen[1].contains("--grant virtual-machines"), "{unseen:?}");
+        assert_eq!(blocked(json!({"name": "m", "phase": "Pending"})), [""; 0], "its migration is deleted");
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use crate::client::all_groups;
 use crate::client::cluster::Cluster;
 use crate::client::merged_watch::watch_maintenances;
 use crate::client::nodes::{check_exist, unchecked};
-use crate::client::watch_stream::{WatchChange, WatchPolicy};
+use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchUpdate};
 use crate::dashboard::{
     self, AppearanceFlags, Config, DashboardExit, EndReason, Header, HeadlessRecording, NewRecording,
     Options, RECORDING_VERSION, Recorder, RecordingMode,
@@ -246,11 +246,13 @@ pub(super) async fn wait(
     event_loop::run(watch, timeout, interrupted(), found, |event| reporter.react(event)).await
 }
 
+/// Follows the maintenances until `react` breaks. Leaves in `last` the change that led to that, if it was one.
 async fn follow(
     timeout: Option<Duration>,
     cluster: &Cluster,
     recording: Option<&mut HeadlessRecording>,
-    react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
+    last: &mut Option<WatchChange<NodeMaintenance>>,
+    mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
 ) -> Result<Exit, Error> {
     let warning = async {
         match recording {
@@ -260,6 +262,17 @@ async fn follow(
     };
     let warnings = stream::once(warning).map(LoopEvent::Warning);
     let maintenances = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
+    let react = |event: LoopEvent| {
+        let change = match &event {
+            LoopEvent::Watch(WatchUpdate::Change(change)) => Some(change.clone()),
+            _ => None,
+        };
+        let flow = react(event)?;
+        if flow.is_break() {
+            *last = change;
+        }
+        Ok(flow)
+    };
     event_loop::run(maintenances, timeout, interrupted(), warnings, react).await
 }
 
@@ -298,10 +311,13 @@ async fn watch(
     }
     let mut recording =
         recording.map(|recording| HeadlessRecording::begin(recording, cluster, tracker.nodes()));
+    let mut last = None;
     let followed = if output == Some(WatchFormat::Json) {
         let mut reporter = NdjsonReporter::new(out, &Timestamp::now, tracker);
         let followed = match existing {
-            Ok(_) => follow(timeout, cluster, recording.as_mut(), |event| reporter.react(event)).await,
+            Ok(_) => {
+                follow(timeout, cluster, recording.as_mut(), &mut last, |event| reporter.react(event)).await
+            }
             Err(error) => Err(error),
         };
         if followed.is_err() {
@@ -312,9 +328,9 @@ async fn watch(
     } else {
         existing?;
         let mut reporter = WaitReporter::new(out, ReportMode::Log(&Timestamp::now), tracker, cluster.flags());
-        follow(timeout, cluster, recording.as_mut(), |event| reporter.react(event)).await
+        follow(timeout, cluster, recording.as_mut(), &mut last, |event| reporter.react(event)).await
     };
-    let recorded = recording.map(HeadlessRecording::finish);
+    let recorded = recording.map(|recording| recording.finish(last));
     followed.map(|exit| conclude_recording(record, recorded, exit, out))
 }
 
@@ -429,67 +445,5 @@ fn conclude(
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-    use serde_json::Value;
-
-    use super::*;
-    use crate::client::cluster::tests::{NEVER, cluster, failure, list, nodes};
-    use crate::maintenance::fixture::requested;
-    use crate::terminal::output::captured::output;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: WatchArgs,
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_watch_of_a_node_that_does_not_exist_warns_and_suggests_another() {
-        let (cluster, _) = cluster(|_, path| match path {
-            "watch" => (NEVER, Value::Null),
-            "/api/v1/nodes" => nodes(&["worker-07"]),
-            "/api/v1/nodes/worker-o7" => failure(404, "NotFound", "worker-o7"),
-            _ => list(&[requested("n1")]),
-        });
-        let warning = "warning: nodes \"worker-o7\" not found; did you mean worker-07?\n";
-        for (named, warned) in [("worker-o7", true), ("n1", false)] {
-            let (mut out, captured) = output();
-            let args = Line::parse_from(["watch", named, "--timeout", "1s"]).args;
-            assert_eq!(run(args, &cluster, &mut out).await.unwrap(), Exit::TimedOut);
-            assert_eq!(captured.messages().contains(warning), warned, "{}", captured.messages());
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn every_error_ends_with_a_done_line_for_programs() {
-        for (line, list_code, before) in [
-            ("", 200, 1),
-            ("", 403, 0),
-            ("n2 --until drained", 200, 0),
-            ("n2 --until stopped", 200, 0),
-            ("n2 --exit-on-complete", 200, 0),
-            ("n3 --exit-on-complete", 200, 0),
-            ("n1 --until drained", 200, 1),
-        ] {
-            let (cluster, _) = cluster(move |_, path| match path {
-                "watch" => failure(403, "Forbidden", ""),
-                "/api/v1/nodes/n2" => failure(404, "NotFound", "n2"),
-                _ if list_code == 403 => failure(403, "Forbidden", ""),
-                _ => list(&[requested("n1")]),
-            });
-            let line = ["watch", "-o", "json"].into_iter().chain(line.split_whitespace());
-            let (mut out, captured) = output();
-            assert!(run(Line::parse_from(line).args, &cluster, &mut out).await.is_err());
-            let said = captured.data();
-            let mut lines = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-            assert_eq!(lines.by_ref().take(before).filter(|line| line["type"] == "snapshot").count(), before);
-            let last = lines.next().unwrap();
-            assert_eq!(
-                (&last["type"], &last["exitCode"], &last["result"]),
-                (&"done".into(), &1.into(), &"error".into())
-            );
-            assert!(lines.next().is_none());
-        }
-    }
-}
+#[path = "watch_tests.rs"]
+mod tests;

@@ -51,7 +51,7 @@ fn healthy() -> ClusterReport {
         lease: Ok(lease("2026-01-02T03:04:01.000000Z")),
         node_leases: Ok(Vec::new()),
         webhook_configuration: Ok(Some(json!({"webhooks": []}))),
-        policies: Ok(service_account::policies()
+        policies: Ok(service_account::policies([])
             .into_iter()
             .map(|policy| (policy.clone(), Some(policy)))
             .collect()),

@@ -13,30 +13,29 @@ use crate::install::manifests;
 /// Policies as in the manifests, each with the object in the cluster.
 pub(crate) type Policies = Vec<(Value, Option<Value>)>;
 
-/// Whether a policy limits the permission to patch the webhook configuration to the fields that nm-reconciler writes.
+/// Whether policies limit the permissions to patch objects to the fields that nm-reconciler writes.
 pub(crate) fn policy(server: &str, policies: &Fetched<Policies>, install: &str) -> Fetched<Finding> {
     let policies = read(policies)?;
     if minor(server).is_some_and(|minor| minor < 30) {
         return warn(
-            "nm-reconciler can change all of its webhook configuration: Kubernetes before 1.30 has no ValidatingAdmissionPolicy",
-            "upgrade to Kubernetes 1.30 or later, then run `kubectl nm install` to apply the policy",
+            "nm-reconciler can change all fields of what it patches: Kubernetes before 1.30 has no ValidatingAdmissionPolicy",
+            "upgrade to Kubernetes 1.30 or later, then run `kubectl nm install` to apply the policies",
         );
     }
     let wrong = policies.iter().find_map(|(wanted, found)| {
         let kind = wanted["kind"].as_str().unwrap_or_default();
+        let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         match found {
-            None => Some(format!("there is no {kind} nm-reconciler")),
+            None => Some(format!("there is no {kind} {name}")),
             Some(found) => {
                 let deviation = first_deviation(&json!({"spec": wanted["spec"]}), found)?;
-                Some(format!("{deviation} of the {kind} nm-reconciler differs"))
+                Some(format!("{deviation} of the {kind} {name} differs"))
             }
         }
     });
     match wrong {
-        None => ok("nm-reconciler can change only the certificate and the path of its webhook"),
-        Some(wrong) => {
-            warn(format!("nm-reconciler can change all of its webhook configuration: {wrong}"), install)
-        }
+        None => ok("nm-reconciler can change only the fields that it writes"),
+        Some(wrong) => warn(format!("nm-reconciler can change more fields than it writes: {wrong}"), install),
     }
 }
 
@@ -101,6 +100,13 @@ fn is_used(
         Grant::PodDeletion => drains_with(maintenances, |drain| drain.delete_after_seconds > 0),
         Grant::VolumeDetach => drains_with(maintenances, |drain| drain.wait_for_volume_detach.is_some()),
         Grant::Surge => drains_with(maintenances, |drain| drain.surge == SurgePolicy::WhenBlocked),
+        Grant::VirtualMachines => {
+            let maintenances = maintenances.as_ref().map_err(Clone::clone)?;
+            let migrates = |object: &GroupedMaintenance| {
+                object.maintenance.status.as_ref().is_some_and(|status| status.migrating_pods.is_some())
+            };
+            Ok(maintenances.iter().any(migrates))
+        }
     }
 }
 
@@ -113,11 +119,10 @@ fn drains_with(
     Ok(maintenances.iter().any(|object| object.maintenance.spec.drain.as_ref().is_some_and(&is_such)))
 }
 
-pub(crate) fn policies() -> Vec<Value> {
-    let is_policy = |object: &Value| {
-        object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
-    };
-    manifests::objects(&manifests::Settings::default()).into_iter().filter(is_policy).collect()
+/// The policies of an installation with these optional permissions.
+pub(crate) fn policies(grants: impl IntoIterator<Item = Grant>) -> Vec<Value> {
+    let settings = manifests::Settings { grants: grants.into_iter().collect(), ..Default::default() };
+    manifests::objects(&settings).into_iter().filter(manifests::is_policy).collect()
 }
 
 #[cfg(test)]
@@ -136,8 +141,8 @@ mod tests {
 
     #[test]
     fn a_missing_or_changed_policy_is_reported() {
-        let whole: Policies = policies().into_iter().map(|policy| (policy.clone(), Some(policy))).collect();
-        assert_eq!(whole.len(), 2);
+        let whole: Policies = policies([]).into_iter().map(|policy| (policy.clone(), Some(policy))).collect();
+        assert_eq!((whole.len(), policies([Grant::Surge]).len()), (6, 8));
         let found = |change: &dyn Fn(&mut Policies)| {
             let mut policies = whole.clone();
             change(&mut policies);

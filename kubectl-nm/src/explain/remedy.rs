@@ -80,6 +80,21 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
             "KubeVirt retries the migration; its migrations say why it failed".into(),
             format!("{kubectl_in} get vmim -o wide"),
         ),
+        BlockReason::MigrationNotStarted => match &case.facts.migration {
+            Some(migration) => (
+                "See why the migration does not begin: its events, and those of its target pod, name the cause".into(),
+                format!("{kubectl_in} describe vmim {}", shell_quoted(&migration.name)),
+            ),
+            None => (
+                "See whether virt-controller runs, and whether the eviction strategy of the virtual machine leaves it to another \
+                 controller"
+                    .into(),
+                format!(
+                    "{kubectl_in} describe {}",
+                    virtual_machine(case).unwrap_or_else(|| format!("pod {pod}"))
+                ),
+            ),
+        },
         BlockReason::Forbidden => {
             let evict = format!("create pods --subresource=eviction -n {}", shell_quoted(namespace));
             missing_access(kubectl, case.facts.forbidden.as_ref(), &evict)
@@ -288,6 +303,7 @@ fn words(reason: BlockReason) -> &'static str {
         BlockReason::AdmissionPolicy => "admission policy",
         BlockReason::NotMigratable => "not migratable",
         BlockReason::MigrationFailed => "migration failed",
+        BlockReason::MigrationNotStarted => "migration not started",
         BlockReason::Forbidden => "missing access",
         BlockReason::NamespaceTerminating => "namespace terminating",
         BlockReason::ServerError => "API server error",

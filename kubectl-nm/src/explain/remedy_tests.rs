@@ -67,6 +67,7 @@ fn every_reason_has_a_command_that_can_be_pasted() {
         (Reason::NotMigratable, none(), Some(&machine), "kubectl -n shop describe vmi/db"),
         (Reason::NotMigratable, none(), None, "kubectl -n shop describe pod cart-0"),
         (Reason::MigrationFailed, none(), None, "kubectl -n shop get vmim -o wide"),
+        (Reason::MigrationNotStarted, none(), Some(&machine), "kubectl -n shop describe vmi/db"),
         (Reason::Forbidden, none(), None, "kubectl nm doctor"),
         (
             Reason::Forbidden,

@@ -25,9 +25,15 @@ const FILES: &[(&str, &str)] = &[
     ("cluster_role_binding.yaml", include_str!("../../../manifests/cluster_role_binding.yaml")),
     ("webhook_policy.yaml", include_str!("../../../manifests/webhook_policy.yaml")),
     ("webhook_policy_binding.yaml", include_str!("../../../manifests/webhook_policy_binding.yaml")),
+    ("node_policy.yaml", include_str!("../../../manifests/node_policy.yaml")),
+    ("node_policy_binding.yaml", include_str!("../../../manifests/node_policy_binding.yaml")),
+    ("maintenance_policy.yaml", include_str!("../../../manifests/maintenance_policy.yaml")),
+    ("maintenance_policy_binding.yaml", include_str!("../../../manifests/maintenance_policy_binding.yaml")),
     ("lease_namespace.yaml", include_str!("../../../manifests/lease_namespace.yaml")),
     ("lease_role.yaml", include_str!("../../../manifests/lease_role.yaml")),
     ("lease_role_binding.yaml", include_str!("../../../manifests/lease_role_binding.yaml")),
+    ("event_role.yaml", include_str!("../../../manifests/event_role.yaml")),
+    ("event_role_binding.yaml", include_str!("../../../manifests/event_role_binding.yaml")),
     ("leader_role.yaml", include_str!("../../../manifests/leader_role.yaml")),
     ("leader_role_binding.yaml", include_str!("../../../manifests/leader_role_binding.yaml")),
     ("viewer_cluster_role.yaml", include_str!("../../../manifests/viewer_cluster_role.yaml")),
@@ -39,30 +45,24 @@ const FILES: &[(&str, &str)] = &[
     ("webhook_configuration.yaml", include_str!("../../../manifests/webhook_configuration.yaml")),
 ];
 
-fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
+fn files_of(grant: Grant) -> &'static [(&'static str, &'static str)] {
     macro_rules! component {
-        ($name:literal) => {
-            [
-                (
-                    concat!($name, "/cluster_role.yaml"),
-                    include_str!(concat!("../../../manifests/components/", $name, "/cluster_role.yaml")),
-                ),
-                (
-                    concat!($name, "/cluster_role_binding.yaml"),
-                    include_str!(concat!(
-                        "../../../manifests/components/",
-                        $name,
-                        "/cluster_role_binding.yaml"
-                    )),
-                ),
-            ]
+        ($name:literal $(, $more:literal)*) => {
+            component!(@files $name, "cluster_role", "cluster_role_binding" $(, $more)*)
+        };
+        (@files $name:literal, $($file:literal),*) => {
+            &[$((
+                concat!($name, "/", $file, ".yaml"),
+                include_str!(concat!("../../../manifests/components/", $name, "/", $file, ".yaml")),
+            )),*]
         };
     }
     match grant {
         Grant::NodeConditions => component!("node_conditions"),
         Grant::PodDeletion => component!("pod_deletion"),
         Grant::VolumeDetach => component!("volume_detach"),
-        Grant::Surge => component!("surge"),
+        Grant::Surge => component!("surge", "policy", "policy_binding"),
+        Grant::VirtualMachines => component!("virtual_machines"),
     }
 }
 
@@ -118,9 +118,28 @@ pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
     objects
 }
 
-/// The `ClusterRole` and `ClusterRoleBinding` of an optional permission, in the namespace of the files.
-pub(crate) fn grant_objects(grant: Grant) -> [Value; 2] {
-    files_of(grant).map(|(name, text)| read(name, text))
+/// The objects of an optional permission, in the namespace of the files: its `ClusterRole` and `ClusterRoleBinding`, and what
+/// limits it.
+pub(crate) fn grant_objects(grant: Grant) -> Vec<Value> {
+    files_of(grant).iter().map(|(name, text)| read(name, text)).collect()
+}
+
+/// The `ClusterRoleBinding` of an optional permission.
+pub(crate) fn grant_binding(grant: Grant) -> Option<Value> {
+    grant_objects(grant).into_iter().find(|object| object["kind"] == "ClusterRoleBinding")
+}
+
+/// Whether an object is an admission policy, or binds one. Kubernetes before 1.30 has none.
+/// Removes what a definition has only since Kubernetes 1.30, and what older API servers refuse.
+pub(crate) fn remove_selectable_fields(object: &mut Value) {
+    let versions = object.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
+    for version in versions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        version.remove("selectableFields");
+    }
+}
+
+pub(crate) fn is_policy(object: &Value) -> bool {
+    object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
 }
 
 /// Keeps the path of the webhook, which nm-reconciler sets and the files do not contain.
@@ -272,7 +291,8 @@ mod tests {
         for grant in Grant::ALL {
             let settings = Settings { grants: [grant].into(), ..Settings::default() };
             let granted = objects(&settings).split_off(plain);
-            assert_eq!(granted.len(), 2);
+            let policies = granted.iter().filter(|object| is_policy(object)).count();
+            assert_eq!((policies, granted.len()), if grant == Grant::Surge { (2, 4) } else { (0, 2) });
             let rules = of_kind(&granted, "ClusterRole")["rules"].as_array().unwrap();
             let text = |value: &Value| value.as_str().unwrap().to_owned();
             let texts = |value: &Value| value.as_array().unwrap().iter().map(text).collect::<Vec<_>>();

@@ -48,6 +48,24 @@ impl MaintenanceCache {
         self.nodes.is_empty() || self.nodes.contains(node)
     }
 
+    /// Whether what another watch reported is known already, or outdated.
+    pub(crate) fn has_seen(&self, change: &WatchChange<NodeMaintenance>) -> bool {
+        let version = |object: &NodeMaintenance| -> Option<u64> {
+            object.metadata.resource_version.as_ref()?.parse().ok()
+        };
+        let has = |object: &Arc<NodeMaintenance>| {
+            self.get(&uid(object)).is_some_and(|known| version(known) >= version(object))
+        };
+        self.complete
+            && match change {
+                WatchChange::Listed(objects) => {
+                    objects.iter().all(has) && objects.len() == self.objects.len()
+                }
+                WatchChange::Applied(object) => has(object),
+                WatchChange::Deleted(object) => self.get(&uid(object)).is_none(),
+            }
+    }
+
     /// Applies what the watch reported, and returns what changed on any node, ordered by node.
     pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) -> Vec<MaintenanceChange> {
         match change {

@@ -49,9 +49,9 @@ pub(crate) fn true_since(maintenance: &NodeMaintenance, type_: ConditionType) ->
     true_condition(maintenance, type_).map(|condition| condition.last_transition_time.0)
 }
 
-/// Since when the node is cordoned; none if it is not.
+/// Since when the maintenance has its node cordoned, even if something else keeps uncordoning it; none if it has not begun.
 pub(crate) fn cordoned_since(maintenance: &NodeMaintenance) -> Option<Timestamp> {
-    true_since(maintenance, ConditionType::Cordoned)
+    status(maintenance).begun_at()
 }
 
 /// The condition `Degraded` if it is True, unless it only repeats what `blockedPods` reports of single pods.

@@ -16,6 +16,7 @@ use nm_shared::cluster::pod::{DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::drain::plan::DaemonSets;
+use nm_shared::drain::virtual_machine::{self, VirtualMachineInstance};
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::{ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, NodeMaintenance};
@@ -39,6 +40,8 @@ pub(crate) struct ClusterSnapshot {
     pub(crate) daemon_sets: DaemonSets,
     pub(crate) budgets: Vec<PodDisruptionBudget>,
     pub(crate) volumes: Volumes,
+    /// The virtual machines, if pods on planned nodes run any.
+    pub(crate) machines: Vec<VirtualMachineInstance>,
     /// Whether the cluster is OpenShift. Only known if a node is planned that may run etcd.
     pub(super) is_openshift: bool,
     /// Whether etcd runs outside of the cluster, by the settings of nm-reconciler.
@@ -116,6 +119,19 @@ impl ClusterSnapshot {
             }
             _ => Volumes::default(),
         };
+        let machines = match &pods {
+            Some(pods) if pods.have_machines() => {
+                let what = "list virtualmachineinstances.kubevirt.io";
+                let read = list_pages(cluster, what, everywhere(), Vec::<VirtualMachineInstance>::push).await;
+                let read = match read {
+                    // Pods that only look like those of KubeVirt.
+                    Err(Error::Server { status, .. }) if status.code == 404 => Ok(Vec::new()),
+                    read => read,
+                };
+                if_permitted(read, "who moves virtual machines", &mut unknown)?.unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
         let daemon_sets = DaemonSets {
             incomplete: sets.is_none(),
             names: sets.unwrap_or_default(),
@@ -134,6 +150,7 @@ impl ClusterSnapshot {
             daemon_sets,
             budgets,
             volumes,
+            machines,
             is_openshift,
             has_external_etcd,
             limit,
@@ -166,6 +183,11 @@ impl SnapshotPods {
     /// The whole pod of this uid on a planned node.
     pub(crate) fn find(&self, node: &str, uid: &str) -> Option<&Arc<Pod>> {
         self.planned.get(node)?.iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
+    }
+
+    fn have_machines(&self) -> bool {
+        let mut pods = self.planned.values().flatten();
+        pods.any(|pod| virtual_machine::is_launcher(&DrainPod::from(&**pod)))
     }
 
     fn have_claims(&self) -> bool {

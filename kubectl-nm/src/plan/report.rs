@@ -1,6 +1,6 @@
 //! The result of a plan: snapshot, dry runs and the decisions of `nm-shared` combined.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum};
-use nm_shared::{DrainSpec, Group, NodeMaintenance};
+use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference};
 
 use crate::maintenance::State;
 use crate::maintenance::start::Existing;
@@ -128,7 +128,11 @@ impl PlanReport {
         }
         let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, &snapshot));
         if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {
-            forecast.hold_back(&capacity.unplaced.iter().flat_map(|group| group.pods.clone()).collect());
+            forecast.hold_back(&unplaced(capacity));
+        }
+        if let Some(forecast) = &mut forecast {
+            forecast
+                .judge_migrations(&snapshot.machines, &capacity.as_ref().map(unplaced).unwrap_or_default());
         }
         let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
         let local_volumes = leaving().filter_map(|expected| local_volumes(expected, &snapshot)).collect();
@@ -153,6 +157,10 @@ impl PlanReport {
     pub(crate) fn lacks_capacity(&self) -> bool {
         self.capacity.as_ref().is_some_and(|capacity| !capacity.unplaced.is_empty())
     }
+}
+
+fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {
+    capacity.unplaced.iter().flat_map(|group| group.pods.clone()).collect()
 }
 
 fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) -> Vec<NodeReport> {

@@ -1,7 +1,7 @@
 //! Plans of simulated clusters, and their output.
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use nm_shared::api::pod_selector::PodSelector;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::drain::plan::DaemonSets;
@@ -56,6 +56,7 @@ fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterSnapshot {
         daemon_sets: DaemonSets::default(),
         budgets: Vec::new(),
         volumes: Volumes::default(),
+        machines: Vec::new(),
         limit: MaxUnavailableLimit::None("deployment nm/nm-reconciler".into()),
         unknown: Vec::new(),
     }
@@ -147,7 +148,7 @@ fn force_deletion_is_warned_of() {
 #[test]
 fn a_pod_that_is_left_to_end_by_itself_does_not_block_and_shows_for_how_long() {
     let planned = |timeout_seconds: i64| {
-        let completion = CompletionSpec { pod_selector: Some(LabelSelector::default()), timeout_seconds };
+        let completion = CompletionSpec { pod_selector: Some(PodSelector::default()), timeout_seconds };
         let drain = DrainSpec { wait_for_completion: Some(completion), ..DrainSpec::default() };
         let pods = vec![pod("import-0", &json!({"name": "v"}))];
         let report = report(&["n1"], Some(&drain), snapshot(&["n1", "n2"], pods), &[]);

@@ -78,6 +78,9 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
     let mut parts: Vec<String> = match &forecast.fate {
         PodOutcome::Stays(reason) => vec![stays(*reason).to_owned()],
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
+        PodOutcome::Migrated if forecast.is_left_to_others => vec![String::from(
+            "its virtual machine has the eviction strategy External: KubeVirt leaves it to another controller",
+        )],
         PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
         PodOutcome::Completes(limit) => vec![completion(*limit)],
         PodOutcome::Surges(ReplacedBy::Restart) => {

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::fs::File;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -23,6 +23,10 @@ const DISCONNECTED: i32 = 255;
 
 /// The most bytes of a line that are shown. The log has all of it.
 const MAX_LINE: usize = 4096;
+
+/// The most bytes of a line that are read at once. A longer one becomes several: what a command prints may come from a node that
+/// somebody else controls, and must not use up the memory.
+const MAX_READ: u64 = 64 << 10;
 
 /// A line that the command or the Job of a node printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,8 +172,16 @@ fn guard(leader: u32) -> io::Result<Child> {
 
 async fn read_lines(from: Option<impl AsyncRead + Unpin>, to: mpsc::Sender<Vec<u8>>) {
     let Some(from) = from else { return };
-    let mut lines = BufReader::new(from).split(b'\n');
-    while let Ok(Some(line)) = lines.next_segment().await {
+    let mut from = BufReader::new(from);
+    loop {
+        let mut line = Vec::new();
+        match (&mut from).take(MAX_READ).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
         if to.send(line).await.is_err() {
             return;
         }
@@ -183,4 +195,28 @@ pub(crate) fn log_folder(roll: &str, env: impl Fn(&str) -> Option<OsString>) -> 
         .or_else(|| set("HOME").map(|home| home.join(".local").join("state")))
         .or_else(|| set("LOCALAPPDATA"))?;
     Some(state.join("kubectl-nm").join("roll").join(Path::new(roll)))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_never_ends_is_read_in_parts() {
+        let command = NodeCommand {
+            command: String::from("head -c 200000 /dev/zero | tr '\\0' x; echo; echo end"),
+            roll: String::from("r"),
+            node: String::from("n"),
+            timeout: Duration::from_secs(60),
+            log: None,
+            kubeconfig: None,
+        };
+        let (sender, mut lines) = mpsc::channel(64);
+        assert_eq!(command.run(sender).await, ActionState::Succeeded);
+        let mut lengths = Vec::new();
+        while let Some(line) = lines.recv().await {
+            lengths.push(line.text.len());
+        }
+        assert_eq!(lengths, [MAX_LINE, MAX_LINE, MAX_LINE, 3392, 3]);
+    }
 }

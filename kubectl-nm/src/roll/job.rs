@@ -32,6 +32,12 @@ const MIN_TTL: i64 = 86_400;
 /// The most lines of a Job's log that are shown.
 const MAX_LOG_LINES: i64 = 100;
 
+/// How many bytes of them are shown, of each pod. Its lines may be of any length.
+const MAX_LOG_BYTES: i64 = 256 << 10;
+
+/// Of how many pods the lines are shown. Those of others may have the label of the Job.
+const MAX_LOG_PODS: usize = 10;
+
 const MAX_BYTES: usize = 32 * 1024;
 
 /// Reads the file with the Job of a roll.
@@ -61,13 +67,14 @@ fn parse(text: &str, namespace: Option<&str>) -> Result<Value, JobProblem> {
 /// The drain settings under which the pods of the roll's Jobs stay.
 pub(crate) fn sparing_jobs(drain: Option<DrainSpec>) -> DrainSpec {
     let mut drain = drain.unwrap_or_default();
-    let selector = drain.pod_selector.get_or_insert_default();
+    let mut selector = drain.pod_selector.as_deref().cloned().unwrap_or_default();
     let expressions = selector.match_expressions.get_or_insert_default();
     expressions.push(LabelSelectorRequirement {
         key: LABEL.to_owned(),
         operator: String::from("DoesNotExist"),
         values: None,
     });
+    drain.pod_selector = Some(selector.into());
     drain
 }
 
@@ -187,9 +194,10 @@ pub(crate) async fn log(cluster: &Cluster, job: &Value) -> Vec<String> {
         format!("batch.kubernetes.io/job-name={}", job["metadata"]["name"].as_str().unwrap_or_default());
     let which = ListParams::default().labels(&selector);
     let pods = objects::list(cluster, ("v1", "Pod"), namespace, &which).await.unwrap_or_default();
-    let params = LogParams { tail_lines: Some(MAX_LOG_LINES), ..LogParams::default() };
+    let (tail_lines, limit_bytes) = (Some(MAX_LOG_LINES), Some(MAX_LOG_BYTES));
+    let params = LogParams { tail_lines, limit_bytes, ..LogParams::default() };
     let mut lines = Vec::new();
-    for pod in pods {
+    for pod in pods.into_iter().take(MAX_LOG_PODS) {
         let log = objects::log(cluster, &pod, &params).await.unwrap_or_default();
         lines.extend(log.lines().map(str::to_owned));
     }

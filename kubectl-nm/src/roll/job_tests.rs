@@ -154,3 +154,15 @@ async fn a_job_that_takes_too_long_is_deleted_and_an_api_server_that_fails_is_as
         assert!(requests.lock().unwrap().iter().any(|request| request.starts_with("DELETE ")));
     }
 }
+
+#[tokio::test]
+async fn no_more_of_what_a_job_prints_is_read_than_is_shown() {
+    let pod = |at: usize| json!({"metadata": {"namespace": "ops", "name": format!("p{at}")}});
+    let pods: Vec<Value> = (0..50).map(pod).collect();
+    let (cluster, _) = cluster(move |_, path| match path {
+        "/api/v1/namespaces/ops/pods" => (200, json!({"metadata": {}, "items": pods})),
+        _ => (200, json!("a line")),
+    });
+    let lines = log(&cluster, &of_node(&valid(), "r", "n1", &record(None))).await;
+    assert_eq!(lines.len(), MAX_LOG_PODS);
+}

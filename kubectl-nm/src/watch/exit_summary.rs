@@ -32,18 +32,29 @@ pub(crate) fn tally<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> L
     }
 }
 
-/// The maintenances that continue after a watch for a goal, and the commands that resume it. `flags` are the connection
+/// The maintenances that continue after a watch for a goal, which `has_timed_out` or not, and the commands that resume it. `flags` are the connection
 /// flags for these commands, each with a space before it.
-pub(crate) fn resume_hints(tracker: &GoalTracker, flags: &str) -> Vec<Line> {
+pub(crate) fn resume_hints(tracker: &GoalTracker, has_timed_out: bool, flags: &str) -> Vec<Line> {
     let open = tracker.open_nodes();
     match tracker.goal() {
         None => Vec::new(),
-        Some(Goal::Drained) => resume_hint(&open, "maintenance continues", |nodes| {
-            format!(
-                "`kubectl nm watch {nodes} --until drained{flags}` resumes waiting, \
-                 `kubectl nm stop {nodes}{flags}` stops the maintenance"
-            )
-        }),
+        Some(Goal::Drained) => {
+            let (ended, open): (Vec<String>, Vec<String>) =
+                open.into_iter().partition(|node| has_timed_out && tracker.times_out_too(node));
+            let mut lines = resume_hint(&open, "maintenance continues", |nodes| {
+                format!(
+                    "`kubectl nm watch {nodes} --until drained{flags}` resumes waiting, \
+                     `kubectl nm stop {nodes}{flags}` stops the maintenance"
+                )
+            });
+            lines.extend(resume_hint(&ended, "the drain times out as well", |nodes| {
+                format!(
+                    "`kubectl nm explain {nodes}{flags}` shows what is left, `kubectl nm stop {nodes}{flags}` stops the \
+                     maintenance"
+                )
+            }));
+            lines
+        }
         Some(Goal::Stopped) => {
             let nodes_where = |is_stopping: Option<bool>| -> Vec<String> {
                 open.iter().filter(|node| tracker.is_stopping(node) == is_stopping).cloned().collect()
@@ -171,7 +182,7 @@ mod tests {
         );
         let tracker = GoalTracker::new(vec!["n1".to_owned()], ExitCondition::Goal(Goal::Drained));
         assert_eq!(
-            text(&resume_hints(&tracker, flags))[1],
+            text(&resume_hints(&tracker, false, flags))[1],
             "hint: `kubectl nm watch n1 --until drained --context=staging` resumes waiting, \
              `kubectl nm stop n1 --context=staging` stops the maintenance"
         );
@@ -180,7 +191,7 @@ mod tests {
     #[test]
     fn a_hostile_node_name_is_quoted_in_the_commands_of_hints() {
         let tracker = GoalTracker::new(vec!["$(reboot)".to_owned()], ExitCondition::Goal(Goal::Drained));
-        let hint = &text(&resume_hints(&tracker, ""))[1];
+        let hint = &text(&resume_hints(&tracker, false, ""))[1];
         assert!(hint.contains("watch '$(reboot)' --until") && !hint.contains(" $(reboot)"), "{hint}");
     }
 

@@ -139,6 +139,19 @@ impl GoalTracker {
         }
     }
 
+    /// Whether the drain of a node has the same timeout as this watch and is under way: it ends when this watch times out,
+    /// whether the watch has seen that or not.
+    pub(crate) fn times_out_too(&self, node: &str) -> bool {
+        let Some(target) = self.open().find(|target| target.node == node) else { return false };
+        let object = self.cache.get(&target.uid);
+        self.shares_timeout(target)
+            && object.is_some_and(|object| !object.spec.suspend && status(object).has_begun())
+    }
+
+    fn shares_timeout(&self, target: &WaitTarget) -> bool {
+        self.same_timeout.contains(&target.uid)
+    }
+
     /// Whether the open target of a node is being stopped; none if that is unknown.
     pub(crate) fn is_stopping(&self, node: &str) -> Option<bool> {
         let target = self.open().find(|target| target.node == node)?;
@@ -229,7 +242,7 @@ impl GoalTracker {
     fn has_timed_out(&self, target: &WaitTarget) -> bool {
         let maintenance = self.cache.get(&target.uid);
         let drained = maintenance.and_then(|object| condition(object, ConditionType::Drained));
-        self.same_timeout.contains(&target.uid)
+        self.shares_timeout(target)
             && drained.is_some_and(|drained| drained.reason == ConditionReason::TimedOut.as_str())
     }
 

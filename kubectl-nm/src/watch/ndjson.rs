@@ -99,6 +99,8 @@ enum PodRecord<'a> {
         source: Option<&'a str>,
         target: Option<&'a str>,
         since: Option<Timestamp>,
+        #[serde(rename = "staysOnStop")]
+        stays_on_stop: bool,
     },
     Waiting {
         namespace: &'a str,
@@ -131,6 +133,7 @@ impl<'a> From<PodChange<'a>> for PodRecord<'a> {
                 source: pod.source.as_deref(),
                 target: pod.target.as_deref(),
                 since: pod.since.as_ref().map(|since| since.0),
+                stays_on_stop: pod.stays_on_stop,
             },
             PodChange::Completing(pod) => Self::Waiting {
                 namespace: &pod.namespace,

@@ -70,12 +70,13 @@ impl<'a> WaitReporter<'a> {
             LoopEvent::Warning(text) => self.message(Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(after) => {
-                self.report_end(&format!("timed out after {}", duration::show(after)));
-                return Ok(ControlFlow::Break(Exit::TimedOut));
+                let exit = Exit::TimedOut;
+                self.report_end(&format!("timed out after {}", duration::show(after)), exit);
+                return Ok(ControlFlow::Break(exit));
             }
             LoopEvent::Interrupted => {
                 if self.tracker.goal().is_some() {
-                    self.report_end("interrupted");
+                    self.report_end("interrupted", Exit::Interrupted);
                 }
                 return Ok(ControlFlow::Break(Exit::Interrupted));
             }
@@ -117,7 +118,7 @@ impl<'a> WaitReporter<'a> {
     ) -> Result<Exit, Error> {
         self.report_settled(settled)?;
         if matches!(exit, Exit::Failed | Exit::Lost | Exit::TimedOut) {
-            self.print_resume_hints();
+            self.print_resume_hints(exit);
         }
         Ok(exit)
     }
@@ -203,18 +204,18 @@ impl<'a> WaitReporter<'a> {
         Ok(())
     }
 
-    fn report_end(&mut self, reason: &str) {
+    fn report_end(&mut self, reason: &str, exit: Exit) {
         self.out.message(&Line::default().with(Style::Bad, reason));
         for target in self.tracker.open() {
             if let Some(object) = self.tracker.cache().get(&target.uid) {
                 self.out.message(&Line::new(format!("node/{}: ", target.node)).join(headline(object)));
             }
         }
-        self.print_resume_hints();
+        self.print_resume_hints(exit);
     }
 
-    fn print_resume_hints(&mut self) {
-        for line in resume_hints(&self.tracker, self.flags) {
+    fn print_resume_hints(&mut self, exit: Exit) {
+        for line in resume_hints(&self.tracker, exit == Exit::TimedOut, self.flags) {
             self.out.message(&line);
         }
     }

@@ -313,3 +313,37 @@ fn a_wait_for_a_stop_does_not_report_blocked_pods() {
     assert_eq!(captured.data(), "node/n1 maintenance stopped\n");
     assert_eq!(captured.messages(), "node/n1: Stopped: the node is back in service\n");
 }
+
+#[test]
+fn a_drain_that_times_out_together_with_its_wait_does_not_continue() {
+    let cordoned = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let draining = |node| with_status(node, json!({"phase": "Running", "conditions": cordoned}));
+    let both = || ["n1", "n2"].map(draining);
+    let failed = with_status(
+        "n1",
+        json!({"phase": "Failed", "lastError": "the drain timed out after 60 s, 1 pod is left",
+            "conditions": [{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z"}]}),
+    );
+    let timed_out = || LoopEvent::TimedOut(Duration::from_secs(60));
+    let queued = || applied(9, requested("n2"));
+    for (last, left, others, exit) in [
+        (vec![timed_out()], "n1, n2", "", Exit::TimedOut),
+        (vec![applied(9, failed), timed_out()], "n2", "", Exit::TimedOut),
+        (vec![queued(), timed_out()], "n1", "n2", Exit::TimedOut),
+        (vec![LoopEvent::Interrupted], "", "n1, n2", Exit::Interrupted),
+    ] {
+        let (mut out, captured) = output();
+        let targets: Vec<WaitTarget> = both().iter().map(WaitTarget::from).collect();
+        let uids = targets.iter().map(|target| target.uid.clone()).collect();
+        let tracker = GoalTracker::for_targets(Goal::Drained, targets).with_same_timeout(uids);
+        let reporter = WaitReporter::new(&mut out, ReportMode::Progress, tracker, "");
+        let events = list(both().into()).into_iter().chain(last).collect();
+        assert_eq!(play(reporter, events).unwrap(), Some(exit));
+        let said = captured.messages();
+        let named = |what: &str| said.lines().find_map(|line| line.strip_prefix(what)).unwrap_or_default();
+        assert_eq!(named("the drain times out as well: "), left, "{said}");
+        assert_eq!(named("maintenance continues: "), others, "{said}");
+    }
+}

@@ -43,6 +43,17 @@ impl GateIndex {
         });
     }
 
+    /// Records a maintenance as a decision or an answer shows it. One that the watch has removed stays removed.
+    pub(crate) fn refresh(&self, member: GateMember) {
+        self.change(|facts| match facts.members.get_mut(&member.rank) {
+            Some(known) if *known != member => {
+                *known = member;
+                true
+            }
+            _ => false,
+        });
+    }
+
     /// Forgets a maintenance that is gone.
     pub(crate) fn remove(&self, maintenance: &NodeMaintenance) {
         self.change(|facts| facts.members.remove(&ownership::age_rank(maintenance)).is_some());
@@ -69,6 +80,17 @@ impl GateIndex {
                 None => facts.nodes.remove(name),
             };
             true
+        });
+    }
+
+    /// Records a node as the answer to a patch shows it. One that the watch has removed stays removed.
+    pub(crate) fn refresh_node(&self, name: &str, node: GateNode) {
+        self.change(|facts| match facts.nodes.get_mut(name) {
+            Some(known) if *known != node => {
+                *known = node;
+                true
+            }
+            _ => false,
         });
     }
 

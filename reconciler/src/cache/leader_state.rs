@@ -42,8 +42,16 @@ pub(crate) struct LeaderState {
     groups: Vec<GroupStore>,
     started: Instant,
     memory: Mutex<Memory>,
+    deciding: Mutex<()>,
     /// What the gate depends on.
     pub(crate) gate: GateIndex,
+}
+
+/// Shows that no other decision of this term is being made. A decision counts the nodes that are taken, and takes one: between
+/// what it observes and what the gate knows of it there is no other one, on whatever thread that would be. It cannot be kept
+/// across an await.
+pub(crate) struct SoleDecision<'a> {
+    _guard: MutexGuard<'a, ()>,
 }
 
 struct GroupStore {
@@ -179,7 +187,13 @@ impl LeaderState {
             is_listed: AtomicBool::new(false),
         };
         let groups = stores.into_iter().map(group).collect();
-        Self { groups, started: Instant::now(), memory: Mutex::default(), gate: GateIndex::default() }
+        Self {
+            groups,
+            started: Instant::now(),
+            memory: Mutex::default(),
+            deciding: Mutex::default(),
+            gate: GateIndex::default(),
+        }
     }
 
     /// All maintenances as the watches delivered them.
@@ -206,6 +220,12 @@ impl LeaderState {
         wanted: impl Fn(&GroupedMaintenance) -> bool,
     ) -> Vec<Arc<GroupedMaintenance>> {
         self.filter_received(wanted).map(|maintenance| self.latest(maintenance)).collect()
+    }
+
+    /// Whether the watches show this maintenance.
+    pub(crate) fn is_received(&self, maintenance: &GroupedMaintenance) -> bool {
+        let uid = maintenance.metadata.uid.as_ref();
+        self.received_on(&maintenance.spec.node_name).any(|found| found.metadata.uid.as_ref() == uid)
     }
 
     /// The maintenances of a node as the watches delivered them.
@@ -254,15 +274,24 @@ impl LeaderState {
         INITIAL_LIST_TIMEOUT.checked_sub(self.started.elapsed()).filter(|left| !left.is_zero())
     }
 
-    /// Reads or changes what is remembered of a maintenance, which may be nothing yet.
-    pub(crate) fn maintenance<T>(&self, uid: &str, change: impl FnOnce(&mut MaintenanceState) -> T) -> T {
+    /// Remembers a maintenance from now on, until it is gone. Nothing else does: an answer may arrive after the deletion of its
+    /// object.
+    pub(crate) fn note_seen(&self, uid: &str) {
         let mut memory = self.lock();
         let Memory { maintenances, newest, .. } = &mut *memory;
-        change(maintenances.entry(uid.to_owned()).or_insert_with(|| {
+        maintenances.entry(uid.to_owned()).or_insert_with(|| {
             let new = MaintenanceState::new();
             *newest = Some(new.first_seen);
             new
-        }))
+        });
+    }
+
+    /// Reads or changes what is remembered of a maintenance. Of one that is not remembered nothing is known, and nothing is kept.
+    pub(crate) fn maintenance<T>(&self, uid: &str, change: impl FnOnce(&mut MaintenanceState) -> T) -> T {
+        match self.lock().maintenances.get_mut(uid) {
+            Some(known) => change(known),
+            None => change(&mut MaintenanceState::new()),
+        }
     }
 
     /// Records whether a maintenance is suspended. Maintenances that are resumed together begin together, like new ones.
@@ -274,10 +303,15 @@ impl LeaderState {
         }
     }
 
+    /// Waits until no other decision is being made.
+    pub(crate) fn begin_decision(&self) -> SoleDecision<'_> {
+        SoleDecision { _guard: self.deciding.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
     /// Records whether a decision lets a maintenance work on its node.
-    pub(crate) fn set_at_work(&self, maintenance: &GroupedMaintenance, at_work: bool) {
+    pub(crate) fn set_at_work(&self, _: &SoleDecision<'_>, maintenance: &GroupedMaintenance, at_work: bool) {
         self.maintenance(ownership::uid(maintenance), |state| state.at_work = at_work);
-        self.gate.update(GateMember::new(maintenance, at_work));
+        self.gate.refresh(GateMember::new(maintenance, at_work));
     }
 
     /// Indexes a maintenance that was created or changed.
@@ -324,12 +358,19 @@ impl LeaderState {
                 is_pruned.then(|| Box::new(PrunedStatus { written: written.clone(), stored }));
             state.last_write.remember(answer.clone());
         });
-        self.gate.update(self.gate_member(Arc::new(answer)));
+        self.gate.refresh(self.gate_member(Arc::new(answer)));
     }
 
     /// Reads or changes what is remembered of a node, which may be nothing yet.
     pub(crate) fn node<T>(&self, name: &str, change: impl FnOnce(&mut NodeState) -> T) -> T {
         change(self.lock().nodes.entry(name.to_owned()).or_default())
+    }
+
+    /// Remembers the answer to a patch of a node that has a maintenance.
+    pub(crate) fn remember_node(&self, name: &str, answer: Node) {
+        if self.received_on(name).next().is_some() {
+            self.node(name, |state| state.last_write.remember(answer));
+        }
     }
 
     /// The newer of the node that the watch delivered and the answer to the last patch.
@@ -378,6 +419,19 @@ impl LeaderState {
         if let Some(state) = self.lock().nodes.get_mut(node) {
             (state.pods, state.virtual_machines) = (None, None);
         }
+    }
+
+    /// Forgets a maintenance that the watch has removed, and its node unless another maintenance names it. Returns whether one
+    /// does.
+    pub(crate) fn forget(&self, maintenance: &GroupedMaintenance) -> bool {
+        let node = &maintenance.spec.node_name;
+        let is_needed = self.received_on(node).next().is_some();
+        let mut memory = self.lock();
+        memory.maintenances.remove(ownership::uid(maintenance));
+        if !is_needed {
+            memory.nodes.remove(node);
+        }
+        is_needed
     }
 
     /// Forgets every maintenance that no longer exists and every node that has none, which ends its watches. Returns

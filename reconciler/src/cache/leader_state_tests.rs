@@ -3,6 +3,7 @@
 use super::*;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
+use nm_shared::gate::max_unavailable_queue::GateNode;
 use serde_json::{Value, json};
 
 fn maintenance(name: &str, group: Group, status: &Value) -> GroupedMaintenance {
@@ -55,6 +56,7 @@ fn a_list_replaces_what_a_restore_of_etcd_has_undone() {
     let latest_node =
         |state: &LeaderState| state.latest_node(Arc::new(node("5"))).metadata.resource_version.clone();
     let uid = ownership::uid(&at("9")).to_owned();
+    state.note_seen(&uid);
     state.maintenance(&uid, |state| {
         state.released = true;
         state.last_write.remember(at("9"));
@@ -78,6 +80,7 @@ fn a_pruned_status_is_complete_until_someone_else_writes() {
         state.latest(Arc::new(received.clone())).status.as_ref().map(|status| status.drain_progress)
     };
     assert_eq!(progress(&state, &stored), Some(0));
+    state.note_seen("a Kubevirt");
     state.remember_status(&written, stored.clone());
     assert_eq!(progress(&state, &stored), Some(50));
     assert_eq!(progress(&state, &of(&json!({"phase": "Succeeded"}))), Some(0), "by another");
@@ -98,6 +101,7 @@ fn a_definition_prunes_details_if_it_does_not_store_conditions() {
         state.remember_status(&of(&written).maintenance.status.unwrap(), of(fields));
     };
     assert!(!prunes(), "nothing is written");
+    state.note_seen("a Medik8s");
     stored(&json!({"phase": "Running", "conditions": [condition]}));
     assert!(!prunes());
     stored(&json!({"phase": "Running"}));
@@ -144,4 +148,96 @@ fn a_listed_maintenance_has_its_node() {
         state.mark_listed(*group);
     }
     assert_eq!(names_node(&state), [Some(false), Some(false)]);
+}
+
+/// The queue for the maintenance `b` while at most one node may be unavailable.
+fn waits_for_its_turn(state: &LeaderState) -> bool {
+    let limit = nm_shared::gate::max_unavailable_queue::MaxUnavailable::Nodes(1);
+    state.gate.queue(limit).get("b Medik8s").is_some()
+}
+
+#[test]
+fn an_answer_that_arrives_after_the_deletion_of_its_object_takes_no_place_in_the_queue() {
+    let state = LeaderState::new([]);
+    let of = |name: &str, status: &Value| maintenance(name, Group::Medik8s, status);
+    let node = |name: &str| (name.to_owned(), GateNode::from(&Node::default()));
+    state.gate.replace_nodes([node("a"), node("b")].into());
+    let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let begun = of("a", &json!({"phase": "Running", "conditions": [cordoned]}));
+    for maintenance in [begun.clone(), of("b", &Value::Null)] {
+        state.index(Arc::new(maintenance));
+    }
+    assert!(waits_for_its_turn(&state));
+    state.remove_from_index(&begun);
+    assert!(!waits_for_its_turn(&state));
+    state.remember_status(&begun.status.clone().unwrap(), begun.clone());
+    assert!(!waits_for_its_turn(&state), "a late answer to a status");
+    state.set_at_work(&state.begin_decision(), &begun, true);
+    assert!(!waits_for_its_turn(&state), "a late decision");
+}
+
+#[test]
+fn a_late_answer_to_a_write_of_a_lease_that_was_deleted_does_not_restore_it() {
+    let state = LeaderState::new([]);
+    let lease = |version: &str| {
+        let lease = json!({"metadata": {"name": "node-n", "resourceVersion": version}});
+        serde_json::from_value::<Lease>(lease).unwrap()
+    };
+    state.node("n", |_| {});
+    state.lease_delivered("n", &lease("11"));
+    state.node("n", |node| node.lease_write.remember(lease("10")));
+    assert_eq!(state.latest_lease("n", None), None);
+}
+
+#[test]
+fn two_decisions_on_different_threads_never_take_the_same_last_place() {
+    for _ in 0..200 {
+        let state = LeaderState::new([]);
+        let node = |name: &str| (name.to_owned(), GateNode::from(&Node::default()));
+        state.gate.replace_nodes([node("a"), node("b")].into());
+        let both = [("b", Group::Medik8s), ("a", Group::Kubevirt)];
+        let both = both.map(|(name, group)| maintenance(name, group, &Value::Null));
+        for maintenance in &both {
+            state.index(Arc::new(maintenance.clone()));
+        }
+        let start = std::sync::Barrier::new(both.len());
+        let begins = |maintenance: &GroupedMaintenance| {
+            start.wait();
+            let alone = state.begin_decision();
+            let may_begin = both.iter().all(|other| !state.gate.has_begun(other));
+            state.set_at_work(&alone, maintenance, may_begin);
+            may_begin
+        };
+        let begins = &begins;
+        let begun = std::thread::scope(|threads| {
+            let tasks = both.each_ref().map(|maintenance| threads.spawn(move || begins(maintenance)));
+            tasks.map(|task| task.join().unwrap())
+        });
+        assert_eq!(begun.iter().filter(|begun| **begun).count(), 1, "{begun:?}");
+    }
+}
+
+#[test]
+fn a_maintenance_that_is_gone_is_forgotten_without_a_look_at_the_others() {
+    let mut writer = Writer::new(Group::Medik8s);
+    let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+    let of_node = |name: &str| {
+        let mut found = maintenance(name, Group::Medik8s, &Value::Null);
+        found.maintenance.spec.node_name = "n".to_owned();
+        found
+    };
+    for name in ["a", "b"] {
+        writer.apply_watcher_event(&watcher::Event::Apply(of_node(name)));
+        state.index(Arc::new(of_node(name)));
+        state.note_seen(ownership::uid(&of_node(name)));
+    }
+    state.node("n", |_| {});
+    for (name, is_needed) in [("a", true), ("b", false)] {
+        writer.apply_watcher_event(&watcher::Event::Delete(of_node(name)));
+        state.remove_from_index(&of_node(name));
+        assert_eq!(state.forget(&of_node(name)), is_needed);
+        assert_eq!(state.lock().nodes.contains_key("n"), is_needed);
+    }
+    assert!(state.lock().maintenances.is_empty());
 }

@@ -9,42 +9,54 @@ use kube::{Resource, ResourceExt};
 
 /// The API server's answer to the last write of an object.
 #[derive(Debug)]
-pub(crate) struct LastWrite<K>(Option<Arc<K>>);
+pub(crate) struct LastWrite<K> {
+    answer: Option<Arc<K>>,
+    /// The newest version that the watch has delivered. An answer that arrives later and is older shows nothing new: the object
+    /// may even be gone by now.
+    delivered: u64,
+}
 
 impl<K> Default for LastWrite<K> {
     fn default() -> Self {
-        Self(None)
+        Self { answer: None, delivered: 0 }
     }
 }
 
 impl<K: Resource> LastWrite<K> {
-    /// Remembers an object as the API server returned it, unless a newer one was returned to another request.
+    /// Remembers an object as the API server returned it, unless the watch has delivered it already, or a newer one was returned
+    /// to another request.
     pub(crate) fn remember(&mut self, object: K) {
-        if !self.is_newer_than(&object) {
-            self.0 = Some(Arc::new(object));
+        if !self.is_newer_than(&object) && version(&object) > self.delivered {
+            self.answer = Some(Arc::new(object));
         }
+    }
+
+    /// Forgets the last write, after another one that failed.
+    pub(crate) fn forget(&mut self) {
+        self.answer = None;
     }
 
     /// The newer of `received` and the last write. Once the watch has caught up, the write is forgotten.
     pub(crate) fn latest(&mut self, received: Arc<K>) -> Arc<K> {
         self.forget_up_to(&received);
-        self.0.clone().unwrap_or(received)
+        self.answer.clone().unwrap_or(received)
     }
 
     /// Forgets the last write unless it is newer than `received`.
     pub(crate) fn forget_up_to(&mut self, received: &K) {
+        self.delivered = self.delivered.max(version(received));
         if !self.is_newer_than(received) {
-            self.0 = None;
+            self.answer = None;
         }
     }
 
     /// The last write, if the watch has not caught up with it.
     pub(crate) fn get(&self) -> Option<Arc<K>> {
-        self.0.clone()
+        self.answer.clone()
     }
 
     fn is_newer_than(&self, object: &K) -> bool {
-        self.0.as_ref().is_some_and(|own| version(own.as_ref()) > version(object))
+        self.answer.as_ref().is_some_and(|own| version(own.as_ref()) > version(object))
     }
 }
 

@@ -4,8 +4,7 @@
 //! Each [`ConnectionPool`] has connections of its own, so that a long list or a lost connection delays only requests of its kind.
 //! The lease of the leader is renewed by another client, on another connection ([`crate::leader::election`]).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use nm_connection::{Authenticated, http1};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tower::util::BoxService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 use tower_http::timeout::TimeoutBody;
@@ -46,6 +46,10 @@ const WATCH_CONNECTIONS: usize = 16;
 const EVICTION_CONNECTIONS: usize = 8;
 
 const OTHER_CONNECTIONS: usize = 2;
+
+/// How long HTTP/1.1 is used after a server has not accepted HTTP/2. Then one request tries HTTP/2, which costs a server that never
+/// speaks it one connection.
+const HTTP2_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 type Answer = Response<Box<DynBody>>;
 
@@ -117,8 +121,39 @@ struct ConnectionPools {
     evictions: ConnectionPool,
     others: ConnectionPool,
     max_others: Semaphore,
-    /// The server has refused HTTP/2.
-    only_http1: AtomicBool,
+    fallback: Http1Fallback,
+}
+
+/// Whether requests are sent by HTTP/1.1, because the server has not accepted HTTP/2. From time to time one of them tries HTTP/2
+/// again: the address may be that of a load balancer, of which only some servers speak it.
+#[derive(Default)]
+struct Http1Fallback(Mutex<Option<Instant>>);
+
+impl Http1Fallback {
+    /// Whether a request is to be sent by HTTP/2.
+    fn allows_http2(&self) -> bool {
+        let mut retry_at = self.lock();
+        let Some(due) = &mut *retry_at else { return true };
+        let is_due = *due <= Instant::now();
+        if is_due {
+            // The other requests do not wait for the result.
+            *due = Instant::now() + HTTP2_RETRY_INTERVAL;
+        }
+        is_due
+    }
+
+    /// Records how the server has answered a request that was sent by HTTP/2.
+    fn record(&self, is_http2: bool) {
+        let retry_at = (!is_http2).then(|| Instant::now() + HTTP2_RETRY_INTERVAL);
+        let was_http2 = std::mem::replace(&mut *self.lock(), retry_at).is_none();
+        if was_http2 != is_http2 {
+            debug!("the API server {} HTTP/2", if is_http2 { "speaks" } else { "does not speak" });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The connections for one kind of request.
@@ -158,7 +193,7 @@ impl Transport {
             evictions: ConnectionPool::new(EVICTION_CONNECTIONS),
             others: ConnectionPool::new(OTHER_CONNECTIONS),
             max_others: Semaphore::new(MAX_OTHER_REQUESTS),
-            only_http1: AtomicBool::new(false),
+            fallback: Http1Fallback::default(),
         };
         Ok(Self {
             dialer: Dialer::new(connector(true), config.cluster_url.clone()),
@@ -175,23 +210,25 @@ impl Transport {
             _ if is_eviction(&request) => (&pools.evictions, None),
             _ => (&pools.others, Some(pools.max_others.acquire().await?)),
         };
-        if pools.only_http1.load(Ordering::Relaxed) {
+        if !pools.fallback.allows_http2() {
             return self.send_by_http1(request).await;
         }
         let connection = pool.reserve();
         let answer = tokio::time::timeout(self.read_timeout, connection.send(&self.dialer, request));
         match answer.await? {
             // The body keeps its place on the connection.
-            Ok(answer) => Ok(answer.map(|body| {
-                let body = body.map_frame(move |frame| {
-                    let _reserved = &connection;
-                    frame
-                });
-                boxed(TimeoutBody::new(self.read_timeout, body))
-            })),
+            Ok(answer) => {
+                pools.fallback.record(true);
+                Ok(answer.map(|body| {
+                    let body = body.map_frame(move |frame| {
+                        let _reserved = &connection;
+                        frame
+                    });
+                    boxed(TimeoutBody::new(self.read_timeout, body))
+                }))
+            }
             Err(SendError::NotHttp2(request)) => {
-                debug!("the API server does not speak HTTP/2");
-                pools.only_http1.store(true, Ordering::Relaxed);
+                pools.fallback.record(false);
                 self.send_by_http1(*request).await
             }
             Err(SendError::Failed(error)) => Err(error),
@@ -262,7 +299,7 @@ mod tests {
     use std::convert::Infallible;
     use std::error::Error;
     use std::io;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures::future::join_all;
     use futures::{StreamExt, stream};
@@ -279,18 +316,25 @@ mod tests {
 
     use super::*;
 
-    /// An API server that offers these protocols, and how many connections it has accepted. Each answer begins with the
+    type Protocols = Arc<Mutex<Vec<Vec<u8>>>>;
+
+    fn protocols(offered: &[&[u8]]) -> Vec<Vec<u8>> {
+        offered.iter().map(|protocol| protocol.to_vec()).collect()
+    }
+
+    async fn server(offered: &[&[u8]]) -> (Config, Arc<AtomicUsize>) {
+        changing_server(Arc::new(Mutex::new(protocols(offered)))).await
+    }
+
+    /// An API server that offers these protocols at the time of a connection, and how many connections it has accepted. Each answer begins with the
     /// version of HTTP, and a watch never ends.
-    async fn server(protocols: &[&[u8]]) -> (Config, Arc<AtomicUsize>) {
+    async fn changing_server(offered: Protocols) -> (Config, Arc<AtomicUsize>) {
         let identity = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(identity.signing_key.serialize_der().into());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls =
             ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let mut tls =
-            tls.with_no_client_auth().with_single_cert(vec![identity.cert.der().clone()], key).unwrap();
-        tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-        let tls = TlsAcceptor::from(Arc::new(tls));
+        let tls = tls.with_no_client_auth().with_single_cert(vec![identity.cert.der().clone()], key).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut config = Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
         config.root_cert = Some(vec![identity.cert.der().to_vec()]);
@@ -298,7 +342,9 @@ mod tests {
         let count = accepted.clone();
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let (tls, count) = (tls.clone(), count.clone());
+                let (mut tls, count) = (tls.clone(), count.clone());
+                tls.alpn_protocols = offered.lock().unwrap().clone();
+                let tls = TlsAcceptor::from(Arc::new(tls));
                 tokio::spawn(async move {
                     let stream = tls.accept(socket).await.unwrap();
                     count.fetch_add(1, Ordering::Relaxed);
@@ -350,6 +396,28 @@ mod tests {
             assert_eq!(version(&client).await, expected);
             assert_eq!(version(&client).await, expected);
         }
+    }
+
+    #[tokio::test]
+    async fn one_connection_without_http2_does_not_end_its_use() {
+        let (both, old): ([&[u8]; 2], [&[u8]; 1]) = ([b"h2", b"http/1.1"], [b"http/1.1"]);
+        let offered: Protocols = Arc::new(Mutex::new(protocols(&old)));
+        let (config, _) = changing_server(offered.clone()).await;
+        let client = client(config);
+        assert_eq!(version(&client).await, "HTTP/1.1");
+        *offered.lock().unwrap() = protocols(&both);
+        assert_eq!(version(&client).await, "HTTP/1.1", "nobody asks all the time");
+        let later = async || {
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(31)).await;
+            tokio::time::resume();
+        };
+        later().await;
+        assert_eq!(version(&client).await, "HTTP/2.0");
+        assert_eq!(version(&client).await, "HTTP/2.0");
+        // The connections that are open stay.
+        *offered.lock().unwrap() = protocols(&old);
+        assert_eq!(version(&client).await, "HTTP/2.0");
     }
 
     #[tokio::test]

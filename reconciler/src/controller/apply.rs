@@ -14,8 +14,7 @@ use nm_shared::cluster::node;
 use nm_shared::cluster::refusal::Refusal;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
-use nm_shared::decide::failed_write::{FailedWrite, WriteFailure};
-use nm_shared::decide::lease_denied;
+use nm_shared::decide::failed_write::{FailedWrite, WriteFailure, lease_denied};
 use nm_shared::decide::steps::DecisionStep;
 use nm_shared::drain::node_patch::{self, NodePatch};
 use nm_shared::drain::transitions::transitions;
@@ -27,7 +26,7 @@ use tracing::{debug, info, warn};
 
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
-use crate::evict::cancel_evacuation::cancel_evacuations;
+use crate::evict::end_evacuations::end_evacuations;
 use crate::watch::projected_node::{is_alike, project};
 
 /// The step that failed. The steps before it are done and those after it are not; the next decision continues from there.
@@ -140,6 +139,7 @@ impl DecisionRun<'_> {
             DecisionStep::VerifyNode => verify_node(context, node, observed.node.as_deref()).await?,
             DecisionStep::LeaveNode => context.leave_node(node),
             DecisionStep::WithdrawUnwanted(wanted) => context.evictor.withdraw_unwanted(node, &wanted),
+            DecisionStep::WithdrawRestarts(wanted) => context.workloads.withdraw_restarts(node, &wanted),
             DecisionStep::WithdrawOutdated { has_node } => {
                 context.evictor.withdraw_outdated(maintenance, has_node);
             }
@@ -173,10 +173,12 @@ impl DecisionRun<'_> {
             DecisionStep::RestartDeployment(restart) => {
                 context.workloads.restart(node, restart, context.evictor.now());
             }
-            DecisionStep::CancelEvacuation => {
+            DecisionStep::EndEvacuations => {
                 // A pause of all requests does not use up the time that KubeVirt has.
                 context.throttle.ended().await;
-                cancel_evacuations(&context.client, node).await;
+                for event in end_evacuations(&context.client, node).await {
+                    context.events.publish(maintenance, observed.node.as_deref(), &event);
+                }
             }
             DecisionStep::DeleteLease(lease) => {
                 let dropped = with_timeout(REQUEST_TIMEOUT, context.leases.release(node, &lease)).await;
@@ -299,8 +301,8 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
     )
     .await;
     let patched = project(patched?);
-    context.state.node(node, |state| state.last_write.remember(patched.clone()));
-    context.state.gate.update_node(node, Some(GateNode::from(&patched)));
+    context.state.remember_node(node, patched.clone());
+    context.state.gate.refresh_node(node, GateNode::from(&patched));
     Ok(Arc::new(patched))
 }
 

@@ -21,6 +21,7 @@ use crate::evict::evictor::Evictor;
 use crate::runtime::clock::Clock;
 use crate::telemetry::metrics::Metrics;
 use crate::watch::cluster_watches::ClusterWatches;
+use crate::watch::migrations::Migrations;
 use crate::watch::node_leases::NodeLeases;
 use crate::watch::node_watches::NodeWatches;
 use crate::watch::volume_attachments::VolumeAttachments;
@@ -37,6 +38,7 @@ pub(crate) struct Context {
     pub(crate) cluster: ClusterWatches,
     pub(crate) leases: NodeLeases,
     pub(crate) watches: NodeWatches,
+    pub(crate) migrations: Migrations,
     pub(crate) volumes: VolumeAttachments,
     pub(crate) workloads: Arc<WorkloadWatches>,
     pub(crate) evictor: Arc<Evictor>,
@@ -59,6 +61,7 @@ impl Context {
     pub(crate) fn forget_removed(&self) {
         let in_maintenance = self.state.forget_removed();
         self.evictor.retain_nodes(|node| in_maintenance.contains(node));
+        self.migrations.retain_nodes(|node| in_maintenance.contains(node));
         self.volumes.retain_nodes(|node| in_maintenance.contains(node));
         self.workloads.retain_nodes(|node| in_maintenance.contains(node));
         if self.node_conditions && self.state.initial_list_wait().is_none() {
@@ -72,11 +75,26 @@ impl Context {
         }
     }
 
+    /// Forgets a maintenance that is gone, and ends all work for its node if no other maintenance names it. This takes no longer
+    /// however many others there are.
+    pub(crate) fn forget(&self, maintenance: &GroupedMaintenance) {
+        let node = &maintenance.spec.node_name;
+        if self.state.forget(maintenance) {
+            return;
+        }
+        self.leave_node(node);
+        let shown = self.cluster.nodes.get(&ObjectRef::new(node)).filter(|_| self.node_conditions);
+        if shown.is_some_and(|node| node_conditions::has_maintenance_conditions(&node)) {
+            self.conditions.publish(node, Vec::new());
+        }
+    }
+
     /// Ends the evictions and watches of a node.
     pub(crate) fn leave_node(&self, node: &str) {
-        self.evictor.retain_nodes(|other| other != node);
+        self.evictor.leave_node(node);
+        self.migrations.leave_node(node);
         self.volumes.leave_node(node);
-        self.workloads.retain_nodes(|other| other != node);
+        self.workloads.leave_node(node);
         self.state.end_watches(node);
     }
 

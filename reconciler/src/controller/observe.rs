@@ -11,12 +11,13 @@ use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::cluster::volume_attachment::NodeVolumes;
 use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
+use nm_shared::decide::drain_plan::needs_volumes;
 use nm_shared::decide::needs_pods;
 use nm_shared::drain::budget_allowance::Budgets;
+use nm_shared::drain::evacuation::Evacuations;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::drain::respawns::Respawned;
-use nm_shared::drain::virtual_machine::Evacuations;
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::EtcdGuard;
 use nm_shared::gate::ownership;
@@ -24,6 +25,7 @@ use nm_shared::gate::quorum;
 use nm_shared::gate::{Gate, overrides_quorum};
 use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceSpec, Phase, Suspension};
 
+use crate::cache::leader_state::SoleDecision;
 use crate::controller::context::Context;
 use crate::evict::eviction_state::EvictionState;
 
@@ -40,6 +42,7 @@ pub(crate) fn may_take_etcd_member(context: &Context, maintenance: &GroupedMaint
 /// maintenance waits. `is_openshift` matters only to a maintenance that takes a node that may run etcd: the result is
 /// none until the pods of that node are listed.
 pub(crate) fn observe(
+    _: &SoleDecision<'_>,
     context: &Context,
     maintenance: &GroupedMaintenance,
     is_openshift: bool,
@@ -54,10 +57,9 @@ pub(crate) fn observe(
     };
     let observed = observe_gate(context, maintenance, &etcd);
     Some(if needs_pods(maintenance, &observed, now) {
-        observe_pods(context, maintenance, observed)
+        observe_pods(context, maintenance, observed, now)
     } else {
-        let attempts = context.evictor.state().attempts(&maintenance.spec.node_name);
-        ClusterState { evacuations: evacuations(context, maintenance, None), attempts, ..observed }
+        observed
     })
 }
 
@@ -94,7 +96,12 @@ fn observe_gate(context: &Context, maintenance: &GroupedMaintenance, etcd: &Etcd
 }
 
 /// Adds the pods on the node, and what their evictions depend on. The first call starts the watch on the pods.
-fn observe_pods(context: &Context, maintenance: &GroupedMaintenance, observed: ClusterState) -> ClusterState {
+fn observe_pods(
+    context: &Context,
+    maintenance: &GroupedMaintenance,
+    observed: ClusterState,
+    now: Timestamp,
+) -> ClusterState {
     let name = &maintenance.spec.node_name;
     let pods = context.watches.pods(name);
     let pods_forbidden = pods.as_ref().err().map(|refusal| refusal.to_string().as_str().into());
@@ -113,13 +120,10 @@ fn observe_pods(context: &Context, maintenance: &GroupedMaintenance, observed: C
     let attempts = evictions.attempts(name);
     let budgets = budgets(context, pods.as_deref().unwrap_or_default(), &mut evictions);
     drop(evictions);
-    let (volumes, volumes_forbidden) = volumes(context, maintenance);
-    ClusterState {
+    let observed = ClusterState {
         pods_forbidden,
         budgets,
-        evacuations: evacuations(context, maintenance, pods.as_deref()),
-        volumes,
-        volumes_forbidden,
+        evacuations: evacuations(context, maintenance, pods.as_deref().unwrap_or_default()),
         respawned,
         workloads: context.workloads.states(name),
         restart_refusals: context.workloads.refusals(),
@@ -128,7 +132,10 @@ fn observe_pods(context: &Context, maintenance: &GroupedMaintenance, observed: C
         attempts,
         pods,
         ..observed
-    }
+    };
+    let (volumes, volumes_forbidden) =
+        volumes(context, maintenance, needs_volumes(maintenance, &observed, now));
+    ClusterState { volumes, volumes_forbidden, ..observed }
 }
 
 /// The guard of etcd, which may be among the pods on the node, and whose readiness decides. None until they are listed,
@@ -155,29 +162,33 @@ fn budgets(context: &Context, pods: &[Arc<DrainPod>], evictions: &mut EvictionSt
     budgets.map(|budget| evictions.left(&budget)).collect()
 }
 
-/// The volumes attached to the node, if the maintenance waits for them.
-fn volumes(context: &Context, maintenance: &GroupedMaintenance) -> (NodeVolumes, Option<AccessDenied>) {
+/// The volumes attached to the node, if the maintenance waits for them and they are `needed` now.
+fn volumes(
+    context: &Context,
+    maintenance: &GroupedMaintenance,
+    needed: bool,
+) -> (NodeVolumes, Option<AccessDenied>) {
     let NodeMaintenanceSpec { node_name, drain, .. } = &maintenance.spec;
     let is_deleted = maintenance.metadata.deletion_timestamp.is_some();
     if !is_deleted && drain.as_ref().is_some_and(|drain| drain.wait_for_volume_detach.is_some()) {
-        return context.volumes.on_node(node_name);
+        if needed {
+            return context.volumes.on_node(node_name);
+        }
+        return (NodeVolumes::default(), context.volumes.prepare(node_name));
     }
     context.volumes.leave_node(node_name);
     Default::default()
 }
 
-fn evacuations(
-    context: &Context,
-    maintenance: &NodeMaintenance,
-    pods: Option<&[Arc<DrainPod>]>,
-) -> Evacuations {
+fn evacuations(context: &Context, maintenance: &NodeMaintenance, pods: &[Arc<DrainPod>]) -> Evacuations {
     let node = &maintenance.spec.node_name;
-    let found = match pods {
-        Some(pods) => context.watches.virtual_machines(node, pods),
-        None => context.watches.last_seen_virtual_machines(node),
+    let Some(found) = context.watches.virtual_machines(node, pods) else {
+        context.migrations.leave_node(node);
+        return Evacuations::default();
     };
+    let migrations = context.migrations.for_node(node);
     let began = maintenance.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    found.map(|found| Evacuations::leaving(found, node, began)).unwrap_or_default()
+    Evacuations::leaving(found, migrations.as_deref(), node, began)
 }
 
 /// What keeps a maintenance from beginning. One that is at work without a status that shows this may have overridden

@@ -9,7 +9,7 @@ use nm_shared::GroupedMaintenance;
 use nm_shared::api::latency_budget::RECONCILE_INTERVAL;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::failed_write::WriteFailure;
-use nm_shared::decide::{decide, failure_event, report_failure};
+use nm_shared::decide::{decide, report_failure};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -32,6 +32,7 @@ pub(crate) async fn reconcile(
     }
     let uid = maintenance.uid().unwrap_or_default();
     let began = Instant::now();
+    context.state.note_seen(&uid);
     let early = context.state.maintenance(&uid, |state| {
         if state.released {
             return Some(Action::await_change());
@@ -69,12 +70,21 @@ async fn observe_and_apply(
 ) -> Result<Option<Duration>, ApplyError> {
     let is_openshift = may_take_etcd_member(context, maintenance)
         && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
+    // It may have been deleted during the discovery.
+    if !context.state.is_received(maintenance) {
+        return Ok(None);
+    }
     let (now, decided) = (context.clock.now(), Instant::now());
-    let Some(observed) = observe(context, maintenance, is_openshift, now) else { return Ok(None) };
-    let decision = decide(maintenance, &observed, now);
-    // Recorded before the first await, because concurrent reconciles count the nodes that are taken. A maintenance that
-    // no longer has its node takes none.
-    context.state.set_at_work(maintenance, decision.at_work);
+    let (observed, decision) = {
+        let alone = context.state.begin_decision();
+        let Some(observed) = observe(&alone, context, maintenance, is_openshift, now) else {
+            return Ok(None);
+        };
+        let decision = decide(maintenance, &observed, now);
+        // A maintenance that no longer has its node takes none.
+        context.state.set_at_work(&alone, maintenance, decision.at_work);
+        (observed, decision)
+    };
     let requeue = decision.requeue_after;
     apply(context, maintenance, &observed, decision, now).await?;
     // The wait counts from the decision, and the writes have taken a part of it.
@@ -93,7 +103,7 @@ async fn report(context: &Context, maintenance: &GroupedMaintenance, error: &App
     let report = report_failure(maintenance, failed.clone(), now);
     match apply(context, maintenance, &observed, report, now).await {
         Err(unwritten) if !unwritten.is_conflict() => {
-            context.events.publish(maintenance, None, &failure_event(&failed));
+            context.events.publish(maintenance, None, &failed.event());
         }
         _ => {}
     }

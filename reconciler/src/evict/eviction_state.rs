@@ -7,7 +7,7 @@ use nm_shared::cluster::disruption_budget::{Budget, BudgetKey, BudgetVersion};
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::decision::RemovalRequest;
 use nm_shared::drain::budget_allowance::{AllowedDisruption, BudgetUse, RemainingBudget};
-use nm_shared::drain::eviction_attempts::Attempt;
+use nm_shared::drain::eviction_attempts::{Attempt, MAX_GAP};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::respawns::{RespawnCounter, Respawned};
 use nm_shared::drain::steady_time::SteadyTime;
@@ -40,9 +40,9 @@ pub(crate) struct PodEviction {
 /// The evictions that were requested of one budget.
 struct BudgetRequests {
     last: SteadyTime,
-    /// Whether the API server's last verdict was a refusal because of this budget; none before its first verdict. A
-    /// deferred pod counts as refused only while this is true.
-    refuses: Option<bool>,
+    /// When the API server last refused an eviction because of this budget. A deferred pod counts as refused for
+    /// [`MAX_GAP`] after that: other answers, such as an error, are no verdict on the budget.
+    refused_at: Option<SteadyTime>,
     /// How many are queued or in progress, deletions included.
     in_flight: i32,
     /// Answered evictions, by pod uid, that the budget's status may not reflect yet.
@@ -98,12 +98,8 @@ impl PodEviction {
 impl BudgetRequests {
     fn record(&mut self, outcome: &EvictionOutcome, now: SteadyTime) {
         self.last = now;
-        match outcome {
-            EvictionOutcome::RefusedByBudget(_) => self.refuses = Some(true),
-            // Something else decided, so this is no verdict on the budget.
-            EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {}
-            outcome if outcome.is_refusal() => {}
-            _ => self.refuses = Some(false),
+        if matches!(outcome, EvictionOutcome::RefusedByBudget(_)) {
+            self.refused_at = Some(now);
         }
     }
 
@@ -135,7 +131,7 @@ impl EvictionState {
         for guard in &guards {
             let requests = self.budgets.entry(guard.key.clone()).or_insert_with(|| BudgetRequests {
                 last: now,
-                refuses: None,
+                refused_at: None,
                 in_flight: 0,
                 answered: HashMap::new(),
             });
@@ -213,12 +209,12 @@ impl EvictionState {
 
     /// Records that the eviction of a pod on `node` is not sent, because a budget would refuse it.
     pub(crate) fn defer(&mut self, node: &str, pod: &DrainPod, budget: &BudgetKey, now: SteadyTime) {
-        let refuses = self.budgets.get(budget).and_then(|requests| requests.refuses);
+        let refused_at = self.budgets.get(budget).and_then(|requests| requests.refused_at);
         let eviction = self.eviction(node, pod);
         eviction.is_deferred = true;
-        match refuses {
-            Some(true) => eviction.attempt.block_by_budget(now),
-            Some(false) => eviction.attempt.break_run(),
+        match refused_at {
+            Some(at) if now.since(at) <= MAX_GAP => eviction.attempt.block_by_budget(now),
+            Some(_) => eviction.attempt.break_run(),
             None => {}
         }
         self.note_waiting(node, pod);
@@ -260,6 +256,21 @@ impl EvictionState {
                 eviction.attempt.break_run();
                 eviction.is_deferred = false;
             }
+        }
+    }
+
+    /// Forgets a node, and aborts its requests.
+    pub(crate) fn leave_node(&mut self, node: &str) {
+        for eviction in self.nodes.remove(node).into_iter().flat_map(HashMap::into_values) {
+            eviction.abort(&mut self.budgets, &mut self.freed);
+        }
+        self.waiting.retain(|_, nodes| {
+            nodes.remove(node);
+            !nodes.is_empty()
+        });
+        self.respawns.remove(node);
+        if self.nodes.is_empty() {
+            self.budgets.clear();
         }
     }
 

@@ -109,19 +109,31 @@ fn a_deferred_pod_counts_as_refused_while_its_budget_refuses() {
     assert_eq!(deferred(&mut state, 0), None, "no eviction was requested yet");
     state.eviction("n", &pod("deferred")).attempt.end(webhook.clone(), at(0));
     assert_eq!(deferred(&mut state, 0), Some(at(0)), "something else refuses it");
-    for (second, answer, since) in [
-        (1, Unknown(said()), None),
-        (2, RefusedByBudget("".into()), Some(2)),
-        (3, webhook, Some(2)),
-        (4, Accepted, Some(2)),
-        (5, throttled, None),
-        (6, RefusedByBudget("".into()), Some(6)),
-    ] {
+    let ask = |state: &mut EvictionState, second, answer: &EvictionOutcome| {
         state.begin("n", &pod("asked"), vec![budget.clone()], at(second));
         state.end("n", &pod("asked"), RemovalRequest::Evict, answer.clone(), at(second));
-        assert_eq!(deferred(&mut state, second), since.map(at), "{answer:?}");
         assert_eq!(state.nodes_waiting_in(""), ["n"], "it waits for the budget in any case");
+    };
+    // The errors of one pod are no verdict of the budget, which refuses all the same.
+    for (second, answer) in [
+        (1, Unknown(said())),
+        (2, RefusedByBudget("".into())),
+        (3, webhook),
+        (4, Accepted),
+        (5, throttled),
+        (6, Unknown(said())),
+        (50, RefusedByBudget("".into())),
+    ] {
+        ask(&mut state, second, &answer);
+        assert_eq!(deferred(&mut state, second), Some(at(0)), "{answer:?}");
     }
+    for second in [60, 110] {
+        ask(&mut state, second, &Unknown(said()));
+        assert_eq!(deferred(&mut state, second), Some(at(0)), "it refused {} s ago", second - 50);
+    }
+    assert_eq!(deferred(&mut state, 111), None, "nobody knows whether it still refuses");
+    ask(&mut state, 112, &RefusedByBudget("".into()));
+    assert_eq!(deferred(&mut state, 113), Some(at(113)));
 }
 
 #[tokio::test]

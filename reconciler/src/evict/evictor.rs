@@ -166,6 +166,13 @@ impl Evictor {
         }
     }
 
+    /// Forgets a node. Its queued evictions are never sent.
+    pub(crate) fn leave_node(&self, node: &str) {
+        self.scheduler().withdraw(node, |_| true);
+        self.state().leave_node(node);
+        self.wake_freed();
+    }
+
     /// Forgets all nodes except those in maintenance. Their queued evictions are never sent.
     pub(crate) fn retain_nodes(&self, in_maintenance: impl Fn(&str) -> bool) {
         self.scheduler().retain_nodes(&in_maintenance);

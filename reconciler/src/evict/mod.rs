@@ -1,6 +1,6 @@
 //! Evictions: which is sent next, the requests, and their outcomes.
 
-pub(crate) mod cancel_evacuation;
+pub(crate) mod end_evacuations;
 pub(crate) mod eviction_request;
 pub(crate) mod eviction_scheduler;
 pub(crate) mod eviction_state;

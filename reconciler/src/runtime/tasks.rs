@@ -58,6 +58,15 @@ impl TaskSpawner {
         ScopedTask(self.start(name.into(), true, task))
     }
 
+    /// Spawns a task that ends by itself, or when the result is dropped.
+    pub(crate) fn spawn_scoped_finite(
+        &self,
+        name: impl Into<String>,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> ScopedTask {
+        ScopedTask(self.start(name.into(), false, task))
+    }
+
     /// Spawns a task that ends by itself.
     pub(crate) fn spawn_finite(
         &self,

@@ -86,6 +86,7 @@ fn the_metrics_page_lists_each_value_of_a_label() {
         Outcome::MultipleBudgets(no()),
         Outcome::Migrating(no()),
         Outcome::NotMigratable(no()),
+        Outcome::HotplugPod(no()),
         Outcome::RefusedByWebhook { webhook: no(), message: no() },
         Outcome::RefusedByPolicy { policy: None, message: no() },
         Outcome::NamespaceTerminating,
@@ -101,12 +102,13 @@ fn the_metrics_page_lists_each_value_of_a_label() {
         Outcome::MultipleBudgets(_) => 3,
         Outcome::Migrating(_) => 4,
         Outcome::NotMigratable(_) => 5,
-        Outcome::RefusedByWebhook { .. } => 6,
-        Outcome::RefusedByPolicy { .. } => 7,
-        Outcome::NamespaceTerminating => 8,
-        Outcome::Forbidden(_) => 9,
-        Outcome::Throttled { .. } => 10,
-        Outcome::Unknown(_) => 11,
+        Outcome::HotplugPod(_) => 6,
+        Outcome::RefusedByWebhook { .. } => 7,
+        Outcome::RefusedByPolicy { .. } => 8,
+        Outcome::NamespaceTerminating => 9,
+        Outcome::Forbidden(_) => 10,
+        Outcome::Throttled { .. } => 11,
+        Outcome::Unknown(_) => 12,
     };
     assert_eq!(outcomes.iter().map(place).collect::<Vec<_>>(), (0..outcomes.len()).collect::<Vec<_>>());
     assert_eq!(listed("outcome"), outcomes.iter().map(Outcome::as_str).collect::<Vec<_>>());

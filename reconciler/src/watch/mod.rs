@@ -2,6 +2,7 @@
 
 pub(crate) mod cluster_watches;
 pub(crate) mod maintenance_watch;
+pub(crate) mod migrations;
 pub(crate) mod node_leases;
 pub(crate) mod node_watches;
 pub(crate) mod projected_node;

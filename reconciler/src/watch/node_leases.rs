@@ -21,7 +21,6 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use crate::cache::leader_state::{LeaderState, ListForbidden, ListState};
-use crate::cache::read_your_writes::LastWrite;
 use crate::cache::triggers::Triggers;
 use crate::client::{patch_params, post_params, with_timeout};
 use crate::telemetry::readiness::ReadinessCheck;
@@ -146,7 +145,7 @@ impl NodeLeases {
             }
         };
         // A failed write may mean that the remembered lease was deleted before its own answer arrived.
-        self.state.node(node, |state| state.lease_write = LastWrite::default());
+        self.state.node(node, |state| state.lease_write.forget());
         let lease = answer?;
         self.state.node(node, |state| state.lease_write.remember(lease));
         Ok(())

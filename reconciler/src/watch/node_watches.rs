@@ -92,13 +92,9 @@ impl NodeWatches {
                     );
                 })
             });
-            Some(watch.objects.state())
+            let is_listed = matches!(*watch.list_state.borrow(), ListState::Listed);
+            is_listed.then(|| watch.objects.state())
         })
-    }
-
-    /// The virtual machines that were last seen on `node`. Starts no watch.
-    pub(crate) fn last_seen_virtual_machines(&self, node: &str) -> Option<Vec<Arc<VirtualMachineInstance>>> {
-        self.state.node(node, |state| state.virtual_machines.as_ref().map(|watch| watch.objects.state()))
     }
 
     fn start<K>(

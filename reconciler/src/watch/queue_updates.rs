@@ -13,7 +13,7 @@ use nm_shared::decide::position_due;
 use nm_shared::gate::max_unavailable_queue::{MaxUnavailable, Queue, ShownPosition, may_be_queued};
 use nm_shared::gate::ownership;
 use nm_shared::{GroupedMaintenance, NodeMaintenanceStatus, Phase};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::cache::leader_state::LeaderState;
 use crate::cache::triggers::Triggers;
@@ -21,6 +21,13 @@ use crate::runtime::clock::Clock;
 
 /// Changes within this time of each other lead to one round.
 const COALESCING: Duration = Duration::from_millis(10);
+
+/// After a round, the next one waits for so many times as long as it took: rounds take at most a twentieth of the processor, however
+/// many maintenances there are and however often they change.
+const REST_FACTOR: u32 = 20;
+
+/// A round that took long because this process did not run delays the queue no longer than this.
+const MAX_REST: Duration = Duration::from_secs(2);
 
 /// The interval of rounds while positions are outdated.
 const WRITE_STEP: Duration = Duration::from_secs(1);
@@ -36,21 +43,29 @@ pub(crate) fn trigger_waiting(
     clock: Clock,
 ) -> impl Future<Output = ()> + Send + 'static {
     let mut changes = state.gate.changes();
-    let mut wait = ROUND_INTERVAL;
+    let (mut wait, mut rest) = (ROUND_INTERVAL, Duration::ZERO);
     async move {
         loop {
+            sleep(rest).await;
             let is_changed = timeout(wait, changes.changed()).await.is_ok();
             if is_changed {
                 sleep(COALESCING).await;
                 changes.mark_unchanged();
             }
+            let began = Instant::now();
             let round = Round::new(&state, limit, is_changed, clock.now());
+            rest = rest_after(began.elapsed()).min(MAX_REST);
             for maintenance in round.due {
                 triggers.maintenance(&maintenance);
             }
             wait = round.next;
         }
     }
+}
+
+/// How long no round follows one that took so long.
+fn rest_after(took: Duration) -> Duration {
+    REST_FACTOR * took
 }
 
 /// The maintenances to trigger now, and when the next round is due.
@@ -225,5 +240,13 @@ mod tests {
         cluster.put(1, Some(1), 0);
         let alone = Round::new(&cluster.state, None, true, second(0));
         assert_eq!(alone.due.len(), 1, "there is no limit any more");
+    }
+
+    #[test]
+    fn rounds_take_at_most_a_twentieth_of_the_time_however_long_each_is() {
+        for milliseconds in [0, 1, 50, 5_000] {
+            let took = Duration::from_millis(milliseconds);
+            assert!(rest_after(took) >= 20 * took);
+        }
     }
 }

@@ -4,7 +4,8 @@
 //! maintenance waits for volumes. The persistent volumes of its node are read one by one, because all that is needed of
 //! them is the claim, which does not change while the volume is attached.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +13,9 @@ use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use nm_shared::ClaimReference;
 use nm_shared::cluster::volume_attachment::{ClaimsOfVolumes, NodeVolumes, VolumeAttachment, claim_of};
 use nm_shared::drain::eviction_outcome::AccessDenied;
@@ -52,7 +53,6 @@ pub(crate) struct VolumeAttachments {
 struct AttachmentWatch {
     /// The nodes whose maintenances wait for volumes.
     nodes: HashSet<String>,
-    objects: Store<VolumeAttachment>,
     known: Arc<SharedKnownVolumes>,
     /// The volumes to read, each with the node that it is attached to.
     wanted: UnboundedSender<(String, Box<str>)>,
@@ -67,6 +67,7 @@ struct SharedKnownVolumes(Mutex<KnownVolumes>);
 struct KnownVolumes {
     /// Whether all attachments are known.
     is_complete: bool,
+    attachments: AttachmentIndex,
     /// The denial, if the API server denies listing the attachments.
     forbidden: Option<AccessDenied>,
     claims: ClaimsOfVolumes,
@@ -74,6 +75,51 @@ struct KnownVolumes {
     requested: HashSet<Box<str>>,
     /// The denial, if the API server denies reading volumes.
     claims_forbidden: Option<AccessDenied>,
+}
+
+/// The attachments by node, so that a reconcile does not search those of the whole cluster.
+#[derive(Default)]
+struct AttachmentIndex {
+    by_node: HashMap<Box<str>, HashMap<String, Arc<VolumeAttachment>>>,
+    /// The node of each attachment, by its name. One that is deleted and created again may be of another node.
+    nodes: HashMap<String, Box<str>>,
+}
+
+impl AttachmentIndex {
+    fn new(all: Vec<Arc<VolumeAttachment>>) -> Self {
+        let mut index = Self::default();
+        for attachment in all {
+            index.insert(attachment);
+        }
+        index
+    }
+
+    fn insert(&mut self, attachment: Arc<VolumeAttachment>) {
+        let name = attachment.name_any();
+        self.remove(&name);
+        self.nodes.insert(name.clone(), attachment.node.clone());
+        self.by_node.entry(attachment.node.clone()).or_default().insert(name, attachment);
+    }
+
+    fn remove(&mut self, name: &str) {
+        let Some(node) = self.nodes.remove(name) else { return };
+        if let Entry::Occupied(mut attached) = self.by_node.entry(node) {
+            attached.get_mut().remove(name);
+            if attached.get().is_empty() {
+                attached.remove();
+            }
+        }
+    }
+
+    fn on_node(&self, node: &str) -> Vec<Arc<VolumeAttachment>> {
+        self.by_node.get(node).into_iter().flat_map(HashMap::values).cloned().collect()
+    }
+}
+
+impl KnownVolumes {
+    fn denied(&self) -> Option<AccessDenied> {
+        self.forbidden.clone().or_else(|| self.claims_forbidden.clone())
+    }
 }
 
 impl SharedKnownVolumes {
@@ -88,16 +134,24 @@ impl VolumeAttachments {
         Self { client, triggers, tasks, watch: Mutex::default() }
     }
 
-    /// The volumes attached to `node`, as far as they are known, and the denial if access is missing. The first call starts
-    /// the watch, which runs until no node needs it.
-    pub(crate) fn on_node(&self, node: &str) -> (NodeVolumes, Option<AccessDenied>) {
+    /// Starts the watch for `node`, which runs until no node needs it. Returns the denial, if access is missing.
+    pub(crate) fn prepare(&self, node: &str) -> Option<AccessDenied> {
         let mut watch = self.lock();
-        let AttachmentWatch { nodes, objects, known, wanted, .. } = watch.get_or_insert_with(|| self.start());
+        let AttachmentWatch { nodes, known, .. } = watch.get_or_insert_with(|| self.start());
         if !nodes.contains(node) {
             nodes.insert(node.to_owned());
         }
-        let attachments = objects.state_filter(|attachment| *attachment.node == *node);
+        known.lock().denied()
+    }
+
+    /// The volumes attached to `node`, as far as they are known, and the denial if access is missing. Their claims are read
+    /// from the first call on.
+    pub(crate) fn on_node(&self, node: &str) -> (NodeVolumes, Option<AccessDenied>) {
+        self.prepare(node);
+        let mut watch = self.lock();
+        let AttachmentWatch { known, wanted, .. } = watch.get_or_insert_with(|| self.start());
         let mut known = known.lock();
+        let attachments = known.attachments.on_node(node);
         let mut claims = ClaimsOfVolumes::new();
         for volume in attachments.iter().filter_map(|attachment| attachment.volume.as_ref()) {
             if let Some(claim) = known.claims.get(volume) {
@@ -107,7 +161,7 @@ impl VolumeAttachments {
                 let _ = wanted.unbounded_send((node.to_owned(), volume.clone()));
             }
         }
-        let forbidden = known.forbidden.clone().or_else(|| known.claims_forbidden.clone());
+        let forbidden = known.denied();
         (NodeVolumes { attachments, is_complete: known.is_complete, claims }, forbidden)
     }
 
@@ -149,20 +203,25 @@ impl VolumeAttachments {
             known: known.clone(),
             triggers: self.triggers.clone(),
         };
-        let (store, state, triggers) = (objects.clone(), known.clone(), self.triggers.clone());
+        let (store, state, triggers) = (objects, known.clone(), self.triggers.clone());
         let task = self.tasks.spawn_scoped("the watch on volume attachments", async move {
             let watch = run_watch("volumeattachments", None, stream, |update| {
                 let mut known = state.lock();
                 match update {
                     WatchUpdate::Changed(attachment) => {
-                        let is_gone = store.get(&ObjectRef::from_obj(attachment)).is_none();
-                        if let Some(volume) = attachment.volume.as_ref().filter(|_| is_gone) {
-                            known.claims.remove(volume);
+                        if let Some(now) = store.get(&ObjectRef::from_obj(attachment)) {
+                            known.attachments.insert(now);
+                        } else {
+                            known.attachments.remove(&attachment.name_any());
+                            if let Some(volume) = &attachment.volume {
+                                known.claims.remove(volume);
+                            }
                         }
                         triggers.node(&attachment.node);
                     }
                     WatchUpdate::Listed => {
                         (known.is_complete, known.forbidden) = (true, None);
+                        known.attachments = AttachmentIndex::new(store.state());
                         known.claims.clear();
                         triggers.all();
                     }
@@ -177,7 +236,7 @@ impl VolumeAttachments {
             });
             tokio::join!(watch, reader.run(requests));
         });
-        AttachmentWatch { nodes: HashSet::new(), objects, known, wanted, _task: task }
+        AttachmentWatch { nodes: HashSet::new(), known, wanted, _task: task }
     }
 }
 

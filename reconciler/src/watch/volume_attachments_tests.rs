@@ -153,3 +153,23 @@ async fn missing_permissions_are_reported_until_they_are_granted() {
     }
     assert_eq!(volumes.on_node("n").1, None);
 }
+
+#[test]
+fn the_attachments_of_a_node_are_found_without_those_of_others() {
+    let attachment = |name: &str, node: &str| -> Arc<VolumeAttachment> {
+        let spec = json!({"attacher": "d", "nodeName": node, "source": {"persistentVolumeName": name}});
+        Arc::new(serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap())
+    };
+    let names = |index: &AttachmentIndex, node: &str| {
+        let mut names: Vec<String> = index.on_node(node).iter().map(|found| found.name_any()).collect();
+        names.sort();
+        names.join(",")
+    };
+    let mut index =
+        AttachmentIndex::new(vec![attachment("a", "n"), attachment("b", "n"), attachment("c", "m")]);
+    assert_eq!((names(&index, "n"), names(&index, "m")), ("a,b".to_owned(), "c".to_owned()));
+    index.insert(attachment("b", "m"));
+    index.remove("a");
+    assert_eq!((names(&index, "n"), names(&index, "m")), (String::new(), "b,c".to_owned()));
+    assert!(!index.by_node.contains_key("n"));
+}

@@ -22,7 +22,7 @@ use nm_shared::drain::steady_time::SteadyTime;
 use nm_shared::drain::surge::{
     Restart, RestartRefusal, Workload, WorkloadKey, WorkloadState, deployment_of, revision,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tracing::{debug, info};
 
 use crate::cache::read_your_writes::LastWrite;
@@ -37,11 +37,19 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// When the read of a `ReplicaSet` that failed is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How many `ReplicaSet`s are read at once.
+const MAX_CONCURRENT_READS: usize = 8;
+
 /// Starts and ends the watches, and restarts Deployments.
 pub(crate) struct WorkloadWatches {
     client: Client,
     triggers: Triggers,
     tasks: TaskSpawner,
+    reads: Semaphore,
+    /// Of all `ReplicaSet`s that may not be read, one is read again at intervals, each in turn. When that succeeds, the others
+    /// are read too.
+    retries: Semaphore,
+    permitted: Notify,
     memory: Mutex<WorkloadMemory>,
 }
 
@@ -49,8 +57,15 @@ pub(crate) struct WorkloadWatches {
 struct WorkloadMemory {
     replica_sets: HashMap<WorkloadKey, WatchedReplicaSet>,
     refusals: HashMap<WorkloadKey, (SteadyTime, RestartRefusal)>,
-    /// The Deployments whose restarts are in progress.
-    restarting: HashSet<WorkloadKey>,
+    /// The restarts in progress, by Deployment.
+    restarting: HashMap<WorkloadKey, RestartInProgress>,
+}
+
+/// A restart that may still wait to be sent. Dropping this withdraws it.
+struct RestartInProgress {
+    /// The nodes whose pods it replaces.
+    nodes: HashSet<String>,
+    _task: ScopedTask,
 }
 
 impl WorkloadMemory {
@@ -63,6 +78,14 @@ impl WorkloadMemory {
         if self.replica_sets.is_empty() {
             self.refusals.clear();
         }
+    }
+
+    /// Withdraws the restarts that no node wants any more.
+    fn withdraw(&mut self, is_wanted_by: impl Fn(&WorkloadKey, &str) -> bool) {
+        self.restarting.retain(|key, restart| {
+            restart.nodes.retain(|node| is_wanted_by(key, node));
+            !restart.nodes.is_empty()
+        });
     }
 }
 
@@ -95,7 +118,8 @@ struct SeenReplicaSet {
 impl WorkloadWatches {
     /// No watch runs yet. Each change of a Deployment or of one of its pods triggers the reconciles of the nodes that need it.
     pub(crate) fn new(client: Client, triggers: Triggers, tasks: TaskSpawner) -> Self {
-        Self { client, triggers, tasks, memory: Mutex::default() }
+        let (reads, retries) = (Semaphore::new(MAX_CONCURRENT_READS), Semaphore::new(1));
+        Self { client, triggers, tasks, reads, retries, permitted: Notify::new(), memory: Mutex::default() }
     }
 
     /// Watches what a node needs, and ends the watches that no node needs any more.
@@ -108,9 +132,22 @@ impl WorkloadWatches {
         memory.release(|key, other| other != node || wanted.contains(key));
     }
 
+    /// Ends what only this node needs.
+    pub(crate) fn leave_node(&self, node: &str) {
+        self.retain_nodes(|other| other != node);
+    }
+
     /// Ends what only these nodes need.
     pub(crate) fn retain_nodes(&self, in_maintenance: impl Fn(&str) -> bool) {
-        self.lock().release(|_, node| in_maintenance(node));
+        let mut memory = self.lock();
+        memory.release(|_, node| in_maintenance(node));
+        memory.withdraw(|_, node| in_maintenance(node));
+    }
+
+    /// Withdraws the restarts that are in progress for a node, except those of the `wanted` Deployments: the maintenance may be
+    /// paused or stopped while a request waits, for example because the API server throttles.
+    pub(crate) fn withdraw_restarts(&self, node: &str, wanted: &HashSet<WorkloadKey>) {
+        self.lock().withdraw(|key, other| other != node || wanted.contains(key));
     }
 
     /// What is known of the `ReplicaSet`s that a node needs.
@@ -128,14 +165,20 @@ impl WorkloadWatches {
     /// Restarts a Deployment, unless that is in progress. A reconcile does not wait for the answer: a webhook in front of
     /// Deployments may take long, and a node may have many of them.
     pub(crate) fn restart(self: &Arc<Self>, node: &str, restart: Restart, now: SteadyTime) {
-        if !self.lock().restarting.insert(restart.deployment.clone()) {
+        let mut memory = self.lock();
+        if let Some(in_progress) = memory.restarting.get_mut(&restart.deployment) {
+            in_progress.nodes.insert(node.to_owned());
             return;
         }
-        let (watches, node) = (self.clone(), node.to_owned());
-        self.tasks.spawn_finite(format!("the restart of Deployment {}", restart.deployment), async move {
+        let (watches, deployment, nodes) =
+            (self.clone(), restart.deployment.clone(), [node.to_owned()].into());
+        let name = format!("the restart of Deployment {deployment}");
+        let node = node.to_owned();
+        let task = self.tasks.spawn_scoped_finite(name, async move {
             watches.request_restart(&node, &restart, now).await;
             watches.lock().restarting.remove(&restart.deployment);
         });
+        memory.restarting.insert(deployment, RestartInProgress { nodes, _task: task });
     }
 
     /// Requests a restart. A refusal is remembered, and triggers a reconcile of the node that reports it.
@@ -314,7 +357,7 @@ impl ReplicaSetWatch {
                         pods: Some(pods.clone()),
                     });
                 };
-                if known.replace(current) != Some(current) {
+                if known.replace(current) != Some(current) && revision(&set) != current {
                     // A rollout is under way, whatever becomes of the `ReplicaSet`.
                     publish(&set);
                     set = self.read_replica_set().await;
@@ -330,26 +373,51 @@ impl ReplicaSetWatch {
         let api: Api<ReplicaSet> = Api::namespaced(self.watches.client.clone(), &self.key.namespace);
         let mut was_denied = false;
         loop {
-            match with_timeout(REQUEST_TIMEOUT, api.get_metadata_opt(&self.key.name)).await {
+            // The semaphores are never closed.
+            let permit = self.watches.reads.acquire().await;
+            let answer = with_timeout(REQUEST_TIMEOUT, api.get_metadata_opt(&self.key.name)).await;
+            drop(permit);
+            match answer {
                 Ok(set) => {
                     if was_denied {
                         locked(&self.seen).denied = None;
+                        self.watches.permitted.notify_waiters();
                     }
                     return set.map(|set| set.metadata).unwrap_or_default();
                 }
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     was_denied = true;
-                    self.deny(status.message.as_str().into());
-                    self.watches.trigger(&self.key);
+                    if self.deny(status.message.as_str().into()) {
+                        self.watches.trigger(&self.key);
+                    }
+                    self.until_retry().await;
                 }
-                Err(error) => debug!(set = self.key.to_string(), %error, "cannot read a ReplicaSet"),
+                Err(error) => {
+                    debug!(set = self.key.to_string(), %error, "cannot read a ReplicaSet");
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                }
             }
-            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
-    fn deny(&self, denied: AccessDenied) {
-        locked(&self.seen).denied = Some(denied);
+    /// Waits until it is the turn of this `ReplicaSet` to find out whether the permission is there, or another one was permitted.
+    async fn until_retry(&self) {
+        let turn = async {
+            let _permit = self.watches.retries.acquire().await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        };
+        tokio::select! {
+            () = turn => {}
+            () = self.watches.permitted.notified() => {}
+        }
+    }
+
+    /// Records a denial, and returns whether it is new.
+    fn deny(&self, denied: AccessDenied) -> bool {
+        let mut seen = locked(&self.seen);
+        let is_new = seen.denied.as_ref() != Some(&denied);
+        seen.denied = Some(denied);
+        is_new
     }
 
     fn publish(&self, set: SeenReplicaSet) {
@@ -361,36 +429,5 @@ impl ReplicaSetWatch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn deployment(version: &str) -> Deployment {
-        let mut deployment = Deployment::default();
-        deployment.metadata.resource_version = Some(version.to_owned());
-        deployment
-    }
-
-    fn version(seen: &mut SeenWorkload) -> Option<String> {
-        match seen.state() {
-            Some(WorkloadState::Known(workload)) => workload.deployment?.metadata.resource_version.clone(),
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn a_restart_that_a_restore_of_etcd_has_undone_does_not_count() {
-        let listed = |version| {
-            Some(SeenReplicaSet {
-                revision: Some(1),
-                deployment: Some(Arc::new(deployment(version))),
-                pods: None,
-            })
-        };
-        let mut seen = SeenWorkload { set: listed("9"), ..SeenWorkload::default() };
-        seen.last_write.remember(deployment("10"));
-        assert_eq!(version(&mut seen).as_deref(), Some("10"));
-        seen.deployment_listed();
-        seen.set = listed("8");
-        assert_eq!(version(&mut seen).as_deref(), Some("8"));
-    }
-}
+#[path = "workload_watches_tests.rs"]
+mod tests;

@@ -61,9 +61,26 @@ impl LiveCluster {
         Ok(found)
     }
 
-    pub(super) async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, ReadError> {
-        let all = Api::<NodeMaintenance>::all(self.client.clone()).list(&ListParams::default()).await;
-        Ok(reading("nodemaintenances", all)?.items)
+    /// The maintenances of these existing nodes. Those of all others are not read: with each creation there would be one more.
+    pub(super) async fn maintenances_of(&self, nodes: &[String]) -> Result<Vec<NodeMaintenance>, ReadError> {
+        let found = try_join_all(nodes.iter().map(|node| self.of_node(node))).await;
+        let found = match found {
+            // The definition is older, or that of the medik8s operator: no field of it can be selected.
+            Err(ReadError { source: kube::Error::Api(status), .. }) if status.code == 400 => {
+                let all = Api::<NodeMaintenance>::all(self.client.clone()).list(&ListParams::default()).await;
+                let mut all = reading("nodemaintenances", all)?.items;
+                all.retain(|found| nodes.contains(&found.spec.node_name));
+                return Ok(all);
+            }
+            found => found?,
+        };
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    async fn of_node(&self, node: &str) -> Result<Vec<NodeMaintenance>, ReadError> {
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let found = Api::<NodeMaintenance>::all(self.client.clone()).list(&of_node).await;
+        Ok(reading(format!("the nodemaintenances of node {node}"), found)?.items)
     }
 
     /// The nodes of maintenances of older groups: none for a group that is not installed or that the reconciler has no

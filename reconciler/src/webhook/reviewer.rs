@@ -1,6 +1,7 @@
 //! Answers reviews: reads the cluster live and lets `nm-shared` decide.
 //!
-//! Creations are decided one after another, each with its own list of maintenances. Together with the reservations this
+//! Creations are decided one after another, each with its own list of the maintenances of its node, and for a node that may run
+//! etcd of all such nodes. Together with the reservations this
 //! lets only one of two concurrent creations pass. Everything else, which takes longer, is read before.
 
 use std::sync::Arc;
@@ -68,10 +69,10 @@ impl Reviewer {
     ) -> Result<AdmissionDecision, ReadError> {
         let name = &maintenance.spec.node_name;
         let mut live = LiveState::default();
-        let mut unchecked = None;
-        if self.read_node(name, &mut live).await? {
-            unchecked = self.read_pods(name, &mut live).await;
+        if !self.read_node(name, &mut live).await? {
+            return Ok(admission::create(maintenance, &live, Timestamp::now()));
         }
+        let unchecked = self.read_pods(name, &mut live).await;
         let mut review = self.decide_creation(maintenance, live, dry_run).await?;
         if review.refusal.is_none() {
             review.warnings.extend(unchecked);
@@ -88,12 +89,13 @@ impl Reviewer {
         dry_run: bool,
     ) -> Result<AdmissionDecision, ReadError> {
         let own = maintenance.metadata.name.as_deref();
+        let nodes: Vec<String> = live.nodes.iter().map(|node| node::name(node).to_owned()).collect();
         loop {
             let mut reservations = self.reservations.lock().await;
             // A reservation may have been stored after the list was requested.
             let requested = Timestamp::now();
             let (stored, older) =
-                tokio::try_join!(self.cluster.maintenances(), self.cluster.nodes_of_older_groups())?;
+                tokio::try_join!(self.cluster.maintenances_of(&nodes), self.cluster.nodes_of_older_groups())?;
             reservations.settle(&stored, requested);
             let now = Timestamp::now();
             // A second maintenance of the same name is refused by the API server with AlreadyExists.
@@ -124,8 +126,9 @@ impl Reviewer {
         let mut live = LiveState::default();
         let mut unchecked = None;
         if admission::begins(before, after) && self.read_node(&after.spec.node_name, &mut live).await? {
+            let nodes: Vec<String> = live.nodes.iter().map(|node| node::name(node).to_owned()).collect();
             let (stored, older) =
-                tokio::try_join!(self.cluster.maintenances(), self.cluster.nodes_of_older_groups())?;
+                tokio::try_join!(self.cluster.maintenances_of(&nodes), self.cluster.nodes_of_older_groups())?;
             let others = stored.iter().filter(|other| other.metadata.uid != after.metadata.uid);
             live.set_maintenances(others, older);
         }
@@ -193,4 +196,99 @@ fn log_refusal(question: &ReviewRequest, review: &AdmissionDecision) {
         RequestedChange::Other => return,
     };
     info!(maintenance = name, node, "refused {what}: {refusal}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, PoisonError};
+
+    use kube::Client;
+    use nm_shared::NodeMaintenanceSpec;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An API server that stores maintenances, and whose definition may let their nodes be selected.
+    struct Server {
+        stored: Mutex<Vec<NodeMaintenance>>,
+        /// How many maintenances it has sent.
+        sent: AtomicUsize,
+        selects: bool,
+    }
+
+    impl Server {
+        fn reviewer(selects: bool) -> (Arc<Self>, Reviewer) {
+            let server = Arc::new(Self { stored: Mutex::default(), sent: AtomicUsize::default(), selects });
+            let answering = server.clone();
+            let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let (code, body) = answering.answer(request.uri());
+                let answer = http::Response::builder().status(code);
+                std::future::ready(Ok::<_, Infallible>(
+                    answer.body(axum::body::Body::from(body.to_string())).unwrap(),
+                ))
+            });
+            (server, Reviewer::new(LiveCluster::new(Client::new(service, "default"), false)))
+        }
+
+        fn answer(&self, uri: &http::Uri) -> (u16, Value) {
+            let status = |code: u16| {
+                (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": ""}))
+            };
+            let path = uri.path();
+            if let Some(name) = path.strip_prefix("/api/v1/nodes/") {
+                return (200, json!({"metadata": {"name": name}}));
+            }
+            if !path.starts_with("/apis/nodemaintenance.medik8s.io/") {
+                let is_older = path.contains("kubevirt");
+                return if is_older { status(404) } else { (200, json!({"metadata": {}, "items": []})) };
+            }
+            let wanted =
+                uri.query().and_then(|query| query.split_once("spec.nodeName%3D")).map(|(_, node)| node);
+            if wanted.is_some() && !self.selects {
+                return status(400);
+            }
+            let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_found = |found: &&NodeMaintenance| wanted.is_none_or(|node| found.spec.node_name == node);
+            let items: Vec<&NodeMaintenance> = stored.iter().filter(is_found).collect();
+            self.sent.fetch_add(items.len(), Ordering::Relaxed);
+            (200, json!({"metadata": {}, "items": items}))
+        }
+
+        /// Creates a planned maintenance for a node. Returns why that is denied.
+        async fn create(&self, reviewer: &Reviewer, name: &str, node: &str) -> Option<String> {
+            let spec =
+                NodeMaintenanceSpec { node_name: node.to_owned(), suspend: true, ..Default::default() };
+            let mut maintenance = NodeMaintenance::new(name, spec);
+            maintenance.metadata.uid = Some(name.to_owned());
+            let review = reviewer.create(&maintenance, false).await.unwrap();
+            if review.refusal.is_none() {
+                self.stored.lock().unwrap_or_else(PoisonError::into_inner).push(maintenance);
+            }
+            review.refusal
+        }
+    }
+
+    #[tokio::test]
+    async fn the_maintenances_of_other_nodes_are_not_read_for_a_creation() {
+        for created in [10, 100, 500, 1_000] {
+            let (server, reviewer) = Server::reviewer(true);
+            for at in 0..created {
+                assert_eq!(server.create(&reviewer, &format!("m{at}"), &format!("n{at}")).await, None);
+            }
+            assert_eq!(server.sent.load(Ordering::Relaxed), 0, "{created}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_maintenance_of_a_node_is_denied_whether_nodes_can_be_selected_or_not() {
+        for selects in [true, false] {
+            let (server, reviewer) = Server::reviewer(selects);
+            assert_eq!(server.create(&reviewer, "a", "n1").await, None);
+            assert_eq!(server.create(&reviewer, "b", "n2").await, None);
+            let exists = "invalid nodeName, a NodeMaintenance for node n1 already exists";
+            assert_eq!(server.create(&reviewer, "c", "n1").await.as_deref(), Some(exists), "{selects}");
+        }
+    }
 }

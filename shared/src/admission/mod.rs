@@ -29,7 +29,7 @@ pub struct LiveState {
     pub nodes: Vec<Node>,
     /// The nodes that are in maintenance or about to be, one entry for each maintenance.
     pub in_maintenance: Vec<String>,
-    /// Those of them that are in service: their maintenance is only planned, or has ended and others keep the object.
+    /// Those of them that are in service: their maintenance is only planned.
     pub in_service: Vec<String>,
     /// The pods on the node.
     pub pods: Vec<Arc<DrainPod>>,
@@ -47,9 +47,9 @@ impl LiveState {
         older: Vec<String>,
     ) {
         let node = |other: &NodeMaintenance| other.spec.node_name.clone();
-        let is_in_service =
-            |other: &&NodeMaintenance| ownership::is_planned(other) || ownership::is_released(other);
-        self.in_service = others.clone().filter(is_in_service).map(node).collect();
+        // One that only others keep, such as a roll that was abandoned, has no node any more.
+        let others = others.filter(|other| !ownership::is_released(other));
+        self.in_service = others.clone().filter(|other| ownership::is_planned(other)).map(node).collect();
         self.in_maintenance = others.map(node).chain(older).collect();
     }
 }
@@ -312,6 +312,26 @@ mod tests {
             live.set_maintenances([kept].iter(), Vec::new());
             assert_eq!(refusal(&live).is_none(), is_in_service);
         }
+    }
+
+    #[test]
+    fn a_node_whose_maintenance_only_others_keep_may_have_a_new_one() {
+        let kept = |finalizers: Value| -> NodeMaintenance {
+            serde_json::from_value(json!({
+                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                "metadata": {"name": "old", "deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": finalizers},
+                "spec": {"nodeName": "n1"},
+            }))
+            .unwrap()
+        };
+        let refusal = |kept: NodeMaintenance| {
+            let mut live = live(&[]);
+            live.set_maintenances([kept].iter(), Vec::new());
+            refusal(&live)
+        };
+        let exists = "invalid nodeName, a NodeMaintenance for node n1 already exists";
+        assert_eq!(refusal(kept(json!(["kubectl-nm.dev/roll", FINALIZER]))).as_deref(), Some(exists));
+        assert_eq!(refusal(kept(json!(["kubectl-nm.dev/roll"]))), None, "a roll that was abandoned");
     }
 
     #[test]

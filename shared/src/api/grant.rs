@@ -16,6 +16,8 @@ pub enum Grant {
     VolumeDetach,
     /// To read and restart Deployments, for `spec.drain.surge`.
     Surge,
+    /// To read and delete the migrations of virtual machines, beside KubeVirt.
+    VirtualMachines,
 }
 
 /// A permission: verb, API group and resource.
@@ -23,7 +25,8 @@ pub type Permission = (&'static str, &'static str, &'static str);
 
 impl Grant {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::NodeConditions, Self::PodDeletion, Self::VolumeDetach, Self::Surge];
+    pub const ALL: [Self; 5] =
+        [Self::NodeConditions, Self::PodDeletion, Self::VolumeDetach, Self::Surge, Self::VirtualMachines];
 
     /// The value of `kubectl nm install --grant`. The component of the manifests is named so with an underscore.
     pub fn as_str(self) -> &'static str {
@@ -46,6 +49,11 @@ impl Grant {
                 ("watch", "apps", "deployments"),
                 ("get", "apps", "replicasets"),
             ],
+            Self::VirtualMachines => &[
+                ("delete", "kubevirt.io", "virtualmachineinstancemigrations"),
+                ("list", "kubevirt.io", "virtualmachineinstancemigrations"),
+                ("watch", "kubevirt.io", "virtualmachineinstancemigrations"),
+            ],
         }
     }
 
@@ -56,6 +64,7 @@ impl Grant {
             Self::PodDeletion => "delete pods",
             Self::VolumeDetach => "watch volumeattachments and get persistentvolumes",
             Self::Surge => "watch and patch deployments and get replicasets",
+            Self::VirtualMachines => "watch and delete virtualmachineinstancemigrations",
         }
     }
 
@@ -66,6 +75,7 @@ impl Grant {
             Self::PodDeletion => "spec.drain.deleteAfterSeconds",
             Self::VolumeDetach => "spec.drain.waitForVolumeDetach",
             Self::Surge => "spec.drain.surge",
+            Self::VirtualMachines => "reading and ending the migrations of virtual machines",
         }
     }
 
@@ -110,6 +120,7 @@ mod tests {
         assert_eq!(of("patch", "nodes/status"), Some(Grant::NodeConditions));
         assert_eq!(of("watch", "volumeattachments"), Some(Grant::VolumeDetach));
         assert_eq!(of("get", "persistentvolumes"), Some(Grant::VolumeDetach));
+        assert_eq!(of("list", "virtualmachineinstancemigrations"), Some(Grant::VirtualMachines));
         assert_eq!(of("create", "pods/eviction"), None);
     }
 

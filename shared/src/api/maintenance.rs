@@ -10,11 +10,11 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::pod_selector::PodSelector;
 use crate::api::status::NodeMaintenanceStatus;
 
 /// The maximum number of characters in `spec.reason`. A maintenance that is older than the limit may have more.
@@ -29,6 +29,7 @@ pub const MAX_REASON_LENGTH: usize = 1024;
     plural = "nodemaintenances",
     shortname = "nm",
     status = "NodeMaintenanceStatus",
+    selectable = ".spec.nodeName",
     derive = "PartialEq",
     doc = "Puts a node into maintenance while it exists: the node is cordoned and its pods are moved away.",
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
@@ -58,7 +59,7 @@ pub const MAX_REASON_LENGTH: usize = 1024;
 #[serde(rename_all = "camelCase")]
 pub struct NodeMaintenanceSpec {
     /// Name of the node. It cannot be changed.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = ("self == oldSelf", "updating spec.nodeName isn't allowed"))]
     pub node_name: String,
 
@@ -101,7 +102,7 @@ pub struct DrainSpec {
 
     /// Only pods with matching labels are moved; the others stay. Default: all pods.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod_selector: Option<LabelSelector>,
+    pub pod_selector: Option<PodSelector>,
 
     /// Whether pods without a controller, which nothing replaces, are evicted too. If false, they block the drain.
     pub force: bool,
@@ -154,7 +155,7 @@ pub struct CompletionSpec {
     /// not declare whether the work continues where it stopped. To evict the pods of Jobs that can continue elsewhere,
     /// select only the pods to wait for. An empty selector matches all pods.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod_selector: Option<LabelSelector>,
+    pub pod_selector: Option<PodSelector>,
 
     /// Seconds after the cordon, without pauses, after which the pods are evicted like any other. 0: never.
     #[schemars(range(min = 0))]

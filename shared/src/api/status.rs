@@ -7,11 +7,14 @@
 //! Facts beside the sentences are typed, so that no program parses them. All of them are optional: a status that was
 //! written before they existed, or that an older definition pruned, does not have them.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::attached_volume::AttachedVolume;
+use crate::api::condition::{self, ConditionReason, ConditionType};
+use crate::api::migration::{MigratingPod, MigrationFacts};
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts};
 
@@ -113,6 +116,10 @@ pub struct NodeMaintenanceStatus {
     #[schemars(range(min = 0))]
     pub paused_seconds: Option<i64>,
 
+    /// When the node was first cordoned. Absent unless something else has uncordoned it during the maintenance and kept it
+    /// uncordoned; otherwise the condition `Cordoned` shows the time.
+    pub cordoned_since: Option<Time>,
+
     /// The position in the queue, while the maintenance waits because too many nodes are unavailable. Absent otherwise. Its
     /// numbers, and those in `lastError`, may be up to 30 s old; the maintenance begins as soon as it may.
     pub queue: Option<QueuePosition>,
@@ -123,6 +130,22 @@ pub struct NodeMaintenanceStatus {
 
     /// How many pods are in which state.
     pub pod_counts: PodCounts,
+}
+
+impl NodeMaintenanceStatus {
+    /// Whether the maintenance has begun: its node is cordoned, or would be if nothing else kept uncordoning it.
+    pub fn has_begun(&self) -> bool {
+        condition::find(&self.conditions, ConditionType::Cordoned).is_some_and(|cordoned| {
+            cordoned.status == "True" || cordoned.reason == ConditionReason::CordonContested.as_str()
+        })
+    }
+
+    /// When the node was first cordoned; none if the maintenance has not begun.
+    pub fn begun_at(&self) -> Option<Timestamp> {
+        let cordoned = condition::find(&self.conditions, ConditionType::Cordoned)?;
+        let since = self.cordoned_since.as_ref().unwrap_or(&cordoned.last_transition_time);
+        self.has_begun().then_some(since.0)
+    }
 }
 
 /// The phase of a maintenance.
@@ -225,6 +248,10 @@ pub struct BlockFacts {
     /// Name of the node that is at fault: the pod's own if that is not Ready, the target of a migration that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The migration of its virtual machine that does not begin, or that follows one that failed. Only if nm-reconciler may
+    /// read migrations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationFacts>,
 }
 
 /// A disruption budget in the pod's namespace and its numbers, as far as they are known.
@@ -286,27 +313,6 @@ impl BlockedPod {
     }
 }
 
-/// A virtual machine that KubeVirt migrates to another node, by the pod that it leaves behind.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct MigratingPod {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Name of the virtual machine.
-    pub machine: String,
-    /// The node that it leaves, once the migration has begun.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// The node that it goes to, once the migration has begun.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
-    /// When the migration began.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<Time>,
-}
-
 /// A pod that is not evicted until it ends by itself.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -360,6 +366,13 @@ impl SurgingPod {
     }
 }
 
+impl MigratingPod {
+    /// The pod by name.
+    pub fn reference(&self) -> PodReference {
+        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
 impl ReturnedPod {
     /// The pod by name.
     pub fn reference(&self) -> PodReference {
@@ -395,6 +408,8 @@ pub enum BlockReason {
     NotMigratable,
     /// It runs a virtual machine whose last migration failed. KubeVirt tries again.
     MigrationFailed,
+    /// It runs a virtual machine that KubeVirt is to migrate, but no migration has begun for two minutes.
+    MigrationNotStarted,
     /// The reconciler lacks the access to evict or delete it.
     Forbidden,
     /// Its namespace is terminating, and evictions are refused there.

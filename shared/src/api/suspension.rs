@@ -39,12 +39,10 @@ impl Suspension {
 /// For how many seconds the maintenance has been paused since its node was cordoned, up to `now`.
 pub fn paused_seconds(status: &NodeMaintenanceStatus, now: Timestamp) -> i64 {
     let earlier = status.paused_seconds.unwrap_or_default();
-    let find = |type_| condition::find(&status.conditions, type_).filter(|found| found.status == "True");
-    let (Some(cordoned), Some(suspended)) = (find(ConditionType::Cordoned), find(ConditionType::Suspended))
-    else {
-        return earlier;
-    };
-    let since = suspended.last_transition_time.0.max(cordoned.last_transition_time.0);
+    let suspended = condition::find(&status.conditions, ConditionType::Suspended);
+    let suspended = suspended.filter(|suspended| suspended.status == "True");
+    let (Some(begun), Some(suspended)) = (status.begun_at(), suspended) else { return earlier };
+    let since = suspended.last_transition_time.0.max(begun);
     earlier + whole_seconds(now).0.duration_since(since).as_secs().max(0)
 }
 
@@ -55,14 +53,15 @@ pub fn record(next: &mut NodeMaintenanceStatus, maintenance: &NodeMaintenance, n
         let before = maintenance.status.as_ref().map_or(0, |before| paused_seconds(before, now));
         next.paused_seconds = Some(before).filter(|seconds| *seconds > 0);
     }
-    let cordoned = condition::find(&next.conditions, ConditionType::Cordoned);
+    let (begun, shows_begin) =
+        (next.has_begun(), condition::find(&next.conditions, ConditionType::Cordoned).is_some());
     // The sum is counted from the cordon.
-    if cordoned.is_none_or(|cordoned| cordoned.status != "True") {
+    if !begun {
         next.paused_seconds = None;
     }
     // The medik8s operator writes no conditions: a maintenance that it began has only a phase.
-    let is_cordoned = cordoned.map_or(next.phase == Some(Phase::Running), |found| found.status == "True");
-    let (reason, message) = match (maintenance.spec.suspend, is_cordoned) {
+    let has_begun = if shows_begin { begun } else { next.phase == Some(Phase::Running) };
+    let (reason, message) = match (maintenance.spec.suspend, has_begun) {
         (true, false) => (ConditionReason::Planned, "the maintenance begins when spec.suspend is removed"),
         (true, true) => (ConditionReason::Paused, "no pod is evicted until spec.suspend is removed"),
         (false, _) => (ConditionReason::Resumed, ""),

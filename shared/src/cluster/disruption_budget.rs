@@ -123,6 +123,15 @@ impl Budget {
             || (self.counts_additional && additional() && replicas.is_none_or(|replicas| desired >= replicas))
     }
 
+    /// How many of its healthy pods a rollout has added to the `replicas` of a Deployment, whose pods these are. The rollout may
+    /// end so many at any moment.
+    pub fn added_by_rollout<'a>(&self, replicas: i32, pods: impl Iterator<Item = &'a DrainPod>) -> i32 {
+        let is_healthy =
+            |pod: &&DrainPod| pod::is_ready(pod) && pod::deadline(pod).is_none() && self.guards(pod);
+        let healthy = i32::try_from(pods.filter(is_healthy).count()).unwrap_or(i32::MAX);
+        healthy.saturating_sub(replicas).max(0)
+    }
+
     /// Whether the eviction of a pod is no disruption: it does not run, or it is unhealthy and the policy allows it.
     pub fn ignores(&self, pod: &DrainPod) -> bool {
         if pod::is_pending(pod) || pod::is_finished(pod) {

@@ -15,13 +15,13 @@ use crate::cluster::pod::DrainPod;
 use crate::cluster::volume_attachment::NodeVolumes;
 use crate::drain::budget_allowance::Budgets;
 use crate::drain::cordon_backoff::RecordonBackoff;
+use crate::drain::evacuation::Evacuations;
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::plan::DaemonSets;
 use crate::drain::respawns::Respawned;
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{RestartRefusal, WorkloadKey, WorkloadState};
-use crate::drain::virtual_machine::Evacuations;
 use crate::gate::Gate;
 
 /// The part of the cluster that concerns one maintenance.

@@ -49,12 +49,15 @@ pub struct Decision {
     /// The uids of the pods that may be evicted; queued requests for others are dropped. None if this maintenance does not
     /// decide that: another has the node, or the pods are not known.
     pub evictable: Option<HashSet<String>>,
+    /// The Deployments that are replacing pods of the node: a restart of another that is in progress for it is withdrawn. None
+    /// if this maintenance does not decide that.
+    pub surging: Option<HashSet<WorkloadKey>>,
     /// Whether no maintenance has the node any more. All requests for it stop before any other step.
     pub node_released: bool,
     /// Our lease, to be deleted once the node has returned to service.
     pub release_lease: Option<LeaseRelease>,
-    /// Whether KubeVirt may be migrating virtual machines that may now stay.
-    pub cancel_evacuation: bool,
+    /// Whether KubeVirt may have been asked to migrate virtual machines, which may now stay.
+    pub end_evacuations: bool,
     /// Last: a merge patch that removes our finalizer from the object.
     pub remove_finalizer: Option<Value>,
     /// The events to publish after these steps.
@@ -99,7 +102,7 @@ pub struct Eviction {
     pub request: RemovalRequest,
     /// The grace period in seconds; none is that of the pod.
     pub grace_period_seconds: Option<i64>,
-    /// The budgets that guard it, as they were when this was decided.
+    /// The budgets that it is charged to, as they were when this was decided.
     pub guards: Vec<Arc<BudgetVersion>>,
     /// The disruption that it uses. If others have used it by then, the request is not sent.
     pub uses_disruption: Option<AllowedDisruption>,
@@ -171,6 +174,8 @@ pub enum EventReason {
     DetachTimedOut,
     /// The API server accepts neither a write that the maintenance needs nor the status that would show it.
     WriteFailed,
+    /// The maintenance has ended, and virtual machines leave the node nevertheless.
+    MachinesStillLeave,
 }
 
 impl EventReason {
@@ -188,6 +193,7 @@ impl EventReason {
                 | Self::RecordonNode
                 | Self::DetachTimedOut
                 | Self::WriteFailed
+                | Self::MachinesStillLeave
         )
     }
 }

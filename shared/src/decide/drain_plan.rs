@@ -42,6 +42,16 @@ pub fn plan(
     Ok(Some(plan))
 }
 
+/// Whether the decision depends on the volumes that are attached to the node: the drain waits for them, and no pod has to leave.
+pub fn needs_volumes(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> bool {
+    let Some(spec) = maintenance.spec.drain.as_ref().filter(|spec| spec.wait_for_volume_detach.is_some())
+    else {
+        return false;
+    };
+    let planned = plan(maintenance, spec, observed, now);
+    planned.is_ok_and(|plan| plan.is_some_and(|plan| plan.pending().next().is_none()))
+}
+
 /// Whether the status says that the pod has returned, which outlives the process that saw it.
 fn has_returned(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
     let pod::PodNames { namespace, name, .. } = pod::names(pod);

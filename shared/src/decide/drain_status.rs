@@ -53,9 +53,27 @@ impl<'a> StatusDraft<'a> {
         }
     }
 
-    fn record_cordoned(&mut self) {
-        let message = format!("node {} is cordoned", self.maintenance.spec.node_name);
-        self.record(ConditionType::Cordoned, true, ConditionReason::Cordoned, message);
+    /// The condition `Cordoned` of a maintenance that has begun. The node is schedulable while something else has `uncordoned` it
+    /// and the cordon is to be restored later.
+    fn record_cordoned(&mut self, uncordoned: bool) {
+        let node = &self.maintenance.spec.node_name;
+        let (reason, message) = if uncordoned {
+            let message =
+                format!("something has uncordoned node {node}: it is cordoned again in at most a minute");
+            (ConditionReason::CordonContested, message)
+        } else {
+            (ConditionReason::Cordoned, format!("node {node} is cordoned"))
+        };
+        // Timeouts are counted from the first cordon.
+        let first = self.status.begun_at().map(whole_seconds).filter(|_| uncordoned);
+        self.status.cordoned_since = self.status.cordoned_since.take().or(first);
+        self.record(ConditionType::Cordoned, !uncordoned, reason, message);
+    }
+
+    /// The condition `Cordoned` of a maintenance that has not begun, or works no more.
+    fn record_uncordoned(&mut self, reason: ConditionReason) {
+        self.status.cordoned_since = None;
+        self.record(ConditionType::Cordoned, false, reason, String::new());
     }
 }
 
@@ -66,13 +84,15 @@ pub fn is_counted(status: Option<&NodeMaintenanceStatus>) -> bool {
     })
 }
 
-/// The status of a drain, which times out at `deadline`. Once the last pod is gone it may wait for volumes to `detach`.
+/// The status of a drain, which times out at `deadline`. Once the last pod is gone it may wait for volumes to `detach`. While
+/// something else has `uncordoned` the node, it is not drained: pods may come back.
 pub fn draining(
     maintenance: &NodeMaintenance,
     survey: &DrainSurvey<'_>,
     detach: Option<&VolumeDetach>,
     observed: &ClusterState,
     deadline: Option<Timestamp>,
+    uncordoned: bool,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
     let mut draft = StatusDraft::new(maintenance, now);
@@ -87,9 +107,11 @@ pub fn draining(
     let (pending, blocked) = (status.pending_pods.len(), survey.blocked().count());
     let timed_out = deadline.is_some_and(|deadline| deadline <= now);
     let reason = match (pending, timed_out, blocked) {
+        (0, ..) if uncordoned => ConditionReason::CordonContested,
         (0, ..) => detach.and_then(VolumeDetach::reason).unwrap_or(ConditionReason::Drained),
         (_, true, _) => ConditionReason::TimedOut,
         _ if maintenance.spec.suspend => ConditionReason::Paused,
+        _ if uncordoned => ConditionReason::CordonContested,
         (_, _, 0) => ConditionReason::Evicting,
         (..) => ConditionReason::Blocked,
     };
@@ -103,7 +125,7 @@ pub fn draining(
     if let Some(detach) = given_up {
         status.last_error = detach.timeout_message();
     }
-    let is_drained = pending == 0 && detach.is_none_or(VolumeDetach::is_over);
+    let is_drained = pending == 0 && !uncordoned && detach.is_none_or(VolumeDetach::is_over);
     status.phase = Some(match (reason, status.phase) {
         // Pods that come later are moved too, but a drain that has succeeded does not begin again.
         (_, Some(Phase::Succeeded)) => Phase::Succeeded,
@@ -122,7 +144,7 @@ pub fn draining(
         (0, Some(volumes)) => format!("{gone}, {volumes}"),
         _ => format!("{gone}, {} blocked: see status.blockedPods", pods_are(blocked)),
     };
-    draft.record_cordoned();
+    draft.record_cordoned(uncordoned);
     draft.record(ConditionType::Drained, is_drained, reason, message);
     draft.record_detach(detach);
     let (is_degraded, reason, message) = degraded(maintenance, survey, detach, observed);
@@ -167,10 +189,11 @@ fn degraded(
 }
 
 /// The status of a maintenance that has failed for as long as `reason` persists. If it is `at_work`, its node is cordoned
-/// by now, though its status may not say so yet.
+/// by now, though its status may not say so yet, unless something else has `uncordoned` it.
 pub fn failed(
     maintenance: &NodeMaintenance,
     at_work: bool,
+    uncordoned: bool,
     reason: ConditionReason,
     error: String,
     forbidden: Option<ForbiddenAccess>,
@@ -178,7 +201,7 @@ pub fn failed(
 ) -> NodeMaintenanceStatus {
     let mut draft = StatusDraft::new(maintenance, now);
     let status = &mut draft.status;
-    let is_cordoned = at_work || condition::is_true(&status.conditions, ConditionType::Cordoned);
+    let has_begun = at_work || status.has_begun();
     // The node stays as it is.
     let keeps_node = matches!(
         reason,
@@ -197,10 +220,10 @@ pub fn failed(
         status.pod_counts = PodCounts::default();
         draft.record_detach(None);
     }
-    if keeps_node && is_cordoned {
-        draft.record_cordoned();
+    if keeps_node && has_begun {
+        draft.record_cordoned(uncordoned);
     } else if !(keeps_node && ownership::cordoned_by(maintenance) == CordonedBy::Medik8s) {
-        draft.record(ConditionType::Cordoned, false, reason, String::new());
+        draft.record_uncordoned(reason);
     }
     draft.record(ConditionType::Drained, false, reason, String::new());
     draft.record(ConditionType::Degraded, true, reason, String::new());
@@ -213,7 +236,7 @@ pub fn write_failed(maintenance: &NodeMaintenance, error: String, now: Timestamp
     draft.status.phase.get_or_insert(Phase::Pending);
     draft.status.last_error = error;
     if !ownership::has_begun(maintenance) && ownership::cordoned_by(maintenance) != CordonedBy::Medik8s {
-        draft.record(ConditionType::Cordoned, false, ConditionReason::WriteFailed, String::new());
+        draft.record_uncordoned(ConditionReason::WriteFailed);
         draft.record(ConditionType::Drained, false, ConditionReason::WriteFailed, String::new());
     }
     draft.record(ConditionType::Degraded, true, ConditionReason::WriteFailed, String::new());
@@ -234,7 +257,7 @@ pub fn waiting(
     draft.status.queue = queue;
     // A status without this condition shows that the medik8s operator began, and may have cordoned.
     if ownership::cordoned_by(maintenance) != CordonedBy::Medik8s {
-        draft.record(ConditionType::Cordoned, false, reason, String::new());
+        draft.record_uncordoned(reason);
     }
     draft.record(ConditionType::Drained, false, reason, String::new());
     draft.record(ConditionType::Degraded, false, ConditionReason::AsExpected, String::new());
@@ -250,7 +273,7 @@ pub fn planned(
     let mut draft = StatusDraft::new(maintenance, now);
     draft.status.phase = Some(Phase::Pending);
     draft.status.last_error.clear();
-    draft.record(ConditionType::Cordoned, false, ConditionReason::Planned, String::new());
+    draft.record_uncordoned(ConditionReason::Planned);
     draft.record(ConditionType::Drained, false, ConditionReason::Planned, String::new());
     let (is_degraded, reason, message) = match &observed.node_conditions_forbidden {
         Some(denied) => (true, ConditionReason::MissingAccess, denied.to_string()),
@@ -304,10 +327,7 @@ fn after_cordon(maintenance: &NodeMaintenance, seconds: i64, now: Timestamp) -> 
         return None;
     }
     let status = maintenance.status.as_ref();
-    let cordoned = status
-        .and_then(|status| condition::find(&status.conditions, ConditionType::Cordoned))
-        .filter(|condition| condition.status == "True");
-    let since = cordoned.map_or_else(|| whole_seconds(now), |cordoned| cordoned.last_transition_time.clone());
+    let since = status.and_then(NodeMaintenanceStatus::begun_at).unwrap_or_else(|| whole_seconds(now).0);
     let paused = SignedDuration::from_secs(status.map_or(0, |status| paused_seconds(status, now)));
-    since.0.checked_add(SignedDuration::from_secs(seconds).saturating_add(paused)).ok()
+    since.checked_add(SignedDuration::from_secs(seconds).saturating_add(paused)).ok()
 }

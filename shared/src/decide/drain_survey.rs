@@ -2,20 +2,23 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::condition::{self, ConditionType, whole_seconds};
+use crate::api::condition::whole_seconds;
+use crate::api::migration::MigratingPod;
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::status::{
     BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
-    MAX_RETURNED_PODS, MigratingPod, NodeMaintenanceStatus, PodCounts, PodReference, SurgingPod,
+    MAX_RETURNED_PODS, NodeMaintenanceStatus, PodCounts, PodReference, SurgingPod,
 };
 use crate::api::surge::RestartedReplicaSet;
+use crate::cluster::pod::DrainPod;
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
 use crate::decide::surge::Surges;
+use crate::drain::evacuation::timeout_of;
 use crate::drain::plan::{DrainPlan, PlannedPod, SkipReason, Verdict};
 use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
-use crate::drain::virtual_machine;
+use crate::drain::virtual_machine::{launcher_of, machine};
 
 /// How many blocked pods `lastError` names before it says "and N more".
 const MAX_NAMED_PODS: usize = 3;
@@ -29,6 +32,8 @@ pub struct DrainSurvey<'a> {
     plan: &'a DrainPlan,
     pods: Vec<(&'a PlannedPod, PodState)>,
     migrating: Vec<MigratingPod>,
+    /// When the next migration that could have begun counts as not started.
+    migration_times_out: Option<Timestamp>,
     completion_ends: Option<Timestamp>,
     surging: Option<Vec<SurgingPod>>,
     restarted: Option<Vec<RestartedReplicaSet>>,
@@ -36,9 +41,10 @@ pub struct DrainSurvey<'a> {
 }
 
 impl<'a> DrainSurvey<'a> {
-    /// Determines the state of each pod of the plan.
+    /// Determines the state of each pod of the plan. `before` is the status so far.
     pub fn new(
         plan: &'a DrainPlan,
+        before: Option<&NodeMaintenanceStatus>,
         observed: &ClusterState,
         queue: &EvictionQueue,
         surges: &Surges,
@@ -46,6 +52,12 @@ impl<'a> DrainSurvey<'a> {
         now: Timestamp,
     ) -> Self {
         let node_ready = observed.node.as_deref().is_some_and(node::is_ready);
+        let on_node = || plan.pods.iter().map(|planned| &*planned.pod);
+        // The pod of a disk goes as its virtual machine goes.
+        let subject = |planned: &'a PlannedPod| launcher_of(&planned.pod, on_node()).unwrap_or(&planned.pod);
+        let waiting_since = |planned: &PlannedPod| {
+            observed.evacuations.evacuation(&planned.pod)?.waiting_since(&planned.pod, before, now)
+        };
         let pods = plan.pods.iter().map(|planned| {
             let uid = pod::uid(&planned.pod);
             let known = PodContext {
@@ -56,6 +68,8 @@ impl<'a> DrainSurvey<'a> {
                 overdue: queue.overdue.contains(uid),
                 budgets: &observed.budgets,
                 evacuation: observed.evacuations.evacuation(&planned.pod),
+                waiting_since: waiting_since(planned),
+                machine_moves: observed.evacuations.moves(&planned.pod, on_node(), &observed.attempts),
                 surges: surges.is_surging(&planned.pod),
                 surge_block: surges.block_of(&planned.pod),
                 node_ready,
@@ -65,10 +79,25 @@ impl<'a> DrainSurvey<'a> {
         });
         let pods: Vec<(&PlannedPod, PodState)> = pods.collect();
         let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
-        let migrating = migrating.map(|(planned, _)| migrating_pod(planned, observed)).collect();
+        let migrating = migrating.map(|(planned, _)| {
+            let waiting_since = waiting_since(planned).map(whole_seconds);
+            MigratingPod { waiting_since, ..migrating_pod(planned, subject(planned), observed) }
+        });
+        let migrating = migrating.collect();
+        let times_out = plan.pods.iter().filter_map(waiting_since).map(timeout_of);
+        let migration_times_out = times_out.filter(|at| *at > now).min();
         let (completion_ends, prunes_details) = (plan.completion_ends, observed.prunes_details);
         let (surging, restarted) = (surges.for_status(), surges.restarted_for_status());
-        Self { plan, pods, migrating, completion_ends, surging, restarted, prunes_details }
+        Self {
+            plan,
+            pods,
+            migrating,
+            migration_times_out,
+            completion_ends,
+            surging,
+            restarted,
+            prunes_details,
+        }
     }
 
     /// The pods that the drain waits for.
@@ -77,6 +106,11 @@ impl<'a> DrainSurvey<'a> {
             .iter()
             .filter(|(_, state)| *state != PodState::Skipped)
             .map(|(planned, _)| pod::reference(&planned.pod))
+    }
+
+    /// When the state of a migrating pod changes without an event.
+    pub fn next_change(&self) -> Option<Timestamp> {
+        self.migration_times_out
     }
 
     /// The blocked pods.
@@ -102,8 +136,7 @@ impl<'a> DrainSurvey<'a> {
             status.eviction_pods = count(pending.len() - waits);
         }
         status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
-        let cordoned = condition::find(&status.conditions, ConditionType::Cordoned);
-        let counted_at = cordoned.filter(|_| !begins).map_or(now, |cordoned| cordoned.last_transition_time.0);
+        let counted_at = status.begun_at().filter(|_| !begins).unwrap_or(now);
         status.pod_counts = self.counts(status.eviction_pods, counted_at);
         status.blocked_pods = self.blocked_pods(&status.blocked_pods, now);
         let migrating = self.migrating.iter().take(MAX_MIGRATING_PODS).cloned().collect();
@@ -217,12 +250,21 @@ impl<'a> DrainSurvey<'a> {
     }
 }
 
-fn migrating_pod(planned: &PlannedPod, observed: &ClusterState) -> MigratingPod {
+/// A migrating pod; `launcher` is the pod of its virtual machine.
+fn migrating_pod(planned: &PlannedPod, launcher: &DrainPod, observed: &ClusterState) -> MigratingPod {
     let PodReference { namespace, name } = pod::reference(&planned.pod);
-    let machine = virtual_machine::run_by(&planned.pod).unwrap_or_default().to_owned();
-    let evacuation = observed.evacuations.evacuation(&planned.pod).cloned().unwrap_or_default();
-    let since = evacuation.since.map(whole_seconds);
-    MigratingPod { namespace, name, machine, source: evacuation.source, target: evacuation.target, since }
+    let evacuation = observed.evacuations.evacuation(launcher).cloned().unwrap_or_default();
+    MigratingPod {
+        namespace,
+        name,
+        machine: machine(launcher).unwrap_or_default().to_owned(),
+        source: evacuation.source,
+        target: evacuation.target,
+        since: evacuation.since.map(whole_seconds),
+        migration: evacuation.migration,
+        stays_on_stop: observed.evacuations.stays_on_stop(launcher),
+        ..MigratingPod::default()
+    }
 }
 
 /// The percentage of `all` that are gone while `pending` are not; pods that came later do not count.

@@ -8,6 +8,7 @@ use crate::api::maintenance::{DrainOrder, DrainSpec};
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::drain::plan::{DrainPlan, PlannedPod};
+use crate::drain::virtual_machine::launcher_of;
 
 /// Which pods may be evicted now by the order of the drain.
 pub(super) struct EvictionOrder<'a> {
@@ -26,7 +27,14 @@ impl<'a> EvictionOrder<'a> {
         let is_ordered = spec.order == DrainOrder::PriorityAscending;
         let needs_plugins = is_ordered
             && others().any(|planned| planned.pod.mounts_served_volume && !planned.pod.registers_plugin);
-        let counts = |planned: &&PlannedPod| is_ordered && !(needs_plugins && planned.pod.registers_plugin);
+        // KubeVirt gives a plugged disk no priority, and it leaves with its virtual machine.
+        let is_disk = |pod: &DrainPod| {
+            let on_node = plan.pods.iter().map(|planned| &*planned.pod);
+            launcher_of(pod, on_node).is_some_and(|launcher| pod::uid(launcher) != pod::uid(pod))
+        };
+        let counts = |planned: &&PlannedPod| {
+            is_ordered && !(needs_plugins && planned.pod.registers_plugin) && !is_disk(&planned.pod)
+        };
         let lowest = others().filter(counts).map(|planned| planned.pod.priority).min();
         Self { observed, lowest, needs_plugins, only_own_pod: others().next().is_none() }
     }

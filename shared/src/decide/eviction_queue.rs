@@ -27,6 +27,10 @@ const BUDGET_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// An eviction is requested this often for a budget that seems exhausted, in case its known status is outdated.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// A pod whose last request something else than its budget answered takes the probe of its budget only so much later. Otherwise
+/// one that always fails would take it each time, and nobody would know whether the budget refuses the others.
+const PROBE_DELAY: Duration = Duration::from_secs(1);
+
 /// What to do with the pods that are still to be evicted.
 #[derive(Debug, Clone, Default)]
 pub struct EvictionQueue {
@@ -59,6 +63,9 @@ impl EvictionQueue {
             }
             let attempt = observed.attempts.get(pod::uid(pod)).cloned().unwrap_or_default();
             let delete_at = delete_at(&attempt, spec, now);
+            let on_node = plan.pods.iter().map(|planned| &*planned.pod);
+            let delete_at =
+                delete_at.filter(|_| !observed.evacuations.moves(pod, on_node, &observed.attempts));
             let is_overdue = delete_at.is_some_and(|at| at <= now);
             if is_overdue {
                 queue.overdue.insert(pod::uid(pod).to_owned());
@@ -78,21 +85,23 @@ impl EvictionQueue {
                 continue;
             }
             let mut uses_disruption = None;
-            let due = match budgets.use_disruption(pod) {
+            let due = match budgets.use_disruption(pod, if is_overdue { 0 } else { surges.reserved(pod) }) {
                 BudgetPrediction::Free => at,
-                BudgetPrediction::Allowed(_) if surges.is_unknown(pod) && !is_overdue => continue,
                 BudgetPrediction::Allowed(disruption) => {
                     uses_disruption = Some(disruption);
                     at
                 }
                 // The eviction of an overdue pod is tried once more before it is deleted.
                 BudgetPrediction::Exhausted(_) if is_overdue || asks_kubevirt(pod, &attempt) => at,
+                // Until it is known what controls the pod.
+                BudgetPrediction::Reserved(_) if surges.block_of(pod).is_none() => continue,
+                BudgetPrediction::Reserved(block) => {
+                    queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), block);
+                    continue;
+                }
                 BudgetPrediction::Exhausted(block) => {
-                    let due = if surges.is_unknown(pod) {
-                        None
-                    } else {
-                        probe_at(&attempt, &block.budget, &mut budgets, now)
-                    };
+                    let is_safe = surges.reserved(pod) == 0;
+                    let due = is_safe.then(|| probe_at(&attempt, &block.budget, &mut budgets, now)).flatten();
                     queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), block);
                     due
                 }
@@ -119,7 +128,10 @@ impl EvictionQueue {
             pod: planned.pod.clone(),
             request,
             grace_period_seconds: (spec.grace_period_seconds >= 0).then_some(spec.grace_period_seconds),
-            guards: observed.budgets.guarding(&planned.pod),
+            guards: match request {
+                RemovalRequest::Evict => observed.budgets.charged_for_eviction(&planned.pod),
+                RemovalRequest::Delete => observed.budgets.charged_for_deletion(&planned.pod),
+            },
             uses_disruption,
         });
     }
@@ -135,7 +147,7 @@ fn due(pod: &DrainPod, attempt: &Attempt, observed: &ClusterState) -> Option<Ste
             Some(due.min(at.after(BUDGET_RETRY_INTERVAL)))
         }
         // Its virtual machine has migrated.
-        Some((at, EvictionOutcome::Migrating(_))) if pod::is_finished(pod) => {
+        Some((at, _)) if attempt.migrates && pod::is_finished(pod) => {
             Some(due.min(at.after(BUDGET_RETRY_INTERVAL)))
         }
         Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(at.after(BUDGET_RETRY_INTERVAL))),
@@ -149,14 +161,15 @@ fn asks_kubevirt(pod: &DrainPod, attempt: &Attempt) -> bool {
     virtual_machine::run_by(pod).is_some() && !refused
 }
 
-/// When to evict a pod although its budget seems exhausted: one pod for each budget at intervals.
+/// When to evict a pod although its budget seems exhausted: one pod for each budget at intervals, on whatever node it is.
 fn probe_at(
     attempt: &Attempt,
     budget: &BudgetKey,
     budgets: &mut Budgets,
     now: SteadyTime,
 ) -> Option<SteadyTime> {
-    let probe = budgets.asked(budget).map_or(SteadyTime::MIN, |at| at.after(PROBE_INTERVAL));
+    let delay = if waits_for_others(attempt) { PROBE_DELAY } else { Duration::ZERO };
+    let probe = budgets.asked(budget).map_or(SteadyTime::MIN, |at| at.after(PROBE_INTERVAL + delay));
     let due = attempt.next_try()?.max(probe);
     if due <= now {
         budgets.note_asked(budget, now);

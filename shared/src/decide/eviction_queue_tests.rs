@@ -354,3 +354,64 @@ fn a_migrating_virtual_machine_is_never_deleted_and_retried_slowly() {
     assert!(queue.evictions.is_empty());
     assert_eq!(queue.next.map(|at| at.since(now())), Some(Duration::from_secs(6)));
 }
+
+#[test]
+fn nothing_of_a_machine_that_moves_is_deleted_however_long_it_is_refused() {
+    let launcher = json!({
+        "metadata": {"namespace": "ns", "name": "virt-launcher-vm-x", "uid": "l",
+            "labels": {"kubevirt.io": "virt-launcher"}, "annotations": {"kubevirt.io/domain": "vm"}},
+        "spec": {"priority": 1000}, "status": {"phase": "Running"},
+    });
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "virt-launcher-vm-x", "uid": "l", "controller": true});
+    let disk = json!({
+        "metadata": {"namespace": "ns", "name": "hp-volume-x", "uid": "d", "labels": {"kubevirt.io": "hotplug-disk"},
+            "ownerReferences": [owner]},
+        "status": {"phase": "Running"},
+    });
+    let pods: Vec<Arc<DrainPod>> =
+        [launcher, disk].map(|pod| Arc::new(serde_json::from_value(pod).unwrap())).into();
+    let deleted = |of_launcher: EvictionOutcome| {
+        let mut launcher = Attempt::default();
+        launcher.end(of_launcher, ago(20_000));
+        let mut disk = Attempt::default();
+        disk.end(EvictionOutcome::HotplugPod(String::new()), ago(20_000));
+        let attempts = HashMap::from([("l".to_owned(), launcher), ("d".to_owned(), disk)]);
+        let observed = ClusterState { attempts, ..ClusterState::default() };
+        let queue = queue(&pods, &json!({"deleteAfterSeconds": 10}), &observed);
+        let deletions = queue.evictions.iter().filter(|eviction| eviction.request == RemovalRequest::Delete);
+        deletions.map(|eviction| pod::uid(&eviction.pod).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(deleted(EvictionOutcome::Migrating(String::new())), [""; 0]);
+    assert_eq!(deleted(EvictionOutcome::NotMigratable(String::new())), ["l"], "the disk goes with it");
+    let ordered = queue(&pods, &json!({"order": "PriorityAscending"}), &ClusterState::default());
+    assert!(asked(&ordered).contains(&"l"), "its disk, which has no priority, waits for it");
+}
+
+#[test]
+fn an_eviction_that_a_budget_ignores_is_not_charged_to_it() {
+    let mut pending = DrainPod::clone(&pod("a", 0));
+    pending.phase = pod::PodPhase::Pending;
+    let mut unready = DrainPod::clone(&pod("b", 0));
+    unready.ready = None;
+    let pods = [Arc::new(pending), Arc::new(unready), pod("c", 0)];
+    let queue = queue(&pods, &json!({}), &ClusterState { budgets: budgets(1), ..ClusterState::default() });
+    assert_eq!(asked(&queue), ["a", "b", "c"]);
+    let charged: Vec<usize> = queue.evictions.iter().map(|eviction| eviction.guards.len()).collect();
+    assert_eq!(charged, [0, 0, 1]);
+}
+
+#[test]
+fn a_budget_is_probed_with_a_pod_that_waits_for_it_before_one_that_something_else_keeps() {
+    let webhook = EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() };
+    for other in [EvictionOutcome::Unknown(String::new()), EvictionOutcome::Forbidden("".into()), webhook] {
+        let attempts = || HashMap::from([("a".to_owned(), answered(other.clone(), 10_000))]);
+        let queue = |pods: &[Arc<DrainPod>], asked_ago| {
+            let budgets = asked_budgets(0, asked_ago);
+            let observed = ClusterState { budgets, attempts: attempts(), ..ClusterState::default() };
+            asked(&queue(pods, &json!({}), &observed)).join(",")
+        };
+        assert_eq!(queue(&[pod("a", 0), pod("b", 0)], 10_000), "b", "{other:?}");
+        assert_eq!(queue(&[pod("a", 0)], 10_000), "", "a pod of another node is first");
+        assert_eq!(queue(&[pod("a", 0)], 11_000), "a", "there is no other");
+    }
+}

@@ -2,7 +2,9 @@
 
 use kube::core::Status;
 
+use crate::api::names::LEASE_NAMESPACE;
 use crate::cluster::refusal::Refusal;
+use crate::decide::decision::{EventReason, EventSubject, PendingEvent};
 use crate::drain::eviction_outcome::AccessDenied;
 
 /// A write that failed, or a read that the write depends on. Conflicts are not failures: the next reconcile resolves them.
@@ -25,6 +27,17 @@ pub enum WriteFailure {
     Failed(String),
 }
 
+impl FailedWrite {
+    /// The event that reports the failure where the status cannot be written either.
+    pub fn event(&self) -> PendingEvent {
+        let (WriteFailure::Denied(AccessDenied { message, .. })
+        | WriteFailure::Refused(message)
+        | WriteFailure::Failed(message)) = &self.cause;
+        let note = format!("{}: {message}", self.attempt);
+        PendingEvent { subject: EventSubject::Maintenance, reason: EventReason::WriteFailed, note }
+    }
+}
+
 impl WriteFailure {
     /// Classifies an answer of the API server; none for a conflict, or if the object is gone.
     pub fn of_status(status: &Status) -> Option<Self> {
@@ -37,6 +50,17 @@ impl WriteFailure {
             _ => Self::Refused(message()),
         })
     }
+}
+
+/// The denial of access to leases, with a hint at the usual cause: if the namespace is removed, our permissions on leases
+/// are removed with it, and the reconciler may not create namespaces.
+pub fn lease_denied(denied: AccessDenied) -> AccessDenied {
+    let message = format!(
+        "{}; if the namespace {LEASE_NAMESPACE} was removed, apply lease_namespace.yaml, lease_role.yaml and \
+         lease_role_binding.yaml of the manifests again",
+        denied.message
+    );
+    AccessDenied { message, ..denied }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod decision;
 pub mod drain_plan;
 pub mod drain_status;
 pub mod drain_survey;
+pub mod evacuation_end;
 mod eviction_order;
 pub mod eviction_queue;
 pub mod failed_write;
@@ -25,7 +26,6 @@ use k8s_openapi::api::core::v1::Node;
 use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
-use crate::api::names::LEASE_NAMESPACE;
 use crate::api::status::{ForbiddenAccess, NodeMaintenanceStatus, Phase};
 use crate::api::suspension;
 use crate::cluster::node_lease;
@@ -34,7 +34,7 @@ use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
-use crate::decide::failed_write::{FailedWrite, WriteFailure};
+use crate::decide::failed_write::{FailedWrite, WriteFailure, lease_denied};
 use crate::decide::status_events::status_events;
 use crate::decide::surge::Surges;
 use crate::drain::eviction_outcome::AccessDenied;
@@ -53,7 +53,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Decides what to do next for `maintenance`.
 pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> Decision {
     let ends = maintenance.metadata.deletion_timestamp.is_some();
-    let mut decider = Decider { maintenance, observed, now, decision: Decision::default() };
+    let mut decider =
+        Decider { maintenance, observed, now, decision: Decision::default(), uncordoned: false };
     if ends {
         decider.stop();
     } else {
@@ -103,7 +104,8 @@ pub fn position_due(
 /// The decision for a maintenance whose decision could not be applied.
 pub fn report_failure(maintenance: &NodeMaintenance, write: FailedWrite, now: Timestamp) -> Decision {
     let observed = &ClusterState::default();
-    let mut decider = Decider { maintenance, observed, now, decision: Decision::default() };
+    let mut decider =
+        Decider { maintenance, observed, now, decision: Decision::default(), uncordoned: false };
     match write.cause {
         WriteFailure::Denied(denied) => decider.forbid(denied),
         WriteFailure::Refused(message) if !drain_status::has_succeeded(maintenance) => {
@@ -119,32 +121,14 @@ pub fn report_failure(maintenance: &NodeMaintenance, write: FailedWrite, now: Ti
     decider.decision
 }
 
-/// The event that reports such a failure where the status cannot be written either.
-pub fn failure_event(write: &FailedWrite) -> PendingEvent {
-    let (WriteFailure::Denied(AccessDenied { message, .. })
-    | WriteFailure::Refused(message)
-    | WriteFailure::Failed(message)) = &write.cause;
-    let note = format!("{}: {message}", write.attempt);
-    PendingEvent { subject: EventSubject::Maintenance, reason: EventReason::WriteFailed, note }
-}
-
-/// The denial of access to leases, with a hint at the usual cause: if the namespace is removed, our permissions on leases
-/// are removed with it, and the reconciler may not create namespaces.
-pub fn lease_denied(denied: AccessDenied) -> AccessDenied {
-    let message = format!(
-        "{}; if the namespace {LEASE_NAMESPACE} was removed, apply lease_namespace.yaml, lease_role.yaml and \
-         lease_role_binding.yaml of the manifests again",
-        denied.message
-    );
-    AccessDenied { message, ..denied }
-}
-
 /// A decision that is being built.
 struct Decider<'a> {
     maintenance: &'a NodeMaintenance,
     observed: &'a ClusterState,
     now: Timestamp,
     decision: Decision,
+    /// Whether something else has uncordoned the node, and the cordon is restored later.
+    uncordoned: bool,
 }
 
 impl Decider<'_> {
@@ -250,6 +234,7 @@ impl Decider<'_> {
         if requester.cordoned_by == CordonedBy::NmReconciler || node_patch::record_names(node, requester.uid)
         {
             if let Some(wait) = observed.recordons.wait() {
+                self.uncordoned = !node_patch::has_all_marks(node, observed.group);
                 self.decision.requeue_in(wait);
                 return Some(wait);
             }
@@ -338,17 +323,26 @@ impl Decider<'_> {
         let may_restart = !paused && postponed.is_none() && deadline.is_none_or(|at| at > now);
         let surges = Surges::new(&plan, &spec, observed, maintenance.status.as_ref(), may_restart, now);
         self.decision.workloads = Some(surges.wanted.clone());
+        let before = maintenance.status.as_ref();
         let queue = if paused {
             EvictionQueue::default()
         } else {
             EvictionQueue::new(&plan, &spec, observed, &surges, observed.steady_now)
         };
-        let survey = DrainSurvey::new(&plan, observed, &queue, &surges, paused, now);
-        let before = maintenance.status.as_ref();
+        let survey = DrainSurvey::new(&plan, before, observed, &queue, &surges, paused, now);
         let detach = spec
             .wait_for_volume_detach
             .and_then(|wait| VolumeDetach::new(wait, &plan, &observed.volumes, before, now));
-        let next = drain_status::draining(maintenance, &survey, detach.as_ref(), observed, deadline, now);
+        let uncordoned = self.uncordoned;
+        let next = drain_status::draining(
+            maintenance,
+            &survey,
+            detach.as_ref(),
+            observed,
+            deadline,
+            uncordoned,
+            now,
+        );
         if observed.recordons.is_contested()
             && let Some(reset) = observed.recordons.reset_in()
         {
@@ -363,7 +357,7 @@ impl Decider<'_> {
 
         let changes = plan.pending().filter_map(|planned| pod_state::next_change(planned, now));
         let changes = changes.chain(deadline.filter(|_| !paused)).chain(plan.next_change(&spec, now));
-        let changes = changes.chain(detach.and_then(|detach| detach.deadline));
+        let changes = changes.chain(detach.and_then(|detach| detach.deadline)).chain(survey.next_change());
         for at in changes.filter(|at| *at > now) {
             self.requeue_at(at);
         }
@@ -372,6 +366,7 @@ impl Decider<'_> {
             return self.evict_nothing();
         }
         self.decision.evictable = Some(surges.evictable(&plan));
+        self.decision.surging = Some(surges.deployments());
         // Also while evictions are delayed: the status says already that these pods are blocked.
         let blocked = plan.pods.iter().filter_map(|planned| {
             let block = queue.blocked_by_budget.get(pod::uid(&planned.pod))?;
@@ -402,12 +397,13 @@ impl Decider<'_> {
         };
         let inherited = heir.is_some() || observed.competing.iter().any(has_record);
         self.decision.node_released = !inherited;
+        // Evictions are withdrawn together with what is known of them, once it is known which migrations they have caused.
+        self.decision.surging = Some(HashSet::new()).filter(|_| !inherited);
         if !ownership::is_adopted(maintenance) {
             return;
         }
         self.decision.remove_finalizer = Some(ownership::release(maintenance));
-        let asked = observed.evacuations.may_be_evacuating(&observed.attempts, maintenance.status.as_ref());
-        self.decision.cancel_evacuation = asked && !inherited;
+        self.decision.end_evacuations = self.may_have_evicted() && node.is_some() && !inherited;
         let plan_ends = node.and_then(|node| node_patch::end_plan(node, &self.requester(node)));
         if let (Some(node), None) = (node, &plan_ends) {
             if let Some(heir) = heir {
@@ -432,6 +428,13 @@ impl Decider<'_> {
         self.publish(EventSubject::Maintenance, EventReason::RemovedMaintenance, sentence);
     }
 
+    /// Whether pods may have been evicted: the status is written before the first eviction. A definition that prunes the
+    /// conditions keeps the phase.
+    fn may_have_evicted(&self) -> bool {
+        let phase = self.maintenance.status.as_ref().and_then(|status| status.phase);
+        ownership::has_begun(self.maintenance) || phase.is_some_and(|phase| phase != Phase::Pending)
+    }
+
     /// Whether a cordon, or the taint of a plan, may be on its way although the node shows none: its sender may have crashed,
     /// or given up waiting for the answer. The lease is written before the cordon.
     fn may_have_sent_cordon(&self) -> bool {
@@ -442,8 +445,9 @@ impl Decider<'_> {
 
     /// The maintenance has failed for as long as the reason persists.
     fn fail(&mut self, reason: ConditionReason, error: String, forbidden: Option<ForbiddenAccess>) {
-        let at_work = self.decision.at_work;
-        let status = drain_status::failed(self.maintenance, at_work, reason, error, forbidden, self.now);
+        let (at_work, uncordoned) = (self.decision.at_work, self.uncordoned);
+        let status =
+            drain_status::failed(self.maintenance, at_work, uncordoned, reason, error, forbidden, self.now);
         self.settle_status(status, None);
     }
 
@@ -453,8 +457,10 @@ impl Decider<'_> {
         self.fail(ConditionReason::MissingAccess, denied.to_string(), denied.access);
     }
 
+    /// Withdraws what was requested for pods of the node: evictions, and restarts of their Deployments.
     fn evict_nothing(&mut self) {
         self.decision.evictable = Some(HashSet::new());
+        self.decision.surging = Some(HashSet::new());
     }
 
     fn requeue_at(&mut self, at: Timestamp) {

@@ -197,7 +197,8 @@ fn a_contested_cordon_is_restored_with_backoff_and_no_pod_is_evicted_in_between(
     assert_eq!(early.requeue_after, Some(Duration::from_secs(3)));
     let status = early.status.unwrap();
     assert_eq!(condition(&status, "Degraded"), ("True", "CordonContested"));
-    assert_eq!(condition(&status, "Cordoned"), ("True", "Cordoned"));
+    assert_eq!(condition(&status, "Cordoned"), ("False", "CordonContested"));
+    assert_eq!(condition(&status, "Drained"), ("False", "CordonContested"));
     let due = fought(3, 4, observed());
     assert!(due.node.is_some());
     assert_eq!(due.recordon_count, Some(4));
@@ -209,11 +210,44 @@ fn a_contested_cordon_is_restored_with_backoff_and_no_pod_is_evicted_in_between(
     assert_eq!(fought(1, 0, observed()).requeue_after, Some(Duration::from_secs(1)), "a person, once more");
 }
 
-/// Whether the maintenance is verified before all other steps, and whether the node is.
+#[test]
+fn a_node_that_is_schedulable_counts_neither_as_cordoned_nor_as_drained_and_its_maintenance_has_begun_all_the_same()
+ {
+    let recordons = RecordonBackoff { count: 3, since_last: Duration::from_secs(1) };
+    let pods = Some(Vec::new());
+    let uncordoned = ClusterState { recordons, pods: pods.clone(), ..observed() };
+    let mut drained = begun();
+    drained.spec.drain = serde_json::from_value(json!({"timeoutSeconds": 7_200})).unwrap();
+    let begun_at = drained.status.as_ref().unwrap().begun_at();
+    let contested = after(&drained, &decide(&drained, &uncordoned, now()));
+    let status = contested.status.clone().unwrap();
+    assert_eq!(condition(&status, "Cordoned"), ("False", "CordonContested"));
+    assert_eq!(condition(&status, "Drained"), ("False", "CordonContested"));
+    assert!(ownership::has_begun(&contested) && !ownership::is_planned(&contested));
+    assert_eq!(status.begun_at(), begun_at);
+    // It may be paused, and has no place in the queue: the node is its own.
+    let mut paused = contested.clone();
+    paused.spec.suspend = true;
+    assert!(decide(&paused, &uncordoned, now()).at_work);
+    let again = ClusterState { pods, recordons, ..cordoned() };
+    let restored = after(&contested, &decide(&contested, &again, now()));
+    let status = restored.status.clone().unwrap();
+    assert_eq!(condition(&status, "Cordoned").0, "True");
+    assert_eq!(condition(&status, "Drained"), ("True", "Drained"));
+    assert_eq!(status.begun_at(), begun_at, "timeouts are counted from the first cordon");
+}
+
+/// Whether the maintenance is verified before anything is written, and whether the node is. Only requests that wait are withdrawn
+/// before that.
 fn verified(decision: Decision) -> (bool, bool) {
     let steps = decision.into_steps();
+    let is_withdrawal = |step: &&DecisionStep| {
+        use DecisionStep::{WithdrawOutdated, WithdrawRestarts, WithdrawUnwanted};
+        matches!(step, WithdrawOutdated { .. } | WithdrawRestarts(_) | WithdrawUnwanted(_))
+    };
     let before = steps
         .iter()
+        .skip_while(is_withdrawal)
         .take_while(|step| matches!(step, DecisionStep::VerifyMaintenance | DecisionStep::VerifyNode));
     let before: Vec<_> = before.collect();
     let is_of = |node: bool| before.iter().any(|step| matches!(step, DecisionStep::VerifyNode) == node);

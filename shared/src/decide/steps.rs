@@ -31,7 +31,7 @@ use crate::gate::ownership::Adoption;
 /// One step of a decision. A step is at most one write, so that nothing can happen in the middle of it.
 #[derive(Debug, Clone)]
 pub enum DecisionStep {
-    /// Verifies, before anything else, that the API server has the maintenance as it was observed. A list that is out of
+    /// Verifies, before anything is written, that the API server has the maintenance as it was observed. A list that is out of
     /// date can show a maintenance that is gone.
     VerifyMaintenance,
     /// Verifies that the API server has the node as it was observed. After a restore of etcd, nodes and maintenances are
@@ -41,6 +41,8 @@ pub enum DecisionStep {
     LeaveNode,
     /// Withdraws the requests for pods with other uids.
     WithdrawUnwanted(HashSet<String>),
+    /// Withdraws the restarts of other Deployments that are in progress for the node.
+    WithdrawRestarts(HashSet<WorkloadKey>),
     /// Withdraws the queued evictions that an earlier version of the spec decided, or another maintenance.
     WithdrawOutdated {
         /// Whether the maintenance has the node, so that evictions of others are withdrawn too.
@@ -66,8 +68,9 @@ pub enum DecisionStep {
     RestartDeployment(Restart),
     /// Queues evictions, which are sent beside the other steps.
     Evict(Vec<Eviction>),
-    /// Cancels the evacuations that KubeVirt may have begun.
-    CancelEvacuation,
+    /// Ends the evacuations of the virtual machines that have not begun to move. The node is uncordoned before: KubeVirt does not
+    /// end them while the node has its taint.
+    EndEvacuations,
     /// Deletes our lease on the node, if there is one.
     DeleteLease(LeaseRelease),
     /// Removes our finalizer from the object.
@@ -80,8 +83,13 @@ pub enum DecisionStep {
 
 impl Decision {
     /// The steps, in the order in which they are applied.
-    pub fn into_steps(self) -> Vec<DecisionStep> {
+    pub fn into_steps(mut self) -> Vec<DecisionStep> {
         let mut steps = Vec::new();
+        // At once: while requests are paused, those that wait would be sent together with the GET of a step below. What is
+        // withdrawn because of an outdated view is decided again.
+        steps.extend(self.evictable.take().map(DecisionStep::WithdrawUnwanted));
+        steps.extend(self.surging.take().map(DecisionStep::WithdrawRestarts));
+        steps.push(DecisionStep::WithdrawOutdated { has_node: self.at_work });
         if self.takes_or_releases_node() && self.add_finalizer.is_none() {
             steps.push(DecisionStep::VerifyMaintenance);
         }
@@ -91,8 +99,6 @@ impl Decision {
         if self.node_released {
             steps.push(DecisionStep::LeaveNode);
         }
-        steps.extend(self.evictable.map(DecisionStep::WithdrawUnwanted));
-        steps.push(DecisionStep::WithdrawOutdated { has_node: self.at_work });
         steps.extend(self.add_finalizer.map(DecisionStep::AddFinalizer));
         steps.extend(self.lease.map(DecisionStep::WriteLease));
         steps.extend(self.node.map(DecisionStep::PatchNode));
@@ -103,8 +109,8 @@ impl Decision {
         steps.push(DecisionStep::Evict(self.evictions));
         steps.extend(self.workloads.map(DecisionStep::WatchWorkloads));
         steps.extend(self.restarts.into_iter().map(DecisionStep::RestartDeployment));
-        if self.cancel_evacuation {
-            steps.push(DecisionStep::CancelEvacuation);
+        if self.end_evacuations {
+            steps.push(DecisionStep::EndEvacuations);
         }
         steps.extend(self.release_lease.map(DecisionStep::DeleteLease));
         if let Some(patch) = self.remove_finalizer {

@@ -27,13 +27,18 @@ use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Restart, Surge, SurgeBlock, Workload, WorkloadKey, WorkloadState};
 
+/// How many `ReplicaSet`s of a node are watched at most. Each costs a request and two watches. The pods of others are not replaced
+/// first, and not evicted if a rollout might be replacing them, until some of these are gone.
+pub const MAX_WATCHED_REPLICA_SETS: usize = 100;
+
 /// The surges of a node.
 #[derive(Debug, Clone, Default)]
 pub struct Surges {
     /// The surging pods, by uid.
     surging: HashMap<String, SurgingPod>,
-    /// The uids of the pods of which it is not known yet whether a rollout is replacing them.
-    unknown: HashSet<String>,
+    /// How many disruptions of its budget a rollout of its Deployment may use at any moment, by the pod's uid: all of them while
+    /// the Deployment is not known.
+    reserved: HashMap<String, i32>,
     /// What prevents the surges of other pods, by uid.
     blocked: HashMap<String, SurgeBlock>,
     /// The `ReplicaSet`s whose state is needed.
@@ -75,6 +80,7 @@ impl Surges {
         }
         let view = View { observed, may_restart, now };
         let order = EvictionOrder::new(plan, spec, observed);
+        let watched = watched(plan, &order, &surges.restarted, observed, status);
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
             let before = Before::of(status, pod);
@@ -90,10 +96,15 @@ impl Surges {
                 surges.block(pod, SurgeBlock::no_deployment(pod));
                 continue;
             };
+            // The other pods are evicted as without a surge, as far as their budgets allow it.
+            if !watched.contains(&set) {
+                surges.keep(pod, before);
+                continue;
+            }
             match observed.workloads.get(&set) {
                 // After a restart of the reconciler, the status is right until it is known what controls the pod.
                 None => {
-                    surges.unknown.insert(pod::uid(pod).to_owned());
+                    surges.reserved.insert(pod::uid(pod).to_owned(), i32::MAX);
                     surges.keep(pod, before);
                 }
                 Some(WorkloadState::Forbidden(denied)) => surges.block(pod, SurgeBlock::forbidden(denied)),
@@ -110,10 +121,18 @@ impl Surges {
         self.surging.contains_key(pod::uid(pod))
     }
 
-    /// Whether a pod is not evicted even if its budget allows that: a rollout that is replacing it may end another pod at the
-    /// same moment.
-    pub fn is_unknown(&self, pod: &DrainPod) -> bool {
-        self.unknown.contains(pod::uid(pod))
+    /// How many disruptions its budget has to allow beyond the eviction of a pod: a rollout that may continue ends so many other
+    /// pods at the same moment.
+    pub fn reserved(&self, pod: &DrainPod) -> i32 {
+        self.reserved.get(pod::uid(pod)).copied().unwrap_or(0)
+    }
+
+    /// The Deployments that are replacing pods, or are to be restarted.
+    pub fn deployments(&self) -> HashSet<WorkloadKey> {
+        let key =
+            |pod: &SurgingPod| WorkloadKey { namespace: pod.namespace.clone(), name: pod.deployment.clone() };
+        let restarts = self.restarts.iter().map(|restart| restart.deployment.clone());
+        self.surging.values().map(key).chain(restarts).collect()
     }
 
     /// The uids of the pods of the plan that may be evicted.
@@ -165,7 +184,8 @@ impl Surges {
                 // Such a rollout may continue at any moment, before the status of the Deployment says so.
                 let is_stuck = matches!(block.reason, SurgeObstacle::Stalled | SurgeObstacle::CreationFailed);
                 if is_stuck && may_be_replaced() {
-                    self.unknown.insert(pod::uid(pod).to_owned());
+                    let added = observed.budgets.added_by_rollout(pod, replicas, &workload.pods);
+                    self.reserved.insert(pod::uid(pod).to_owned(), added.unwrap_or(i32::MAX));
                 }
                 return self.block(pod, block);
             }
@@ -275,6 +295,40 @@ impl Surges {
         let is_recorded = |restart: &Restart| shown().any(|set| *set == restart.replica_set);
         self.restarts.into_iter().filter(is_recorded).collect()
     }
+}
+
+/// The `ReplicaSet`s of a node that may be watched, if they are more than [`MAX_WATCHED_REPLICA_SETS`]. First those of pods of
+/// which the status says something, and of restarted Deployments; then those of pods that their budget allows to leave: these
+/// make room.
+fn watched(
+    plan: &DrainPlan,
+    order: &EvictionOrder<'_>,
+    restarted: &HashMap<WorkloadKey, i64>,
+    observed: &ClusterState,
+    status: Option<&NodeMaintenanceStatus>,
+) -> HashSet<WorkloadKey> {
+    let mut ranked: BTreeMap<WorkloadKey, u8> = BTreeMap::new();
+    for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
+        let pod = &planned.pod;
+        let Some(set) = surge::replica_set_of(pod) else { continue };
+        let before = Before::of(status, pod);
+        if pod::deadline(pod).is_some() || !(before.surging.is_some() || order.allows(pod)) {
+            continue;
+        }
+        let is_shown = || restarted.contains_key(&set) || before.is_shown();
+        let rank = if !observed.budgets.never_allow_eviction_after_rollout(pod, None) && !is_shown() {
+            continue;
+        } else if is_shown() {
+            0
+        } else {
+            1 + u8::from(!observed.budgets.allow_eviction(pod))
+        };
+        let known = ranked.entry(set).or_insert(rank);
+        *known = rank.min(*known);
+    }
+    let mut ranked: Vec<_> = ranked.into_iter().map(|(set, rank)| (rank, set)).collect();
+    ranked.sort();
+    ranked.into_iter().take(MAX_WATCHED_REPLICA_SETS).map(|(_, set)| set).collect()
 }
 
 /// The revisions of the `ReplicaSet`s when their Deployments were restarted.

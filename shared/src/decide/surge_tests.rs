@@ -19,6 +19,9 @@ use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::{AccessDenied, EvictionOutcome};
 use crate::drain::surge::RestartRefusal;
 
+#[path = "stalled_rollout_tests.rs"]
+mod stalled_rollouts;
+
 fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
 }
@@ -269,15 +272,6 @@ fn a_pod_that_a_rollout_added_is_left_alone_beside_pods_that_have_ended() {
 }
 
 #[test]
-fn a_pod_of_a_stalled_rollout_is_left_alone_because_the_rollout_may_continue() {
-    let evictions = |state: WorkloadState, budgets: Budgets| {
-        decided(&json!({}), &ClusterState { budgets, ..observed(Some(state)) }).evictions.len()
-    };
-    assert_eq!(evictions(stalled(), counting_budget(1, 2)), 0, "its replacement has become Ready");
-    assert_eq!(evictions(stalled(), counting_budget(1, 3)), 1, "its budget allows an eviction anyway");
-}
-
-#[test]
 fn no_eviction_is_requested_while_it_is_not_known_whether_a_rollout_replaces_the_pod() {
     assert!(decided(&json!({}), &observed(None)).evictions.is_empty());
 }
@@ -409,29 +403,6 @@ fn no_more_deployments_are_restarted_than_can_be_recorded() {
     assert_eq!(status.restarted_replica_sets.unwrap().len(), MAX_RESTARTED_REPLICA_SETS);
 }
 
-#[test]
-fn a_stalled_rollout_that_somebody_undoes_is_not_restarted() {
-    let status = after(&json!({}), decided(&surging(Some(3)), &observed(Some(stalled()))));
-    assert_eq!(obstacle_in(&status), SurgeObstacle::Stalled);
-    // The budget counts the new pod too, and would allow an eviction if it were healthy.
-    let counted = ClusterState { budgets: budget(1, 1, 2), ..observed(Some(stalled())) };
-    let status = after(&status, decided(&status, &counted));
-    assert_eq!(obstacle_in(&status), SurgeObstacle::Stalled);
-    let decision = decided(&status, &observed(Some(workload(5, 5))));
-    assert!(decision.restarts.is_empty());
-    assert_eq!(obstacle(&decision), SurgeObstacle::RolledBack);
-}
-
-/// The workload whose rollout exceeded its deadline.
-fn stalled() -> WorkloadState {
-    let WorkloadState::Known(mut workload) = workload(4, 3) else { unreachable!() };
-    let mut deployment = workload.deployment.as_deref().unwrap().clone();
-    let condition = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"});
-    deployment.status.as_mut().unwrap().conditions = Some(vec![parse(condition)]);
-    workload.deployment = Some(Arc::new(deployment));
-    WorkloadState::Known(workload)
-}
-
 fn obstacle_in(status: &Value) -> SurgeObstacle {
     let reason = status["blockedPods"][0]["surge"]["reason"].clone();
     serde_json::from_value(reason).unwrap()
@@ -455,6 +426,7 @@ fn a_refused_restart_is_reported_and_retried() {
     assert_eq!(obstacle(&decided(&json!({}), &refused(refusal(), 4))), SurgeObstacle::Refused);
     let retried = decided(&json!({}), &refused(refusal(), 11));
     assert_eq!(obstacle(&retried), SurgeObstacle::Refused, "it does not alternate with surging");
+    assert_eq!(retried.surging, Some([key("web")].into()), "the next reconcile does not withdraw the retry");
     assert_eq!((retried.restarts.len(), retried.status.unwrap().surging_pods), (1, None));
 }
 
@@ -465,4 +437,62 @@ fn a_paused_maintenance_restarts_nothing() {
     let decision = decide(&maintenance, &observed(Some(workload(3, 3))), now());
     assert!(decision.restarts.is_empty());
     assert_eq!(decision.status.unwrap().pod_counts.surging, 0);
+}
+
+#[test]
+fn a_restart_in_progress_is_withdrawn_when_the_maintenance_is_paused_or_stopped_before_anything_is_read() {
+    use crate::decide::steps::DecisionStep;
+    let withdrawn = |change: &dyn Fn(&mut NodeMaintenance)| {
+        let mut maintenance = maintenance(&surge(), &surging(Some(3)));
+        change(&mut maintenance);
+        let steps = decide(&maintenance, &observed(Some(workload(3, 3))), now()).into_steps();
+        let kept = steps.iter().position(|step| match step {
+            DecisionStep::WithdrawRestarts(wanted) => !wanted.contains(&key("web")),
+            _ => false,
+        });
+        let read = steps.iter().position(|step| matches!(step, DecisionStep::VerifyMaintenance));
+        kept.is_some_and(|kept| read.is_none_or(|read| kept < read))
+    };
+    assert!(!withdrawn(&|_| {}));
+    assert!(withdrawn(&|maintenance| maintenance.spec.suspend = true));
+    let deleted = || parse(json!("2026-01-01T00:59:00Z"));
+    assert!(withdrawn(&|maintenance| maintenance.metadata.deletion_timestamp = Some(deleted())));
+}
+
+#[test]
+fn no_more_replica_sets_are_watched_than_a_node_may_have_and_pods_that_may_leave_make_room() {
+    let sets = || (0..MAX_WATCHED_REPLICA_SETS + 20).map(|at| format!("set-{at:03}"));
+    let pods: Vec<_> = sets().map(|set| pod(&set, &set)).collect();
+    let all = ClusterState { pods: Some(pods.clone()), budgets: budget(1, 1, 1), ..observed(None) };
+    let watched = |observed: &ClusterState| decided(&json!({}), observed).workloads.unwrap();
+    assert_eq!(watched(&all).len(), MAX_WATCHED_REPLICA_SETS);
+    // With an order, only those whose turn it is.
+    let mut ordered = pods.clone();
+    Arc::make_mut(ordered.last_mut().unwrap()).priority = -1;
+    let spec = json!({"surge": "WhenBlocked", "order": "PriorityAscending"});
+    let decision =
+        decide(&maintenance(&spec, &json!({})), &ClusterState { pods: Some(ordered), ..all.clone() }, now());
+    assert_eq!(decision.workloads, Some([key(&sets().next_back().unwrap())].into()));
+    // The budget of the last 20 allows a disruption.
+    let mut pods = pods;
+    let last = sets().skip(MAX_WATCHED_REPLICA_SETS);
+    for (at, set) in last.enumerate() {
+        let mut other = DrainPod::clone(&pods[MAX_WATCHED_REPLICA_SETS + at]);
+        other.metadata.labels = Some([("app".to_owned(), "other".to_owned())].into());
+        pods[MAX_WATCHED_REPLICA_SETS + at] = Arc::new(other);
+        assert!(!watched(&all).contains(&key(&set)));
+    }
+    let of = |name: &str, operator: &str, minimum: i32, healthy: i32| -> PodDisruptionBudget {
+        let requirement = json!({"key": "app", "operator": operator});
+        parse(json!({
+            "metadata": {"namespace": "shop", "name": name, "resourceVersion": "1"},
+            "spec": {"selector": {"matchExpressions": [requirement]}, "minAvailable": minimum},
+            "status": {"currentHealthy": healthy, "desiredHealthy": minimum, "expectedPods": healthy,
+                "disruptionsAllowed": healthy - minimum},
+        }))
+    };
+    let budgets = Budgets::from_objects([&of("a", "DoesNotExist", 1, 1), &of("b", "Exists", 20, 22)]);
+    let some = watched(&ClusterState { pods: Some(pods), budgets, ..observed(None) });
+    assert_eq!(some.len(), MAX_WATCHED_REPLICA_SETS);
+    assert!(sets().skip(MAX_WATCHED_REPLICA_SETS).all(|set| some.contains(&key(&set))));
 }

@@ -166,3 +166,15 @@ fn a_restart_changes_nothing() {
         assert!(decision.events.is_empty(), "{name}");
     }
 }
+
+#[test]
+fn the_volumes_of_a_node_are_looked_up_once_no_pod_has_to_leave() {
+    use crate::decide::drain_plan::needs_volumes;
+    let needs =
+        |maintenance: &NodeMaintenance, observed: &ClusterState| needs_volumes(maintenance, observed, now());
+    let (waits, empty) = (waiting(60, "Succeed"), empty_node(&[]));
+    assert!(needs(&waits, &empty));
+    assert!(!needs(&waits, &cordoned()), "pods remain");
+    assert!(!needs(&waits, &ClusterState { pods: None, ..empty_node(&[]) }), "the pods are not known");
+    assert!(!needs(&maintenance(&json!({})), &empty), "nobody waits for volumes");
+}

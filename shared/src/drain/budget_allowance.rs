@@ -5,6 +5,7 @@
 //! (`crate::decide::eviction_queue`), so nothing waits forever because of an outdated one.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -50,6 +51,8 @@ pub enum BudgetPrediction {
     Free,
     /// The budget allows it, which uses one disruption.
     Allowed(AllowedDisruption),
+    /// The budget allows no more disruptions than those that are reserved.
+    Reserved(BudgetBlock),
     /// The budget allows no disruptions now.
     Exhausted(BudgetBlock),
 }
@@ -121,6 +124,25 @@ impl Budgets {
         budgets.into_iter().map(|budget| RemainingBudget::of(Arc::new(budget.into()), None, 0, [])).collect()
     }
 
+    /// The budget that allows one disruption fewer when `pod` is evicted: its only one, unless that ignores the pod. The API
+    /// server evicts no pod that several guard, and lets go what a budget ignores without asking it.
+    pub fn charged_for_eviction(&self, pod: &DrainPod) -> Vec<Arc<BudgetVersion>> {
+        let mut guards = self.of(pod);
+        let only = guards.next().filter(|_| guards.next().is_none());
+        only.into_iter()
+            .filter(|left| !left.budget.ignores(pod))
+            .map(|left| left.budget.version().clone())
+            .collect()
+    }
+
+    /// The budgets whose healthy pods are one fewer when `pod` is deleted.
+    pub fn charged_for_deletion(&self, pod: &DrainPod) -> Vec<Arc<BudgetVersion>> {
+        self.of(pod)
+            .filter(|left| !left.budget.ignores(pod))
+            .map(|left| left.budget.version().clone())
+            .collect()
+    }
+
     /// The budgets that guard `pod`.
     pub fn guarding(&self, pod: &DrainPod) -> Vec<Arc<BudgetVersion>> {
         self.of(pod).map(|left| left.budget.version().clone()).collect()
@@ -151,6 +173,20 @@ impl Budgets {
         self.only_guard(pod).is_some_and(|budget| budget.never_allows_after_rollout(replicas))
     }
 
+    /// Whether the only budget that guards `pod` allows a disruption now.
+    pub fn allow_eviction(&self, pod: &DrainPod) -> bool {
+        let mut guards = self.of(pod);
+        matches!((guards.next(), guards.next()), (Some(left), None) if left.allowed > 0)
+    }
+
+    /// How many pods a rollout has added to the `replicas` of the Deployment of `pod`, as far as the budget of that counts them;
+    /// none while not all `pods` of the Deployment are known.
+    pub fn added_by_rollout(&self, pod: &DrainPod, replicas: i32, pods: &[Arc<DrainPod>]) -> Option<i32> {
+        let are_known = pods.iter().any(|other| pod::uid(other) == pod::uid(pod));
+        let budget = self.only_guard(pod).filter(|_| are_known)?;
+        Some(budget.added_by_rollout(replicas, pods.iter().map(AsRef::as_ref)))
+    }
+
     /// The budget that guards `pod`, if there is one alone, its numbers are up to date, and the eviction would be a disruption.
     fn only_guard(&self, pod: &DrainPod) -> Option<&Budget> {
         let mut guards = self.of(pod);
@@ -171,10 +207,11 @@ impl Budgets {
         }
     }
 
-    /// Whether the budgets are expected to allow the eviction of `pod`. If so, that uses one disruption.
+    /// Whether the budgets are expected to allow the eviction of `pod` and still so many `reserved` disruptions, which something
+    /// else than an eviction may use. If so, the eviction uses one disruption.
     ///
     /// A pod that several budgets guard counts as free: the API server refuses it whatever they allow, and says why.
-    pub fn use_disruption(&mut self, pod: &DrainPod) -> BudgetPrediction {
+    pub fn use_disruption(&mut self, pod: &DrainPod, reserved: i32) -> BudgetPrediction {
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
         let mut guards = near.filter(|left| left.budget.guards(pod));
         let (Some(left), None) = (guards.next(), guards.next()) else { return BudgetPrediction::Free };
@@ -186,10 +223,18 @@ impl Budgets {
             let (budget, refusal) = (version.key.clone(), left.refusal());
             return BudgetPrediction::Exhausted(BudgetBlock { budget, refusal });
         }
+        if left.allowed <= reserved {
+            let (budget, mut refusal) = (version.key.clone(), left.refusal());
+            if reserved < i32::MAX {
+                let _ =
+                    write!(refusal.message, ", of which the rollout of its Deployment may end {reserved}");
+            }
+            return BudgetPrediction::Reserved(BudgetBlock { budget, refusal });
+        }
         left.allowed -= 1;
         BudgetPrediction::Allowed(AllowedDisruption {
             guard: version.clone(),
-            allowed: left.budget.allowed(),
+            allowed: left.budget.allowed().saturating_sub(reserved),
         })
     }
 
@@ -264,7 +309,7 @@ mod tests {
     }
 
     fn is_free(budgets: &mut Budgets, pod: &DrainPod) -> bool {
-        !matches!(budgets.use_disruption(pod), BudgetPrediction::Exhausted(_))
+        !matches!(budgets.use_disruption(pod, 0), BudgetPrediction::Exhausted(_))
     }
 
     #[test]
@@ -286,7 +331,7 @@ mod tests {
         assert_eq!(asked, [true, true, false]);
         assert!(is_free(&mut budgets, &pod("shop", "web")), "nothing guards it");
         let BudgetPrediction::Exhausted(BudgetBlock { budget, refusal }) =
-            budgets.use_disruption(&pod("shop", "cart"))
+            budgets.use_disruption(&pod("shop", "cart"), 0)
         else {
             panic!()
         };
@@ -304,7 +349,7 @@ mod tests {
     #[test]
     fn a_disruption_may_be_used_by_another_eviction_before_the_request_is_sent() {
         let mut budgets = carts(2);
-        let BudgetPrediction::Allowed(disruption) = budgets.use_disruption(&pod("shop", "cart")) else {
+        let BudgetPrediction::Allowed(disruption) = budgets.use_disruption(&pod("shop", "cart"), 0) else {
             panic!()
         };
         let check = |in_flight: i32, answers: &[(&str, BudgetUse)], spent: bool| {
@@ -343,7 +388,7 @@ mod tests {
         let check = |version: &str, expected: &str| {
             let newer = "the API server knows better".into();
             let mut budgets = carts_after(0, 0, Some((version, BudgetUse::Refused(&newer))));
-            let prediction = budgets.use_disruption(&pod("shop", "cart"));
+            let prediction = budgets.use_disruption(&pod("shop", "cart"), 0);
             let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = prediction else { panic!() };
             assert_eq!(refusal.message, expected);
         };
@@ -358,7 +403,7 @@ mod tests {
             budget: Some(BudgetFacts { name: "cart".to_owned(), ..BudgetFacts::default() }),
         };
         let mut budgets = carts_after(0, 0, Some(("7", BudgetUse::Refused(&answer))));
-        let prediction = budgets.use_disruption(&pod("shop", "cart"));
+        let prediction = budgets.use_disruption(&pod("shop", "cart"), 0);
         let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = prediction else { panic!() };
         assert_eq!(refusal.message, answer.message);
         assert_eq!(refusal.budget.as_ref().and_then(|budget| budget.desired_healthy), Some(2));
@@ -381,7 +426,7 @@ mod tests {
     }
 
     fn refuses_because(budget: &PodDisruptionBudget, reason: &str) {
-        let opinion = Budgets::from_objects([budget]).use_disruption(&pod("shop", "cart"));
+        let opinion = Budgets::from_objects([budget]).use_disruption(&pod("shop", "cart"), 0);
         let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = opinion else { panic!("{opinion:?}") };
         assert_eq!(refusal.message, format!("The disruption budget cart {reason}"));
     }

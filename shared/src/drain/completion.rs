@@ -4,42 +4,41 @@
 //! workflow) does not declare whether the work continues where it stopped, and reading Jobs would need a permission that
 //! nothing else uses. A selector excludes Jobs that need not finish.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
-use kube::core::{Selector, SelectorExt};
 
 use crate::api::maintenance::DrainSpec;
+use crate::api::pod_selector::PodSelector;
 use crate::cluster::pod::{self, DrainPod};
-use crate::drain::plan::{DrainPlan, InvalidSelector, Verdict, read_selector};
+use crate::drain::plan::{DrainPlan, InvalidSelector, Verdict, validate};
 
 /// The pods that are not evicted until they end by themselves.
 #[derive(Debug)]
-pub struct CompletionFilter(Selection);
+pub struct CompletionFilter<'a>(Selection<'a>);
 
 #[derive(Debug)]
-enum Selection {
+enum Selection<'a> {
     /// None.
     Nothing,
     /// The pods of Jobs.
     Jobs,
     /// The pods with matching labels.
-    Matching(Selector),
+    Matching(&'a PodSelector),
 }
 
-impl CompletionFilter {
+impl<'a> CompletionFilter<'a> {
     /// The filter of a drain spec.
     ///
     /// # Errors
     /// If `waitForCompletion.podSelector` is not a valid selector. Then no pod may be evicted, because it could be the wrong
     /// one.
-    pub fn new(spec: &DrainSpec) -> Result<Self, InvalidSelector> {
+    pub fn new(spec: &'a DrainSpec) -> Result<Self, InvalidSelector> {
         let selector = spec.wait_for_completion.as_ref().map(|completion| &completion.pod_selector);
         Ok(Self(match selector {
             None => Selection::Nothing,
             Some(None) => Selection::Jobs,
             Some(Some(selector)) => {
-                Selection::Matching(read_selector("waitForCompletion.podSelector", selector)?)
+                validate("waitForCompletion.podSelector", Some(selector))?;
+                Selection::Matching(selector)
             }
         }))
     }
@@ -56,9 +55,7 @@ impl CompletionFilter {
         match &self.0 {
             Selection::Nothing => false,
             Selection::Jobs => pod::job(pod).is_some(),
-            Selection::Matching(selector) => {
-                selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
-            }
+            Selection::Matching(selector) => selector.matches(pod.metadata.labels.as_ref()),
         }
     }
 }

@@ -17,7 +17,7 @@ const ACCEPTED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A run of refusals is interrupted if nothing was requested, and no budget was known to refuse, for longer than this. A
 /// refused pod is usually retried every ten seconds.
-const MAX_GAP: Duration = Duration::from_secs(60);
+pub const MAX_GAP: Duration = Duration::from_secs(60);
 
 /// The evictions of one pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Attempt {
     pub deletion: Option<Box<(SteadyTime, EvictionOutcome)>>,
     /// When it was last decided about.
     pub decided_at: Option<SteadyTime>,
+    /// Whether KubeVirt migrates its virtual machine, by the last answer that says anything about the pod.
+    pub migrates: bool,
     /// The last answer and when it came.
     pub last: Option<(SteadyTime, EvictionOutcome)>,
 }
@@ -99,6 +101,9 @@ impl Attempt {
             self.refused_since.get_or_insert(now);
         } else {
             self.break_run();
+        }
+        if !matches!(outcome, EvictionOutcome::Unknown(_) | EvictionOutcome::Throttled { .. }) {
+            self.migrates = matches!(outcome, EvictionOutcome::Migrating(_));
         }
         // An eviction that starts a migration is not refused.
         if !matches!(
@@ -212,6 +217,19 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_says_nothing_about_the_pod_does_not_end_a_migration() {
+        use EvictionOutcome::*;
+        let mut attempt = Attempt::default();
+        attempt.end(Migrating(String::new()), SteadyTime::MIN);
+        for silent in [Unknown(String::new()), Throttled { retry_after: None, message: String::new() }] {
+            attempt.end(silent, SteadyTime::MIN);
+            assert!(attempt.migrates);
+        }
+        attempt.end(NotMigratable(String::new()), SteadyTime::MIN);
+        assert!(!attempt.migrates);
+    }
+
+    #[test]
     fn only_an_uninterrupted_run_of_refusals_counts() {
         use EvictionOutcome::*;
         let said = String::new;
@@ -236,6 +254,7 @@ mod tests {
             Accepted,
             Gone,
             Migrating(said()),
+            HotplugPod(said()),
             Forbidden("".into()),
             NamespaceTerminating,
             Throttled { retry_after: None, message: said() },

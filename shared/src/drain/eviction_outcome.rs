@@ -14,10 +14,14 @@ use crate::api::status::{BudgetFacts, ForbiddenAccess, PolicyFacts};
 use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::refusal::{self, Refusal};
 
-/// KubeVirt's webhook on evictions. It refuses, and live-migrates the virtual machine instead. Its sentences are those of
+/// KubeVirt's webhook on evictions of the pods that run virtual machines. It refuses, and live-migrates the virtual machine instead. Its sentences are those of
 /// `pkg/virt-api/webhooks/validating-webhook/admitters/pod-eviction-admitter.go` in kubevirt/kubevirt, v1.3 to v1.9;
 /// earlier versions leave the refusal to a disruption budget.
 pub const KUBEVIRT_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
+
+/// KubeVirt's webhook on evictions of the pods of disks that are plugged into running virtual machines, since 1.7. Before, the
+/// other webhook refused these too.
+pub const HOTPLUG_WEBHOOK: &str = "hotplug-pod-eviction-interceptor.kubevirt.io";
 
 /// The API server denies access.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,10 +90,12 @@ pub enum EvictionOutcome {
     RefusedByBudget(BudgetRefusal),
     /// More than one budget selects the pod, which the Eviction API refuses until all but one are changed.
     MultipleBudgets(String),
-    /// KubeVirt is migrating the virtual machine.
+    /// KubeVirt is migrating the virtual machine: away from the node or, so that it can be migrated away later, to it.
     Migrating(String),
     /// KubeVirt cannot migrate the virtual machine.
     NotMigratable(String),
+    /// KubeVirt keeps the pod of a disk for as long as its virtual machine runs on the node.
+    HotplugPod(String),
     /// An admission webhook refuses.
     RefusedByWebhook {
         /// The webhook's name.
@@ -126,7 +132,7 @@ impl EvictionOutcome {
     }
 
     /// Whether the cluster refuses the eviction, and will until something about the pod changes. An API server that fails,
-    /// throttles or denies access has other reasons.
+    /// throttles or denies access has other reasons, and a plugged disk leaves with its virtual machine.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -181,11 +187,18 @@ impl From<&Status> for EvictionOutcome {
 
 fn refused_by_webhook(webhook: &str, message: &str) -> EvictionOutcome {
     let message = message.to_owned();
-    let migrating = ["Eviction triggered evacuation of VMI", "Evacuation in progress"];
-    let permanent = ["not live-migratable", "cannot evict hotplug pod"];
+    let migrating =
+        ["Eviction triggered evacuation of VMI", "Evacuation in progress", "Eviction request for target Pod"];
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| message.contains(phrase));
     match webhook {
-        KUBEVIRT_WEBHOOK if says(&permanent) => EvictionOutcome::NotMigratable(message),
+        HOTPLUG_WEBHOOK | KUBEVIRT_WEBHOOK if says(&["cannot evict hotplug pod"]) => {
+            EvictionOutcome::HotplugPod(message)
+        }
+        // Its own requests to the API server failed, which says nothing about the pod.
+        HOTPLUG_WEBHOOK | KUBEVIRT_WEBHOOK if says(&["kubevirt failed ", "failed getting "]) => {
+            EvictionOutcome::Unknown(message)
+        }
+        KUBEVIRT_WEBHOOK if says(&["not live-migratable"]) => EvictionOutcome::NotMigratable(message),
         KUBEVIRT_WEBHOOK if says(&migrating) => EvictionOutcome::Migrating(message),
         _ => EvictionOutcome::RefusedByWebhook { webhook: webhook.to_owned(), message },
     }
@@ -349,17 +362,35 @@ mod tests {
     }
 
     #[test]
-    fn kubevirt_refuses_because_it_migrates_or_because_it_cannot_migrate() {
+    fn kubevirts_webhooks_refuse_because_they_migrate_or_cannot_or_keep_a_disk() {
         let says =
-            |text: &str| format!("admission webhook \"{KUBEVIRT_WEBHOOK}\" denied the request: {text}");
-        for text in ["Eviction triggered evacuation of VMI \"ns/vm\"", "Evacuation in progress: …"] {
-            check(429, &says(text), &json!({}), &EvictionOutcome::Migrating(says(text)));
-        }
+            |webhook: &str, text: &str| format!("admission webhook \"{webhook}\" denied the request: {text}");
         for text in [
-            "VMI vm is configured with an eviction strategy but is not live-migratable",
-            "cannot evict hotplug pod",
+            "Eviction triggered evacuation of VMI \"ns/vm\"",
+            "Evacuation in progress: …",
+            "Eviction request for target Pod",
         ] {
-            check(429, &says(text), &json!({}), &EvictionOutcome::NotMigratable(says(text)));
+            let message = says(KUBEVIRT_WEBHOOK, text);
+            check(429, &message, &json!({}), &EvictionOutcome::Migrating(message.clone()));
         }
+        let text = "VMI vm is configured with an eviction strategy but is not live-migratable";
+        let message = says(KUBEVIRT_WEBHOOK, text);
+        check(429, &message, &json!({}), &EvictionOutcome::NotMigratable(message.clone()));
+        for webhook in [KUBEVIRT_WEBHOOK, HOTPLUG_WEBHOOK] {
+            let message =
+                says(webhook, "cannot evict hotplug pod: d associated with running vmi: vm in namespace ns");
+            check(429, &message, &json!({}), &EvictionOutcome::HotplugPod(message.clone()));
+        }
+        for (webhook, text) in [
+            (HOTPLUG_WEBHOOK, "failed getting owner for hotplug pod: timeout"),
+            (KUBEVIRT_WEBHOOK, "kubevirt failed getting the vmi: timeout"),
+        ] {
+            let message = says(webhook, text);
+            check(429, &message, &json!({}), &EvictionOutcome::Unknown(message.clone()));
+        }
+        let (webhook, message) = ("other.example.com", says("other.example.com", "cannot evict hotplug pod"));
+        let expected =
+            EvictionOutcome::RefusedByWebhook { webhook: webhook.to_owned(), message: message.clone() };
+        check(429, &message, &json!({}), &expected);
     }
 }

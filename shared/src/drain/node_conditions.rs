@@ -32,10 +32,10 @@ pub fn wanted(
     status: &NodeMaintenanceStatus,
     ends: bool,
 ) -> Vec<NodeCondition> {
-    let is_cordoned = condition::is_true(&status.conditions, ConditionType::Cordoned);
+    let has_begun = status.has_begun();
     let is_planned =
         status.phase == Some(Phase::Pending) && Suspension::in_status(status) == Some(Suspension::Planned);
-    if ends || !(is_cordoned || is_planned) {
+    if ends || !(has_begun || is_planned) {
         return Vec::new();
     }
     let name = maintenance.metadata.name.as_deref().unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn wanted(
         message: Some(message.clone()),
         ..NodeCondition::default()
     };
-    if !is_cordoned {
+    if !has_begun {
         return vec![condition(MAINTENANCE_PLANNED, true, "AdminRequested")];
     }
     vec![

@@ -5,14 +5,14 @@
 //! `DaemonSet` replaces them on the same node, so a drain that lasts would meet another one each time.
 //! Source: kubernetes/kubectl `pkg/drain/filters.go`, v0.34.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use kube::core::{ParseExpressionError, Selector, SelectorExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::maintenance::DrainSpec;
+use crate::api::pod_selector::PodSelector;
 use crate::api::status::BlockReason;
 use crate::cluster::pod::{self, DrainPod};
 
@@ -127,13 +127,10 @@ pub struct InvalidSelector {
     error: String,
 }
 
-/// The selector in a field of `spec.drain`.
-pub(super) fn read_selector(
-    field: &'static str,
-    selector: &LabelSelector,
-) -> Result<Selector, InvalidSelector> {
-    let invalid = |error: ParseExpressionError| InvalidSelector { field, error: error.to_string() };
-    Selector::try_from(selector.clone()).map_err(invalid)
+/// Whether the selector in a field of `spec.drain` is valid.
+pub(super) fn validate(field: &'static str, selector: Option<&PodSelector>) -> Result<(), InvalidSelector> {
+    let validated = selector.map_or(Ok(()), PodSelector::validate);
+    validated.map_err(|error| InvalidSelector { field, error: error.to_owned() })
 }
 
 impl DrainPlan {
@@ -218,7 +215,6 @@ fn by_name(pod: &DrainPod) -> (&str, &str) {
 #[derive(Debug)]
 pub struct PodFilters<'a> {
     spec: &'a DrainSpec,
-    selector: Selector,
     daemon_sets: &'a DaemonSets,
     now: Timestamp,
 }
@@ -236,11 +232,8 @@ impl<'a> PodFilters<'a> {
         daemon_sets: &'a DaemonSets,
         now: Timestamp,
     ) -> Result<Self, InvalidSelector> {
-        let selector = match &spec.pod_selector {
-            None => Selector::default(),
-            Some(selector) => read_selector("podSelector", selector)?,
-        };
-        Ok(Self { spec, selector, daemon_sets, now })
+        validate("podSelector", spec.pod_selector.as_ref())?;
+        Ok(Self { spec, daemon_sets, now })
     }
 
     /// The verdict on a pod, and the warnings about its eviction.
@@ -259,8 +252,8 @@ impl<'a> PodFilters<'a> {
     }
 
     fn selected(&self, pod: &DrainPod, _: &mut Vec<Warning>) -> Option<Verdict> {
-        let is_selected = self.spec.pod_selector.is_none()
-            || self.selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()));
+        let selector = self.spec.pod_selector.as_ref();
+        let is_selected = selector.is_none_or(|selector| selector.matches(pod.metadata.labels.as_ref()));
         (!is_selected).then_some(Verdict::Skip(SkipReason::NotSelected))
     }
 

@@ -10,13 +10,13 @@ use crate::api::surge::SurgeFacts;
 use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::pod::{self, DrainPod, Termination};
 use crate::drain::budget_allowance::Budgets;
+use crate::drain::evacuation::{Evacuation, is_left_to_kubevirt};
 use crate::drain::eviction_attempts::Attempt;
-use crate::drain::eviction_outcome::{EvictionOutcome, KUBEVIRT_WEBHOOK};
+use crate::drain::eviction_outcome::{EvictionOutcome, HOTPLUG_WEBHOOK, KUBEVIRT_WEBHOOK};
 use crate::drain::plan::{PlannedPod, Verdict};
 use crate::drain::respawns;
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::SurgeBlock;
-use crate::drain::virtual_machine::{Evacuation, MigrationFailure};
 
 /// A pod that is still there this long after its grace period is blocked. Until then the kubelet may be removing it.
 const KUBELET_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
@@ -98,6 +98,10 @@ pub struct PodContext<'a> {
     pub budgets: &'a Budgets,
     /// The evacuation of its virtual machine, if KubeVirt is to migrate that.
     pub evacuation: Option<&'a Evacuation>,
+    /// Since when that evacuation could have begun and has not.
+    pub waiting_since: Option<Timestamp>,
+    /// Whether it belongs to a virtual machine that leaves or is arriving.
+    pub machine_moves: bool,
     /// Whether its Deployment creates its replacement first.
     pub surges: bool,
     /// What prevents that, if it is asked for.
@@ -130,10 +134,13 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
     let blocked =
         |blocker: Blocker| PodState::Blocked(Blocker { since, refusals: attempt.refusals, ..blocker });
     if let Some(evacuation) = context.evacuation.filter(|_| is_left_to_kubevirt(attempt)) {
-        return match &evacuation.failure {
-            None => PodState::Migrating,
-            Some(failure) => PodState::Blocked(migration_failed(failure, attempt)),
-        };
+        let Some(block) = evacuation.block(context.waiting_since, now) else { return PodState::Migrating };
+        let cause = Blocker::new(block.reason, block.message).with(block.facts);
+        return PodState::Blocked(Blocker { since: block.since, refusals: attempt.refusals, ..cause });
+    }
+    // The disk leaves with its virtual machine.
+    if let (Some((_, EvictionOutcome::HotplugPod(_))), true) = (&attempt.last, context.machine_moves) {
+        return PodState::Migrating;
     }
     if context.paused || planned.verdict == Verdict::AwaitCompletion {
         return unrequested_state(attempt);
@@ -149,7 +156,7 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
         None if attempt.in_flight => PodState::Evicting,
         None => PodState::Waiting,
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
-        Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
+        Some(_) if attempt.migrates => PodState::Migrating,
         // A blocked pod stays blocked until a retry succeeds.
         Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context)),
     }
@@ -160,16 +167,9 @@ fn unrequested_state(attempt: &Attempt) -> PodState {
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting,
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
-        Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
+        Some(_) if attempt.migrates => PodState::Migrating,
         _ => PodState::Waiting,
     }
-}
-
-/// Whether the answer to the eviction leaves the pod to KubeVirt. KubeVirt before 1.3 marks the virtual machine and leaves
-/// the refusal to a budget of its own (`pod-eviction-admitter.go` in kubevirt/kubevirt).
-fn is_left_to_kubevirt(attempt: &Attempt) -> bool {
-    use EvictionOutcome::{Migrating, RefusedByBudget};
-    matches!(attempt.last, None | Some((_, Migrating(_) | RefusedByBudget(_))))
 }
 
 /// When the state of a pod changes without an event in the cluster.
@@ -305,6 +305,9 @@ fn refused(
         EvictionOutcome::NotMigratable(message) => {
             by_webhook(BlockReason::NotMigratable, message, KUBEVIRT_WEBHOOK)
         }
+        EvictionOutcome::HotplugPod(message) => {
+            by_webhook(BlockReason::NotMigratable, message, HOTPLUG_WEBHOOK)
+        }
         EvictionOutcome::RefusedByWebhook { message, webhook } => {
             by_webhook(BlockReason::AdmissionWebhook, message, webhook)
         }
@@ -345,12 +348,6 @@ fn several_budgets(budgets: Vec<BudgetRefusal>, answer: &str) -> Blocker {
     let budgets = budgets.into_iter().filter_map(|refusal| refusal.budget).take(MAX_BUDGETS).collect();
     Blocker::new(BlockReason::MultipleDisruptionBudgets, message)
         .with(BlockFacts { budgets, ..BlockFacts::default() })
-}
-
-fn migration_failed(failure: &MigrationFailure, attempt: &Attempt) -> Blocker {
-    let facts = BlockFacts { node: failure.target.clone(), ..BlockFacts::default() };
-    let blocker = Blocker::new(BlockReason::MigrationFailed, &*failure.message).with(facts);
-    Blocker { since: failure.at, refusals: attempt.refusals, ..blocker }
 }
 
 #[cfg(test)]

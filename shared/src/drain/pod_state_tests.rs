@@ -1,5 +1,6 @@
 use super::*;
 use crate::api::status::PolicyFacts;
+use crate::drain::evacuation::MigrationFailure;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budget
         overdue: false,
         budgets,
         evacuation: None,
+        waiting_since: None,
+        machine_moves: false,
         surges: false,
         surge_block: None,
         node_ready,
@@ -201,8 +204,36 @@ fn a_virtual_machine_is_migrating_until_its_migration_fails() {
     check(migrating(), None, "Migrating");
     check(Some(answered(Outcome::RefusedByBudget(BudgetRefusal::default()))), None, "Migrating");
     check(migrating(), failed(), "MigrationFailed");
+    // The API server, or KubeVirt's webhook, says nothing about the virtual machine.
+    check(Some(answered(Outcome::Unknown(String::new()))), None, "Migrating");
+    let throttled = Outcome::Throttled { retry_after: None, message: String::new() };
+    check(Some(answered(throttled)), None, "Migrating");
     check(Some(answered(Outcome::Forbidden("".into()))), None, "Forbidden");
     check(Some(answered(Outcome::Accepted)), None, "Evicting");
+}
+
+#[test]
+fn a_machine_that_migrates_by_its_last_answer_stays_migrating_after_one_that_says_nothing() {
+    use EvictionOutcome as Outcome;
+    let (pod, budgets) = (planned(&json!({})), Budgets::default());
+    let mut attempt = answered(Outcome::Migrating(String::new()));
+    attempt.end(Outcome::Unknown(String::new()), SteadyTime::MIN);
+    assert_eq!(word(&state(&pod, &known(Some(&attempt), true, &budgets), now())), "Migrating");
+    attempt.end(Outcome::NotMigratable(String::new()), SteadyTime::MIN);
+    assert_eq!(word(&state(&pod, &known(Some(&attempt), true, &budgets), now())), "NotMigratable");
+}
+
+#[test]
+fn the_pod_of_a_disk_migrates_with_its_machine_and_is_blocked_otherwise() {
+    let (pod, budgets) = (planned(&json!({})), Budgets::default());
+    let attempt = answered(EvictionOutcome::HotplugPod(String::new()));
+    for (machine_moves, expected) in [(true, "Migrating"), (false, "NotMigratable")] {
+        for paused in [false, true] {
+            let known = PodContext { machine_moves, paused, ..known(Some(&attempt), true, &budgets) };
+            let expected = if paused && !machine_moves { "Waiting" } else { expected };
+            assert_eq!(word(&state(&pod, &known, now())), expected);
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::condition::{self, ConditionType};
 use crate::api::status::{BlockedPod, MAX_BLOCKED_PODS, NodeMaintenanceStatus, Phase};
 use crate::api::suspension::{Suspension, paused_seconds};
 
@@ -40,13 +39,12 @@ pub fn transitions<'a>(
         status.phase == Some(Phase::Pending) && Suspension::in_status(status).is_none()
     };
     let paused = SignedDuration::from_secs(paused_seconds(after, now));
-    let cordoned = condition::find(&after.conditions, ConditionType::Cordoned);
-    let cordoned = cordoned.filter(|_| done(after) && !done(before));
+    let begun = after.begun_at().filter(|_| done(after) && !done(before));
     StatusTransitions {
         blocked: blocked.collect(),
         unblocked,
         waits: waits(after) && !waits(before),
-        drained_in: cordoned.map(|cordoned| now.duration_since(cordoned.last_transition_time.0) - paused),
+        drained_in: begun.map(|begun| now.duration_since(begun) - paused),
     }
 }
 
@@ -61,7 +59,7 @@ fn find<'a>(pods: &'a [BlockedPod], pod: &BlockedPod) -> Option<&'a BlockedPod> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::condition::{ConditionReason, ConditionUpdate};
+    use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
     use crate::api::status::{BlockFacts, BlockReason};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 

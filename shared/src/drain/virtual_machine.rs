@@ -1,26 +1,21 @@
-//! Virtual machines: which pod runs one, and the state of its evacuation.
+//! Virtual machines: which pods run one, and what KubeVirt writes about one.
 //!
 //! KubeVirt runs a virtual machine in a `virt-launcher` pod. Its webhook refuses to evict that pod. Instead it marks the
 //! `VirtualMachineInstance` (`status.evacuationNodeName`), and KubeVirt live-migrates it to another node, and retries
-//! until that succeeds. The pod that it leaves behind then ends by itself.
+//! until that succeeds ([`crate::drain::migration`]). The pod that it leaves behind then ends by itself. A disk that is plugged
+//! into a running virtual machine has a pod of its own, which that pod owns.
 //!
 //! The types have only the fields that are read here, as KubeVirt 1.0 to 1.9 write them
 //! (`staging/src/kubevirt.io/api/core/v1/types.go` in kubevirt/kubevirt, v1.9.0).
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::ops::Deref;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::Deserialize;
 
 use crate::api::names::DOMAIN_ANNOTATION;
-use crate::api::status::{BlockReason, NodeMaintenanceStatus};
 use crate::cluster::pod::{self, DrainPod};
-use crate::drain::eviction_attempts::Attempt;
-use crate::drain::eviction_outcome::EvictionOutcome;
 
 /// API group of virtual machines.
 pub const GROUP: &str = "kubevirt.io";
@@ -29,9 +24,16 @@ pub const GROUP: &str = "kubevirt.io";
 /// (`NodeNameLabel`, set by `pkg/virt-controller/watch/vmi/lifecycle.go` and `pkg/virt-handler/migration-target.go`).
 pub const NODE_LABEL: &str = "kubevirt.io/nodeName";
 
-/// Label of KubeVirt's pods (`AppLabel`); [`LAUNCHER`] is its value on those that run a virtual machine.
+/// The labels of the pods that run a virtual machine, as a selector.
+pub const LAUNCHER_SELECTOR: &str = "kubevirt.io=virt-launcher";
+
+/// Label of KubeVirt's pods (`AppLabel`), and its values on those that run a virtual machine and on those of its disks.
 const APP_LABEL: &str = "kubevirt.io";
 const LAUNCHER: &str = "virt-launcher";
+const HOTPLUG_DISK: &str = "hotplug-disk";
+
+/// The eviction strategy of a virtual machine that another controller moves or ends once it is marked.
+const EXTERNAL: &str = "External";
 
 /// A running virtual machine.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq)]
@@ -39,9 +41,20 @@ pub struct VirtualMachineInstance {
     /// Metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
+    /// Its specification.
+    #[serde(default)]
+    pub spec: InstanceSpec,
     /// Its status.
     #[serde(default)]
     pub status: InstanceStatus,
+}
+
+/// The specification of a virtual machine.
+#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InstanceSpec {
+    /// What an eviction does. Absent if the setting of the cluster applies.
+    pub eviction_strategy: Option<String>,
 }
 
 /// The status of a virtual machine.
@@ -50,7 +63,7 @@ pub struct VirtualMachineInstance {
 pub struct InstanceStatus {
     /// The node that it is to leave; absent once it has left, or when the evacuation is cancelled.
     pub evacuation_node_name: Option<String>,
-    /// Its last migration, which may have ended.
+    /// Its last migration, which may have ended. It appears once the target pod is Ready.
     pub migration_state: Option<MigrationState>,
 }
 
@@ -108,115 +121,77 @@ impl VirtualMachineInstance {
     pub fn is_leaving(&self, node: &str) -> bool {
         self.status.evacuation_node_name.as_deref() == Some(node)
     }
+
+    /// Whether another controller than KubeVirt's has to act once it is marked.
+    pub fn is_left_to_others(&self) -> bool {
+        self.spec.eviction_strategy.as_deref() == Some(EXTERNAL)
+    }
+}
+
+impl MigrationState {
+    /// Whether it has not ended.
+    pub fn is_active(&self) -> bool {
+        !self.completed && !self.failed
+    }
+}
+
+/// A virtual machine by namespace and name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MachineKey {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl MachineKey {
+    /// From the metadata of the virtual machine.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl std::fmt::Display for MachineKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+fn app(pod: &DrainPod) -> Option<&str> {
+    pod.metadata.labels.as_ref()?.get(APP_LABEL).map(String::as_str)
+}
+
+/// Whether KubeVirt runs a virtual machine in the pod, or did before the pod ended.
+pub fn is_launcher(pod: &DrainPod) -> bool {
+    app(pod) == Some(LAUNCHER)
+}
+
+/// The name of the virtual machine that a pod runs, or ran before it ended.
+pub fn machine(pod: &DrainPod) -> Option<&str> {
+    let name = pod.metadata.annotations.as_ref()?.get(DOMAIN_ANNOTATION)?;
+    is_launcher(pod).then_some(name)
 }
 
 /// The virtual machine that a pod runs, if it still runs one.
 pub fn run_by(pod: &DrainPod) -> Option<&str> {
-    let is_launcher = pod.metadata.labels.as_ref()?.get(APP_LABEL).is_some_and(|app| app == LAUNCHER);
-    let name = pod.metadata.annotations.as_ref()?.get(DOMAIN_ANNOTATION)?;
-    (is_launcher && !pod::is_finished(pod)).then_some(name)
+    machine(pod).filter(|_| !pod::is_finished(pod))
 }
 
-/// The evacuation of a virtual machine. What KubeVirt does not report is none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Evacuation {
-    /// The node that it leaves.
-    pub source: Option<String>,
-    /// The node that it goes to.
-    pub target: Option<String>,
-    /// Since when its memory is being copied.
-    pub since: Option<Timestamp>,
-    /// The failure of the last attempt, if no other is running.
-    pub failure: Option<MigrationFailure>,
-}
-
-/// A migration that failed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MigrationFailure {
-    /// Why it failed, as a sentence.
-    pub message: String,
-    /// The target node, if KubeVirt reports it.
-    pub target: Option<String>,
-    /// When it failed.
-    pub at: Option<Timestamp>,
-}
-
-/// The virtual machines that KubeVirt is to migrate away from a node, by namespace and name.
-#[derive(Debug, Clone, Default)]
-pub struct Evacuations {
-    /// Whether the cluster has KubeVirt and the node has pods that run virtual machines.
-    known: bool,
-    leaving: HashMap<(String, String), Evacuation>,
-}
-
-impl Evacuations {
-    /// Reads the instances on `node`. Migrations that failed before `began` do not concern the maintenance.
-    pub fn leaving<I>(instances: impl IntoIterator<Item = I>, node: &str, began: Timestamp) -> Self
-    where
-        I: Deref<Target = VirtualMachineInstance>,
-    {
-        let leaving = instances.into_iter().filter(|instance| instance.is_leaving(node)).map(|instance| {
-            let key = (
-                instance.metadata.namespace.clone().unwrap_or_default(),
-                instance.metadata.name.clone().unwrap_or_default(),
-            );
-            let last = instance.status.migration_state.as_ref();
-            // A migration from another node is how the virtual machine came here.
-            let last = last.filter(|last| last.source_node.as_deref().is_none_or(|source| source == node));
-            (key, last.map(|last| evacuation(last, began)).unwrap_or_default())
-        });
-        Self { known: true, leaving: leaving.collect() }
-    }
-
-    /// Whether our evictions may have started evacuations: by their answers or, after a restart, by the status. An eviction
-    /// that is not answered yet may start one at any moment.
-    pub fn may_be_evacuating(
-        &self,
-        attempts: &HashMap<String, Attempt>,
-        status: Option<&NodeMaintenanceStatus>,
-    ) -> bool {
-        let in_status = status.is_some_and(|status| {
-            let failed = |blocked: &BlockReason| *blocked == BlockReason::MigrationFailed;
-            status.pod_counts.migrating > 0 || status.blocked_pods.iter().any(|pod| failed(&pod.reason))
-        });
-        in_status
-            || attempts.values().any(|attempt| {
-                let migrating = matches!(attempt.last, Some((_, EvictionOutcome::Migrating(_))));
-                migrating || (self.known && attempt.in_flight)
-            })
-    }
-
-    /// The evacuation of the virtual machine in a pod, if there is one.
-    pub fn evacuation(&self, pod: &DrainPod) -> Option<&Evacuation> {
-        // Most clusters have no virtual machines.
-        if self.leaving.is_empty() {
-            return None;
+/// The pod on the same node whose virtual machine a pod belongs to: itself, or the owner of the pod of a disk.
+pub fn launcher_of<'a>(
+    pod: &'a DrainPod,
+    on_node: impl IntoIterator<Item = &'a DrainPod>,
+) -> Option<&'a DrainPod> {
+    match app(pod)? {
+        LAUNCHER => Some(pod),
+        HOTPLUG_DISK => {
+            let owner = pod::controller(pod)?;
+            on_node.into_iter().find(|other| pod::uid(other) == owner.uid && is_launcher(other))
         }
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        self.leaving.get(&(namespace, run_by(pod)?.to_owned()))
-    }
-}
-
-fn evacuation(last: &MigrationState, began: Timestamp) -> Evacuation {
-    let time = |time: &Option<Time>| time.as_ref().map(|time| time.0);
-    let failure = || {
-        let target = last.target_node.as_deref().map(|target| format!(" to node {target}"));
-        let reason = last.failure_reason.as_deref().map(|reason| format!(": {reason}"));
-        let (target, reason) = (target.unwrap_or_default(), reason.unwrap_or_default());
-        let message = format!("its live migration{target} failed{reason}; KubeVirt retries it");
-        MigrationFailure { message, target: last.target_node.clone(), at: time(&last.end_timestamp) }
-    };
-    match (last.completed || last.failed, last.failed) {
-        (false, _) => Evacuation {
-            source: last.source_node.clone(),
-            target: last.target_node.clone(),
-            since: time(&last.start_timestamp),
-            failure: None,
-        },
-        (true, true) if time(&last.end_timestamp).is_none_or(|at| at >= began) => {
-            Evacuation { failure: Some(failure()), ..Evacuation::default() }
-        }
-        (true, _) => Evacuation::default(),
+        _ => None,
     }
 }
 
@@ -225,14 +200,10 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn began() -> Timestamp {
-        "2026-01-01T01:00:00Z".parse().unwrap()
-    }
-
     fn launcher(extra: &Value) -> DrainPod {
         let mut pod = json!({
-            "metadata": {"namespace": "ns", "name": "virt-launcher-vm-x", "labels": {"kubevirt.io": "virt-launcher"},
-                "annotations": {"kubevirt.io/domain": "vm"}},
+            "metadata": {"namespace": "ns", "name": "virt-launcher-vm-x", "uid": "l",
+                "labels": {"kubevirt.io": "virt-launcher"}, "annotations": {"kubevirt.io/domain": "vm"}},
             "status": {"phase": "Running"},
         });
         for (key, value) in extra.as_object().unwrap() {
@@ -241,85 +212,31 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    fn evacuations(status: &Value) -> Evacuations {
-        let instance = json!({
-            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
-            "metadata": {"namespace": "ns", "name": "vm", "labels": {NODE_LABEL: "a"}}, "status": status,
-        });
-        let instance: VirtualMachineInstance = serde_json::from_value(instance).unwrap();
-        Evacuations::leaving([&instance], "a", began())
-    }
-
     #[test]
-    fn a_running_launcher_pod_runs_a_virtual_machine() {
+    fn a_launcher_pod_runs_a_virtual_machine_until_it_ends_and_is_known_as_its_pod_after() {
         assert_eq!(run_by(&launcher(&json!({}))), Some("vm"));
-        assert_eq!(run_by(&launcher(&json!({"status": {"phase": "Succeeded"}}))), None);
+        let ended = launcher(&json!({"status": {"phase": "Succeeded"}}));
+        assert_eq!((run_by(&ended), machine(&ended)), (None, Some("vm")));
         assert_eq!(run_by(&launcher(&json!({"metadata": {"name": "p"}}))), None);
         let disk = json!({"metadata": {"labels": {"kubevirt.io": "hotplug-disk"}}});
         assert_eq!(run_by(&launcher(&disk)), None);
     }
 
     #[test]
-    fn an_evacuation_shows_the_running_migration() {
-        let check = |status: Value, expected: Option<Evacuation>| {
-            assert_eq!(evacuations(&status).evacuation(&launcher(&json!({}))), expected.as_ref(), "{status}");
+    fn the_pod_of_a_disk_belongs_to_the_virtual_machine_of_its_owner() {
+        let owned_by = |uid: &str| {
+            let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "virt-launcher-vm-x", "uid": uid,
+                "controller": true});
+            launcher(&json!({"metadata": {"namespace": "ns", "name": "hp-volume-x", "uid": "d",
+                "labels": {"kubevirt.io": "hotplug-disk"}, "ownerReferences": [owner]}}))
         };
-        check(json!({}), None);
-        check(json!({"evacuationNodeName": "b"}), None);
-        check(json!({"evacuationNodeName": "a"}), Some(Evacuation::default()));
-        let state = json!({"sourceNode": "a", "targetNode": "b", "startTimestamp": "2026-01-01T01:00:05Z"});
-        let under_way = Evacuation {
-            source: Some("a".to_owned()),
-            target: Some("b".to_owned()),
-            since: Some("2026-01-01T01:00:05Z".parse().unwrap()),
-            failure: None,
-        };
-        check(json!({"evacuationNodeName": "a", "migrationState": state}), Some(under_way));
-        // How it came here.
-        let arrival = json!({"sourceNode": "c", "targetNode": "a", "completed": true});
-        check(json!({"evacuationNodeName": "a", "migrationState": arrival}), Some(Evacuation::default()));
-    }
-
-    #[test]
-    fn virtual_machines_may_be_evacuating_by_an_answer_the_status_or_an_eviction_in_flight() {
-        let status = |status: Value| serde_json::from_value::<NodeMaintenanceStatus>(status).unwrap();
-        let check = |evacuations: Evacuations, attempt: Attempt, reported: Value, expected: bool| {
-            let attempts = HashMap::from([("uid".to_owned(), attempt)]);
-            assert_eq!(
-                evacuations.may_be_evacuating(&attempts, Some(&status(reported.clone()))),
-                expected,
-                "{reported}"
-            );
-        };
-        let known = || evacuations(&json!({"evacuationNodeName": "a"}));
-        let on_its_way = || Attempt { in_flight: true, ..Attempt::default() };
-        let mut migrating = Attempt::default();
-        migrating.end(EvictionOutcome::Migrating(String::new()), crate::drain::steady_time::SteadyTime::MIN);
-        check(known(), Attempt::default(), json!({}), false);
-        check(Evacuations::default(), on_its_way(), json!({}), false);
-        check(known(), on_its_way(), json!({}), true);
-        check(Evacuations::default(), migrating, json!({}), true);
-        check(Evacuations::default(), Attempt::default(), json!({"podCounts": {"migrating": 1}}), true);
-        let failed = json!({"namespace": "ns", "name": "p", "reason": "MigrationFailed", "message": "",
-            "since": "2026-01-01T01:00:00Z", "attempts": 0});
-        check(Evacuations::default(), Attempt::default(), json!({"blockedPods": [failed]}), true);
-    }
-
-    #[test]
-    fn a_failed_migration_has_its_reason_unless_it_failed_before_the_maintenance() {
-        let failed = |at: &str| {
-            let state = json!({
-                "sourceNode": "a", "targetNode": "b", "completed": true, "failed": true,
-                "failureReason": "Target pod is down", "endTimestamp": at,
-            });
-            let evacuations = evacuations(&json!({"evacuationNodeName": "a", "migrationState": state}));
-            let evacuation = evacuations.evacuation(&launcher(&json!({}))).cloned().unwrap();
-            evacuation.failure.map(|failure| failure.message)
-        };
-        assert_eq!(
-            failed("2026-01-01T01:00:00Z").as_deref(),
-            Some("its live migration to node b failed: Target pod is down; KubeVirt retries it")
-        );
-        assert_eq!(failed("2026-01-01T00:59:59Z"), None);
+        let machine_pod = launcher(&json!({}));
+        let (disk, other) = (owned_by("l"), owned_by("gone"));
+        let found =
+            |pod: &DrainPod| launcher_of(pod, [&machine_pod, &disk]).map(|pod| pod::uid(pod).to_owned());
+        assert_eq!(found(&disk).as_deref(), Some("l"));
+        assert_eq!(found(&machine_pod).as_deref(), Some("l"));
+        assert_eq!(found(&other), None);
+        assert_eq!(found(&launcher(&json!({"metadata": {"name": "p"}}))), None);
     }
 }

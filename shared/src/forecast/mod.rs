@@ -6,6 +6,7 @@
 
 pub mod capacity;
 pub mod gate_preview;
+mod migrations;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -78,6 +79,8 @@ pub struct PodForecast {
     pub guarded_by: Option<BudgetKey>,
     /// What happens to a pod that replaces it on the node; none if the scheduler puts none there.
     pub returning: Option<ReturningPods>,
+    /// Whether it runs a virtual machine that others than KubeVirt have to move.
+    pub is_left_to_others: bool,
 }
 
 /// What replaces a pod before it leaves.
@@ -267,10 +270,12 @@ impl DrainPreview {
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
         for pod in self.to_evict() {
-            let (budget, refusal) = match budgets.use_disruption(pod) {
+            let (budget, refusal) = match budgets.use_disruption(pod, 0) {
                 BudgetPrediction::Free => continue,
                 BudgetPrediction::Allowed(disruption) => (disruption.guard.key.clone(), None),
-                BudgetPrediction::Exhausted(block) => (block.budget, Some(block.refusal)),
+                BudgetPrediction::Reserved(block) | BudgetPrediction::Exhausted(block) => {
+                    (block.budget, Some(block.refusal))
+                }
             };
             let guard =
                 guards.entry(budget.clone()).or_insert_with(|| BudgetForecast::of(budget.clone(), &budgets));
@@ -296,8 +301,9 @@ impl DrainPreview {
             let surge = self.surge(node, planned, &budgets);
             let surge = surge.filter(|surge| held.is_some() || *surge == Ok(ReplacedBy::Rollout));
             let replaced_by = surge.as_ref().and_then(|surge| surge.as_ref().ok()).copied();
-            let attempt =
-                Attempt { last: answer.map(|answer| (SteadyTime::MIN, answer)), ..Attempt::default() };
+            let migrates = matches!(answer, Some(EvictionOutcome::Migrating(_)));
+            let last = answer.map(|answer| (SteadyTime::MIN, answer));
+            let attempt = Attempt { migrates, last, ..Attempt::default() };
             let known = PodContext {
                 group: Group::Medik8s,
                 attempt: Some(&attempt),
@@ -306,6 +312,8 @@ impl DrainPreview {
                 overdue: false,
                 budgets: &budgets,
                 evacuation: None,
+                waiting_since: None,
+                machine_moves: false,
                 surges: replaced_by.is_some(),
                 surge_block: surge.as_ref().and_then(|surge| surge.as_ref().err()),
                 node_ready: node.ready,
@@ -344,6 +352,7 @@ impl DrainPreview {
                 leaves,
                 guarded_by: guarded.remove(uid),
                 returning: returns.then_some(node.drain.returning_pods),
+                is_left_to_others: false,
             });
         }
         forecast

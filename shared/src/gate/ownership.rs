@@ -142,8 +142,7 @@ pub fn age_rank(maintenance: &NodeMaintenance) -> AgeRank {
 /// and nodes that are cordoned already, and [`crate::gate`] counts progress that the medik8s operator has reported. The
 /// queue does not: a node that was uncordoned by hand despite that progress is in service for all others.
 pub fn has_begun(maintenance: &NodeMaintenance) -> bool {
-    let conditions = maintenance.status.as_ref().map(|status| status.conditions.as_slice());
-    conditions.is_some_and(|conditions| condition::is_true(conditions, ConditionType::Cordoned))
+    maintenance.status.as_ref().is_some_and(NodeMaintenanceStatus::has_begun)
 }
 
 /// Who has cordoned the node, by the status: a maintenance that the medik8s operator began has a phase but no conditions,
@@ -153,7 +152,7 @@ pub fn cordoned_by(maintenance: &NodeMaintenance) -> CordonedBy {
         return CordonedBy::Nobody;
     };
     match condition::find(&status.conditions, ConditionType::Cordoned) {
-        Some(cordoned) if cordoned.status == "True" => CordonedBy::NmReconciler,
+        Some(_) if status.has_begun() => CordonedBy::NmReconciler,
         Some(_) => CordonedBy::Nobody,
         None => CordonedBy::Medik8s,
     }

@@ -37,8 +37,14 @@ clusterrole.rbac.authorization.k8s.io/nodemaintenance-editor deleted
 clusterrole.rbac.authorization.k8s.io/nodemaintenance-viewer deleted
 rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace node-maintenance) deleted
 role.rbac.authorization.k8s.io/nm-reconciler (namespace node-maintenance) deleted
+rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace default) deleted
+role.rbac.authorization.k8s.io/nm-reconciler (namespace default) deleted
 rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace medik8s-leases) deleted
 role.rbac.authorization.k8s.io/nm-reconciler (namespace medik8s-leases) deleted
+validatingadmissionpolicybinding.admissionregistration.k8s.io/nm-reconciler-maintenances deleted
+validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler-maintenances deleted
+validatingadmissionpolicybinding.admissionregistration.k8s.io/nm-reconciler-nodes deleted
+validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler-nodes deleted
 validatingadmissionpolicybinding.admissionregistration.k8s.io/nm-reconciler deleted
 validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler deleted
 clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
@@ -446,7 +452,7 @@ async fn an_optional_permission_is_granted_on_request_and_removed_by_uninstall()
     assert_eq!(granted().await, [""; 0]);
     let unknown = plugin(&cluster, &["install", "--grant", "everything"]).await;
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
-    let grants = "node-conditions, pod-deletion, volume-detach, surge";
+    let grants = "node-conditions, pod-deletion, volume-detach, surge, virtual-machines";
     assert!(unknown.stderr.contains(grants), "{}", unknown.stderr);
     let spec = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": "e2e-impatient"},

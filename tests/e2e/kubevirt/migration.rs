@@ -5,13 +5,14 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use kube_sandbox::kubevirt::BACKOFF;
 use kube_sandbox::request_log::Entry;
 use nm_shared::cluster::pod;
 use nm_shared::{BlockReason, MigratingPod, NodeMaintenanceStatus};
 use nm_tests::cluster::{Cluster, has_sandbox};
 use nm_tests::kubevirt::{
-    LONG_MIGRATION, SHORT_MIGRATION, run_migratable_vm_on, set_others_unschedulable, until_migrating,
-    until_vm_on, vms, with_kubevirt,
+    LONG_MIGRATION, SHORT_MIGRATION, run_migratable_vm_on, set_kubevirt, set_others_unschedulable,
+    until_migrating, until_vm_on, vms, with_kubevirt,
 };
 use nm_tests::maintenance::{start, stop, until_drained, until_gone, until_status};
 use nm_tests::manifests;
@@ -53,7 +54,10 @@ async fn a_migrating_vm_is_reported_with_source_target_and_start_time() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-vm", &node).await;
 
-    let status = until_migrating(&cluster, "e2e-vm").await;
+    let is_begun = |status: &NodeMaintenanceStatus| {
+        status.migrating_pods.iter().flatten().any(|pod| pod.since.is_some())
+    };
+    let status = until_status(&cluster, "e2e-vm", "a virtual machine moves", is_begun).await;
     let [shown]: [MigratingPod; 1] = status.migrating_pods.unwrap().try_into().unwrap();
     assert_eq!((shown.namespace.as_str(), shown.machine.as_str()), (workload.namespace(), "vm"));
     assert!(shown.name.starts_with("virt-launcher-vm-"), "{shown:?}");
@@ -74,6 +78,7 @@ async fn a_migrating_vm_is_reported_with_source_target_and_start_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_migration_is_reported_with_its_reason_until_the_next_begins() {
     let Some(cluster) = with_kubevirt(3, LONG_MIGRATION).await else { return };
+    set_kubevirt(&cluster, json!({"metadata": {"annotations": {BACKOFF: "1"}}})).await;
     let (workload, node, _reconciler) = start_with_vm(&cluster).await;
     let target = until_migrating(&cluster, "e2e-vm").await.migrating_pods.unwrap().remove(0).target.unwrap();
 
@@ -97,9 +102,8 @@ async fn a_failed_migration_is_reported_with_its_reason_until_the_next_begins() 
     assert_eq!((status.blocked_pods.len(), status.last_error.as_str()), (0, ""));
 }
 
-// Defect kubevirt/kubevirt#5177: The drain is cancelled, and KubeVirt goes on evacuating the virtual machines.
 #[tokio::test(flavor = "multi_thread")]
-async fn deleting_a_maintenance_cancels_the_evacuation() {
+async fn deleting_a_maintenance_removes_the_mark_of_a_vm_that_has_begun_to_move() {
     let Some(cluster) = with_kubevirt(2, LONG_MIGRATION).await else { return };
     let (workload, node, _reconciler) = start_with_vm(&cluster).await;
     until_migrating(&cluster, "e2e-vm").await;
@@ -137,11 +141,15 @@ async fn a_kubevirt_that_cannot_cancel_evacuations_does_not_block_the_maintenanc
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_cancellation_is_retried_but_does_not_block_the_maintenance() {
-    for (failures, stays) in [(When::First(1), true), (When::Always, false)] {
+    for (failures, stays) in [(When::First(3), true), (When::Always, false)] {
         let Some(cluster) = with_kubevirt(2, LONG_MIGRATION).await else { return };
+        let faults = cluster.sandbox().unwrap().faults();
         let cancel = Target::any().verb("update").group("subresources.kubevirt.io");
         let fails = Action::Fail(Failure::Internal, Moment::BeforeEffect);
-        cluster.sandbox().unwrap().faults().add(Rule::new(cancel, fails).when(failures));
+        faults.add(Rule::new(cancel, fails).when(failures));
+        let discovery = Target::any().resource("/apis/subresources.kubevirt.io/v1");
+        let unavailable = Action::Fail(Failure::Unavailable, Moment::BeforeEffect);
+        faults.add(Rule::new(discovery, unavailable).when(When::First(1)));
         let (workload, node, _reconciler) = start_with_vm(&cluster).await;
         until_migrating(&cluster, "e2e-vm").await;
         stop(&cluster, "e2e-vm").await;

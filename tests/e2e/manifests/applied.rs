@@ -170,6 +170,7 @@ async fn a_kustomization_can_add_every_component() {
         "pod_deletion",
         "service_monitor",
         "surge",
+        "virtual_machines",
         "volume_detach",
     ];
     let listed: Vec<String> =
@@ -182,7 +183,7 @@ async fn a_kustomization_can_add_every_component() {
     for kind in ["ConfigMap", "FlowSchema", "NetworkPolicy", "PriorityLevelConfiguration", "ServiceMonitor"] {
         assert!(built.contains(&format!("\nkind: {kind}\n")), "{kind}");
     }
-    for role in ["node-conditions", "pod-deletion", "volume-detach", "surge"] {
+    for role in ["node-conditions", "pod-deletion", "volume-detach", "surge", "virtual-machines"] {
         assert!(built.contains(&format!("\n  name: nm-reconciler-{role}\n")), "{role}");
     }
     let there = std::fs::read_dir(folder().join("components")).unwrap();

@@ -13,8 +13,15 @@ use nm_tests::skip::has_kubectl;
 use nm_tests::wait::wait_until;
 use serde_json::json;
 
-const COMPONENTS: [&str; 6] =
-    ["flow_schema", "network_policy", "node_conditions", "pod_deletion", "surge", "volume_detach"];
+const COMPONENTS: [&str; 7] = [
+    "flow_schema",
+    "network_policy",
+    "node_conditions",
+    "pod_deletion",
+    "surge",
+    "virtual_machines",
+    "volume_detach",
+];
 
 /// The API of the object's kind, in its namespace.
 fn api_of(cluster: &Cluster, object: &DynamicObject) -> Api<DynamicObject> {

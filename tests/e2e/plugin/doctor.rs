@@ -32,7 +32,7 @@ ok    definition    the CRD of NodeMaintenance matches this version
 ok    reconciler    2 replicas run in namespace node-maintenance
 ok    leader        REPLICA is the leader and renewed its lease AGE ago
 ok    webhook       it works; its certificate is valid until DATE
-ok    policy        nm-reconciler can change only the certificate and the path of its webhook
+ok    policy        nm-reconciler can change only the fields that it writes
 ok    grants        nm-reconciler has the permissions for the features in use
 ok    versions      plugin OWN, reconciler OWN
 ok    permissions   you have all permissions that the commands need

@@ -12,7 +12,7 @@ use kube_sandbox::request_log::{Entry, RequestLog};
 use nm_shared::cluster::node_lease;
 use nm_shared::{Group, Phase};
 use nm_tests::cluster::{Cluster, has_sandbox};
-use nm_tests::kubevirt::{LONG_MIGRATION, run_migratable_vm_on, until_migrating};
+use nm_tests::kubevirt::{LONG_MIGRATION, limit_migrations, run_migratable_vm_on};
 use nm_tests::maintenance::{patch_drain, start, start_with_drain, stop, until_drained, until_status};
 use nm_tests::manifests;
 use nm_tests::older_groups::{OLDER, install, start_in_group, stop_in_group, until_phase_in_group};
@@ -164,9 +164,16 @@ async fn use_every_feature(cluster: &Cluster) -> Reconciler {
     start_with_drain(cluster, "e2e-surge", &surged, json!({"surge": "WhenBlocked"})).await;
     until_drained(cluster, "e2e-surge").await;
     stop(cluster, "e2e-surge").await;
-    run_migratable_vm_on(cluster, workload.namespace(), "vm", &node).await;
+    limit_migrations(cluster, 1).await;
+    for vm in ["vm", "other-vm"] {
+        run_migratable_vm_on(cluster, workload.namespace(), vm, &node).await;
+    }
     start(cluster, "e2e-vm", &node).await;
-    until_migrating(cluster, "e2e-vm").await;
+    until_status(cluster, "e2e-vm", "one moves and one would stay", |status| {
+        let pods = status.migrating_pods.as_deref().unwrap_or_default();
+        pods.iter().any(|pod| pod.since.is_some()) && pods.iter().any(|pod| pod.stays_on_stop)
+    })
+    .await;
     stop(cluster, "e2e-vm").await;
     for group in OLDER {
         install(&cluster.client, group).await;

@@ -88,6 +88,9 @@ async fn the_reconcilers_token_reads_no_secrets_runs_no_pods_and_grants_nothing(
         ("create coordination.k8s.io/leases", "kube-system", ""),
         ("patch coordination.k8s.io/leases", "kube-node-lease", ""),
         ("patch coordination.k8s.io/leases", &own, "another"),
+        // Events that are not about nodes and maintenances.
+        ("create events.k8s.io/events", "kube-system", ""),
+        ("create events.k8s.io/events", "", ""),
     ];
     for question in denied {
         assert!(!may(*question).await, "{question:?} is allowed");
@@ -100,6 +103,7 @@ async fn the_reconcilers_token_reads_no_secrets_runs_no_pods_and_grants_nothing(
         ("patch nodemaintenance.medik8s.io/nodemaintenances", "", ""),
         ("patch admissionregistration.k8s.io/validatingwebhookconfigurations", "", WEBHOOK_CONFIGURATION),
         ("update /secrets", &own, WEBHOOK),
+        ("create events.k8s.io/events", "default", ""),
         ("patch coordination.k8s.io/leases", LEASE_NAMESPACE, ""),
     ] {
         assert!(may(question).await, "{question:?} is denied");

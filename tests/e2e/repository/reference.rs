@@ -152,7 +152,7 @@ fn every_field_of_the_object_is_listed() {
 
 /// Which requests need a permission of nm-reconciler: the first row whose resource and verb match, and whose name or
 /// namespace is in the rule, if it has one.
-const REQUESTS: [(&str, &str, &str); 23] = [
+const REQUESTS: [(&str, &str, &str); 24] = [
     (
         "nodemaintenances list",
         "",
@@ -180,7 +180,12 @@ const REQUESTS: [(&str, &str, &str); 23] = [
     (
         "virtualmachineinstances list",
         "",
-        "watches the migrations of virtual machines on nodes in maintenance",
+        "watches the virtual machines on nodes in maintenance, and which of them are migrating",
+    ),
+    (
+        "virtualmachineinstancemigrations delete",
+        "",
+        "watches the migrations of virtual machines, and deletes those that have not begun when a maintenance is deleted",
     ),
     (
         "virtualmachineinstances/evacuate update",
@@ -192,7 +197,7 @@ const REQUESTS: [(&str, &str, &str); 23] = [
         "",
         "writes the certificate authority and the path of its webhooks, and watches that they stay",
     ),
-    ("events create", "", "publishes events, and counts those that repeat"),
+    ("events create", "default", "publishes events, and counts those that repeat"),
     (
         "leases create",
         "medik8s-leases",

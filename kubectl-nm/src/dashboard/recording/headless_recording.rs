@@ -2,9 +2,11 @@
 
 use futures::future::pending;
 use jiff::Timestamp;
+use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc;
 
 use crate::client::cluster::Cluster;
+use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Message;
 use crate::dashboard::recording::recorded_nodes::followed;
 use crate::dashboard::recording::recorder::{NewRecording, Recorder};
@@ -61,9 +63,19 @@ impl HeadlessRecording {
         pending().await
     }
 
-    /// Waits until everything is written. Returns how many messages that are.
-    pub(crate) fn finish(self) -> Result<u64, RecordingError> {
-        let Self { recorder, watches, messages, .. } = self;
+    /// Records what has arrived, and the change that ended the watch of the command: the watches of the recording may not have
+    /// shown it yet. Then waits until everything is written. Returns how many messages that are.
+    pub(crate) fn finish(self, last: Option<WatchChange<NodeMaintenance>>) -> Result<u64, RecordingError> {
+        let Self { mut recorder, watches, mut messages, mut maintenances, .. } = self;
+        while let Ok(message) = messages.try_recv() {
+            recorder.record(Timestamp::now(), &message);
+            if let Message::Maintenances(change) = &message {
+                maintenances.apply(change);
+            }
+        }
+        if let Some(last) = last.filter(|last| !maintenances.has_seen(last)) {
+            recorder.record(Timestamp::now(), &Message::Maintenances(last));
+        }
         // The writer may be about to report an error to nobody.
         drop((watches, messages));
         recorder.finish()

@@ -7,6 +7,7 @@ use kube::api::{Api, ListParams};
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::drain::virtual_machine;
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess};
 use serde_json::json;
 use tokio::sync::mpsc::Sender;
@@ -42,9 +43,9 @@ async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Resu
         }
         Err(error) => GuardingBudgets::Unknown(in_words(&error)),
     };
-    let has_empty_dir = pod.has_empty_dir;
+    let (has_empty_dir, machine) = (pod.has_empty_dir, virtual_machine::run_by(&pod).map(str::to_owned));
     let id = NodePod::from(pod).id;
-    Ok(PodFacts { uid: id.key.clone(), owner: id.owner.clone(), has_empty_dir, budgets, denied })
+    Ok(PodFacts { uid: id.key.clone(), owner: id.owner.clone(), has_empty_dir, machine, budgets, denied })
 }
 
 async fn budgets(cluster: &Cluster, namespace: &str) -> Result<Vec<PodDisruptionBudget>, Error> {
@@ -108,7 +109,9 @@ fn answer(target: &PodTarget, outcome: &EvictionOutcome) -> Result<String, Comma
             let why = in_short(&target.namespace, BlockReason::DisruptionBudget, &facts, &refusal.message);
             format!("eviction refused: {why}")
         }
-        EvictionOutcome::MultipleBudgets(message) | EvictionOutcome::NotMigratable(message) => {
+        EvictionOutcome::MultipleBudgets(message)
+        | EvictionOutcome::NotMigratable(message)
+        | EvictionOutcome::HotplugPod(message) => {
             format!("eviction refused: {message}")
         }
         EvictionOutcome::RefusedByWebhook { webhook, message } => {

@@ -35,6 +35,7 @@ fn facts() -> PodFacts {
         uid: "cart-0".into(),
         owner: Owner::recorded("sts/cart"),
         has_empty_dir: true,
+        machine: None,
         budgets: GuardingBudgets::Known(vec![budget(0)]),
         denied: None,
     }
@@ -87,6 +88,14 @@ fn what_the_drain_does_not_evict_is_not_evicted_by_hand() {
         assert_eq!(type_in(&mut model, "R"), [], "{pod}");
         assert!(model.notice.as_ref().unwrap().text.contains(why), "{pod}: {:?}", model.notice);
     }
+}
+
+#[test]
+fn the_deletion_of_a_pod_that_runs_a_machine_says_that_it_ends_the_machine() {
+    let mut model = node(options());
+    asked(&mut model, "D", Ok(PodFacts { machine: Some("db".into()), ..facts() }));
+    let shown = text(&model);
+    assert!(shown.contains("ends the virtual machine db"), "{shown}");
 }
 
 #[test]

@@ -94,7 +94,11 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
         return lines;
     }
     let loss = |text: &str| DialogLine::new(text, Tone::Bad, LinePriority::Problem);
-    if facts.has_empty_dir {
+    if let (Some(machine), PodAction::Delete) = (&facts.machine, dialog.action) {
+        lines.push(loss(&format!(
+            "The deletion ends the virtual machine {machine}, which an eviction would migrate."
+        )));
+    } else if facts.has_empty_dir && facts.machine.is_none() {
         lines.push(loss("The data in its emptyDir volumes is lost."));
     }
     lines.push(match &facts.owner {

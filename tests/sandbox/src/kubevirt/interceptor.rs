@@ -1,5 +1,5 @@
-//! The webhook that reviews evictions before any budget: it denies the eviction of a VM that can be migrated, and
-//! marks the instance for evacuation.
+//! What the webhooks answer that review evictions before any budget: they deny the eviction of a VM that can be migrated,
+//! and mark the instance for evacuation.
 
 use std::sync::Weak;
 
@@ -81,7 +81,7 @@ fn objection(cluster: &Cluster, state: &mut State, request: &Value) -> Option<St
     let mut next = Value::clone(&vmi);
     next["status"]["evacuationNodeName"] = json!(node);
     let resource = cluster.catalog.of(&VMIS)?;
-    match registry::update(state, &resource, &next, Part::Status, Effect::Real) {
+    match registry::update(state, &resource, &next, Part::Main, Effect::Real) {
         Ok(_) => Some(triggered),
         Err(refusal) => Some(format!("kubevirt failed marking the vmi for eviction: {}", refusal.message)),
     }

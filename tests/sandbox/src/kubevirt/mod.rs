@@ -1,14 +1,18 @@
 //! A stand-in for the parts of KubeVirt that a drain meets: VMs that live-migrate when their pods are evicted.
 //!
-//! [`install`] adds the CRDs (`objects`), the webhook that rejects evictions of `virt-launcher` pods and requests an
-//! evacuation instead (`interceptor`), and the controller that migrates VMs (`virt_controller`). The controller creates
-//! the pod of every `VirtualMachineInstance`.
+//! [`install`] adds the CRDs (`objects`), the webhooks that reject evictions of `virt-launcher` pods and request an
+//! evacuation instead (`interceptor`), and the controller that creates migrations and the pods of instances
+//! (`virt_controller`) and takes migrations from phase to phase (`migration`). The object `kubevirt` has the limits
+//! (`settings`).
 //!
-//! Messages and fields are those of KubeVirt 1.7, since programs match on them. The subresource that cancels an evacuation
-//! is in `http`; as in KubeVirt, a migration in progress still completes.
+//! Messages, fields, phases and their order are those that the controllers of KubeVirt 1.7 to 1.9 were seen to write, since
+//! programs match on them. The subresource that cancels an evacuation is in `http`: it removes the mark and nothing else, so
+//! every migration that exists still happens, unless it is deleted before its target pod is handed over.
 
 mod interceptor;
+mod migration;
 mod objects;
+mod settings;
 mod virt_controller;
 
 use std::sync::Arc;
@@ -23,12 +27,15 @@ use crate::controllers::Controllers;
 use crate::model::status_error::StatusError;
 
 pub use crate::kubevirt::objects::{
-    CANCEL, HOTPLUG, MIGRATIONS, NAMESPACE, NOT_MIGRATABLE, SERVICE, SUBRESOURCES, VMIS, Vmi, hotplug_pod,
+    CANCEL, HOTPLUG, KUBEVIRTS, MIGRATION_FAILS, MIGRATIONS, NAMESPACE, NOT_MIGRATABLE, SERVICE,
+    SUBRESOURCES, VMIS, Vmi, hotplug_pod,
 };
+pub(crate) use crate::kubevirt::settings::drain_taint;
+pub use crate::kubevirt::settings::{BACKOFF, CONTROLLER_DOWN, UNSCHEDULABLE_TIMEOUT};
 
 /// Installs KubeVirt. A migration takes the given time after its target pod is Ready.
 ///
-/// The webhook is served in this process. Withdraw the service [`SERVICE`] in [`NAMESPACE`] to make it unavailable.
+/// The webhooks are served in this process. Withdraw the service [`SERVICE`] in [`NAMESPACE`] to make it unavailable.
 ///
 /// # Errors
 /// The error of the API server, as when it is already installed.
@@ -43,7 +50,8 @@ pub fn install(
     create(cluster, &NAMESPACES, serde_json::json!({"metadata": {"name": NAMESPACE}}))?;
     let interceptor = interceptor::Interceptor::new(Arc::downgrade(cluster));
     cluster.admission.services.answer(NAMESPACE, SERVICE, Arc::new(interceptor));
-    create(cluster, &objects::WEBHOOKS, objects::webhook())?;
+    create(cluster, &objects::WEBHOOKS, objects::webhooks())?;
+    create(cluster, &KUBEVIRTS, settings::kubevirt())?;
     cluster.catalog.aggregated.offer(SUBRESOURCES, "v1", &[CANCEL]);
     controllers.add(cluster, virt_controller::VirtController::new(migration));
     Ok(())
@@ -52,6 +60,17 @@ pub fn install(
 /// Turns it into a KubeVirt older than 1.7, which cannot cancel an evacuation.
 pub fn withdraw_cancel(cluster: &Cluster) {
     cluster.catalog.aggregated.offer(SUBRESOURCES, "v1", &[]);
+}
+
+/// Keeps the status of an instance: what others than KubeVirt's own accounts write to it is reverted.
+pub(crate) fn keep_status(
+    collection: &Collection,
+    current: &serde_json::Value,
+    next: &mut serde_json::Value,
+) {
+    if *collection == VMIS {
+        next["status"] = current["status"].clone();
+    }
 }
 
 fn create(cluster: &Cluster, collection: &Collection, object: serde_json::Value) -> Result<(), StatusError> {
@@ -63,3 +82,5 @@ fn create(cluster: &Cluster, collection: &Collection, object: serde_json::Value)
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timeline_tests;

@@ -10,6 +10,8 @@ use crate::model::status_error::StatusError;
 
 /// Virtual machine instances.
 pub const VMIS: Collection = Collection::fixed("kubevirt.io", "virtualmachineinstances");
+/// The installation of KubeVirt, whose specification has the limits of migrations.
+pub const KUBEVIRTS: Collection = Collection::fixed("kubevirt.io", "kubevirts");
 /// Migrations.
 pub const MIGRATIONS: Collection = Collection::fixed("kubevirt.io", "virtualmachineinstancemigrations");
 /// The aggregated API group of KubeVirt's subresources.
@@ -26,30 +28,41 @@ pub const SERVICE: &str = "virt-api";
 pub const HOTPLUG: &str = "hotplug-disk";
 /// An annotation on an instance that cannot be migrated.
 pub const NOT_MIGRATABLE: &str = "kube-sandbox.dev/not-live-migratable";
+/// An annotation on an instance: why its migrations fail after their memory was copied.
+pub const MIGRATION_FAILS: &str = "kube-sandbox.dev/migration-fails";
 
 pub(crate) const WEBHOOKS: Collection =
     Collection::fixed("admissionregistration.k8s.io", "validatingwebhookconfigurations");
 
 const LAUNCHER: &str = "virt-launcher";
 
-/// The CRDs of instances and migrations, with open schemas.
-pub(crate) fn definitions() -> [Value; 2] {
+/// The CRDs of KubeVirt, instances and migrations, with open schemas. Only migrations have a status subresource of theirs.
+pub(crate) fn definitions() -> [Value; 3] {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+    let status = json!({"status": {}});
     [
+        definition(&KUBEVIRTS, ("KubeVirt", &["kv", "kvs"]), &[column("Phase", ".status.phase")], &status),
         definition(
             &VMIS,
             ("VirtualMachineInstance", &["vmi", "vmis"]),
             &[column("Phase", ".status.phase"), column("NodeName", ".status.nodeName")],
+            &json!({}),
         ),
         definition(
             &MIGRATIONS,
             ("VirtualMachineInstanceMigration", &["vmim", "vmims"]),
             &[column("Phase", ".status.phase"), column("VMI", ".spec.vmiName")],
+            &status,
         ),
     ]
 }
 
-fn definition(collection: &Collection, (kind, short): (&str, &[&str]), columns: &[Value]) -> Value {
+fn definition(
+    collection: &Collection,
+    (kind, short): (&str, &[&str]),
+    columns: &[Value],
+    subresources: &Value,
+) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -58,23 +71,29 @@ fn definition(collection: &Collection, (kind, short): (&str, &[&str]), columns: 
             "group": collection.group, "scope": "Namespaced",
             "names": {"kind": kind, "plural": collection.plural, "singular": kind.to_lowercase(),
                 "shortNames": short},
-            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": subresources,
                 "additionalPrinterColumns": columns, "schema": {"openAPIV3Schema": {"type": "object",
                     "properties": {"spec": open, "status": open}}}}],
         },
     })
 }
 
-/// The webhook that reviews every eviction. Its failure policy is `Ignore`.
-pub(crate) fn webhook() -> Value {
-    json!({"metadata": {"name": "virt-api-validator"}, "webhooks": [{
-        "name": "virt-launcher-eviction-interceptor.kubevirt.io",
-        "admissionReviewVersions": ["v1", "v1beta1"], "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun",
-        "timeoutSeconds": 10,
-        "clientConfig": {"service": {"namespace": NAMESPACE, "name": SERVICE, "path": "/launcher-eviction-validate"}},
-        "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
-            "resources": ["pods/eviction"]}],
-    }]})
+/// The webhooks that review evictions: of the pods of VMs, and of those with hot-plugged disks.
+pub(crate) fn webhooks() -> Value {
+    let webhook = |name: &str, condition: &str, prefix: &str| {
+        json!({
+            "name": name, "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "sideEffects": "NoneOnDryRun", "timeoutSeconds": 10,
+            "clientConfig": {"service": {"namespace": NAMESPACE, "name": SERVICE, "path": "/pod-eviction-validate"}},
+            "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
+                "resources": ["pods/eviction"]}],
+            "matchConditions": [{"name": condition,
+                "expression": format!("object.metadata.name.startsWith(\"{prefix}\")")}],
+        })
+    };
+    let launchers = webhook("virt-launcher-eviction-interceptor.kubevirt.io", "only-vms", "virt-launcher");
+    let disks = webhook("hotplug-pod-eviction-interceptor.kubevirt.io", "only-hotplug-pods", "hp-volume-");
+    json!({"metadata": {"name": "virt-api-validator"}, "webhooks": [launchers, disks]})
 }
 
 /// A virtual machine.
@@ -105,6 +124,13 @@ impl Vmi {
     #[must_use]
     pub fn not_migratable(mut self) -> Self {
         self.object["metadata"]["annotations"][NOT_MIGRATABLE] = json!("true");
+        self
+    }
+
+    /// A VM whose migrations fail for this reason.
+    #[must_use]
+    pub fn migration_fails(mut self, reason: &str) -> Self {
+        self.object["metadata"]["annotations"][MIGRATION_FAILS] = json!(reason);
         self
     }
 
@@ -159,15 +185,6 @@ pub fn hotplug_pod(launcher: &Value) -> Value {
         "metadata": {"namespace": pod::namespace(launcher), "generateName": "hp-volume-",
             "labels": {"kubevirt.io": HOTPLUG}, "ownerReferences": [owner]},
         "spec": {"containers": [{"name": "hotplug-disk", "image": "registry.example/virt-launcher:1"}]},
-    })
-}
-
-/// The budget that protects an instance's pod if the webhook is unavailable.
-pub(crate) fn budget(vmi: &Value) -> Value {
-    json!({
-        "metadata": {"namespace": pod::namespace(vmi),
-            "name": format!("kubevirt-disruption-budget-{}", pod::name(vmi)), "ownerReferences": [owner(vmi)]},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"kubevirt.io/created-by": pod::uid(vmi)}}},
     })
 }
 

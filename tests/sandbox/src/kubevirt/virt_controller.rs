@@ -1,88 +1,114 @@
 //! The controller that creates the pods of instances and migrates those to be evacuated.
 //!
-//! The state of a migration is in the objects: one that is neither `Succeeded` nor `Failed` needs a target pod. When
-//! that is Ready, the instance's `migrationState` starts. After a delay the instance runs in the target pod, and the
-//! source pod has succeeded. Only the end of the delay is kept in memory.
+//! The state of a migration is in the objects, and [`Migration`] has its rules. Only the time at which it entered its phase
+//! is kept in memory, because timestamps in objects are whole seconds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::cluster::catalog::resource::{BUDGETS, PODS};
+use crate::cluster::catalog::resource::{NODES, PODS};
 use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key, Object};
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::engine::delay_queue::DelayQueue;
-use crate::controllers::nodes::pod_status;
-use crate::kubevirt::objects::{self, MIGRATIONS, NODE, NOT_MIGRATABLE, VMIS, domain, is_launcher};
-use crate::model::clock::metav1_time;
+use crate::kubevirt::migration::{self, EVACUATION, FINALIZER, Migration, is_final};
+use crate::kubevirt::objects::{
+    self, KUBEVIRTS, MIGRATIONS, NODE, NOT_MIGRATABLE, VMIS, domain, is_launcher,
+};
+use crate::kubevirt::settings::Settings;
 use crate::model::{condition, pod};
 
-/// The migration that a pod is the target of.
-const JOB: &str = "kubevirt.io/migrationJobUID";
-/// On a migration: the node to evacuate.
-const EVACUATION: &str = "kubevirt.io/evacuationMigration";
+/// How many migrations of an instance that have ended are kept.
+const KEPT_MIGRATIONS: usize = 5;
 
 /// The controller.
 #[derive(Debug)]
 pub(crate) struct VirtController {
     migration: SignedDuration,
     changed: BTreeSet<Key>,
+    /// Whether every instance may be concerned.
+    all_changed: bool,
     due: DelayQueue<()>,
+    /// The phase of each migration by uid, and when it entered it.
+    phases: HashMap<String, (String, Timestamp)>,
 }
 
 impl VirtController {
     /// A controller whose migrations take the given time.
     pub(crate) fn new(migration: Duration) -> Self {
         let migration = SignedDuration::try_from(migration).unwrap_or(SignedDuration::MAX);
-        Self { migration, changed: BTreeSet::new(), due: DelayQueue::default() }
+        Self {
+            migration,
+            changed: BTreeSet::new(),
+            all_changed: true,
+            due: DelayQueue::default(),
+            phases: HashMap::new(),
+        }
     }
 
-    fn attend(&mut self, ctx: &mut ReconcileContext<'_>, key: &Key) {
-        let Some(vmi) = ctx.get(&VMIS, key).filter(|vmi| !pod::is_terminating(vmi)) else {
-            return;
-        };
+    fn attend(&mut self, ctx: &mut ReconcileContext<'_>, key: &Key, settings: &Settings) {
+        let jobs: Vec<Object> = migrations(ctx, key);
+        let found = ctx.get(&VMIS, key);
+        for job in jobs.iter().filter(|job| is_final(job) || found.is_none()) {
+            release(ctx, job);
+        }
+        let Some(vmi) = found.filter(|vmi| !pod::is_terminating(vmi)) else { return };
         let pods = launchers(ctx, &vmi);
         if !vmi["status"]["nodeName"].is_string() {
             return start(ctx, &vmi, &pods);
         }
-        let marked = vmi["status"]["evacuationNodeName"].is_string();
-        let Some(job) = active_migration(ctx, &vmi) else {
-            if marked && vmi["spec"]["evictionStrategy"] != "External" {
+        let (ended, active): (Vec<Object>, Vec<Object>) = jobs.into_iter().partition(|job| is_final(job));
+        for oldest in ended.iter().take(ended.len().saturating_sub(KEPT_MIGRATIONS)) {
+            ctx.delete(&MIGRATIONS, oldest, None, Propagation::Background);
+        }
+        if active.is_empty() {
+            let is_alone = pods.iter().filter(|pod| pod::is_active(pod)).count() == 1;
+            if is_alone && is_to_leave(ctx, &vmi, settings) {
                 begin(ctx, &vmi);
             }
             return;
-        };
-        let target = pods.iter().find(|pod| pod["metadata"]["labels"][JOB] == pod::uid(&job));
-        let begun = vmi["status"]["migrationState"]["migrationUid"] == pod::uid(&job);
-        match target {
-            None if begun => give_up(ctx, &vmi, &job, None),
-            None => bring_target(ctx, &vmi, &job),
-            Some(target) if !pod::is_active(target) => give_up(ctx, &vmi, &job, Some(target)),
-            Some(target) if !begun && pod::is_ready(target) => {
-                transfer(ctx, &vmi, &job, source(&pods, &job), target);
-                let at = ctx.now.saturating_add(self.migration).unwrap_or(Timestamp::MAX);
+        }
+        for job in &active {
+            let Some(job) = adopt(ctx, job) else { continue };
+            let is_another = |other: &Object| {
+                pod::uid(other) != pod::uid(&job) && !is_final(other) && !migration::phase(other).is_empty()
+            };
+            let others: Vec<Object> = ctx.state.list(&MIGRATIONS, None).filter(is_another).collect();
+            let since = self.entered(&job, ctx.now);
+            let attended = Migration {
+                job: &job,
+                vmi: &vmi,
+                pods: &pods,
+                others: &others,
+                ended: &ended,
+                duration: self.migration,
+                since,
+                settings,
+            };
+            if let Some(at) = attended.advance(ctx) {
                 self.due.plan(key.clone(), pod::uid(&job), (), at);
             }
-            Some(_) => {}
         }
+    }
+
+    /// When a migration entered its phase.
+    fn entered(&mut self, job: &Value, now: Timestamp) -> Timestamp {
+        let phase = migration::phase(job);
+        let entry = self.phases.entry(pod::uid(job).to_owned()).or_insert_with(|| (phase.to_owned(), now));
+        if entry.0 != phase {
+            *entry = (phase.to_owned(), now);
+        }
+        entry.1
     }
 }
 
 /// Creates the first pod of an instance, and records its node.
 fn start(ctx: &mut ReconcileContext<'_>, vmi: &Object, pods: &[Object]) {
     let Some(pod) = pods.first() else {
-        let protected = match vmi["spec"]["evictionStrategy"].as_str() {
-            Some("LiveMigrate" | "External") => true,
-            Some("LiveMigrateIfPossible") => pod::annotation(vmi, NOT_MIGRATABLE).is_none(),
-            _ => false,
-        };
-        if protected {
-            ctx.create(&BUDGETS, objects::budget(vmi));
-        }
         ctx.create(&PODS, objects::launcher(vmi));
         return;
     };
@@ -90,11 +116,9 @@ fn start(ctx: &mut ReconcileContext<'_>, vmi: &Object, pods: &[Object]) {
         return;
     };
     let now = ctx.now;
-    let Some(vmi) = ctx.edit(&VMIS, vmi, |vmi| vmi["metadata"]["labels"][NODE] = json!(node)) else {
-        return;
-    };
-    ctx.edit_status(&VMIS, &vmi, |vmi| {
+    ctx.edit(&VMIS, vmi, |vmi| {
         let migratable = pod::annotation(vmi, NOT_MIGRATABLE).is_none();
+        vmi["metadata"]["labels"][NODE] = json!(node);
         vmi["status"]["phase"] = json!("Running");
         vmi["status"]["nodeName"] = json!(node);
         vmi["status"]["activePods"] = json!({pod::uid(pod): node});
@@ -104,104 +128,47 @@ fn start(ctx: &mut ReconcileContext<'_>, vmi: &Object, pods: &[Object]) {
     });
 }
 
+/// Whether an instance is to be migrated: it is marked, or its node has the taint of a drain. Others act for `External`.
+fn is_to_leave(ctx: &ReconcileContext<'_>, vmi: &Value, settings: &Settings) -> bool {
+    let status = &vmi["status"];
+    let is_marked =
+        status["evacuationNodeName"].is_string() && status["evacuationNodeName"] == status["nodeName"];
+    let drains = || {
+        let node = ctx.get(&NODES, &Key::cluster(status["nodeName"].as_str().unwrap_or_default()));
+        node.is_some_and(|node| settings.drains(&node))
+    };
+    let strategy = vmi["spec"]["evictionStrategy"].as_str();
+    matches!(strategy, Some("LiveMigrate" | "LiveMigrateIfPossible"))
+        && condition::is_true(status, "LiveMigratable")
+        && (is_marked || drains())
+}
+
 /// Creates a migration away from the instance's node.
 fn begin(ctx: &mut ReconcileContext<'_>, vmi: &Value) {
-    let name = pod::name(vmi);
     let migration = json!({
         "metadata": {"namespace": pod::namespace(vmi), "generateName": "kubevirt-evacuation-",
-            "labels": {"kubevirt.io/vmi-name": name},
-            "annotations": {EVACUATION: vmi["status"]["evacuationNodeName"]}},
-        "spec": {"vmiName": name},
+            "finalizers": [FINALIZER], "annotations": {EVACUATION: vmi["status"]["nodeName"]}},
+        "spec": {"vmiName": pod::name(vmi), "priority": "system-critical"},
     });
     ctx.create(&MIGRATIONS, migration);
 }
 
-fn bring_target(ctx: &mut ReconcileContext<'_>, vmi: &Value, job: &Object) {
-    let mut pod = objects::launcher(vmi);
-    pod["metadata"]["labels"][JOB] = json!(pod::uid(job));
-    pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"] = json!(pod::name(job));
-    let elsewhere = json!({"key": "kubernetes.io/hostname", "operator": "NotIn",
-        "values": [vmi["status"]["nodeName"]]});
-    pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
-        json!({"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]});
-    if ctx.create(&PODS, pod).is_some() {
-        set_phase(ctx, job, "Scheduling", &Value::Null);
-    }
-}
-
-/// Starts to copy the memory of the VM.
-fn transfer(
-    ctx: &mut ReconcileContext<'_>,
-    vmi: &Object,
-    job: &Object,
-    source: Option<&Object>,
-    target: &Value,
-) {
-    let state = json!({
-        "migrationUid": pod::uid(job), "startTimestamp": metav1_time(ctx.now), "completed": false,
-        "sourceNode": vmi["status"]["nodeName"], "sourcePod": source.map(|pod| pod::name(pod)),
-        "targetNode": pod::node(target), "targetPod": pod::name(target),
-    });
-    ctx.edit_status(&VMIS, vmi, |vmi| vmi["status"]["migrationState"] = state.clone());
-    set_phase(ctx, job, "Running", &state);
-}
-
-/// The VM runs on the target node.
-fn complete(ctx: &mut ReconcileContext<'_>, key: &Key, uid: &str) {
-    let Some(vmi) = ctx.get(&VMIS, key) else {
-        return;
-    };
-    let Some(job) = active_migration(ctx, &vmi).filter(|job| pod::uid(job) == uid) else {
-        return;
-    };
-    let pods = launchers(ctx, &vmi);
-    let target = pods.iter().find(|pod| pod["metadata"]["labels"][JOB] == uid && pod::is_active(pod));
-    let Some(target) = target else {
-        return;
-    };
-    let now = ctx.now;
-    let mut state = vmi["status"]["migrationState"].clone();
-    state["completed"] = json!(true);
-    state["endTimestamp"] = json!(metav1_time(now));
-    let moved = ctx.edit_status(&VMIS, &vmi, |vmi| {
-        let node = state["targetNode"].clone();
-        vmi["status"]["activePods"] = json!({pod::uid(target): node});
-        vmi["status"]["nodeName"] = node;
-        vmi["status"]["migrationState"] = state.clone();
-        if let Some(status) = vmi["status"].as_object_mut() {
-            status.remove("evacuationNodeName");
+/// Adds the label and the finalizer that a migration which a person has created may lack.
+fn adopt(ctx: &mut ReconcileContext<'_>, job: &Object) -> Option<Object> {
+    let name = job["spec"]["vmiName"].clone();
+    ctx.edit(&MIGRATIONS, job, |job| {
+        job["metadata"]["labels"]["kubevirt.io/vmi-name"] = name;
+        if !pod::is_terminating(job) {
+            job["metadata"]["finalizers"] = json!([FINALIZER]);
         }
-    });
-    if let Some(vmi) = moved {
-        ctx.edit(&VMIS, &vmi, |vmi| vmi["metadata"]["labels"][NODE] = state["targetNode"].clone());
-    }
-    set_phase(ctx, &job, "Succeeded", &state);
-    for source in pods.iter().filter(|pod| pod::uid(pod) != pod::uid(target) && !pod::is_finished(pod)) {
-        ctx.edit_status(&PODS, source, |pod| pod_status::succeed(pod, now));
-    }
+    })
 }
 
-/// The VM stays on its node.
-fn give_up(ctx: &mut ReconcileContext<'_>, vmi: &Object, job: &Object, target: Option<&Object>) {
-    let mut state = vmi["status"]["migrationState"].clone();
-    if state["migrationUid"] == pod::uid(job) {
-        state["completed"] = json!(true);
-        state["failed"] = json!(true);
-        state["failureReason"] = json!("Target pod is down");
-        state["endTimestamp"] = json!(metav1_time(ctx.now));
-        ctx.edit_status(&VMIS, vmi, |vmi| vmi["status"]["migrationState"] = state.clone());
-    }
-    set_phase(ctx, job, "Failed", &Value::Null);
-    if let Some(target) = target {
-        ctx.delete(&PODS, target, None, Propagation::Background);
-    }
-}
-
-fn set_phase(ctx: &mut ReconcileContext<'_>, job: &Object, phase: &str, state: &Value) {
-    ctx.edit_status(&MIGRATIONS, job, |job| {
-        job["status"]["phase"] = json!(phase);
-        if !state.is_null() {
-            job["status"]["migrationState"] = state.clone();
+/// Lets a migration go that has ended.
+fn release(ctx: &mut ReconcileContext<'_>, job: &Object) {
+    ctx.edit(&MIGRATIONS, job, |job| {
+        if let Some(metadata) = job["metadata"].as_object_mut() {
+            metadata.remove("finalizers");
         }
     });
 }
@@ -213,20 +180,19 @@ fn launchers(ctx: &ReconcileContext<'_>, vmi: &Value) -> Vec<Object> {
     ctx.state.list(&PODS, Some(pod::namespace(vmi))).filter(of).collect()
 }
 
-fn source<'a>(pods: &'a [Object], job: &Value) -> Option<&'a Object> {
-    pods.iter().find(|pod| pod::is_active(pod) && pod["metadata"]["labels"][JOB] != pod::uid(job))
-}
-
-fn active_migration(ctx: &ReconcileContext<'_>, vmi: &Value) -> Option<Object> {
-    let mut jobs = ctx.state.list(&MIGRATIONS, Some(pod::namespace(vmi)));
-    jobs.find(|job| {
-        job["spec"]["vmiName"] == pod::name(vmi) && !matches!(pod::phase(job), "Succeeded" | "Failed")
-    })
+/// The migrations of an instance, oldest first.
+fn migrations(ctx: &ReconcileContext<'_>, key: &Key) -> Vec<Object> {
+    let of = |job: &Object| job["spec"]["vmiName"] == *key.name;
+    let mut all: Vec<Object> = ctx.state.list(&MIGRATIONS, Some(&key.namespace)).filter(of).collect();
+    all.sort_by_cached_key(|job| {
+        (job["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned(), !is_final(job))
+    });
+    all
 }
 
 impl Controller for VirtController {
     fn watches(&self) -> Watches {
-        const WATCHED: &[Collection] = &[VMIS, MIGRATIONS, PODS];
+        const WATCHED: &[Collection] = &[VMIS, MIGRATIONS, PODS, NODES, KUBEVIRTS];
         Watches::These(WATCHED)
     }
 
@@ -239,6 +205,15 @@ impl Controller for VirtController {
             return;
         };
         let instance = match collection {
+            _ if *collection == KUBEVIRTS => {
+                self.all_changed = true;
+                None
+            }
+            _ if *collection == NODES => {
+                let taints = |node: &Option<Object>| node.as_ref().map(|node| node["spec"]["taints"].clone());
+                self.all_changed |= taints(&change.before) != taints(&change.after);
+                None
+            }
             _ if *collection == VMIS => Some(pod::name(object)),
             _ if *collection == MIGRATIONS => object["spec"]["vmiName"].as_str(),
             _ if is_launcher(object) => domain(object),
@@ -248,11 +223,26 @@ impl Controller for VirtController {
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
-        for key in std::mem::take(&mut self.changed) {
-            self.attend(ctx, &key);
+        let settings = Settings::read(ctx.state);
+        if settings.controller_is_down {
+            self.all_changed = true;
+            return Requeue::Change;
         }
-        while let Some((key, uid, ())) = self.due.pop(ctx.now) {
-            complete(ctx, &key, &uid);
+        while let Some((key, ..)) = self.due.pop(ctx.now) {
+            self.changed.insert(key);
+        }
+        if std::mem::take(&mut self.all_changed) {
+            self.changed.extend(ctx.state.list(&VMIS, None).map(|vmi| Key::of(&vmi)));
+        }
+        if !self.changed.is_empty() {
+            // The end of one migration lets the next one begin.
+            let pending = ctx.state.list(&MIGRATIONS, None).filter(|job| migration::phase(job) == "Pending");
+            let pending = pending
+                .filter_map(|job| Some(Key::new(pod::namespace(&job), job["spec"]["vmiName"].as_str()?)));
+            self.changed.extend(pending);
+        }
+        for key in std::mem::take(&mut self.changed) {
+            self.attend(ctx, &key, &settings);
         }
         Requeue::at(self.due.next_at())
     }

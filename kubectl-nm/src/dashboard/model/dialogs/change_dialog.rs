@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use kube::core::Selector;
+use nm_shared::api::pod_selector::PodSelector;
 use nm_shared::cluster::selector;
 use nm_shared::{DrainSpec, NodeMaintenance};
 use serde_json::{Map, Value, json};
@@ -46,7 +47,7 @@ impl ChangeDialog {
         let timeout = if timeout.is_zero() { String::from("0") } else { duration::show(timeout) };
         Self {
             timeout: Field::new(timeout),
-            selector: Field::new(spec.pod_selector.as_ref().map_or_else(String::new, shown)),
+            selector: Field::new(spec.pod_selector.as_deref().map_or_else(String::new, shown)),
             target,
             focus: ChangeField::default(),
         }
@@ -76,8 +77,8 @@ impl ChangeDialog {
         let selector = selector::parse(self.selector.text().trim()).map_err(ChangeError::Selector)?;
         let selector = Some(selector).filter(|selector| *selector != LabelSelector::default());
         // The same selector may be written in several ways.
-        let same = existing.pod_selector.as_ref().map(shown) == selector.as_ref().map(shown);
-        let pod_selector = if same { existing.pod_selector.clone() } else { selector };
+        let same = existing.pod_selector.as_deref().map(shown) == selector.as_ref().map(shown);
+        let pod_selector = if same { existing.pod_selector.clone() } else { selector.map(PodSelector::from) };
         Ok(DrainSpec { timeout_seconds: seconds.unwrap_or(i64::MAX), pod_selector, ..existing })
     }
 

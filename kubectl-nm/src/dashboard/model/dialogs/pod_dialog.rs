@@ -56,6 +56,8 @@ pub(crate) struct PodFacts {
     /// None if no controller recreates it.
     pub(crate) owner: Option<Owner>,
     pub(crate) has_empty_dir: bool,
+    /// The virtual machine that runs in it.
+    pub(crate) machine: Option<String>,
     pub(crate) budgets: GuardingBudgets,
     /// The permission that the user lacks for the action.
     pub(crate) denied: Option<ForbiddenAccess>,

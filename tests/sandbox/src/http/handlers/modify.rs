@@ -18,6 +18,7 @@ use crate::http::patch::{apply, managers, strategic};
 use crate::http::request::call::Call;
 use crate::http::request::options;
 use crate::http::response::answer::{HandlerResult, warn};
+use crate::kubevirt;
 use crate::model::status_error::StatusError;
 
 /// How often a change is computed again after a concurrent write.
@@ -69,7 +70,8 @@ async fn change(
                 }
             };
         };
-        let (object, mut warnings) = complete(cluster, call, &current, next, source)?;
+        let (mut object, mut warnings) = complete(cluster, call, &current, next, source)?;
+        kubevirt::keep_status(&call.stored.collection, &current, &mut object);
         let more = webhooks::on_update(cluster, call, &object, &current).await;
         warnings.extend(more.map_err(|refusal| refusal.with_warnings(&warnings))?);
         let written = cluster.store.write(|state| {

@@ -1,0 +1,157 @@
+//! What it costs to watch workloads, and when restarts are withdrawn.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use kube::runtime::reflector::store::Writer;
+use nm_shared::{Group, GroupedMaintenance};
+use serde_json::json;
+
+use super::*;
+use crate::cache::leader_state::LeaderState;
+use crate::client::throttle::Throttle;
+
+fn deployment(version: &str) -> Deployment {
+    let mut deployment = Deployment::default();
+    deployment.metadata.resource_version = Some(version.to_owned());
+    deployment
+}
+
+fn version(seen: &mut SeenWorkload) -> Option<String> {
+    match seen.state() {
+        Some(WorkloadState::Known(workload)) => workload.deployment?.metadata.resource_version.clone(),
+        _ => None,
+    }
+}
+
+/// The state with a maintenance of a node.
+fn state_of_node(node: &str) -> Arc<LeaderState> {
+    let mut writer = Writer::new(Group::Medik8s);
+    let maintenance: GroupedMaintenance = serde_json::from_value(json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"}, "spec": {"nodeName": node},
+    }))
+    .unwrap();
+    let state = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
+    writer.apply_watcher_event(&watcher::Event::Apply(maintenance.clone()));
+    state.index(Arc::new(maintenance));
+    state
+}
+
+/// A restart of the Deployment `web`.
+fn restart() -> Restart {
+    let set = WorkloadKey { namespace: "shop".into(), name: "web-1".into() };
+    let mut deployment = deployment("9");
+    let metadata = &mut deployment.metadata;
+    (metadata.namespace, metadata.name, metadata.uid) =
+        (Some("shop".into()), Some("web".into()), Some("d".into()));
+    metadata.annotations = Some([("deployment.kubernetes.io/revision".into(), "1".into())].into());
+    Restart::of(&deployment, &set, jiff::Timestamp::UNIX_EPOCH).unwrap()
+}
+
+/// An API server that denies reading `ReplicaSet`s until `is_granted`, and how many of these requests it has received.
+fn denying_server(is_granted: &Arc<AtomicBool>) -> (Client, Arc<AtomicUsize>) {
+    let reads = Arc::<AtomicUsize>::default();
+    let (count, is_granted) = (reads.clone(), is_granted.clone());
+    let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let is_read = request.uri().path().contains("/replicasets/");
+        count.fetch_add(usize::from(is_read), Ordering::Relaxed);
+        let found = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "s"}});
+        let denied = json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden",
+            "message": "User \"u\" cannot get resource \"replicasets\" in API group \"apps\""});
+        let is_granted = is_granted.load(Ordering::Relaxed);
+        let (code, body) = if is_granted { (200, found) } else { (403, denied) };
+        let answer = http::Response::builder().status(code).header("content-type", "application/json");
+        let answer = answer.body(axum::body::Body::from(body.to_string())).unwrap();
+        std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+    });
+    (Client::new(server, "default"), reads)
+}
+
+/// The reads and triggers in ten minutes in which so many `ReplicaSet`s may not be read.
+async fn cost_of_denials(sets: usize) -> (usize, usize) {
+    let is_granted = Arc::<AtomicBool>::default();
+    let (client, reads) = denying_server(&is_granted);
+    let (triggers, [mut triggered, ..]) = Triggers::new(state_of_node("n"));
+    let watches = Arc::new(WorkloadWatches::new(client, triggers, TaskSpawner::new().0));
+    let key = |at: usize| WorkloadKey { namespace: "shop".into(), name: format!("s{at}") };
+    watches.watch("n", &(0..sets).map(key).collect());
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let mut triggers = 0;
+    while triggered.try_recv().is_ok() {
+        triggers += 1;
+    }
+    let cost = (reads.swap(0, Ordering::Relaxed), triggers);
+    assert_eq!(watches.states("n").len(), sets, "each pod shows why it is not replaced first");
+    is_granted.store(true, Ordering::Relaxed);
+    tokio::time::sleep(2 * RETRY_INTERVAL).await;
+    assert_eq!(reads.load(Ordering::Relaxed), sets, "all are read as soon as one may be");
+    cost
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_sets_that_may_not_be_read_cost_one_request_at_a_time_however_many_there_are() {
+    for sets in [1, 10, 100, 1_000] {
+        let (reads, triggers) = cost_of_denials(sets).await;
+        // Ten minutes have 120 intervals.
+        assert!((sets + 119..=sets + 121).contains(&reads), "{reads} reads for {sets}");
+        assert_eq!(triggers, sets, "once each");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_waits_for_the_end_of_a_pause_is_withdrawn() {
+    let restarts = Arc::<AtomicUsize>::default();
+    let count = restarts.clone();
+    // An API server that throttles reads.
+    let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (is_restart, count) = (request.method() == http::Method::PATCH, count.clone());
+        async move {
+            count.fetch_add(usize::from(is_restart), Ordering::Relaxed);
+            let (code, kind) = if is_restart { (500, "application/json") } else { (429, "text/plain") };
+            let answer = http::Response::builder().status(code).header("retry-after", "5");
+            Ok::<_, std::convert::Infallible>(
+                answer.header("content-type", kind).body(axum::body::Body::from("no")).unwrap(),
+            )
+        }
+    });
+    let throttle = Throttle::default();
+    let client = Client::new(tower::Layer::layer(&throttle, server), "default");
+    let (triggers, _triggered) = Triggers::new(Arc::new(LeaderState::new([])));
+    let watches = Arc::new(WorkloadWatches::new(client.clone(), triggers, TaskSpawner::new().0));
+    let key = restart().deployment;
+    // The restarts sent after a pause in which two nodes have requested one, and these have withdrawn theirs.
+    let sent = async |withdrawn: &[&str]| {
+        assert!(client.request_text(http::Request::get("/version").body(Vec::new()).unwrap()).await.is_err());
+        for node in ["a", "b"] {
+            watches.restart(node, restart(), SteadyTime::MIN);
+        }
+        tokio::task::yield_now().await;
+        watches.withdraw_restarts("a", &[key.clone()].into());
+        for node in withdrawn {
+            watches.withdraw_restarts(node, &HashSet::new());
+        }
+        throttle.ended().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        restarts.swap(0, Ordering::Relaxed)
+    };
+    assert_eq!(sent(&[]).await, 1);
+    assert_eq!(sent(&["a"]).await, 1, "the other node needs it");
+    assert_eq!(sent(&["a", "b"]).await, 0);
+    assert_eq!(sent(&[]).await, 1);
+}
+
+#[test]
+fn a_restart_that_a_restore_of_etcd_has_undone_does_not_count() {
+    let listed = |version| {
+        Some(SeenReplicaSet {
+            revision: Some(1),
+            deployment: Some(Arc::new(deployment(version))),
+            pods: None,
+        })
+    };
+    let mut seen = SeenWorkload { set: listed("9"), ..SeenWorkload::default() };
+    seen.last_write.remember(deployment("10"));
+    assert_eq!(version(&mut seen).as_deref(), Some("10"));
+    seen.deployment_listed();
+    seen.set = listed("8");
+    assert_eq!(version(&mut seen).as_deref(), Some("8"));
+}

@@ -1,0 +1,177 @@
+//! What the end of a maintenance does about virtual machines: those that have not begun to move stay.
+//!
+//! The mark of a virtual machine is removed first, and its migration deleted once the mark is gone: KubeVirt would create
+//! another. Both are retried until a live list shows neither.
+
+use std::collections::HashSet;
+
+use crate::decide::decision::{EventReason, EventSubject, PendingEvent};
+use crate::drain::migration::VirtualMachineInstanceMigration;
+use crate::drain::virtual_machine::{MachineKey, VirtualMachineInstance};
+
+/// How many virtual machines an event names.
+const MAX_NAMED_MACHINES: usize = 5;
+
+/// What is still to be done, by what a live list shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EvacuationEnd {
+    /// The virtual machines whose mark names the node.
+    pub marked: Vec<MachineKey>,
+    /// The migrations to delete. Each has not begun, and its virtual machine is no longer marked.
+    pub deletable: Vec<UnbegunMigration>,
+    /// The virtual machines that leave although the maintenance ends: their migrations have begun.
+    pub moving: Vec<MachineKey>,
+}
+
+/// A migration that has not begun.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnbegunMigration {
+    /// Its virtual machine; the migration is in the same namespace.
+    pub machine: MachineKey,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: Option<String>,
+    /// Its version. If it changes before the deletion, the migration may have begun.
+    pub resource_version: Option<String>,
+}
+
+impl EvacuationEnd {
+    /// Of the instances on `node` and the migrations of the cluster; none if these may not be listed.
+    pub fn new(
+        instances: &[VirtualMachineInstance],
+        migrations: Option<&[VirtualMachineInstanceMigration]>,
+        node: &str,
+    ) -> Self {
+        let on_node: HashSet<MachineKey> =
+            instances.iter().map(|instance| MachineKey::of(&instance.metadata)).collect();
+        let marked = instances.iter().filter(|instance| instance.is_leaving(node));
+        let marked: Vec<MachineKey> = marked.map(|instance| MachineKey::of(&instance.metadata)).collect();
+        let mut end = Self { marked, ..Self::default() };
+        let evacuations = migrations.unwrap_or_default().iter().filter(|migration| {
+            migration.is_active() && migration.evacuates(node) && on_node.contains(&migration.machine())
+        });
+        for migration in evacuations {
+            let machine = migration.machine();
+            if !migration.is_deletable() {
+                end.moving.push(machine);
+            } else if !end.marked.contains(&machine) && migration.metadata.deletion_timestamp.is_none() {
+                end.deletable.push(UnbegunMigration {
+                    machine,
+                    name: migration.metadata.name.clone().unwrap_or_default(),
+                    uid: migration.metadata.uid.clone(),
+                    resource_version: migration.metadata.resource_version.clone(),
+                });
+            }
+        }
+        end.moving.sort();
+        end
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        self.marked.is_empty() && self.deletable.is_empty()
+    }
+}
+
+/// Why virtual machines may leave a node whose maintenance has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StillLeaving {
+    /// Their migrations have begun.
+    Begun,
+    /// nm-reconciler may not delete migrations, which KubeVirt creates for all virtual machines at once.
+    MayNotDelete,
+    /// KubeVirt before 1.7 cannot be told to leave them.
+    CannotCancel,
+    /// KubeVirt, or the API server, did not do it in time.
+    NotInTime,
+}
+
+/// The event on the node about virtual machines that still leave it; none if there are none.
+pub fn still_leaving(node: &str, machines: &[MachineKey], why: StillLeaving) -> Option<PendingEvent> {
+    if machines.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = machines.iter().take(MAX_NAMED_MACHINES).map(ToString::to_string).collect();
+    let more = machines.len().saturating_sub(MAX_NAMED_MACHINES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let why = match why {
+        StillLeaving::Begun => "their migrations have begun".to_owned(),
+        StillLeaving::MayNotDelete => format!(
+            "nm-reconciler may not delete their migrations; {}",
+            crate::api::grant::Grant::VirtualMachines.hint()
+        ),
+        StillLeaving::CannotCancel => "KubeVirt before 1.7 does not cancel evacuations".to_owned(),
+        StillLeaving::NotInTime => "KubeVirt did not cancel their evacuation in time".to_owned(),
+    };
+    Some(PendingEvent {
+        subject: EventSubject::Node,
+        reason: EventReason::MachinesStillLeave,
+        note: format!("Virtual machines may still leave node {node}: {}{more}: {why}", named.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn instance(name: &str, mark: Option<&str>) -> VirtualMachineInstance {
+        let object =
+            json!({"metadata": {"namespace": "ns", "name": name}, "status": {"evacuationNodeName": mark}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn migration(machine: &str, node: &str, phase: &str) -> VirtualMachineInstanceMigration {
+        let object = json!({
+            "metadata": {"namespace": "ns", "name": format!("m-{machine}"), "uid": machine, "resourceVersion": "7",
+                "annotations": {"kubevirt.io/evacuationMigration": node}},
+            "spec": {"vmiName": machine}, "status": {"phase": phase},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn key(name: &str) -> MachineKey {
+        MachineKey { namespace: "ns".to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn marks_go_first_and_migrations_that_have_not_begun_when_the_mark_is_gone() {
+        let instances = [instance("marked", Some("a")), instance("other", Some("b")), instance("free", None)];
+        let migrations = [
+            migration("marked", "a", "Pending"),
+            migration("other", "b", "Pending"),
+            migration("free", "a", "Scheduling"),
+            migration("elsewhere", "a", "Pending"),
+        ];
+        let end = EvacuationEnd::new(&instances, Some(&migrations), "a");
+        assert_eq!((end.marked.clone(), end.moving.clone()), (vec![key("marked")], vec![]));
+        let deletable: Vec<(&str, Option<&str>)> = end
+            .deletable
+            .iter()
+            .map(|migration| (migration.name.as_str(), migration.resource_version.as_deref()))
+            .collect();
+        assert_eq!(deletable, [("m-free", Some("7"))]);
+        assert!(!end.is_done());
+    }
+
+    #[test]
+    fn a_migration_that_has_begun_goes_on_and_one_that_a_person_created_is_left_alone() {
+        let instances = [instance("a1", None), instance("a2", None), instance("a3", None)];
+        let mut manual = migration("a2", "a", "Pending");
+        manual.metadata.annotations = None;
+        let migrations = [migration("a1", "a", "Scheduled"), manual, migration("a3", "a", "Succeeded")];
+        let end = EvacuationEnd::new(&instances, Some(&migrations), "a");
+        assert_eq!((end.is_done(), end.moving), (true, vec![key("a1")]));
+        assert!(EvacuationEnd::new(&instances, None, "a").is_done());
+    }
+
+    #[test]
+    fn the_event_names_a_few_machines_and_the_remedy() {
+        let machines: Vec<MachineKey> = (0..7).map(|at| key(&format!("vm-{at}"))).collect();
+        let note = |why| still_leaving("n1", &machines, why).unwrap().note;
+        assert!(note(StillLeaving::Begun).contains("ns/vm-4 and 2 more"), "{}", note(StillLeaving::Begun));
+        assert!(note(StillLeaving::MayNotDelete).contains("--grant virtual-machines"));
+        assert_eq!(still_leaving("n1", &[], StillLeaving::Begun), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! Lives of maintenances that are stopped at each step of the evacuation of a virtual machine. In the end, no mark names the
+//! node, and no migration that has not begun is left.
+
+use std::sync::Arc;
+
+use kube_sandbox::kubevirt::{
+    BACKOFF, CONTROLLER_DOWN, KUBEVIRTS, MIGRATION_FAILS, MIGRATIONS, NAMESPACE, UNSCHEDULABLE_TIMEOUT, VMIS,
+    Vmi,
+};
+use kube_sandbox::resource::PODS;
+use kube_sandbox::store::{Key, State};
+use serde_json::{Value, json};
+
+use crate::world::{Done, World};
+
+/// The node that is drained.
+const NODE: &str = "node-01";
+
+const KUBEVIRT: &str = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt";
+const OTHER_NODE: &str = "/api/v1/nodes/node-02";
+
+/// Runs a virtual machine on the node.
+pub(crate) async fn run_vm(world: &World, vmi: Vmi) {
+    world.patch(OTHER_NODE, json!({"spec": {"unschedulable": true}})).await;
+    world.pass(1).await;
+    vmi.create(world.sandbox.cluster()).unwrap();
+    let runs = |state: &State| state.on_node(&PODS, NODE).next().is_some();
+    world.until("the virtual machine runs", runs).await.unwrap();
+    world.pass(5).await;
+    world.patch(OTHER_NODE, json!({"spec": {"unschedulable": null}})).await;
+    world.pass(1).await;
+}
+
+async fn set(world: &World, annotations: Value) {
+    world.patch(KUBEVIRT, json!({"metadata": {"annotations": annotations}})).await;
+}
+
+fn is_marked(state: &State) -> bool {
+    state.list(&VMIS, None).any(|vmi| vmi["status"]["evacuationNodeName"] == NODE)
+}
+
+fn has_migration(state: &State, phase: &str) -> bool {
+    state.list(&MIGRATIONS, None).any(|migration| migration["status"]["phase"] == phase)
+}
+
+/// Starts a maintenance, stops it once the evacuation has come this far, and checks what is left.
+async fn stopped_when(world: Arc<World>, what: &str, reached: impl Fn(&State) -> bool) -> Done {
+    world.step("start");
+    world.start("m", NODE, json!({})).await;
+    world.until(what, reached).await?;
+    world.step("stop");
+    world.stop("m").await?;
+    // Settings that only held the evacuation up end.
+    set(&world, json!({CONTROLLER_DOWN: null})).await;
+    world.pass(5).await;
+    let kubevirt = world.read(|state| state.get(&KUBEVIRTS, &Key::new(NAMESPACE, "kubevirt")));
+    if kubevirt.is_none() {
+        return Err("KubeVirt is gone".to_owned());
+    }
+    let left: Vec<String> = world.read(|state| {
+        let marks = state.list(&VMIS, None).filter(|vmi| vmi["status"]["evacuationNodeName"] == NODE);
+        let unbegun = state.list(&MIGRATIONS, None).filter(|migration| {
+            matches!(migration["status"]["phase"].as_str(), None | Some("" | "Pending" | "Scheduling"))
+        });
+        let name = |object: kube_sandbox::store::Object| object["metadata"]["name"].to_string();
+        marks.map(name).chain(unbegun.map(name)).collect()
+    });
+    if left.is_empty() { Ok(()) } else { Err(format!("left of the evacuation: {left:?}")) }
+}
+
+pub(crate) async fn stopped_when_marked(world: Arc<World>) -> Done {
+    run_vm(&world, Vmi::new("default", "vm")).await;
+    set(&world, json!({CONTROLLER_DOWN: "true"})).await;
+    stopped_when(world, "it is marked", is_marked).await
+}
+
+pub(crate) async fn stopped_in_the_queue(world: Arc<World>) -> Done {
+    run_vm(&world, Vmi::new("default", "vm")).await;
+    let none = json!({"parallelMigrationsPerCluster": 0});
+    world.patch(KUBEVIRT, json!({"spec": {"configuration": {"migrations": none}}})).await;
+    stopped_when(world, "it is in the queue", |state| has_migration(state, "Pending")).await
+}
+
+pub(crate) async fn stopped_while_scheduling(world: Arc<World>) -> Done {
+    run_vm(&world, Vmi::new("default", "vm")).await;
+    world.patch(OTHER_NODE, json!({"spec": {"unschedulable": true}})).await;
+    world.pass(1).await;
+    stopped_when(world, "no node takes its target pod", |state| has_migration(state, "Scheduling")).await
+}
+
+pub(crate) async fn stopped_while_moving(world: Arc<World>) -> Done {
+    run_vm(&world, Vmi::new("default", "vm")).await;
+    stopped_when(world, "it moves", |state| has_migration(state, "Running")).await
+}
+
+pub(crate) async fn stopped_in_the_backoff(world: Arc<World>) -> Done {
+    let fails = Vmi::new("default", "vm").migration_fails("no");
+    run_vm(&world, fails).await;
+    assert!(world.read(|state| {
+        state.list(&VMIS, None).all(|vmi| vmi["metadata"]["annotations"][MIGRATION_FAILS] == "no")
+    }));
+    set(&world, json!({BACKOFF: "3600", UNSCHEDULABLE_TIMEOUT: "5"})).await;
+    let is_reached = |state: &State| has_migration(state, "Failed") && has_migration(state, "Pending");
+    stopped_when(world, "it waits for another attempt", is_reached).await
+}
