@@ -311,6 +311,7 @@ fn data(step: DecisionStep, maintenance: &NodeMaintenance) -> Option<Step> {
         // The searches are stricter without the reads that only prevent writes.
         DecisionStep::VerifyMaintenance
         | DecisionStep::VerifyNode
+        | DecisionStep::VerifyReturned
         | DecisionStep::WithdrawRestarts(_)
         | DecisionStep::RecordRecordon(_)
         | DecisionStep::PublishConditions(_)

@@ -27,7 +27,7 @@ use tracing::{debug, info, warn};
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
 use crate::evict::end_evacuations::end_evacuations;
-use crate::watch::projected_node::{is_alike, project};
+use crate::watch::projected_node::{is_alike, is_alike_but_for_conditions, project};
 
 /// The step that failed. The steps before it are done and those after it are not; the next decision continues from there.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +136,12 @@ impl DecisionRun<'_> {
         let (name, uid) = (maintenance.name_any(), maintenance.uid().unwrap_or_default());
         match step {
             DecisionStep::VerifyMaintenance => verify_maintenance(context, maintenance).await?,
-            DecisionStep::VerifyNode => verify_node(context, node, observed.node.as_deref()).await?,
+            DecisionStep::VerifyNode => {
+                verify_node(context, node, observed.node.as_deref(), is_alike).await?;
+            }
+            DecisionStep::VerifyReturned => {
+                verify_node(context, node, self.node.as_deref(), is_alike_but_for_conditions).await?;
+            }
             DecisionStep::LeaveNode => context.leave_node(node),
             DecisionStep::WithdrawUnwanted(wanted) => context.evictor.withdraw_unwanted(node, &wanted),
             DecisionStep::WithdrawRestarts(wanted) => context.workloads.withdraw_restarts(node, &wanted),
@@ -217,8 +222,13 @@ async fn verify_maintenance(context: &Context, maintenance: &GroupedMaintenance)
     }
 }
 
-/// Verifies that the node, or its absence, is as it was observed. Changes that no decision depends on do not count.
-async fn verify_node(context: &Context, name: &str, observed: Option<&Node>) -> Result<(), ApplyError> {
+/// Verifies that the node, or its absence, is as it is known. Changes that no decision depends on do not count.
+async fn verify_node(
+    context: &Context,
+    name: &str,
+    known: Option<&Node>,
+    is_alike: fn(&Node, &Node) -> bool,
+) -> Result<(), ApplyError> {
     // There is no node with an invalid name, which would change the request's path.
     if !node::is_valid_name(name) {
         return Ok(());
@@ -229,8 +239,8 @@ async fn verify_node(context: &Context, name: &str, observed: Option<&Node>) -> 
         Ok(current) => current.map(project),
         Err(source) => return Err(ApplyError::Verify { kind, name, source }),
     };
-    let is_current = match (observed, &current) {
-        (Some(observed), Some(current)) => is_alike(observed, current),
+    let is_current = match (known, &current) {
+        (Some(known), Some(current)) => is_alike(known, current),
         (None, None) => true,
         _ => false,
     };

@@ -88,9 +88,14 @@ fn from_parts(
 
 /// Whether two versions of a node differ in nothing that anything here reads.
 pub(crate) fn is_alike(one: &Node, other: &Node) -> bool {
+    is_alike_but_for_conditions(one, other) && one.status == other.status
+}
+
+/// Whether two versions of a node differ at most in their conditions.
+pub(crate) fn is_alike_but_for_conditions(one: &Node, other: &Node) -> bool {
     let mut metadata = one.metadata.clone();
     metadata.resource_version.clone_from(&other.metadata.resource_version);
-    metadata == other.metadata && one.spec == other.spec && one.status == other.status
+    metadata == other.metadata && one.spec == other.spec
 }
 
 /// The event of a watch, with the node itself.

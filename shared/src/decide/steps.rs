@@ -10,8 +10,8 @@
 //! What no such patch verifies in time is read live, with a GET, which a quorum of etcd answers: the maintenance before it
 //! takes or releases its node without a patch of the finalizer, and the node before the finalizer is removed, or before a
 //! status first says that the node is cordoned, without a patch of the node. That is one GET when a drain begins and one
-//! when the maintenance ends. Comparing the resourceVersions of lists would save them, but a restore of etcd lets
-//! resourceVersions go back.
+//! when the maintenance ends, and another one after the end of evacuations, which takes a second or more. Comparing the
+//! resourceVersions of lists would save them, but a restore of etcd lets resourceVersions go back.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -71,6 +71,8 @@ pub enum DecisionStep {
     /// Ends the evacuations of the virtual machines that have not begun to move. The node is uncordoned before: KubeVirt does not
     /// end them while the node has its taint.
     EndEvacuations,
+    /// Verifies that the node is still as the steps before left it, except for its conditions.
+    VerifyReturned,
     /// Deletes our lease on the node, if there is one.
     DeleteLease(LeaseRelease),
     /// Removes our finalizer from the object.
@@ -111,6 +113,8 @@ impl Decision {
         steps.extend(self.restarts.into_iter().map(DecisionStep::RestartDeployment));
         if self.end_evacuations {
             steps.push(DecisionStep::EndEvacuations);
+            // That takes a second or more, in which a restore of etcd may have brought the cordon back.
+            steps.push(DecisionStep::VerifyReturned);
         }
         steps.extend(self.release_lease.map(DecisionStep::DeleteLease));
         if let Some(patch) = self.remove_finalizer {
