@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
@@ -112,6 +113,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,
         has_external_etcd: flags.external_etcd,
+        migration_start_timeout: Duration::from_secs(flags.migration_start_timeout),
         own_pod: flags.own_pod,
         client,
         throttle,

@@ -199,13 +199,19 @@ async fn run(program: PathBuf, kubeconfig: &Path, args: &[&str]) -> Outcome {
     outcome(command.args(args).env("KUBECONFIG", kubeconfig).env_remove("NO_COLOR")).await
 }
 
-/// Runs a command without a terminal.
+/// Runs a command without a terminal. The messages of commands that wait for longer than a second are left out: they depend on
+/// how busy the machine is.
 pub(crate) async fn outcome(command: &mut tokio::process::Command) -> Outcome {
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = in_time("the command exits", output).await.unwrap();
     Outcome {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
+        stderr: without_progress(&String::from_utf8(output.stderr).unwrap()),
     }
+}
+
+fn without_progress(stderr: &str) -> String {
+    let is_progress = |line: &str| line.starts_with("reading ") && line.ends_with(" ...\n");
+    stderr.split_inclusive('\n').filter(|line| !is_progress(line)).collect()
 }

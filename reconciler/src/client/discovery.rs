@@ -1,4 +1,4 @@
-//! What kind of cluster this is, from API discovery: whether it is OpenShift, and whether it has KubeVirt. Discovery is
+//! What kind of cluster this is, from API discovery: whether it is OpenShift, and which KubeVirt it has. Discovery is
 //! requested only when a maintenance depends on the answer.
 
 use std::collections::HashSet;
@@ -9,6 +9,7 @@ use kube::Client;
 use kube::core::Resource;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 use nm_shared::gate::etcd_guard;
+use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -51,6 +52,29 @@ impl OpenshiftDiscovery {
         let is_openshift = etcd_guard::is_openshift(&groups);
         *last_answer = Some((Instant::now(), is_openshift));
         Ok(is_openshift)
+    }
+}
+
+/// The group and version of KubeVirt's subresources.
+pub(crate) const KUBEVIRT_SUBRESOURCES: &str = "/apis/subresources.kubevirt.io/v1";
+
+/// The subresource that removes a mark, by its name in discovery.
+const CANCEL: &str = "virtualmachineinstances/evacuate/cancel";
+
+/// Whether KubeVirt can cancel evacuations. Parsed leniently, because KubeVirt lists its subresources without verbs.
+///
+/// # Errors
+/// When KubeVirt, which serves this itself, does not answer in time.
+pub(crate) async fn cancels_evacuations(client: &Client) -> kube::Result<bool> {
+    let request =
+        http::Request::get(KUBEVIRT_SUBRESOURCES).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    match with_timeout(DISCOVERY_TIMEOUT, client.request::<Value>(request)).await {
+        Ok(list) => {
+            let mut resources = list["resources"].as_array().into_iter().flatten();
+            Ok(resources.any(|resource| resource["name"] == CANCEL))
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

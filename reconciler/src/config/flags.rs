@@ -63,6 +63,14 @@ pub(crate) struct Flags {
     #[arg(skip)]
     pub(crate) refuse_beside_leader: bool,
 
+    /// After how many seconds a virtual machine is blocked that KubeVirt is to migrate, if it begins no migration although no
+    /// other is under way
+    #[arg(
+        long, env = "NM_MIGRATION_START_TIMEOUT", value_name = "SECONDS", default_value = "120",
+        value_parser = clap::value_parser!(u64).range(1..=86_400),
+    )]
+    pub(crate) migration_start_timeout: u64,
+
     /// How many seconds the lease of the leader is valid after each renewal; the leader stops writing after four fifths of
     /// it. A replica that is killed is replaced after this time
     #[arg(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::ObjectRef;
@@ -52,6 +53,8 @@ pub(crate) struct Context {
     pub(crate) max_unavailable: Option<MaxUnavailable>,
     /// Whether etcd runs outside of the cluster.
     pub(crate) has_external_etcd: bool,
+    /// For how long KubeVirt may leave a virtual machine alone.
+    pub(crate) migration_start_timeout: Duration,
     /// The pod that this program runs in, if known.
     pub(crate) own_pod: Option<PodReference>,
 }

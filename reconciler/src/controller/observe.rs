@@ -14,7 +14,7 @@ use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::decide::drain_plan::needs_volumes;
 use nm_shared::decide::needs_pods;
 use nm_shared::drain::budget_allowance::Budgets;
-use nm_shared::drain::evacuation::Evacuations;
+use nm_shared::drain::evacuation::{Evacuations, KubevirtView};
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::drain::respawns::Respawned;
@@ -123,7 +123,7 @@ fn observe_pods(
     let observed = ClusterState {
         pods_forbidden,
         budgets,
-        evacuations: evacuations(context, maintenance, pods.as_deref().unwrap_or_default()),
+        evacuations: evacuations(context, maintenance, pods.as_deref().unwrap_or_default(), now),
         respawned,
         workloads: context.workloads.states(name),
         restart_refusals: context.workloads.refusals(),
@@ -180,15 +180,26 @@ fn volumes(
     Default::default()
 }
 
-fn evacuations(context: &Context, maintenance: &NodeMaintenance, pods: &[Arc<DrainPod>]) -> Evacuations {
+fn evacuations(
+    context: &Context,
+    maintenance: &NodeMaintenance,
+    pods: &[Arc<DrainPod>],
+    now: Timestamp,
+) -> Evacuations {
     let node = &maintenance.spec.node_name;
     let Some(found) = context.watches.virtual_machines(node, pods) else {
         context.migrations.leave_node(node);
         return Evacuations::default();
     };
-    let migrations = context.migrations.for_node(node);
+    let (migrations, cancels) = context.migrations.for_node(node);
+    let kubevirt = KubevirtView {
+        migrations: migrations.as_deref(),
+        cancels,
+        start_timeout: context.migration_start_timeout,
+        seen_at: now,
+    };
     let began = maintenance.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    Evacuations::leaving(found, migrations.as_deref(), node, began)
+    Evacuations::leaving(found, &kubevirt, node, began)
 }
 
 /// What keeps a maintenance from beginning. One that is at work without a status that shows this may have overridden

@@ -10,6 +10,7 @@
 //! What is left to do is read live until nothing is left, because another process may have evicted pods, and KubeVirt may just
 //! be creating migrations. This ends after [`TIMEOUT`]: a KubeVirt that does not answer keeps no maintenance.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -20,15 +21,11 @@ use nm_shared::decide::decision::PendingEvent;
 use nm_shared::decide::evacuation_end::{EvacuationEnd, StillLeaving, UnbegunMigration, still_leaving};
 use nm_shared::drain::migration::VirtualMachineInstanceMigration;
 use nm_shared::drain::virtual_machine::{LAUNCHER_SELECTOR, MachineKey, NODE_LABEL, VirtualMachineInstance};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-/// The group and version of KubeVirt's subresources.
-const SUBRESOURCES: &str = "/apis/subresources.kubevirt.io/v1";
-
-/// The subresource's name in discovery.
-const CANCEL: &str = "virtualmachineinstances/evacuate/cancel";
+use crate::client::discovery::{KUBEVIRT_SUBRESOURCES, cancels_evacuations};
 
 /// The maintenance ends after this time at the latest. Its node has returned to service before.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,25 +55,23 @@ pub(crate) async fn end_evacuations(client: &Client, node: &str) -> Vec<PendingE
         may_delete: true,
         cancels: None,
         last: EvacuationEnd::default(),
-        asked: Vec::new(),
+        undeleted: BTreeSet::new(),
+        error: None,
     };
     let ended = timeout(TIMEOUT, ending.run()).await;
-    let Ending { may_delete, cancels, last, mut asked, .. } = ending;
+    let Ending { may_delete, cancels, last, mut undeleted, error, .. } = ending;
     let mut events = Vec::new();
-    if ended.is_err() {
-        warn!(node, "virtual machines may still leave the node: KubeVirt did not answer in time");
-    }
-    let unmoved = |machine: &MachineKey| !last.moving.contains(machine);
     if cancels == Some(false) {
-        events.extend(still_leaving(node, &last.marked, StillLeaving::CannotCancel));
+        events.extend(still_leaving(node, &last.marked, &StillLeaving::CannotCancel));
     } else if ended.is_err() {
+        warn!(node, error, "virtual machines may still leave the node: KubeVirt did not answer in time");
         let left = last.marked.iter().chain(last.deletable.iter().map(|migration| &migration.machine));
-        events.extend(still_leaving(node, &left.cloned().collect::<Vec<_>>(), StillLeaving::NotInTime));
+        events.extend(still_leaving(node, left, &StillLeaving::NotInTime(error)));
     } else if !may_delete {
-        asked.retain(unmoved);
-        events.extend(still_leaving(node, &asked, StillLeaving::MayNotDelete));
+        undeleted.retain(|machine| !last.moving.contains(machine));
+        events.extend(still_leaving(node, &undeleted, &StillLeaving::MayNotDelete));
     }
-    events.extend(still_leaving(node, &last.moving, StillLeaving::Begun));
+    events.extend(still_leaving(node, &last.moving, &StillLeaving::Begun));
     for event in &events {
         info!(node, "{}", event.note);
     }
@@ -88,12 +83,14 @@ struct Ending<'a> {
     node: &'a str,
     /// Whether migrations may be listed and deleted.
     may_delete: bool,
-    /// Whether this version of KubeVirt can remove marks.
+    /// Whether this version of KubeVirt can cancel evacuations.
     cancels: Option<bool>,
     /// What was last seen to be left.
     last: EvacuationEnd,
-    /// The virtual machines whose marks were removed.
-    asked: Vec<MachineKey>,
+    /// The virtual machines that KubeVirt may move because of a migration that was not deleted.
+    undeleted: BTreeSet<MachineKey>,
+    /// The last request that failed.
+    error: Option<String>,
 }
 
 impl Ending<'_> {
@@ -114,6 +111,7 @@ impl Ending<'_> {
                 }
                 Err(error) => {
                     debug!(node = self.node, %error, "retrying to end the evacuation of virtual machines");
+                    self.error = Some(error.to_string());
                     sleep(retry).await;
                     retry = (retry * 2).min(MAX_RETRY_INTERVAL);
                 }
@@ -201,20 +199,12 @@ impl Ending<'_> {
         }
     }
 
-    /// Whether KubeVirt has the subresource. Parsed leniently, because KubeVirt lists its subresources without verbs.
+    /// Whether KubeVirt has the subresource.
     async fn can_cancel(&mut self) -> kube::Result<bool> {
         if let Some(known) = self.cancels {
             return Ok(known);
         }
-        let request = http::Request::get(SUBRESOURCES).body(Vec::new()).map_err(kube::Error::HttpError)?;
-        let found = match within(self.client.request::<Value>(request)).await {
-            Ok(list) => {
-                let mut resources = list["resources"].as_array().into_iter().flatten();
-                resources.any(|resource| resource["name"] == CANCEL)
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => false,
-            Err(error) => return Err(error),
-        };
+        let found = cancels_evacuations(self.client).await?;
         self.cancels = Some(found);
         Ok(found)
     }
@@ -231,8 +221,9 @@ impl Ending<'_> {
             match answer {
                 Ok(()) => {
                     info!(node, virtual_machine = %machine, "evacuation cancelled");
-                    if !self.asked.contains(&machine) {
-                        self.asked.push(machine);
+                    // KubeVirt creates no migration for the others.
+                    if !self.last.left_to_others.contains(&machine) {
+                        self.undeleted.insert(machine);
                     }
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -260,7 +251,10 @@ impl Ending<'_> {
                 }
                 // It has changed, and may have begun.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                Err(kube::Error::Api(status)) if status.code == 403 => self.may_delete = false,
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    self.may_delete = false;
+                    self.undeleted.insert(machine);
+                }
                 Err(error) => failure = Some(error),
             }
         }
@@ -282,8 +276,9 @@ enum Progress {
 
 async fn cancel(client: &Client, machine: &MachineKey, node: &str) -> kube::Result<()> {
     let MachineKey { namespace, name } = machine;
-    let path =
-        format!("{SUBRESOURCES}/namespaces/{namespace}/virtualmachineinstances/{name}/evacuate/cancel");
+    let path = format!(
+        "{KUBEVIRT_SUBRESOURCES}/namespaces/{namespace}/virtualmachineinstances/{name}/evacuate/cancel"
+    );
     let body = json!({"evacuationNodeName": node}).to_string().into_bytes();
     let request = http::Request::put(path).header(http::header::CONTENT_TYPE, "application/json").body(body);
     client.request_text(request.map_err(kube::Error::HttpError)?).await.map(|_| ())

@@ -24,7 +24,7 @@ pub struct MigratingPod {
     /// When the migration began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Since when KubeVirt could have begun, because no other migration is under way. After two minutes the pod is blocked.
+    /// Since when KubeVirt could have begun, because no other migration is under way. After two minutes the pod is blocked, unless another time is set.
     /// Absent once the migration has begun, and while it waits for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Time>,

@@ -15,7 +15,6 @@ use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
 use crate::decide::surge::Surges;
-use crate::drain::evacuation::timeout_of;
 use crate::drain::plan::{DrainPlan, PlannedPod, SkipReason, Verdict};
 use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
 use crate::drain::virtual_machine::{launcher_of, machine};
@@ -56,7 +55,14 @@ impl<'a> DrainSurvey<'a> {
         // The pod of a disk goes as its virtual machine goes.
         let subject = |planned: &'a PlannedPod| launcher_of(&planned.pod, on_node()).unwrap_or(&planned.pod);
         let waiting_since = |planned: &PlannedPod| {
-            observed.evacuations.evacuation(&planned.pod)?.waiting_since(&planned.pod, before, now)
+            let asked =
+                observed.attempts.get(pod::uid(&planned.pod)).and_then(|attempt| attempt.migrates_since);
+            let asked_at = asked.map(|at| at.on_wall(observed.steady_now, now));
+            let evacuation = observed.evacuations.evacuation(&planned.pod)?;
+            evacuation.waiting_since(&planned.pod, before, asked_at, now)
+        };
+        let times_out = |planned: &PlannedPod| {
+            Some(observed.evacuations.evacuation(&planned.pod)?.timeout_of(waiting_since(planned)?))
         };
         let pods = plan.pods.iter().map(|planned| {
             let uid = pod::uid(&planned.pod);
@@ -84,8 +90,7 @@ impl<'a> DrainSurvey<'a> {
             MigratingPod { waiting_since, ..migrating_pod(planned, subject(planned), observed) }
         });
         let migrating = migrating.collect();
-        let times_out = plan.pods.iter().filter_map(waiting_since).map(timeout_of);
-        let migration_times_out = times_out.filter(|at| *at > now).min();
+        let migration_times_out = plan.pods.iter().filter_map(times_out).filter(|at| *at > now).min();
         let (completion_ends, prunes_details) = (plan.completion_ends, observed.prunes_details);
         let (surging, restarted) = (surges.for_status(), surges.restarted_for_status());
         Self {

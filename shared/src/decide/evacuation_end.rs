@@ -17,6 +17,8 @@ const MAX_NAMED_MACHINES: usize = 5;
 pub struct EvacuationEnd {
     /// The virtual machines whose mark names the node.
     pub marked: Vec<MachineKey>,
+    /// Those of them that another controller than KubeVirt's moves.
+    pub left_to_others: Vec<MachineKey>,
     /// The migrations to delete. Each has not begun, and its virtual machine is no longer marked.
     pub deletable: Vec<UnbegunMigration>,
     /// The virtual machines that leave although the maintenance ends: their migrations have begun.
@@ -45,9 +47,10 @@ impl EvacuationEnd {
     ) -> Self {
         let on_node: HashSet<MachineKey> =
             instances.iter().map(|instance| MachineKey::of(&instance.metadata)).collect();
-        let marked = instances.iter().filter(|instance| instance.is_leaving(node));
-        let marked: Vec<MachineKey> = marked.map(|instance| MachineKey::of(&instance.metadata)).collect();
-        let mut end = Self { marked, ..Self::default() };
+        let marked = || instances.iter().filter(|instance| instance.is_leaving(node));
+        let key = |instance: &VirtualMachineInstance| MachineKey::of(&instance.metadata);
+        let left_to_others = marked().filter(|instance| instance.is_left_to_others()).map(key).collect();
+        let mut end = Self { marked: marked().map(key).collect(), left_to_others, ..Self::default() };
         let evacuations = migrations.unwrap_or_default().iter().filter(|migration| {
             migration.is_active() && migration.evacuates(node) && on_node.contains(&migration.machine())
         });
@@ -75,7 +78,7 @@ impl EvacuationEnd {
 }
 
 /// Why virtual machines may leave a node whose maintenance has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StillLeaving {
     /// Their migrations have begun.
     Begun,
@@ -83,17 +86,22 @@ pub enum StillLeaving {
     MayNotDelete,
     /// KubeVirt before 1.7 cannot be told to leave them.
     CannotCancel,
-    /// KubeVirt, or the API server, did not do it in time.
-    NotInTime,
+    /// KubeVirt, or the API server, did not do it in time. The last error, if there was one.
+    NotInTime(Option<String>),
 }
 
 /// The event on the node about virtual machines that still leave it; none if there are none.
-pub fn still_leaving(node: &str, machines: &[MachineKey], why: StillLeaving) -> Option<PendingEvent> {
-    if machines.is_empty() {
+pub fn still_leaving<'a>(
+    node: &str,
+    machines: impl IntoIterator<Item = &'a MachineKey>,
+    why: &StillLeaving,
+) -> Option<PendingEvent> {
+    let mut machines = machines.into_iter();
+    let named: Vec<String> = machines.by_ref().take(MAX_NAMED_MACHINES).map(ToString::to_string).collect();
+    if named.is_empty() {
         return None;
     }
-    let named: Vec<String> = machines.iter().take(MAX_NAMED_MACHINES).map(ToString::to_string).collect();
-    let more = machines.len().saturating_sub(MAX_NAMED_MACHINES);
+    let more = machines.count();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let why = match why {
         StillLeaving::Begun => "their migrations have begun".to_owned(),
@@ -102,7 +110,10 @@ pub fn still_leaving(node: &str, machines: &[MachineKey], why: StillLeaving) -> 
             crate::api::grant::Grant::VirtualMachines.hint()
         ),
         StillLeaving::CannotCancel => "KubeVirt before 1.7 does not cancel evacuations".to_owned(),
-        StillLeaving::NotInTime => "KubeVirt did not cancel their evacuation in time".to_owned(),
+        StillLeaving::NotInTime(error) => {
+            let error = error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+            format!("KubeVirt did not cancel their evacuation in time{error}")
+        }
     };
     Some(PendingEvent {
         subject: EventSubject::Node,
@@ -169,9 +180,11 @@ mod tests {
     #[test]
     fn the_event_names_a_few_machines_and_the_remedy() {
         let machines: Vec<MachineKey> = (0..7).map(|at| key(&format!("vm-{at}"))).collect();
-        let note = |why| still_leaving("n1", &machines, why).unwrap().note;
+        let note = |why| still_leaving("n1", &machines, &why).unwrap().note;
         assert!(note(StillLeaving::Begun).contains("ns/vm-4 and 2 more"), "{}", note(StillLeaving::Begun));
         assert!(note(StillLeaving::MayNotDelete).contains("--grant virtual-machines"));
-        assert_eq!(still_leaving("n1", &[], StillLeaving::Begun), None);
+        let late = StillLeaving::NotInTime(Some("503 from virt-api".to_owned()));
+        assert!(note(late).ends_with("in time: 503 from virt-api"));
+        assert_eq!(still_leaving("n1", &[], &StillLeaving::Begun), None);
     }
 }

@@ -48,6 +48,7 @@ fn a_lost_lease_stops_evictions_and_one_lost_for_good_uncordons_the_node() {
     hopeless.status.as_mut().unwrap().error_on_lease_count = 4;
     let over = decide(&hopeless, &lost, now());
     assert!(over.node.is_some(), "uncordoned");
+    assert!(over.end_evacuations, "virtual machines stay");
     assert_eq!(over.status.as_ref().unwrap().phase, Some(Phase::Failed));
     assert_eq!(reasons(&over), [EventReason::UncordonNode, EventReason::FailedMaintenance]);
     let after_all = decide(&after(&hopeless, &over), &taken(), now());

@@ -1,7 +1,7 @@
 //! Decisions about pods of virtual machines.
 
 use super::*;
-use crate::drain::evacuation::{Evacuations, MIGRATION_START_TIMEOUT};
+use crate::drain::evacuation::{Evacuations, KubevirtView, MIGRATION_START_TIMEOUT};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::migration::VirtualMachineInstanceMigration;
@@ -33,7 +33,13 @@ fn marked() -> Evacuations {
         "metadata": {"namespace": "ns", "name": "vm"}, "status": {"evacuationNodeName": "n"},
     }))
     .unwrap();
-    Evacuations::leaving([&instance], None::<&[Arc<VirtualMachineInstanceMigration>]>, "n", now())
+    let kubevirt = KubevirtView {
+        migrations: None::<&[Arc<VirtualMachineInstanceMigration>]>,
+        cancels: true,
+        start_timeout: MIGRATION_START_TIMEOUT,
+        seen_at: now(),
+    };
+    Evacuations::leaving([&instance], &kubevirt, "n", now())
 }
 
 #[test]

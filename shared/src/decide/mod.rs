@@ -210,6 +210,7 @@ impl Decider<'_> {
             }
             GateResult::Forfeited { error } => {
                 self.uncordon(node);
+                self.decision.end_evacuations = self.decision.node.is_some() && self.may_have_evicted();
                 self.fail(ConditionReason::LeaseLost, error, None);
             }
         }

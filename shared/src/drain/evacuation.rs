@@ -22,9 +22,13 @@ use crate::drain::virtual_machine::{
     MachineKey, MigrationState, VirtualMachineInstance, launcher_of, run_by,
 };
 
-/// For how long KubeVirt may leave a virtual machine alone that it is to migrate, although no other migration is under way.
-/// Then its pod is blocked.
+/// For how long KubeVirt may leave a virtual machine alone that it is to migrate, although no other migration is under way,
+/// unless another time is set. Then its pod is blocked.
 pub const MIGRATION_START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// For how long a migration counts as under way after its last change. virt-controller may have died, and nothing else ends a
+/// migration that it has left behind.
+const UNCHANGED_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The evacuation of a virtual machine. What KubeVirt does not report is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,6 +47,21 @@ pub struct Evacuation {
     pub migration: Option<MigrationFacts>,
     /// Whether it stays if the maintenance ends now.
     pub stays_on_stop: bool,
+    /// When a migration that could have begun counts as not started.
+    pub start_timeout: Duration,
+}
+
+/// What is known of KubeVirt beside the instances on a node.
+#[derive(Debug, Clone, Copy)]
+pub struct KubevirtView<'a, M> {
+    /// The migrations of the cluster; none if they may not be read.
+    pub migrations: Option<&'a [M]>,
+    /// Whether this version can cancel evacuations.
+    pub cancels: bool,
+    /// For how long it may leave a virtual machine alone, usually [`MIGRATION_START_TIMEOUT`].
+    pub start_timeout: Duration,
+    /// When this was seen.
+    pub seen_at: Timestamp,
 }
 
 /// A migration that failed.
@@ -61,7 +80,9 @@ pub struct MigrationFailure {
 pub struct PendingMigration {
     /// Whether it may be waiting for others, which are under way.
     pub is_queued: bool,
-    /// Since when it has been in its phase, if its migration shows that.
+    /// Whether others have begun but have not changed for so long that they no longer count as under way.
+    pub others_are_stuck: bool,
+    /// Since when it has been in its phase, or when KubeVirt retries it, if its migration shows that.
     pub since: Option<Timestamp>,
     /// Whether another controller has to act, because of the eviction strategy.
     pub left_to_others: bool,
@@ -85,17 +106,16 @@ pub struct EvacuationBlock {
 /// The virtual machines that KubeVirt is to migrate away from a node.
 #[derive(Debug, Clone, Default)]
 pub struct Evacuations {
-    /// Whether the virtual machines on the node are known.
+    /// Whether the virtual machines on the node are known, and KubeVirt can cancel their evacuations.
     known: bool,
     leaving: HashMap<MachineKey, Evacuation>,
 }
 
 impl Evacuations {
-    /// Reads the instances on `node`, and the migrations of the cluster if they may be read. Migrations that failed before
-    /// `began` do not concern the maintenance.
+    /// Reads the instances on `node`. Migrations that failed before `began` do not concern the maintenance.
     pub fn leaving<I, M>(
         instances: impl IntoIterator<Item = I>,
-        migrations: Option<&[M]>,
+        kubevirt: &KubevirtView<'_, M>,
         node: &str,
         began: Timestamp,
     ) -> Self
@@ -107,33 +127,45 @@ impl Evacuations {
         let leaving: Vec<&VirtualMachineInstance> =
             instances.iter().map(Deref::deref).filter(|instance| instance.is_leaving(node)).collect();
         if leaving.is_empty() {
-            return Self { known: true, leaving: HashMap::new() };
+            return Self { known: kubevirt.cancels, leaving: HashMap::new() };
         }
         let mut histories: HashMap<MachineKey, Vec<&VirtualMachineInstanceMigration>> = HashMap::new();
-        let mut under_way: HashSet<MachineKey> = HashSet::new();
-        for migration in migrations.unwrap_or_default() {
+        let (mut under_way, mut stuck): (HashSet<MachineKey>, HashSet<MachineKey>) = Default::default();
+        let is_fresh = |changed: Option<Timestamp>| {
+            changed.is_none_or(|at| kubevirt.seen_at.duration_since(at).unsigned_abs() < UNCHANGED_LIMIT)
+        };
+        for migration in kubevirt.migrations.unwrap_or_default() {
             if matches!(migration.stage(), MigrationStage::Scheduling | MigrationStage::HandedOver) {
-                under_way.insert(migration.machine());
+                let of = if is_fresh(migration.changed()) { &mut under_way } else { &mut stuck };
+                of.insert(migration.machine());
             }
             // One that a person has created moves the virtual machine as well.
             if migration.evacuates(node) || migration.is_active() {
                 histories.entry(migration.machine()).or_default().push(migration);
             }
         }
-        let is_moving =
-            |instance: &&VirtualMachineInstance| state(instance, node).is_some_and(MigrationState::is_active);
+        let is_moving = |instance: &&VirtualMachineInstance| {
+            let began = state(instance, node).filter(|state| state.is_active());
+            began.is_some_and(|state| is_fresh(time(state.start_timestamp.as_ref())))
+        };
         under_way.extend(
             leaving.iter().copied().filter(is_moving).map(|instance| MachineKey::of(&instance.metadata)),
         );
         let leaving = leaving.into_iter().map(|instance| {
             let key = MachineKey::of(&instance.metadata);
             let history = MigrationHistory::new(histories.remove(&key).unwrap_or_default(), began);
-            let others = under_way.iter().any(|other| *other != key);
-            let known = Known { history: migrations.map(|_| history), others_are_under_way: others };
+            let any_other = |of: &HashSet<MachineKey>| of.iter().any(|other| *other != key);
+            let known = Known {
+                start_timeout: kubevirt.start_timeout,
+                history: kubevirt.migrations.map(|_| history),
+                cancels: kubevirt.cancels,
+                others_are_under_way: any_other(&under_way),
+                others_are_stuck: any_other(&stuck),
+            };
             let evacuation = evacuation(instance, node, began, &known);
             (key, evacuation)
         });
-        Self { known: true, leaving: leaving.collect() }
+        Self { known: kubevirt.cancels, leaving: leaving.collect() }
     }
 
     /// The evacuation of the virtual machine in a pod, if there is one.
@@ -146,9 +178,11 @@ impl Evacuations {
         self.leaving.get(&MachineKey { namespace, name: run_by(pod)?.to_owned() })
     }
 
-    /// Whether the virtual machine in a pod stays if the maintenance ends now. One that is arriving is not to leave yet.
+    /// Whether the virtual machine in a pod stays if the maintenance ends now. One that is arriving is not to leave yet, and one
+    /// whose pod has ended is gone.
     pub fn stays_on_stop(&self, pod: &DrainPod) -> bool {
-        self.evacuation(pod).map_or(self.known, |evacuation| evacuation.stays_on_stop)
+        let is_there = run_by(pod).is_some();
+        is_there && self.evacuation(pod).map_or(self.known, |evacuation| evacuation.stays_on_stop)
     }
 
     /// Whether a pod belongs to a virtual machine that leaves the node or is arriving: it must not be deleted. By what is known
@@ -162,7 +196,7 @@ impl Evacuations {
         let Some(launcher) = launcher_of(pod, on_node).filter(|launcher| run_by(launcher).is_some()) else {
             return false;
         };
-        let migrates = || attempts.get(pod::uid(launcher)).is_some_and(|attempt| attempt.migrates);
+        let migrates = || attempts.get(pod::uid(launcher)).is_some_and(Attempt::migrates);
         self.evacuation(launcher).is_some() || migrates()
     }
 }
@@ -171,8 +205,13 @@ impl Evacuations {
 struct Known<'a> {
     /// Its migrations; none if they may not be read.
     history: Option<MigrationHistory<'a>>,
+    /// Whether KubeVirt can cancel evacuations.
+    cancels: bool,
     /// Whether migrations of others are under way.
     others_are_under_way: bool,
+    /// Whether migrations of others have begun and do not change.
+    others_are_stuck: bool,
+    start_timeout: Duration,
 }
 
 /// The last migration of an instance, unless that is how it came to the node.
@@ -191,15 +230,20 @@ fn evacuation(
     let history = known.history.as_ref();
     let migration = history.and_then(MigrationHistory::facts);
     let active = history.and_then(|history| history.active);
-    let stays_on_stop = history.is_some() && active.is_none_or(VirtualMachineInstanceMigration::is_deletable);
+    // KubeVirt creates no migration for one that is left to others.
+    let may_keep = history.is_some() || instance.is_left_to_others();
+    let stays_on_stop =
+        known.cancels && may_keep && active.is_none_or(VirtualMachineInstanceMigration::is_deletable);
     let pending = || PendingMigration {
         // KubeVirt creates a migration at once, whatever is under way.
         is_queued: known.others_are_under_way
             && !instance.is_left_to_others()
             && (history.is_none() || active.is_some_and(|active| active.stage() == MigrationStage::Pending)),
-        since: active
-            .filter(|active| active.stage() == MigrationStage::Scheduling)
-            .and_then(|active| active.entered("Scheduling").or_else(|| active.created())),
+        others_are_stuck: known.others_are_stuck,
+        since: active.and_then(|active| match active.stage() {
+            MigrationStage::Scheduling => active.entered("Scheduling").or_else(|| active.created()),
+            _ => history.and_then(MigrationHistory::not_before),
+        }),
         left_to_others: instance.is_left_to_others(),
         is_visible: history.is_some(),
     };
@@ -214,13 +258,21 @@ fn evacuation(
             migration,
             stays_on_stop: false,
             failure: None,
+            start_timeout: known.start_timeout,
         };
     }
     let failure = match history {
         Some(history) if history.failures() > 0 => Some(failures(history, last)),
         _ => last.filter(|last| last.failed && ended_since(last, began)).map(one_failure),
     };
-    Evacuation { failure, pending: Some(pending()), migration, stays_on_stop, ..Evacuation::default() }
+    Evacuation {
+        failure,
+        pending: Some(pending()),
+        migration,
+        stays_on_stop,
+        start_timeout: known.start_timeout,
+        ..Evacuation::default()
+    }
 }
 
 fn time(time: Option<&Time>) -> Option<Timestamp> {
@@ -283,7 +335,7 @@ impl Evacuation {
             });
         }
         let (pending, since) = (self.pending.as_ref()?, waiting_since?);
-        (timeout_of(since) <= now).then(|| EvacuationBlock {
+        (self.timeout_of(since) <= now).then(|| EvacuationBlock {
             reason: BlockReason::MigrationNotStarted,
             message: self.not_started(pending),
             facts,
@@ -291,12 +343,13 @@ impl Evacuation {
         })
     }
 
-    /// Since when KubeVirt could have begun, by its migration, by an earlier status or from now on. None if it has begun, or
-    /// waits for others.
+    /// Since when KubeVirt could have begun: by its migration, by an earlier status, by when KubeVirt was first asked to move it
+    /// (a status lists a limited number of pods), or from now on. None if it has begun, or waits for others.
     pub fn waiting_since(
         &self,
         pod: &DrainPod,
         before: Option<&NodeMaintenanceStatus>,
+        asked_at: Option<Timestamp>,
         now: Timestamp,
     ) -> Option<Timestamp> {
         let pending = self.pending.as_ref().filter(|pending| !pending.is_queued)?;
@@ -312,11 +365,16 @@ impl Evacuation {
                 migrating.and_then(|pod| pod.waiting_since.as_ref()).or(blocked.map(|pod| &pod.since));
             since.map(|since| since.0)
         };
-        Some(pending.since.or_else(by_status).unwrap_or(now).min(now))
+        Some(pending.since.or_else(by_status).or(asked_at).unwrap_or(now).min(now))
+    }
+
+    /// When a migration that could have begun then counts as not started.
+    pub fn timeout_of(&self, waiting_since: Timestamp) -> Timestamp {
+        waiting_since.checked_add(self.start_timeout).unwrap_or(Timestamp::MAX)
     }
 
     fn not_started(&self, pending: &PendingMigration) -> String {
-        let seconds = MIGRATION_START_TIMEOUT.as_secs();
+        let seconds = self.start_timeout.as_secs();
         if pending.left_to_others {
             return format!(
                 "its virtual machine has the eviction strategy External, and nothing has moved it for {seconds} s: what \
@@ -331,8 +389,13 @@ impl Evacuation {
             ),
             Some(migration) => {
                 let phase = if migration.phase.is_empty() { "new" } else { migration.phase.as_str() };
+                let others = if pending.others_are_stuck {
+                    "the others have not changed for an hour: virt-controller may be down"
+                } else {
+                    "no other migration is under way"
+                };
                 format!(
-                    "its migration {} has been {phase} for more than {seconds} s, and no other migration is under way",
+                    "its migration {} has been {phase} for more than {seconds} s, and {others}",
                     migration.name
                 )
             }
@@ -349,11 +412,6 @@ impl Evacuation {
             ),
         }
     }
-}
-
-/// When a migration that could have begun then counts as not started.
-pub fn timeout_of(waiting_since: Timestamp) -> Timestamp {
-    waiting_since.checked_add(MIGRATION_START_TIMEOUT).unwrap_or(Timestamp::MAX)
 }
 
 /// Whether an answer to an eviction leaves the pod to KubeVirt, if its virtual machine is known to leave. An answer of the API

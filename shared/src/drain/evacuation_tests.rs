@@ -4,6 +4,8 @@ use super::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+use crate::drain::steady_time::SteadyTime;
+
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_767_229_200 + second).unwrap()
 }
@@ -47,14 +49,24 @@ fn migration(machine: &str, phases: &[(&str, i64)]) -> Arc<VirtualMachineInstanc
 
 type Migrations<'a> = Option<&'a [Arc<VirtualMachineInstanceMigration>]>;
 
+/// A KubeVirt that cancels evacuations and has these migrations, seen at this second.
+fn kubevirt(
+    migrations: Migrations<'_>,
+    second: i64,
+) -> KubevirtView<'_, Arc<VirtualMachineInstanceMigration>> {
+    KubevirtView { migrations, cancels: true, start_timeout: MIGRATION_START_TIMEOUT, seen_at: at(second) }
+}
+
 fn evacuation(status: Value, migrations: Migrations<'_>) -> Option<Evacuation> {
     let instance = instance("vm", status);
-    Evacuations::leaving([&instance], migrations, "a", at(0)).evacuation(&launcher("vm")).cloned()
+    Evacuations::leaving([&instance], &kubevirt(migrations, 60), "a", at(0))
+        .evacuation(&launcher("vm"))
+        .cloned()
 }
 
 /// The state after so many seconds, as a word, and the message of a blocked pod.
 fn state(evacuation: &Evacuation, second: i64) -> (&'static str, String) {
-    let waiting_since = evacuation.waiting_since(&launcher("vm"), None, at(0));
+    let waiting_since = evacuation.waiting_since(&launcher("vm"), None, None, at(0));
     match evacuation.block(waiting_since, at(second)) {
         None => ("Migrating", String::new()),
         Some(block) => (block.reason.as_str(), block.message),
@@ -115,7 +127,7 @@ fn a_machine_that_is_left_to_others_is_blocked_with_that_reason() {
     let others = [migration("other", &[("Pending", 0), ("Scheduling", 1)])];
     let migrations: Migrations<'_> = Some(&others);
     for migrations in [migrations, None] {
-        let evacuations = Evacuations::leaving([&external, &moving], migrations, "a", at(0));
+        let evacuations = Evacuations::leaving([&external, &moving], &kubevirt(migrations, 60), "a", at(0));
         let (reason, message) = state(evacuations.evacuation(&launcher("vm")).unwrap(), 300);
         assert_eq!(reason, "MigrationNotStarted");
         assert!(message.contains("External"), "{message}");
@@ -128,7 +140,7 @@ fn a_migration_in_the_queue_waits_for_as_long_as_others_are_under_way() {
     let other = migration("other", &[("Pending", 0), ("Scheduling", 1), ("Scheduled", 2), ("Running", 3)]);
     let queued = evacuation(json!({}), Some(&[own.clone(), other])).unwrap();
     assert_eq!((state(&queued, 3600).0, queued.stays_on_stop), ("Migrating", true));
-    assert_eq!(queued.waiting_since(&launcher("vm"), None, at(0)), None);
+    assert_eq!(queued.waiting_since(&launcher("vm"), None, None, at(0)), None);
     let alone =
         evacuation(json!({}), Some(&[own.clone(), migration("other", &[("Pending", 0), ("Failed", 9)])]))
             .unwrap();
@@ -137,12 +149,7 @@ fn a_migration_in_the_queue_waits_for_as_long_as_others_are_under_way() {
     // Without access to migrations, those of the node count.
     let moving = instance("other", json!({"migrationState": {"sourceNode": "a", "targetNode": "b"}}));
     let waiting = instance("vm", json!({}));
-    let found = Evacuations::leaving(
-        [&moving, &waiting],
-        None::<&[Arc<VirtualMachineInstanceMigration>]>,
-        "a",
-        at(0),
-    );
+    let found = Evacuations::leaving([&moving, &waiting], &kubevirt(None, 60), "a", at(0));
     assert_eq!(state(found.evacuation(&launcher("vm")).unwrap(), 3600).0, "Migrating");
 }
 
@@ -152,7 +159,7 @@ fn a_target_pod_that_does_not_start_blocks_although_others_are_under_way() {
     let other = migration("other", &[("Pending", 0), ("Scheduling", 1), ("Running", 3)]);
     let evacuation = evacuation(json!({}), Some(&[own, other])).unwrap();
     // The clock of this test stands still at 0 where an evacuation begins to wait.
-    assert_eq!(evacuation.waiting_since(&launcher("vm"), None, at(60)), Some(at(10)));
+    assert_eq!(evacuation.waiting_since(&launcher("vm"), None, None, at(60)), Some(at(10)));
     let blocker = evacuation.block(Some(at(10)), at(130)).unwrap();
     assert_eq!((blocker.reason, blocker.since), (BlockReason::MigrationNotStarted, Some(at(10))));
     assert!(blocker.message.contains("no node takes its target pod"), "{}", blocker.message);
@@ -214,7 +221,7 @@ fn since_when_it_waits_is_kept_in_the_status() {
     let evacuation = evacuation(json!({}), None).unwrap();
     let since = |status: Value| {
         let status: NodeMaintenanceStatus = serde_json::from_value(status).unwrap();
-        evacuation.waiting_since(&launcher("vm"), Some(&status), at(60))
+        evacuation.waiting_since(&launcher("vm"), Some(&status), Some(at(50)), at(60))
     };
     let pod =
         json!({"namespace": "ns", "name": "virt-launcher-vm-x", "machine": "vm", "waitingSince": time(7)});
@@ -224,22 +231,22 @@ fn since_when_it_waits_is_kept_in_the_status() {
             "attempts": 0})
     };
     assert_eq!(since(json!({"blockedPods": [blocked("MigrationNotStarted")]})), Some(at(8)));
-    assert_eq!(since(json!({"blockedPods": [blocked("ServerError")]})), Some(at(60)));
-    assert_eq!(since(json!({})), Some(at(60)));
+    // A status lists a limited number of pods: then the first answer to an eviction counts.
+    assert_eq!(since(json!({"blockedPods": [blocked("ServerError")]})), Some(at(50)));
+    assert_eq!(since(json!({})), Some(at(50)));
 }
 
 #[test]
 fn the_pods_of_a_machine_that_moves_must_not_be_deleted() {
     let instance = instance("vm", json!({}));
-    let known =
-        Evacuations::leaving([&instance], None::<&[Arc<VirtualMachineInstanceMigration>]>, "a", at(0));
+    let known = Evacuations::leaving([&instance], &kubevirt(None, 60), "a", at(0));
     let (pod, unknown) = (launcher("vm"), Evacuations::default());
     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "virt-launcher-vm-x", "uid": "vm", "controller": true});
     let disk = json!({"metadata": {"namespace": "ns", "name": "hp-volume-x", "uid": "d",
         "labels": {"kubevirt.io": "hotplug-disk"}, "ownerReferences": [owner]}});
     let disk: DrainPod = serde_json::from_value(disk).unwrap();
     let none = HashMap::new();
-    let attempt = Attempt { migrates: true, ..Attempt::default() };
+    let attempt = Attempt { migrates_since: Some(SteadyTime::MIN), ..Attempt::default() };
     let migrates = HashMap::from([("vm".to_owned(), attempt)]);
     for moved in [&pod, &disk] {
         let moves = |known: &Evacuations, attempts| known.moves(moved, [&pod, &disk], attempts);
@@ -248,4 +255,44 @@ fn the_pods_of_a_machine_that_moves_must_not_be_deleted() {
     let mut ended = pod.clone();
     ended.phase = pod::PodPhase::Finished;
     assert!(!known.moves(&ended, [&ended, &disk], &migrates), "it has left");
+}
+
+#[test]
+fn a_migration_that_does_not_change_for_an_hour_is_not_waited_for() {
+    let own = migration("vm", &[("Pending", 0)]);
+    let other = migration("other", &[("Pending", 0), ("Scheduling", 1), ("Scheduled", 2), ("Running", 3)]);
+    let all = [own, other];
+    let vm = instance("vm", json!({}));
+    let message = |second: i64| {
+        let seen = Evacuations::leaving([&vm], &kubevirt(Some(&all), second), "a", at(0));
+        state(seen.evacuation(&launcher("vm")).unwrap(), second)
+    };
+    assert_eq!(message(3602).0, "Migrating");
+    let (reason, message) = message(3603);
+    assert_eq!(reason, "MigrationNotStarted");
+    assert!(message.contains("have not changed for an hour"), "{message}");
+}
+
+#[test]
+fn the_back_off_of_kubevirt_also_counts_failures_before_the_maintenance() {
+    let failed = |second: i64| migration("vm", &[("Pending", second), ("Failed", second + 1)]);
+    let all = [failed(-50), failed(-30), migration("vm", &[("Pending", 5)])];
+    let seen = evacuation(json!({}), Some(&all)).unwrap();
+    let facts = seen.migration.clone().unwrap();
+    assert_eq!((seen.failure.is_none(), facts.failures, facts.not_before.unwrap().0), (true, 2, at(11)));
+    // It is not late before KubeVirt was to begin it.
+    assert_eq!(seen.waiting_since(&launcher("vm"), None, None, at(60)), Some(at(11)));
+}
+
+#[test]
+fn a_machine_stays_only_where_kubevirt_can_cancel_and_while_its_pod_runs() {
+    let vm = instance("vm", json!({}));
+    let stays = |cancels: bool, pod: &DrainPod| {
+        let view = KubevirtView { cancels, ..kubevirt(Some(&[]), 60) };
+        Evacuations::leaving([&vm], &view, "a", at(0)).stays_on_stop(pod)
+    };
+    let mut ended = launcher("vm");
+    ended.phase = pod::PodPhase::Finished;
+    assert!(stays(true, &launcher("vm")));
+    assert!(!stays(false, &launcher("vm")) && !stays(true, &ended));
 }

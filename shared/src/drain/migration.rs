@@ -151,6 +151,14 @@ impl VirtualMachineInstanceMigration {
         !self.status.phase_transition_timestamps.iter().any(|entry| entry.phase == "Scheduled")
     }
 
+    /// When it last entered a phase.
+    pub(super) fn changed(&self) -> Option<Timestamp> {
+        let entries = self.status.phase_transition_timestamps.iter();
+        let last =
+            entries.filter_map(|entry| entry.phase_transition_timestamp.as_ref()).map(|time| time.0).max();
+        last.or_else(|| self.created())
+    }
+
     /// When it entered a phase.
     pub(super) fn entered(&self, phase: &str) -> Option<Timestamp> {
         let entry = self.status.phase_transition_timestamps.iter().find(|entry| entry.phase == phase)?;
@@ -167,8 +175,10 @@ impl VirtualMachineInstanceMigration {
 pub(super) struct MigrationHistory<'a> {
     /// The one that has not ended.
     pub(super) active: Option<&'a VirtualMachineInstanceMigration>,
-    /// Those that have failed since the last success, newest first.
+    /// Those that have failed since the last success, newest first. KubeVirt's back-off counts all of them.
     failed: Vec<&'a VirtualMachineInstanceMigration>,
+    /// How many of them belong to the maintenance.
+    recent: usize,
 }
 
 impl<'a> MigrationHistory<'a> {
@@ -179,16 +189,18 @@ impl<'a> MigrationHistory<'a> {
         let ended = all.into_iter().filter(|migration| !migration.is_active());
         // A maintenance and a migration may begin in the same second.
         let is_recent = |migration: &&VirtualMachineInstanceMigration| {
-            migration.stage() == MigrationStage::Failed
-                && migration.metadata.deletion_timestamp.is_none()
-                && migration.created().is_none_or(|at| whole_seconds(at).0 >= whole_seconds(began).0)
+            migration.created().is_none_or(|at| whole_seconds(at).0 >= whole_seconds(began).0)
         };
         let failed = ended.take_while(|migration| migration.stage() == MigrationStage::Failed);
-        Self { active, failed: failed.filter(is_recent).collect() }
+        let failed: Vec<_> =
+            failed.filter(|migration| migration.metadata.deletion_timestamp.is_none()).collect();
+        let recent = failed.iter().filter(|migration| is_recent(migration)).count();
+        Self { active, failed, recent }
     }
 
+    /// How many have failed during the maintenance.
     pub(super) fn failures(&self) -> usize {
-        self.failed.len()
+        self.recent
     }
 
     /// When the last one failed.
@@ -208,13 +220,14 @@ impl<'a> MigrationHistory<'a> {
         Some(MigrationFacts {
             name: active.metadata.name.clone().unwrap_or_default(),
             phase: active.status.phase.clone(),
-            failures: i32::try_from(self.failures()).unwrap_or(i32::MAX),
+            failures: i32::try_from(self.failed.len()).unwrap_or(i32::MAX),
             not_before: self.not_before().filter(|_| waits).map(whole_seconds),
         })
     }
 
-    fn not_before(&self) -> Option<Timestamp> {
-        let doublings = u32::try_from(self.failures().checked_sub(1)?).unwrap_or(u32::MAX).min(16);
+    /// When KubeVirt begins the next one at the earliest, because others have failed.
+    pub(super) fn not_before(&self) -> Option<Timestamp> {
+        let doublings = u32::try_from(self.failed.len().checked_sub(1)?).unwrap_or(u32::MAX).min(16);
         self.failed_at()?.checked_add(BACKOFF.saturating_mul(1 << doublings)).ok()
     }
 }

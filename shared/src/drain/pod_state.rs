@@ -156,7 +156,7 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
         None if attempt.in_flight => PodState::Evicting,
         None => PodState::Waiting,
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
-        Some(_) if attempt.migrates => PodState::Migrating,
+        Some(_) if attempt.migrates() => PodState::Migrating,
         // A blocked pod stays blocked until a retry succeeds.
         Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context)),
     }
@@ -167,7 +167,7 @@ fn unrequested_state(attempt: &Attempt) -> PodState {
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting,
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
-        Some(_) if attempt.migrates => PodState::Migrating,
+        Some(_) if attempt.migrates() => PodState::Migrating,
         _ => PodState::Waiting,
     }
 }

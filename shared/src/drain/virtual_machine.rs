@@ -169,6 +169,11 @@ pub fn is_launcher(pod: &DrainPod) -> bool {
     app(pod) == Some(LAUNCHER)
 }
 
+/// Whether the pod is that of a disk which is plugged into a running virtual machine.
+pub fn is_disk(pod: &DrainPod) -> bool {
+    app(pod) == Some(HOTPLUG_DISK)
+}
+
 /// The name of the virtual machine that a pod runs, or ran before it ended.
 pub fn machine(pod: &DrainPod) -> Option<&str> {
     let name = pod.metadata.annotations.as_ref()?.get(DOMAIN_ANNOTATION)?;

@@ -5,7 +5,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use nm_shared::cluster::disruption_budget::Budget;
-use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::virtual_machine;
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess};
@@ -16,7 +16,7 @@ use crate::client::cluster::{Cluster, Deletion};
 use crate::client::objects::{Permission, is_allowed_in, user_name};
 use crate::dashboard::message::{CommandError, Message};
 use crate::dashboard::model::dialogs::pod_dialog::{
-    GuardingBudgets, PodAction, PodFacts, PodTarget, denial, in_words,
+    GuardingBudgets, MachinePart, PodAction, PodFacts, PodTarget, denial, in_words,
 };
 use crate::dashboard::objects::node_pod::NodePod;
 use crate::error::Error;
@@ -43,9 +43,20 @@ async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Resu
         }
         Err(error) => GuardingBudgets::Unknown(in_words(&error)),
     };
-    let (has_empty_dir, machine) = (pod.has_empty_dir, virtual_machine::run_by(&pod).map(str::to_owned));
+    let (has_empty_dir, machine) = (pod.has_empty_dir, machine_part(&pod, &pods).await);
     let id = NodePod::from(pod).id;
     Ok(PodFacts { uid: id.key.clone(), owner: id.owner.clone(), has_empty_dir, machine, budgets, denied })
+}
+
+/// What the pod is to a virtual machine. The pod of a disk is owned by the pod of its virtual machine.
+async fn machine_part(pod: &DrainPod, pods: &Api<DrainPod>) -> Option<MachinePart> {
+    if let Some(machine) = virtual_machine::run_by(pod) {
+        return Some(MachinePart::Launcher(machine.to_owned()));
+    }
+    let owner = pod::controller(pod).filter(|_| virtual_machine::is_disk(pod))?;
+    let launcher = pods.get(&owner.name).await.ok().filter(|launcher| pod::uid(launcher) == owner.uid);
+    let machine = launcher.as_ref().and_then(virtual_machine::machine);
+    Some(MachinePart::Disk(machine.unwrap_or(&owner.name).to_owned()))
 }
 
 async fn budgets(cluster: &Cluster, namespace: &str) -> Result<Vec<PodDisruptionBudget>, Error> {

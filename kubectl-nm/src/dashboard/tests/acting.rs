@@ -8,8 +8,9 @@ use crate::client::watch_stream::WatchChange;
 use crate::dashboard::config::action_table::{ACTIONS, View};
 use crate::dashboard::config::appearance::{Appearance, ThemeName};
 use crate::dashboard::message::{Effect, Message};
-use crate::dashboard::model::dialogs::pod_dialog::GuardingBudgets;
-use crate::dashboard::model::dialogs::pod_dialog::{PodAction, PodFacts, PodTarget};
+use crate::dashboard::model::dialogs::pod_dialog::{
+    GuardingBudgets, MachinePart, PodAction, PodFacts, PodTarget,
+};
 use crate::dashboard::model::panes::output::{OutputChange, OutputLine};
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::tests::painted::{painted, text};
@@ -91,11 +92,15 @@ fn what_the_drain_does_not_evict_is_not_evicted_by_hand() {
 }
 
 #[test]
-fn the_deletion_of_a_pod_that_runs_a_machine_says_that_it_ends_the_machine() {
-    let mut model = node(options());
-    asked(&mut model, "D", Ok(PodFacts { machine: Some("db".into()), ..facts() }));
-    let shown = text(&model);
-    assert!(shown.contains("ends the virtual machine db"), "{shown}");
+fn the_deletion_of_a_pod_of_a_machine_says_what_it_does_to_the_machine() {
+    let check = |part: MachinePart, said: &str| {
+        let mut model = node(options());
+        asked(&mut model, "D", Ok(PodFacts { machine: Some(part), ..facts() }));
+        let shown = text(&model);
+        assert!(shown.contains(said), "{shown}");
+    };
+    check(MachinePart::Launcher("db".into()), "ends the virtual machine db");
+    check(MachinePart::Disk("db".into()), "unplugs a disk of the running virtual machine db");
 }
 
 #[test]

@@ -5,9 +5,8 @@ use nm_shared::BudgetFacts;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialogs::change_dialog::{ChangeDialog, ChangeField};
 use crate::dashboard::model::dialogs::column_dialog::ColumnDialog;
-use crate::dashboard::model::dialogs::pod_dialog::GuardingBudgets;
 use crate::dashboard::model::dialogs::pod_dialog::{
-    DELETE_WORD, Lookup, PodAction, PodDialog, PodFacts, denial,
+    DELETE_WORD, GuardingBudgets, Lookup, MachinePart, PodAction, PodDialog, PodFacts, denial,
 };
 use crate::dashboard::model::text_field::Field;
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority};
@@ -94,12 +93,17 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
         return lines;
     }
     let loss = |text: &str| DialogLine::new(text, Tone::Bad, LinePriority::Problem);
-    if let (Some(machine), PodAction::Delete) = (&facts.machine, dialog.action) {
-        lines.push(loss(&format!(
-            "The deletion ends the virtual machine {machine}, which an eviction would migrate."
-        )));
-    } else if facts.has_empty_dir && facts.machine.is_none() {
-        lines.push(loss("The data in its emptyDir volumes is lost."));
+    match (&facts.machine, dialog.action) {
+        (Some(MachinePart::Launcher(machine)), PodAction::Delete) => {
+            lines.push(loss(&format!("The deletion ends the virtual machine {machine}.")));
+        }
+        (Some(MachinePart::Disk(machine)), PodAction::Delete) => {
+            lines.push(loss(&format!(
+                "The deletion unplugs a disk of the running virtual machine {machine}."
+            )));
+        }
+        (None, _) if facts.has_empty_dir => lines.push(loss("The data in its emptyDir volumes is lost.")),
+        _ => {}
     }
     lines.push(match &facts.owner {
         Some(owner) => sentence(format!("{owner} recreates it."), Tone::Plain),

@@ -56,11 +56,20 @@ pub(crate) struct PodFacts {
     /// None if no controller recreates it.
     pub(crate) owner: Option<Owner>,
     pub(crate) has_empty_dir: bool,
-    /// The virtual machine that runs in it.
-    pub(crate) machine: Option<String>,
+    /// What it is to a virtual machine.
+    pub(crate) machine: Option<MachinePart>,
     pub(crate) budgets: GuardingBudgets,
     /// The permission that the user lacks for the action.
     pub(crate) denied: Option<ForbiddenAccess>,
+}
+
+/// What a pod is to a virtual machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MachinePart {
+    /// It runs the virtual machine of this name.
+    Launcher(String),
+    /// It has a disk that is plugged into the virtual machine of this name.
+    Disk(String),
 }
 
 /// The budgets that guard a pod.
