@@ -1,5 +1,6 @@
 //! Lives of maintenances that are stopped at each step of the evacuation of a virtual machine. In the end, no mark names the
-//! node, and no migration that has not begun is left.
+//! node, no migration that has not begun is left, and a virtual machine that had not begun to move is where it was, although
+//! virt-controller runs again, without limits.
 
 use std::sync::Arc;
 
@@ -43,16 +44,30 @@ fn has_migration(state: &State, phase: &str) -> bool {
     state.list(&MIGRATIONS, None).any(|migration| migration["status"]["phase"] == phase)
 }
 
+/// What becomes of the virtual machine.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Stays,
+    /// Its migration has begun.
+    Leaves,
+}
+
 /// Starts a maintenance, stops it once the evacuation has come this far, and checks what is left.
-async fn stopped_when(world: Arc<World>, what: &str, reached: impl Fn(&State) -> bool) -> Done {
+async fn stopped_when(world: Arc<World>, what: &str, fate: Fate, reached: impl Fn(&State) -> bool) -> Done {
     world.step("start");
     world.start("m", NODE, json!({})).await;
     world.until(what, reached).await?;
     world.step("stop");
     world.stop("m").await?;
-    // Settings that only held the evacuation up end.
-    set(&world, json!({CONTROLLER_DOWN: null})).await;
-    world.pass(5).await;
+    // What only held the evacuation up ends.
+    set(&world, json!({CONTROLLER_DOWN: null, BACKOFF: null, UNSCHEDULABLE_TIMEOUT: null})).await;
+    world.patch(KUBEVIRT, json!({"spec": {"configuration": {"migrations": null}}})).await;
+    world.pass(30).await;
+    let on_node =
+        world.read(|state| state.list(&VMIS, None).filter(|vmi| vmi["status"]["nodeName"] == NODE).count());
+    if fate == Fate::Stays && on_node != 1 {
+        return Err("the virtual machine has left the node".to_owned());
+    }
     let kubevirt = world.read(|state| state.get(&KUBEVIRTS, &Key::new(NAMESPACE, "kubevirt")));
     if kubevirt.is_none() {
         return Err("KubeVirt is gone".to_owned());
@@ -71,26 +86,36 @@ async fn stopped_when(world: Arc<World>, what: &str, reached: impl Fn(&State) ->
 pub(crate) async fn stopped_when_marked(world: Arc<World>) -> Done {
     run_vm(&world, Vmi::new("default", "vm")).await;
     set(&world, json!({CONTROLLER_DOWN: "true"})).await;
-    stopped_when(world, "it is marked", is_marked).await
+    stopped_when(world, "it is marked", Fate::Stays, is_marked).await
 }
 
 pub(crate) async fn stopped_in_the_queue(world: Arc<World>) -> Done {
     run_vm(&world, Vmi::new("default", "vm")).await;
     let none = json!({"parallelMigrationsPerCluster": 0});
     world.patch(KUBEVIRT, json!({"spec": {"configuration": {"migrations": none}}})).await;
-    stopped_when(world, "it is in the queue", |state| has_migration(state, "Pending")).await
+    stopped_when(world, "it is in the queue", Fate::Stays, |state| has_migration(state, "Pending")).await
 }
 
 pub(crate) async fn stopped_while_scheduling(world: Arc<World>) -> Done {
     run_vm(&world, Vmi::new("default", "vm")).await;
     world.patch(OTHER_NODE, json!({"spec": {"unschedulable": true}})).await;
     world.pass(1).await;
-    stopped_when(world, "no node takes its target pod", |state| has_migration(state, "Scheduling")).await
+    stopped_when(world, "no node takes its target pod", Fate::Stays, |state| {
+        has_migration(state, "Scheduling")
+    })
+    .await
 }
 
 pub(crate) async fn stopped_while_moving(world: Arc<World>) -> Done {
     run_vm(&world, Vmi::new("default", "vm")).await;
-    stopped_when(world, "it moves", |state| has_migration(state, "Running")).await
+    stopped_when(world, "it moves", Fate::Leaves, |state| has_migration(state, "Running")).await
+}
+
+pub(crate) async fn stopped_at_the_handoff(world: Arc<World>) -> Done {
+    run_vm(&world, Vmi::new("default", "vm")).await;
+    let steps = ["Scheduled", "PreparingTarget", "TargetReady"];
+    let is_reached = move |state: &State| steps.iter().any(|phase| has_migration(state, phase));
+    stopped_when(world, "it is handed over", Fate::Leaves, is_reached).await
 }
 
 pub(crate) async fn stopped_in_the_backoff(world: Arc<World>) -> Done {
@@ -101,5 +126,5 @@ pub(crate) async fn stopped_in_the_backoff(world: Arc<World>) -> Done {
     }));
     set(&world, json!({BACKOFF: "3600", UNSCHEDULABLE_TIMEOUT: "5"})).await;
     let is_reached = |state: &State| has_migration(state, "Failed") && has_migration(state, "Pending");
-    stopped_when(world, "it waits for another attempt", is_reached).await
+    stopped_when(world, "it waits for another attempt", Fate::Stays, is_reached).await
 }

@@ -15,8 +15,8 @@ use serde_json::json;
 
 use crate::completion_lives::left_to_complete;
 use crate::evacuation_lives::{
-    run_vm, stopped_in_the_backoff, stopped_in_the_queue, stopped_when_marked, stopped_while_moving,
-    stopped_while_scheduling,
+    run_vm, stopped_at_the_handoff, stopped_in_the_backoff, stopped_in_the_queue, stopped_when_marked,
+    stopped_while_moving, stopped_while_scheduling,
 };
 use crate::surge_lives::{surge_undone, surged, surged_three};
 use crate::volume_lives::{volumes_detached, volumes_not_detached};
@@ -75,6 +75,7 @@ pub(crate) fn all() -> Vec<Life> {
         life!(stopped_when_marked, kubevirt(3600)),
         life!(stopped_in_the_queue, kubevirt(3600)),
         life!(stopped_while_scheduling, kubevirt(3600)),
+        life!(stopped_at_the_handoff, kubevirt(3600)),
         life!(stopped_while_moving, kubevirt(3600)),
         life!(stopped_in_the_backoff, kubevirt(2)),
         life!(node_deleted),

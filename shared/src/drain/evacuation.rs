@@ -353,6 +353,9 @@ impl Evacuation {
         now: Timestamp,
     ) -> Option<Timestamp> {
         let pending = self.pending.as_ref().filter(|pending| !pending.is_queued)?;
+        if pending.since.is_some_and(|since| since > now) {
+            return None;
+        }
         let by_status = || {
             let (status, reference) = (before?, pod::reference(pod));
             let mut migrating = status.migrating_pods.iter().flatten();

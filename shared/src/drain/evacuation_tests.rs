@@ -280,6 +280,7 @@ fn the_back_off_of_kubevirt_also_counts_failures_before_the_maintenance() {
     let seen = evacuation(json!({}), Some(&all)).unwrap();
     let facts = seen.migration.clone().unwrap();
     assert_eq!((seen.failure.is_none(), facts.failures, facts.not_before.unwrap().0), (true, 2, at(11)));
+    assert_eq!(seen.waiting_since(&launcher("vm"), None, None, at(10)), None);
     // It is not late before KubeVirt was to begin it.
     assert_eq!(seen.waiting_since(&launcher("vm"), None, None, at(60)), Some(at(11)));
 }

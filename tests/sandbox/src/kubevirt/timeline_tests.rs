@@ -83,12 +83,23 @@ impl Timeline {
         self.api.answer(request.unwrap()).await.into_parts().0.status.as_u16()
     }
 
-    /// Evicts the pods of all machines on the node.
+    /// Evicts the pods of all machines on the first node.
     async fn evict_all(&self) {
-        for pod in self.launchers().iter().filter(|pod| pod::node(pod) == Some(NODE)) {
-            let path = format!("/api/v1/namespaces/ns/pods/{}/eviction", pod::name(pod));
-            self.request("POST", &path, &json!({"metadata": {"name": pod::name(pod)}})).await;
+        self.evict_all_of(NODE).await;
+    }
+
+    /// Evicts the pods of all machines on a node, and returns the answers.
+    async fn evict_all_of(&self, node: &str) -> Vec<u16> {
+        let mut answers = Vec::new();
+        for pod in self.launchers().iter().filter(|pod| pod::node(pod) == Some(node)) {
+            answers.push(self.evict(pod::name(pod)).await);
         }
+        answers
+    }
+
+    async fn evict(&self, pod: &str) -> u16 {
+        let path = format!("/api/v1/namespaces/ns/pods/{pod}/eviction");
+        self.request("POST", &path, &json!({"metadata": {"name": pod}})).await
     }
 
     async fn cancel(&self, name: &str) -> u16 {
@@ -275,6 +286,67 @@ async fn t6_without_virt_controller_a_marked_machine_stays() {
     timeline.set(|it| it["metadata"]["annotations"] = json!({}));
     timeline.test.pass(Duration::from_secs(10)).await;
     assert_ne!(timeline.nodes(), [NODE]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn t8_machines_that_arrive_at_a_second_node_leave_it_once_they_are_there() {
+    let timeline = Timeline::with(vec![lm("a"), lm("b")], 15).await;
+    timeline.test.cordon(NODE);
+    timeline.test.cordon("node-03");
+    timeline.evict_all().await;
+    timeline.test.pass(Duration::from_secs(5)).await;
+    timeline.test.cordon("node-02");
+    assert_eq!(timeline.evict_all_of("node-02").await, [429, 429], "target pods");
+    assert_eq!(timeline.migrations().len(), 2, "nobody evacuates them yet");
+    timeline.test.pass(Duration::from_secs(20)).await;
+    assert_eq!(timeline.nodes(), ["node-02", "node-02"]);
+    timeline.test.edit(&NODES, &Key::cluster("node-03"), Part::Main, |node| {
+        node["spec"]["unschedulable"] = json!(false);
+    });
+    assert_eq!(timeline.evict_all_of("node-02").await, [429, 429]);
+    timeline.test.pass(Duration::from_secs(25)).await;
+    assert_eq!(timeline.nodes(), ["node-03", "node-03"]);
+    for phases in timeline.phases().values() {
+        assert_eq!(names(phases), [SUCCEEDS, SUCCEEDS].concat());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn t9_the_pod_of_a_disk_is_not_evicted_and_its_deletion_does_not_end_the_migration() {
+    let timeline = Timeline::with(vec![lm("a")], 15).await;
+    timeline.evict_all().await;
+    timeline.test.pass(Duration::from_secs(3)).await;
+    let launcher = timeline.launchers().into_iter().find(|pod| pod::node(pod) == Some(NODE)).unwrap();
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": pod::name(&launcher),
+        "uid": launcher["metadata"]["uid"], "controller": true});
+    let disk = json!({
+        "metadata": {"namespace": "ns", "name": "hp-volume-x", "labels": {"kubevirt.io": "hotplug-disk"},
+            "ownerReferences": [owner]},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "x"}]},
+    });
+    timeline.test.create(&PODS, disk);
+    let key = Key::new("ns", "hp-volume-x");
+    assert_eq!(timeline.evict("hp-volume-x").await, 429);
+    timeline.test.delete(&PODS, &key, &DeleteOptions::default());
+    timeline.test.pass(Duration::from_secs(20)).await;
+    assert_eq!(names(&timeline.phases()["a"]), SUCCEEDS);
+    assert!(timeline.test.get(&PODS, &key).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn t10_without_its_mark_a_machine_stays_that_is_left_to_others() {
+    let timeline = Timeline::with(vec![lm("a"), lm("external").strategy("External")], 15).await;
+    timeline.evict_all().await;
+    timeline.test.pass(Duration::from_secs(6)).await;
+    let mark = |name: &str| timeline.vmi(name)["status"]["evacuationNodeName"].clone();
+    assert_eq!((mark("a"), mark("external")), (json!(NODE), json!(NODE)));
+    for name in &timeline.names {
+        assert_eq!(timeline.cancel(name).await, 200);
+        assert_eq!(mark(name), json!(null));
+    }
+    timeline.test.pass(Duration::from_secs(30)).await;
+    let nodes = timeline.nodes();
+    assert!(nodes[0] != NODE && nodes[1] == NODE, "{nodes:?}");
 }
 
 #[tokio::test(start_paused = true)]
