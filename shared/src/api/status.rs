@@ -408,7 +408,7 @@ pub enum BlockReason {
     NotMigratable,
     /// It runs a virtual machine whose last migration failed. KubeVirt tries again.
     MigrationFailed,
-    /// It runs a virtual machine that KubeVirt is to migrate, but no migration has begun for two minutes.
+    /// It runs a virtual machine that KubeVirt is to migrate, but no migration has begun for some time.
     MigrationNotStarted,
     /// The reconciler lacks the access to evict or delete it.
     Forbidden,

@@ -5,8 +5,8 @@
 //! (`virt_controller`) and takes migrations from phase to phase (`migration`). The object `kubevirt` has the limits
 //! (`settings`).
 //!
-//! Messages, fields, phases and their order are those that the controllers of KubeVirt 1.7 to 1.9 were seen to write, since
-//! programs match on them. The subresource that cancels an evacuation is in `http`: it removes the mark and nothing else, so
+//! Messages, fields, phases and their order are those that the controllers of KubeVirt (main of 22 August 2026) were seen to
+//! write, since programs match on them. The subresource that cancels an evacuation is in `http`: it removes the mark and nothing else, so
 //! every migration that exists still happens, unless it is deleted before its target pod is handed over.
 
 mod interceptor;
