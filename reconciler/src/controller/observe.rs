@@ -25,7 +25,7 @@ use nm_shared::gate::quorum;
 use nm_shared::gate::{Gate, overrides_quorum};
 use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceSpec, Phase, Suspension};
 
-use crate::cache::leader_state::SoleDecision;
+use crate::cache::gate_index::SoleDecision;
 use crate::controller::context::Context;
 use crate::evict::eviction_state::EvictionState;
 
@@ -149,7 +149,8 @@ fn etcd_guard(context: &Context, node: &str) -> Option<EtcdGuard> {
     Some(EtcdGuard::among(budgets.iter().map(AsRef::as_ref), pods.iter().map(AsRef::as_ref)))
 }
 
-fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
+/// The node as the watch or the answer to its last patch shows it.
+pub(crate) fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
     let received = context.cluster.nodes.get(&ObjectRef::new(name))?;
     Some(context.state.latest_node(received))
 }
