@@ -9,7 +9,8 @@ use nm_shared::GroupedMaintenance;
 use nm_shared::api::latency_budget::RECONCILE_INTERVAL;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decide;
-use nm_shared::decide::failed_write::{WriteFailure, report_failure};
+use nm_shared::decide::failed_write::WriteFailure;
+use nm_shared::decide::failure_report::report_failure;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 

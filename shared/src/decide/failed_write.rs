@@ -1,15 +1,10 @@
 //! A write of a decision that failed, and how the maintenance shows it.
 
-use jiff::Timestamp;
 use kube::core::Status;
 
-use crate::api::condition::ConditionReason;
-use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::LEASE_NAMESPACE;
 use crate::cluster::refusal::Refusal;
-use crate::decide::cluster_state::ClusterState;
-use crate::decide::decision::{Decision, EventReason, EventSubject, PendingEvent};
-use crate::decide::{Decider, drain_status};
+use crate::decide::decision::{EventReason, EventSubject, PendingEvent};
 use crate::drain::eviction_outcome::AccessDenied;
 
 /// A write that failed, or a read that the write depends on. Conflicts are not failures: the next reconcile resolves them.
@@ -30,30 +25,6 @@ pub enum WriteFailure {
     Refused(String),
     /// The API server failed or did not answer. Another attempt may succeed.
     Failed(String),
-}
-
-/// The decision for a maintenance whose decision could not be applied. Only the node and the group of what is `observed` matter.
-pub fn report_failure(
-    maintenance: &NodeMaintenance,
-    observed: &ClusterState,
-    write: FailedWrite,
-    now: Timestamp,
-) -> Decision {
-    let mut decider = Decider { maintenance, observed, now, decision: Decision::default() };
-    match write.cause {
-        WriteFailure::Denied(denied) => decider.forbid(denied),
-        WriteFailure::Refused(message) if !drain_status::has_succeeded(maintenance) => {
-            decider.evict_nothing();
-            decider.fail(ConditionReason::WriteFailed, format!("{}: {message}", write.attempt), None);
-        }
-        // A node that is drained stays drained while its lease is not renewed.
-        WriteFailure::Refused(message) | WriteFailure::Failed(message) => {
-            let error = format!("{}: {message}", write.attempt);
-            let uncordoned = decider.is_uncordoned();
-            decider.settle_status(drain_status::write_failed(maintenance, uncordoned, error, now), None);
-        }
-    }
-    decider.decision
 }
 
 impl FailedWrite {

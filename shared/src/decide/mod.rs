@@ -12,6 +12,7 @@ pub mod evacuation_end;
 mod eviction_order;
 pub mod eviction_queue;
 pub mod failed_write;
+pub mod failure_report;
 pub mod status_events;
 pub mod steps;
 pub mod surge;

@@ -1,7 +1,8 @@
 //! Decisions without all of the access that they need.
 
 use super::*;
-use crate::decide::failed_write::{FailedWrite, WriteFailure, report_failure};
+use crate::decide::failed_write::{FailedWrite, WriteFailure};
+use crate::decide::failure_report::report_failure;
 
 #[test]
 fn missing_access_degrades_the_maintenance() {
