@@ -13,6 +13,7 @@ use kube_sandbox::workload::{App, Kind};
 use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE, PLANNED_TAINT, UNDO_ANNOTATION};
 use serde_json::json;
 
+use crate::budget_lives::{kept_by_a_roll, stalled_rollout, surge_paused, unhealthy_beside_healthy};
 use crate::completion_lives::left_to_complete;
 use crate::evacuation_lives::{
     run_vm, stopped_at_the_handoff, stopped_in_the_backoff, stopped_in_the_queue, stopped_when_marked,
@@ -57,6 +58,10 @@ pub(crate) fn all() -> Vec<Life> {
         life!(surged),
         life!(surged_three),
         life!(surge_undone),
+        life!(surge_paused),
+        life!(stalled_rollout),
+        life!(unhealthy_beside_healthy),
+        life!(kept_by_a_roll),
         life!(kinds_of_pods_refused),
         life!(stopped_midway),
         life!(selected_in_order),

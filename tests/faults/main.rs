@@ -9,6 +9,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod budget_lives;
 mod completion_lives;
 mod election;
 mod evacuation_lives;

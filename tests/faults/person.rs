@@ -9,6 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use kube_sandbox::store::{Key, State};
+use nm_shared::api::names::FINALIZER;
 use serde_json::{Value, json};
 use tower::Service as _;
 
@@ -16,6 +17,9 @@ use crate::world::{Done, MAINTENANCES, PATH, World};
 
 /// How long a request waits while the API server is down, before it is sent again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The finalizer by which a roll keeps the state of a node that is back in service.
+const ROLL_FINALIZER: &str = "kubectl-nm.dev/roll";
 
 /// What the person has done.
 #[derive(Debug, Default)]
@@ -39,6 +43,12 @@ struct Requested {
     method: &'static str,
     path: String,
     body: Value,
+}
+
+/// Whether only the finalizer of a roll keeps a maintenance.
+fn is_kept(maintenance: &Value) -> bool {
+    maintenance["metadata"]["deletionTimestamp"].is_string()
+        && maintenance["metadata"]["finalizers"] == json!([ROLL_FINALIZER])
 }
 
 impl World {
@@ -68,10 +78,34 @@ impl World {
         Ok(())
     }
 
-    /// Deletes a maintenance and waits until it is gone.
+    /// Deletes a maintenance and waits until it is gone. One that only a roll keeps is released.
     pub(crate) async fn stop(&self, name: &str) -> Done {
         self.delete(&format!("{PATH}/{name}")).await;
+        let is_released =
+            |state: &State| state.get(&MAINTENANCES, &Key::cluster(name)).is_none_or(|found| is_kept(&found));
+        self.until(&format!("{name} is gone, or only a roll keeps it"), is_released).await?;
+        // After a restore of etcd, the reconciler has to release it once more, so this is not done again.
+        if self.read(|state| state.get(&MAINTENANCES, &Key::cluster(name)).is_some()) {
+            let released = json!({"metadata": {"finalizers": null}});
+            while self.send("PATCH", &format!("{PATH}/{name}"), released.clone()).await.is_none() {
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+        }
         self.until_gone(name).await
+    }
+
+    /// A roll keeps a maintenance.
+    pub(crate) async fn keep(&self, name: &str) {
+        let finalizers = json!({"metadata": {"finalizers": [FINALIZER, ROLL_FINALIZER]}});
+        self.patch(&format!("{PATH}/{name}"), finalizers).await;
+    }
+
+    /// Waits until only a roll keeps a maintenance.
+    pub(crate) async fn until_kept(&self, name: &str) -> Done {
+        self.until(&format!("only a roll keeps {name}"), |state| {
+            state.get(&MAINTENANCES, &Key::cluster(name)).is_some_and(|found| is_kept(&found))
+        })
+        .await
     }
 
     pub(crate) async fn post(&self, path: &str, object: Value) {
@@ -106,6 +140,15 @@ impl World {
         body: Value,
     ) -> Option<(u16, Value)> {
         let after = self.read(State::revision);
+        let answered = self.send(method, path, body.clone()).await?;
+        let requested = Requested { after, method, path: path.to_owned(), body };
+        self.person.journal.lock().unwrap().push(requested);
+        Some(answered)
+    }
+
+    /// Sends a request that is not done again after a restore of etcd.
+    async fn send(&self, method: &'static str, path: &str, body: Value) -> Option<(u16, Value)> {
+        let after = self.read(State::revision);
         let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder().method(method).uri(path).header("content-type", content);
         let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
@@ -117,8 +160,6 @@ impl World {
             answer["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
         // A request that changes nothing is answered with the revision that somebody else has made.
         self.person.revisions.lock().unwrap().extend(version.filter(|version| *version > after));
-        let requested = Requested { after, method, path: path.to_owned(), body };
-        self.person.journal.lock().unwrap().push(requested);
         Some((code, answer))
     }
 

@@ -24,9 +24,9 @@ const DISCONNECTED: i32 = 255;
 /// The most bytes of a line that are shown. The log has all of it.
 const MAX_LINE: usize = 4096;
 
-/// The most bytes of a line that are read at once. A longer one becomes several: what a command prints may come from a node that
-/// somebody else controls, and must not use up the memory.
-const MAX_READ: u64 = 64 << 10;
+/// The most bytes of a line that are read at once, without its line break. A longer one becomes several: what a command prints may
+/// come from a node that somebody else controls, and must not use up the memory.
+const MAX_READ: usize = 64 << 10;
 
 /// A line that the command or the Job of a node printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,17 +172,19 @@ fn guard(leader: u32) -> io::Result<Child> {
 
 async fn read_lines(from: Option<impl AsyncRead + Unpin>, to: mpsc::Sender<Vec<u8>>) {
     let Some(from) = from else { return };
-    let mut from = BufReader::new(from);
+    let (mut from, mut line) = (BufReader::new(from), Vec::new());
     loop {
-        let mut line = Vec::new();
-        match (&mut from).take(MAX_READ).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+        // The byte after the last one shows whether the line ends there.
+        let left = (MAX_READ + 1 - line.len()) as u64;
+        let read = (&mut from).take(left).read_until(b'\n', &mut line).await;
+        if line.is_empty() && matches!(read, Ok(0) | Err(_)) {
+            return;
         }
-        if line.last() == Some(&b'\n') {
-            line.pop();
-        }
-        if to.send(line).await.is_err() {
+        let rest = match line.pop_if(|last| *last == b'\n') {
+            Some(_) => Vec::new(),
+            None => line.split_off(line.len().min(MAX_READ)),
+        };
+        if to.send(std::mem::replace(&mut line, rest)).await.is_err() {
             return;
         }
     }
@@ -200,6 +202,29 @@ pub(crate) fn log_folder(roll: &str, env: impl Fn(&str) -> Option<OsString>) -> 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_line_as_long_as_the_limit_is_one_line_and_nothing_of_a_longer_one_is_lost() {
+        let check = async |length: usize, expected: &[usize]| {
+            for end in ["\n", "\nend\n", ""] {
+                let output = format!("{}{end}", "x".repeat(length));
+                let (sender, mut lines) = mpsc::channel(64);
+                read_lines(Some(output.as_bytes()), sender).await;
+                let mut lengths = Vec::new();
+                while let Some(line) = lines.recv().await {
+                    lengths.push(line.len());
+                }
+                let more: &[usize] = if end.contains("end") { &[3] } else { &[] };
+                assert_eq!(lengths, [expected, more].concat(), "{length} bytes and {end:?}");
+            }
+        };
+        check(1, &[1]).await;
+        check(MAX_READ - 1, &[MAX_READ - 1]).await;
+        check(MAX_READ, &[MAX_READ]).await;
+        check(MAX_READ + 1, &[MAX_READ, 1]).await;
+        check(2 * MAX_READ, &[MAX_READ, MAX_READ]).await;
+        check(2 * MAX_READ + 1, &[MAX_READ, MAX_READ, 1]).await;
+    }
 
     #[tokio::test]
     async fn a_line_that_never_ends_is_read_in_parts() {

@@ -1,7 +1,8 @@
 //! What the gate depends on, of all maintenances and nodes, and the queue that follows from it.
 //!
 //! The queue is computed when it is needed after a change, and not with every reconcile. [`GateIndex::changes`] reports
-//! changes.
+//! changes. Whoever changes what the index knows shows a [`SoleDecision`]: what is recorded is derived from other memory, and
+//! would be outdated if a decision were made in between.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,16 @@ use tokio::sync::watch;
 
 /// The members and nodes of the gate.
 pub(crate) struct GateIndex {
+    deciding: Mutex<()>,
     facts: Mutex<GateFacts>,
     changes: watch::Sender<()>,
+}
+
+/// Shows that no other decision of this term is being made, and that nothing else changes what decisions count. A decision counts
+/// the nodes that are taken, and takes one: between what it observes and what the gate knows of it there is no other one, on
+/// whatever thread that would be. It cannot be kept across an await.
+pub(crate) struct SoleDecision<'a> {
+    _guard: MutexGuard<'a, ()>,
 }
 
 #[derive(Default)]
@@ -27,13 +36,18 @@ struct GateFacts {
 
 impl Default for GateIndex {
     fn default() -> Self {
-        Self { facts: Mutex::default(), changes: watch::Sender::new(()) }
+        Self { deciding: Mutex::default(), facts: Mutex::default(), changes: watch::Sender::new(()) }
     }
 }
 
 impl GateIndex {
+    /// Waits until no other decision is being made.
+    pub(crate) fn begin_decision(&self) -> SoleDecision<'_> {
+        SoleDecision { _guard: self.deciding.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
     /// Records a maintenance that was created or changed.
-    pub(crate) fn update(&self, member: GateMember) {
+    pub(crate) fn update(&self, _: &SoleDecision<'_>, member: GateMember) {
         self.change(|facts| {
             if facts.members.get(&member.rank) == Some(&member) {
                 return false;
@@ -44,7 +58,7 @@ impl GateIndex {
     }
 
     /// Records a maintenance as a decision or an answer shows it. One that the watch has removed stays removed.
-    pub(crate) fn refresh(&self, member: GateMember) {
+    pub(crate) fn refresh(&self, _: &SoleDecision<'_>, member: GateMember) {
         self.change(|facts| match facts.members.get_mut(&member.rank) {
             Some(known) if *known != member => {
                 *known = member;
@@ -55,12 +69,12 @@ impl GateIndex {
     }
 
     /// Forgets a maintenance that is gone.
-    pub(crate) fn remove(&self, maintenance: &NodeMaintenance) {
+    pub(crate) fn remove(&self, _: &SoleDecision<'_>, maintenance: &NodeMaintenance) {
         self.change(|facts| facts.members.remove(&ownership::age_rank(maintenance)).is_some());
     }
 
     /// Records all maintenances, after a list.
-    pub(crate) fn replace(&self, members: impl IntoIterator<Item = GateMember>) {
+    pub(crate) fn replace(&self, _: &SoleDecision<'_>, members: impl IntoIterator<Item = GateMember>) {
         let members = members.into_iter().map(|member| (member.rank.clone(), member)).collect();
         self.change(|facts| {
             let is_changed = facts.members != members;
@@ -70,7 +84,7 @@ impl GateIndex {
     }
 
     /// Records a node; none if it does not exist.
-    pub(crate) fn update_node(&self, name: &str, node: Option<GateNode>) {
+    pub(crate) fn update_node(&self, _: &SoleDecision<'_>, name: &str, node: Option<GateNode>) {
         self.change(|facts| {
             if facts.nodes.get(name) == node.as_ref() {
                 return false;
@@ -84,7 +98,7 @@ impl GateIndex {
     }
 
     /// Records a node as the answer to a patch shows it. One that the watch has removed stays removed.
-    pub(crate) fn refresh_node(&self, name: &str, node: GateNode) {
+    pub(crate) fn refresh_node(&self, _: &SoleDecision<'_>, name: &str, node: GateNode) {
         self.change(|facts| match facts.nodes.get_mut(name) {
             Some(known) if *known != node => {
                 *known = node;
@@ -95,7 +109,7 @@ impl GateIndex {
     }
 
     /// Records all nodes, after a list.
-    pub(crate) fn replace_nodes(&self, nodes: HashMap<String, GateNode>) {
+    pub(crate) fn replace_nodes(&self, _: &SoleDecision<'_>, nodes: HashMap<String, GateNode>) {
         self.change(|facts| {
             let is_changed = facts.nodes != nodes;
             facts.nodes = nodes;

@@ -2,7 +2,9 @@
 //!
 //! [`LeaderState`] owns the stores of all maintenances, whatever their group, and behind one lock what is remembered of
 //! each maintenance (by uid) and of each node (by name). All of it is a cache: it is lost with the process and derived
-//! again from the API. [`LeaderState::forget_removed`] is the only place that forgets a maintenance.
+//! again from the API. A maintenance is remembered from [`LeaderState::note_seen`] until [`LeaderState::forget`], after its
+//! deletion, or [`LeaderState::forget_removed`], after a list. What is written to a node or its lease is remembered only while a
+//! maintenance names the node.
 //!
 //! The definitions of the older groups and of the medik8s operator prune status fields that they do not know. The status that
 //! was written is therefore remembered beside the part that was stored, and completes the maintenance for as long as the API
@@ -10,7 +12,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,13 +23,13 @@ use kube::runtime::reflector::{Lookup, Store};
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::cordon_backoff::RecordonBackoff;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
-use nm_shared::gate::max_unavailable_queue::GateMember;
+use nm_shared::gate::max_unavailable_queue::{GateMember, GateNode};
 use nm_shared::gate::ownership;
 use nm_shared::{Group, GroupedMaintenance, NodeMaintenanceStatus};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::cache::gate_index::GateIndex;
+use crate::cache::gate_index::{GateIndex, SoleDecision};
 use crate::cache::node_index::NodeIndex;
 use crate::cache::read_your_writes::LastWrite;
 use crate::runtime::backoff::Backoff;
@@ -42,16 +44,9 @@ pub(crate) struct LeaderState {
     groups: Vec<GroupStore>,
     started: Instant,
     memory: Mutex<Memory>,
-    deciding: Mutex<()>,
+    node_lists: AtomicUsize,
     /// What the gate depends on.
     pub(crate) gate: GateIndex,
-}
-
-/// Shows that no other decision of this term is being made. A decision counts the nodes that are taken, and takes one: between
-/// what it observes and what the gate knows of it there is no other one, on whatever thread that would be. It cannot be kept
-/// across an await.
-pub(crate) struct SoleDecision<'a> {
-    _guard: MutexGuard<'a, ()>,
 }
 
 struct GroupStore {
@@ -190,8 +185,8 @@ impl LeaderState {
         Self {
             groups,
             started: Instant::now(),
+            node_lists: AtomicUsize::default(),
             memory: Mutex::default(),
-            deciding: Mutex::default(),
             gate: GateIndex::default(),
         }
     }
@@ -303,34 +298,37 @@ impl LeaderState {
         }
     }
 
-    /// Waits until no other decision is being made.
-    pub(crate) fn begin_decision(&self) -> SoleDecision<'_> {
-        SoleDecision { _guard: self.deciding.lock().unwrap_or_else(PoisonError::into_inner) }
-    }
-
     /// Records whether a decision lets a maintenance work on its node.
-    pub(crate) fn set_at_work(&self, _: &SoleDecision<'_>, maintenance: &GroupedMaintenance, at_work: bool) {
+    pub(crate) fn set_at_work(
+        &self,
+        alone: &SoleDecision<'_>,
+        maintenance: &GroupedMaintenance,
+        at_work: bool,
+    ) {
         self.maintenance(ownership::uid(maintenance), |state| state.at_work = at_work);
-        self.gate.refresh(GateMember::new(maintenance, at_work));
+        self.gate.refresh(alone, GateMember::new(maintenance, at_work));
     }
 
     /// Indexes a maintenance that was created or changed.
     pub(crate) fn index(&self, received: Arc<GroupedMaintenance>) {
         self.of_group(received.group).for_each(|group| group.by_node.update(&received));
-        self.gate.update(self.gate_member(received));
+        let alone = self.gate.begin_decision();
+        self.gate.update(&alone, self.gate_member(received));
     }
 
     /// Removes a maintenance that is gone from the indexes.
     pub(crate) fn remove_from_index(&self, maintenance: &GroupedMaintenance) {
         self.of_group(maintenance.group).for_each(|group| group.by_node.remove(maintenance));
-        self.gate.remove(maintenance);
+        self.gate.remove(&self.gate.begin_decision(), maintenance);
     }
 
     /// Lets the gate know all maintenances, after a list.
     pub(crate) fn replace_gate(&self) {
-        self.gate.replace(self.received().into_iter().map(|received| self.gate_member(received)));
+        let alone = self.gate.begin_decision();
+        self.gate.replace(&alone, self.received().into_iter().map(|received| self.gate_member(received)));
     }
 
+    /// What the gate knows of a maintenance. It is outdated after the next decision.
     fn gate_member(&self, received: Arc<GroupedMaintenance>) -> GateMember {
         let maintenance = self.latest(received);
         let at_work =
@@ -352,13 +350,14 @@ impl LeaderState {
     pub(crate) fn remember_status(&self, written: &NodeMaintenanceStatus, answer: GroupedMaintenance) {
         let stored = answer.status.clone().unwrap_or_default();
         let uid = answer.metadata.uid.clone().unwrap_or_default();
+        let alone = self.gate.begin_decision();
         self.maintenance(&uid, |state| {
             let is_pruned = stored != *written;
             state.pruned_status =
                 is_pruned.then(|| Box::new(PrunedStatus { written: written.clone(), stored }));
             state.last_write.remember(answer.clone());
         });
-        self.gate.refresh(self.gate_member(Arc::new(answer)));
+        self.gate.refresh(&alone, self.gate_member(Arc::new(answer)));
     }
 
     /// Reads or changes what is remembered of a node, which may be nothing yet.
@@ -366,11 +365,38 @@ impl LeaderState {
         change(self.lock().nodes.entry(name.to_owned()).or_default())
     }
 
-    /// Remembers the answer to a patch of a node that has a maintenance.
+    /// Remembers the answer to a patch of a node that has a maintenance, and lets the gate know it, unless the watch has delivered
+    /// a newer one.
     pub(crate) fn remember_node(&self, name: &str, answer: Node) {
-        if self.received_on(name).next().is_some() {
-            self.node(name, |state| state.last_write.remember(answer));
+        let (alone, node) = (self.gate.begin_decision(), GateNode::from(&answer));
+        if self.remembered_node(name, |state| state.last_write.remember(answer)) == Some(true) {
+            self.gate.refresh_node(&alone, name, node);
         }
+    }
+
+    /// Remembers the answer to a write of the lease on a node that has a maintenance. After a failure, none is remembered: the
+    /// lease may have been deleted before the answer to the write before it arrived.
+    pub(crate) fn remember_lease(&self, node: &str, answer: Option<Lease>) {
+        self.remembered_node(node, |state| {
+            state.lease_write.forget();
+            if let Some(lease) = answer {
+                state.lease_write.remember(lease);
+            }
+        });
+    }
+
+    /// Whether anything is remembered of a node.
+    #[cfg(test)]
+    pub(crate) fn remembers_node(&self, name: &str) -> bool {
+        self.lock().nodes.contains_key(name)
+    }
+
+    /// Changes what is remembered of a node that has a maintenance; none without one. An answer may arrive after the
+    /// maintenance is forgotten, and nothing would forget the node again.
+    fn remembered_node<T>(&self, name: &str, change: impl FnOnce(&mut NodeState) -> T) -> Option<T> {
+        let mut memory = self.lock();
+        self.received_on(name).next()?;
+        Some(change(memory.nodes.entry(name.to_owned()).or_default()))
     }
 
     /// The newer of the node that the watch delivered and the answer to the last patch.
@@ -402,9 +428,15 @@ impl LeaderState {
 
     /// Forgets the last writes of all nodes: the store is complete.
     pub(crate) fn nodes_listed(&self) {
+        self.node_lists.fetch_add(1, Ordering::AcqRel);
         for state in self.lock().nodes.values_mut() {
             state.last_write = LastWrite::default();
         }
+    }
+
+    /// How often the nodes have been listed.
+    pub(crate) fn node_lists(&self) -> usize {
+        self.node_lists.load(Ordering::Acquire)
     }
 
     /// Forgets the last writes of all leases: the store is complete.
@@ -425,8 +457,8 @@ impl LeaderState {
     /// does.
     pub(crate) fn forget(&self, maintenance: &GroupedMaintenance) -> bool {
         let node = &maintenance.spec.node_name;
-        let is_needed = self.received_on(node).next().is_some();
         let mut memory = self.lock();
+        let is_needed = self.received_on(node).next().is_some();
         memory.maintenances.remove(ownership::uid(maintenance));
         if !is_needed {
             memory.nodes.remove(node);
@@ -437,10 +469,10 @@ impl LeaderState {
     /// Forgets every maintenance that no longer exists and every node that has none, which ends its watches. Returns
     /// the nodes in maintenance.
     pub(crate) fn forget_removed(&self) -> HashSet<String> {
+        let mut memory = self.lock();
         let present = self.received();
         let uids: HashSet<&str> = present.iter().filter_map(|m| m.metadata.uid.as_deref()).collect();
         let nodes: HashSet<String> = present.iter().map(|m| m.spec.node_name.clone()).collect();
-        let mut memory = self.lock();
         memory.maintenances.retain(|uid, _| uids.contains(uid.as_str()));
         memory.nodes.retain(|node, _| nodes.contains(node));
         nodes

@@ -59,7 +59,7 @@ fn a_list_replaces_what_a_restore_of_etcd_has_undone() {
     state.note_seen(&uid);
     state.maintenance(&uid, |state| {
         state.released = true;
-        state.last_write.remember(at("9"));
+        _ = state.last_write.remember(at("9"));
     });
     state.node("n", |state| state.last_write.remember(node("9")));
     assert_eq!((latest(&state).as_deref(), latest_node(&state).as_deref()), (Some("9"), Some("9")));
@@ -161,7 +161,7 @@ fn an_answer_that_arrives_after_the_deletion_of_its_object_takes_no_place_in_the
     let state = LeaderState::new([]);
     let of = |name: &str, status: &Value| maintenance(name, Group::Medik8s, status);
     let node = |name: &str| (name.to_owned(), GateNode::from(&Node::default()));
-    state.gate.replace_nodes([node("a"), node("b")].into());
+    state.gate.replace_nodes(&state.gate.begin_decision(), [node("a"), node("b")].into());
     let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let begun = of("a", &json!({"phase": "Running", "conditions": [cordoned]}));
@@ -173,7 +173,7 @@ fn an_answer_that_arrives_after_the_deletion_of_its_object_takes_no_place_in_the
     assert!(!waits_for_its_turn(&state));
     state.remember_status(&begun.status.clone().unwrap(), begun.clone());
     assert!(!waits_for_its_turn(&state), "a late answer to a status");
-    state.set_at_work(&state.begin_decision(), &begun, true);
+    state.set_at_work(&state.gate.begin_decision(), &begun, true);
     assert!(!waits_for_its_turn(&state), "a late decision");
 }
 
@@ -195,7 +195,7 @@ fn two_decisions_on_different_threads_never_take_the_same_last_place() {
     for _ in 0..200 {
         let state = LeaderState::new([]);
         let node = |name: &str| (name.to_owned(), GateNode::from(&Node::default()));
-        state.gate.replace_nodes([node("a"), node("b")].into());
+        state.gate.replace_nodes(&state.gate.begin_decision(), [node("a"), node("b")].into());
         let both = [("b", Group::Medik8s), ("a", Group::Kubevirt)];
         let both = both.map(|(name, group)| maintenance(name, group, &Value::Null));
         for maintenance in &both {
@@ -204,7 +204,7 @@ fn two_decisions_on_different_threads_never_take_the_same_last_place() {
         let start = std::sync::Barrier::new(both.len());
         let begins = |maintenance: &GroupedMaintenance| {
             start.wait();
-            let alone = state.begin_decision();
+            let alone = state.gate.begin_decision();
             let may_begin = both.iter().all(|other| !state.gate.has_begun(other));
             state.set_at_work(&alone, maintenance, may_begin);
             may_begin
@@ -240,4 +240,90 @@ fn a_maintenance_that_is_gone_is_forgotten_without_a_look_at_the_others() {
         assert_eq!(state.lock().nodes.contains_key("n"), is_needed);
     }
     assert!(state.lock().maintenances.is_empty());
+}
+
+#[test]
+fn an_answer_about_a_node_whose_maintenance_is_gone_is_not_remembered() {
+    let mut writer = Writer::new(Group::Medik8s);
+    let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+    let of_node = maintenance("n", Group::Medik8s, &Value::Null);
+    let answers = |state: &LeaderState| {
+        let metadata = json!({"metadata": {"name": "n", "resourceVersion": "9"}});
+        state.remember_node("n", serde_json::from_value(metadata.clone()).unwrap());
+        state.remember_lease("n", serde_json::from_value(metadata).unwrap());
+        state.remembers_node("n")
+    };
+    writer.apply_watcher_event(&watcher::Event::Apply(of_node.clone()));
+    state.index(Arc::new(of_node.clone()));
+    assert!(answers(&state));
+    writer.apply_watcher_event(&watcher::Event::Delete(of_node.clone()));
+    state.remove_from_index(&of_node);
+    state.forget(&of_node);
+    assert!(!answers(&state));
+}
+
+#[test]
+fn a_late_answer_to_a_patch_of_a_node_does_not_replace_what_the_watch_has_delivered() {
+    let mut writer = Writer::new(Group::Medik8s);
+    let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+    let of_node = maintenance("n", Group::Medik8s, &Value::Null);
+    writer.apply_watcher_event(&watcher::Event::Apply(of_node.clone()));
+    state.index(Arc::new(of_node));
+    // A node that is not Ready takes a place of the queue.
+    let node = |version: &str, ready: &str| {
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        let metadata = json!({"name": "n", "resourceVersion": version});
+        serde_json::from_value::<Node>(json!({"metadata": metadata, "status": {"conditions": conditions}}))
+            .unwrap()
+    };
+    state.index(Arc::new(maintenance("b", Group::Medik8s, &Value::Null)));
+    state.remember_node("n", node("7", "True"));
+    let delivered = state.latest_node(Arc::new(node("9", "False")));
+    let nodes = [("n", GateNode::from(&*delivered)), ("b", GateNode::from(&node("1", "True")))];
+    let nodes = nodes.map(|(name, node)| (name.to_owned(), node));
+    state.gate.replace_nodes(&state.gate.begin_decision(), nodes.into());
+    assert!(waits_for_its_turn(&state));
+    state.remember_node("n", node("8", "True"));
+    assert!(waits_for_its_turn(&state), "the watch is ahead of the answer");
+    state.remember_node("n", node("10", "True"));
+    assert!(!waits_for_its_turn(&state));
+}
+
+/// A state in which so many maintenances are known, each of a node of its own, and the store of the watch.
+fn many(count: usize) -> (LeaderState, Writer<GroupedMaintenance>, Vec<GroupedMaintenance>) {
+    let mut writer = Writer::new(Group::Medik8s);
+    let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+    let all: Vec<_> =
+        (0..count).map(|at| maintenance(&format!("n{at:05}"), Group::Medik8s, &Value::Null)).collect();
+    for found in &all {
+        writer.apply_watcher_event(&watcher::Event::Apply(found.clone()));
+        state.index(Arc::new(found.clone()));
+        state.note_seen(ownership::uid(found));
+    }
+    (state, writer, all)
+}
+
+#[test]
+#[ignore = "it measures"]
+fn the_processor_time_of_deletions_is_measured() {
+    for count in [625, 1_250, 2_500, 5_000] {
+        let delete = |forget: &dyn Fn(&LeaderState, &GroupedMaintenance)| {
+            let (state, mut writer, all) = many(count);
+            let delete = || {
+                for found in &all {
+                    writer.apply_watcher_event(&watcher::Event::Delete(found.clone()));
+                    state.remove_from_index(found);
+                    forget(&state, found);
+                }
+            };
+            crate::runtime::thread_time::measured(delete).1
+        };
+        let each = delete(&|state, found| {
+            state.forget(found);
+        });
+        let all = delete(&|state, _| {
+            state.forget_removed();
+        });
+        println!("{count} deletions: {each:.3?}; {all:.3?} if each compares all that are left");
+    }
 }

@@ -24,11 +24,13 @@ impl<K> Default for LastWrite<K> {
 
 impl<K: Resource> LastWrite<K> {
     /// Remembers an object as the API server returned it, unless the watch has delivered it already, or a newer one was returned
-    /// to another request.
-    pub(crate) fn remember(&mut self, object: K) {
-        if !self.is_newer_than(&object) && version(&object) > self.delivered {
+    /// to another request. Returns whether it does.
+    pub(crate) fn remember(&mut self, object: K) -> bool {
+        let is_new = !self.is_newer_than(&object) && version(&object) > self.delivered;
+        if is_new {
             self.answer = Some(Arc::new(object));
         }
+        is_new
     }
 
     /// Forgets the last write, after another one that failed.

@@ -18,7 +18,6 @@ use nm_shared::decide::failed_write::{FailedWrite, WriteFailure, lease_denied};
 use nm_shared::decide::steps::DecisionStep;
 use nm_shared::drain::node_patch::{self, NodePatch};
 use nm_shared::drain::transitions::transitions;
-use nm_shared::gate::max_unavailable_queue::GateNode;
 use nm_shared::gate::ownership::Adoption;
 use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
@@ -152,7 +151,7 @@ impl DecisionRun<'_> {
                 let adopted = adopt(context, maintenance, &adoption).await;
                 let adopted = adopted.map_err(|source| ApplyError::Adopt { name, source })?;
                 self.version = adopted.resource_version();
-                context.state.maintenance(&uid, |state| state.last_write.remember(adopted));
+                context.state.maintenance(&uid, |state| _ = state.last_write.remember(adopted));
             }
             DecisionStep::WriteLease(write) => {
                 let taken = with_timeout(REQUEST_TIMEOUT, context.leases.write(node, &write)).await;
@@ -297,7 +296,7 @@ async fn release(context: &Context, maintenance: &GroupedMaintenance, patch: &Va
     let uid = maintenance.uid().unwrap_or_default();
     context.state.maintenance(&uid, |state| {
         state.released = true;
-        state.last_write.remember(released);
+        _ = state.last_write.remember(released);
     });
     context.triggers.node(&maintenance.spec.node_name);
     Ok(())
@@ -312,7 +311,6 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
     .await;
     let patched = project(patched?);
     context.state.remember_node(node, patched.clone());
-    context.state.gate.refresh_node(node, GateNode::from(&patched));
     Ok(Arc::new(patched))
 }
 

@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use crate::cache::leader_state::LeaderState;
+use crate::cache::read_your_writes::LastWrite;
 use crate::cache::triggers::Triggers;
 use crate::client::{patch_params, with_timeout};
 use crate::runtime::backoff::Backoff;
@@ -99,6 +100,24 @@ impl NodeConditionPublisher {
     }
 }
 
+/// What was last written to a node.
+#[derive(Default)]
+struct PublishedNode {
+    last_write: LastWrite<Node>,
+    /// How often the nodes had been listed. After another list, the write may be lost: etcd may have been restored.
+    lists: usize,
+}
+
+impl PublishedNode {
+    fn latest(&mut self, state: &LeaderState, received: Arc<Node>) -> Arc<Node> {
+        let lists = state.node_lists();
+        if self.lists != lists {
+            *self = Self { last_write: LastWrite::default(), lists };
+        }
+        self.last_write.latest(state.latest_node(received))
+    }
+}
+
 struct ConditionWriter {
     api: Api<Node>,
     nodes: Store<Node>,
@@ -113,6 +132,8 @@ impl ConditionWriter {
     /// Each node has at most one task, so its writes are in order.
     async fn run(self, mut requests: UnboundedReceiver<(String, WantedConditions)>) {
         let mut open: HashMap<String, watch::Sender<WantedConditions>> = HashMap::new();
+        // The writes that the watch has not delivered yet. Once the maintenance is gone, they are known nowhere else.
+        let mut undelivered: HashMap<String, PublishedNode> = HashMap::new();
         let mut tasks = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -122,12 +143,15 @@ impl ConditionWriter {
                     }
                     Entry::Vacant(entry) => {
                         let (sender, wanted) = watch::channel(wanted);
-                        tasks.push(self.publish(entry.key().clone(), wanted));
+                        let before = undelivered.remove(entry.key()).unwrap_or_default();
+                        tasks.push(self.publish(entry.key().clone(), wanted, before));
                         entry.insert(sender);
                     }
                 },
-                Some(node) = tasks.next() => {
+                Some((node, published)) = tasks.next() => {
                     open.remove(&node);
+                    undelivered.insert(node, published);
+                    undelivered.retain(|node, published| self.is_undelivered(node, published));
                 }
                 // The publisher is gone and nothing is in progress.
                 else => return,
@@ -135,8 +159,13 @@ impl ConditionWriter {
         }
     }
 
-    /// Writes until the node shows what is wanted, and returns its name.
-    async fn publish(&self, node: String, wanted: watch::Receiver<WantedConditions>) -> String {
+    /// Writes until the node shows what is wanted, and returns its name and what was written.
+    async fn publish(
+        &self,
+        node: String,
+        wanted: watch::Receiver<WantedConditions>,
+        mut published: PublishedNode,
+    ) -> (String, PublishedNode) {
         let mut backoff = Backoff::default();
         loop {
             if let Some(wait) = self.forbidden_wait() {
@@ -148,19 +177,22 @@ impl ConditionWriter {
             if self.forbidden_wait().is_some() {
                 continue;
             }
-            let Some(patch) = self.patch(&node, &wanted.borrow()) else { return node };
+            let Some(patch) = self.patch(&node, &wanted.borrow(), &mut published) else {
+                return (node, published);
+            };
             let written = self.write(&node, &patch).await;
             drop(permit);
             match written {
-                Ok(()) => {
-                    if self.patch(&node, &wanted.borrow()).is_none() {
-                        return node;
+                Ok(answer) => {
+                    _ = published.last_write.remember(answer);
+                    if self.patch(&node, &wanted.borrow(), &mut published).is_none() {
+                        return (node, published);
                     }
                     // Something else is wanted now, or someone else changes the conditions.
                     backoff.record_failure(true);
                     sleep(backoff.delay()).await;
                 }
-                Err(kube::Error::Api(status)) if status.code == 404 => return node,
+                Err(kube::Error::Api(status)) if status.code == 404 => return (node, published),
                 Err(kube::Error::Api(status))
                     if matches!(Refusal::from(&*status), Refusal::AccessDenied(_)) =>
                 {
@@ -185,21 +217,29 @@ impl ConditionWriter {
         }
     }
 
+    /// Whether the watch has not delivered a write yet, and the node exists.
+    fn is_undelivered(&self, node: &str, published: &mut PublishedNode) -> bool {
+        self.nodes.get(&ObjectRef::new(node)).is_some_and(|received| {
+            published.latest(&self.state, received);
+            published.last_write.get().is_some()
+        })
+    }
+
     /// The patch that makes the node show what is wanted; none if it does, or no longer exists.
-    fn patch(&self, node: &str, wanted: &[NodeCondition]) -> Option<Value> {
-        let node = self.state.latest_node(self.nodes.get(&ObjectRef::new(node))?);
+    fn patch(&self, node: &str, wanted: &[NodeCondition], published: &mut PublishedNode) -> Option<Value> {
+        let node = published.latest(&self.state, self.nodes.get(&ObjectRef::new(node))?);
         node_conditions::patch(wanted, &node, self.clock.now())
     }
 
-    async fn write(&self, node: &str, patch: &Value) -> kube::Result<()> {
+    async fn write(&self, node: &str, patch: &Value) -> kube::Result<Node> {
         let (params, patch) = (patch_params(), Patch::Strategic(patch));
         let write = self.api.patch_status(node, &params, &patch);
         let written = project(with_timeout(WRITE_TIMEOUT, write).await?);
         if self.last_refusal.replace(None).is_some() {
             self.triggers.all();
         }
-        self.state.node(node, |state| state.last_write.remember(written));
-        Ok(())
+        self.state.remember_node(node, written.clone());
+        Ok(written)
     }
 
     /// How long no write is attempted after a refusal.
@@ -231,6 +271,14 @@ mod tests {
 
     /// A publisher, and an API server with a node that shows these conditions.
     fn publisher(there: &Value) -> (NodeConditionPublisher, Writes, Writer<Node>) {
+        publisher_with(&state(), there)
+    }
+
+    /// The same, with the state of a term.
+    fn publisher_with(
+        state: &Arc<LeaderState>,
+        there: &Value,
+    ) -> (NodeConditionPublisher, Writes, Writer<Node>) {
         let (sender, writes) = mpsc::unbounded_channel();
         let server = tower::service_fn(move |request: Request<kube::client::Body>| {
             let (answer, answered) = tokio::sync::oneshot::channel();
@@ -247,8 +295,9 @@ mod tests {
         let (nodes, mut store) = reflector::store();
         store.apply_watcher_event(&watcher::Event::Apply(node("1", there)));
         let client = Client::new(server, "default");
+        let triggers = Triggers::new(state.clone()).0;
         let (conditions, run) =
-            NodeConditionPublisher::start(&client, Triggers::new(state()).0, nodes, state(), Clock::system());
+            NodeConditionPublisher::start(&client, triggers, nodes, state.clone(), Clock::system());
         tokio::spawn(run);
         (conditions, writes, store)
     }
@@ -294,6 +343,19 @@ mod tests {
         let (patch, _) = writes.recv().await.unwrap();
         let deleted = |condition: &Value| condition["$patch"] == "delete";
         assert!(patch["status"]["conditions"].as_array().unwrap().iter().all(deleted), "{patch}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_arrives_after_the_end_of_a_maintenance_is_not_remembered_and_nothing_is_written_again()
+     {
+        let state = state();
+        let (conditions, mut writes, _nodes) = publisher_with(&state, &json!([]));
+        conditions.publish("n", wanted());
+        let (patch, answer) = writes.recv().await.unwrap();
+        answer.send(ok("2", &patch["status"]["conditions"])).unwrap();
+        let again = tokio::time::timeout(Duration::from_secs(60), writes.recv()).await;
+        assert!(again.is_err(), "the answer shows what is wanted");
+        assert!(!state.remembers_node("n"));
     }
 
     #[tokio::test(start_paused = true)]

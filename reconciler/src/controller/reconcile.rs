@@ -8,14 +8,15 @@ use kube::runtime::controller::Action;
 use nm_shared::GroupedMaintenance;
 use nm_shared::api::latency_budget::RECONCILE_INTERVAL;
 use nm_shared::decide::cluster_state::ClusterState;
+use nm_shared::decide::decide;
 use nm_shared::decide::failed_write::WriteFailure;
-use nm_shared::decide::{decide, report_failure};
+use nm_shared::decide::failure_report::report_failure;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::controller::apply::{ApplyError, apply};
 use crate::controller::context::Context;
-use crate::controller::observe::{may_take_etcd_member, observe};
+use crate::controller::observe::{may_take_etcd_member, node, observe};
 use crate::runtime::backoff::Backoff;
 
 /// So many failures of the API server in a row are not reported, because the next attempt often succeeds. A refusal is
@@ -76,7 +77,7 @@ async fn observe_and_apply(
     }
     let (now, decided) = (context.clock.now(), Instant::now());
     let (observed, decision) = {
-        let alone = context.state.begin_decision();
+        let alone = context.state.gate.begin_decision();
         let Some(observed) = observe(&alone, context, maintenance, is_openshift, now) else {
             return Ok(None);
         };
@@ -99,8 +100,10 @@ async fn report(context: &Context, maintenance: &GroupedMaintenance, error: &App
     if matches!(failed.cause, WriteFailure::Failed(_)) && failures < UNREPORTED_FAILURES {
         return;
     }
-    let (observed, now) = (ClusterState::default(), context.clock.now());
-    let report = report_failure(maintenance, failed.clone(), now);
+    let node = node(context, &maintenance.spec.node_name);
+    let observed = ClusterState { group: maintenance.group, node, ..ClusterState::default() };
+    let now = context.clock.now();
+    let report = report_failure(maintenance, &observed, failed.clone(), now);
     match apply(context, maintenance, &observed, report, now).await {
         Err(unwritten) if !unwritten.is_conflict() => {
             context.events.publish(maintenance, None, &failed.event());

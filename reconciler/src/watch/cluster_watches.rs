@@ -83,14 +83,18 @@ impl ClusterWatches {
                     if now.as_ref().zip(before.as_ref()).is_some_and(|(now, before)| is_alike(now, before)) {
                         return;
                     }
-                    state.gate.update_node(&name, now.map(gate_node));
+                    let alone = state.gate.begin_decision();
+                    state.gate.update_node(&alone, &name, now.map(gate_node));
+                    drop(alone);
                     triggers.node(&name);
                 }
                 WatchUpdate::Listed => {
                     state.nodes_listed();
                     seen = all_nodes.state().into_iter().map(|node| (node.name_any(), node)).collect();
+                    let alone = state.gate.begin_decision();
                     let nodes = seen.iter().map(|(name, node)| (name.clone(), gate_node(node.clone())));
-                    state.gate.replace_nodes(nodes.collect());
+                    state.gate.replace_nodes(&alone, nodes.collect());
+                    drop(alone);
                     triggers.all();
                 }
                 WatchUpdate::Interrupted => {}

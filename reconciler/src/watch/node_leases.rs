@@ -144,11 +144,8 @@ impl NodeLeases {
                 self.api().patch(&node_lease::name(node), &patch_params(), &Patch::Merge(patch)).await
             }
         };
-        // A failed write may mean that the remembered lease was deleted before its own answer arrived.
-        self.state.node(node, |state| state.lease_write.forget());
-        let lease = answer?;
-        self.state.node(node, |state| state.lease_write.remember(lease));
-        Ok(())
+        self.state.remember_lease(node, answer.as_ref().ok().cloned());
+        answer.map(drop)
     }
 
     /// Deletes our lease on `node`, if there is one.
@@ -207,5 +204,29 @@ impl NodeLeases {
 
     fn api(&self) -> Api<Lease> {
         Api::namespaced(self.client.clone(), LEASE_NAMESPACE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+
+    use super::*;
+    use crate::telemetry::readiness::Readiness;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_arrives_after_the_end_of_a_maintenance_is_not_remembered() {
+        let server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            let lease = json!({"metadata": {"name": "node-n", "resourceVersion": "9"}});
+            Ok::<_, Infallible>(http::Response::new(Body::from(lease.to_string())))
+        });
+        let client = Client::new(server, "default");
+        let state = Arc::new(LeaderState::new([]));
+        let (triggers, check) = (Triggers::new(state.clone()).0, Readiness::default().check("node-leases"));
+        let (leases, _) = NodeLeases::start(&client, &triggers, state.clone(), check);
+        leases.write("n", &LeaseWrite::Patch(json!({}))).await.unwrap();
+        assert!(!state.remembers_node("n"));
     }
 }

@@ -54,10 +54,13 @@ impl<'a> StatusDraft<'a> {
     }
 
     /// The condition `Cordoned` of a maintenance that has begun. The node is schedulable while something else has `uncordoned` it
-    /// and the cordon is to be restored later.
+    /// and the cordon is to be restored later, or once its maintenance is deleted.
     fn record_cordoned(&mut self, uncordoned: bool) {
         let node = &self.maintenance.spec.node_name;
-        let (reason, message) = if uncordoned {
+        let ends = self.maintenance.metadata.deletion_timestamp.is_some();
+        let (reason, message) = if uncordoned && ends {
+            (ConditionReason::CordonContested, format!("node {node} is uncordoned"))
+        } else if uncordoned {
             let message =
                 format!("something has uncordoned node {node}: it is cordoned again in at most a minute");
             (ConditionReason::CordonContested, message)
@@ -68,6 +71,14 @@ impl<'a> StatusDraft<'a> {
         let first = self.status.begun_at().map(whole_seconds).filter(|_| uncordoned);
         self.status.cordoned_since = self.status.cordoned_since.take().or(first);
         self.record(ConditionType::Cordoned, !uncordoned, reason, message);
+    }
+
+    /// The conditions of a maintenance that has begun, and keeps its other ones, if something else has `uncordoned` its node.
+    fn record_contested(&mut self, uncordoned: bool) {
+        if uncordoned && self.status.has_begun() {
+            self.record_cordoned(true);
+            self.record(ConditionType::Drained, false, ConditionReason::CordonContested, String::new());
+        }
     }
 
     /// The condition `Cordoned` of a maintenance that has not begun, or works no more.
@@ -230,9 +241,16 @@ pub fn failed(
     draft.status
 }
 
-/// The status of a maintenance that does not advance because a write fails, perhaps not for long.
-pub fn write_failed(maintenance: &NodeMaintenance, error: String, now: Timestamp) -> NodeMaintenanceStatus {
+/// The status of a maintenance that does not advance because a write fails, perhaps not for long, while something else may have
+/// `uncordoned` its node.
+pub fn write_failed(
+    maintenance: &NodeMaintenance,
+    uncordoned: bool,
+    error: String,
+    now: Timestamp,
+) -> NodeMaintenanceStatus {
     let mut draft = StatusDraft::new(maintenance, now);
+    draft.record_contested(uncordoned);
     draft.status.phase.get_or_insert(Phase::Pending);
     draft.status.last_error = error;
     if !ownership::has_begun(maintenance) && ownership::cordoned_by(maintenance) != CordonedBy::Medik8s {
@@ -286,9 +304,10 @@ pub fn planned(
 }
 
 /// The status of a maintenance that has lost the node's lease for the moment: the node stays as it is and no pod is
-/// evicted.
+/// evicted, though something else may have `uncordoned` it.
 pub fn lease_lost(
     maintenance: &NodeMaintenance,
+    uncordoned: bool,
     error: String,
     attempts: i32,
     now: Timestamp,
@@ -296,6 +315,7 @@ pub fn lease_lost(
     let mut draft = StatusDraft::new(maintenance, now);
     draft.status.error_on_lease_count = attempts;
     draft.status.last_error = error;
+    draft.record_contested(uncordoned);
     if !condition::is_true(&draft.status.conditions, ConditionType::Drained) {
         draft.record(ConditionType::Drained, false, ConditionReason::LeaseLost, String::new());
     }

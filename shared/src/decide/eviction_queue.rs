@@ -100,6 +100,9 @@ impl EvictionQueue {
                     continue;
                 }
                 BudgetPrediction::Exhausted(block) => {
+                    // A stalled rollout that has added healthy pods ends others as soon as it continues. If the budget allows more
+                    // than is known here, it may count such a pod: its numbers are waited for. One that has added none has to
+                    // continue first, and a refusal is what `deleteAfterSeconds` counts from.
                     let is_safe = surges.reserved(pod) == 0;
                     let due = is_safe.then(|| probe_at(&attempt, &block.budget, &mut budgets, now)).flatten();
                     queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), block);

@@ -12,6 +12,7 @@ pub mod evacuation_end;
 mod eviction_order;
 pub mod eviction_queue;
 pub mod failed_write;
+pub mod failure_report;
 pub mod status_events;
 pub mod steps;
 pub mod surge;
@@ -34,7 +35,7 @@ use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
-use crate::decide::failed_write::{FailedWrite, WriteFailure, lease_denied};
+use crate::decide::failed_write::lease_denied;
 use crate::decide::status_events::status_events;
 use crate::decide::surge::Surges;
 use crate::drain::eviction_outcome::AccessDenied;
@@ -53,8 +54,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Decides what to do next for `maintenance`.
 pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> Decision {
     let ends = maintenance.metadata.deletion_timestamp.is_some();
-    let mut decider =
-        Decider { maintenance, observed, now, decision: Decision::default(), uncordoned: false };
+    let mut decider = Decider { maintenance, observed, now, decision: Decision::default() };
     if ends {
         decider.stop();
     } else {
@@ -101,34 +101,12 @@ pub fn position_due(
     last.min(now).checked_add(POSITION_WRITE_INTERVAL).ok()
 }
 
-/// The decision for a maintenance whose decision could not be applied.
-pub fn report_failure(maintenance: &NodeMaintenance, write: FailedWrite, now: Timestamp) -> Decision {
-    let observed = &ClusterState::default();
-    let mut decider =
-        Decider { maintenance, observed, now, decision: Decision::default(), uncordoned: false };
-    match write.cause {
-        WriteFailure::Denied(denied) => decider.forbid(denied),
-        WriteFailure::Refused(message) if !drain_status::has_succeeded(maintenance) => {
-            decider.evict_nothing();
-            decider.fail(ConditionReason::WriteFailed, format!("{}: {message}", write.attempt), None);
-        }
-        // A node that is drained stays drained while its lease is not renewed.
-        WriteFailure::Refused(message) | WriteFailure::Failed(message) => {
-            let error = format!("{}: {message}", write.attempt);
-            decider.settle_status(drain_status::write_failed(maintenance, error, now), None);
-        }
-    }
-    decider.decision
-}
-
 /// A decision that is being built.
 struct Decider<'a> {
     maintenance: &'a NodeMaintenance,
     observed: &'a ClusterState,
     now: Timestamp,
     decision: Decision,
-    /// Whether something else has uncordoned the node, and the cordon is restored later.
-    uncordoned: bool,
 }
 
 impl Decider<'_> {
@@ -204,7 +182,8 @@ impl Decider<'_> {
                 }
             }
             GateResult::Lost { error, attempts, next } => {
-                let status = drain_status::lease_lost(maintenance, error, attempts, now);
+                let uncordoned = self.is_uncordoned();
+                let status = drain_status::lease_lost(maintenance, uncordoned, error, attempts, now);
                 self.settle_status(status, observed.status_written);
                 self.requeue_at(next);
             }
@@ -235,7 +214,6 @@ impl Decider<'_> {
         if requester.cordoned_by == CordonedBy::NmReconciler || node_patch::record_names(node, requester.uid)
         {
             if let Some(wait) = observed.recordons.wait() {
-                self.uncordoned = !node_patch::has_all_marks(node, observed.group);
                 self.decision.requeue_in(wait);
                 return Some(wait);
             }
@@ -334,7 +312,7 @@ impl Decider<'_> {
         let detach = spec
             .wait_for_volume_detach
             .and_then(|wait| VolumeDetach::new(wait, &plan, &observed.volumes, before, now));
-        let uncordoned = self.uncordoned;
+        let uncordoned = self.is_uncordoned();
         let next = drain_status::draining(
             maintenance,
             &survey,
@@ -444,9 +422,17 @@ impl Decider<'_> {
         !is_forbidden && (is_leased || ownership::is_planned(self.maintenance))
     }
 
+    /// Whether the node lacks marks of its maintenance, and this decision does not write them. Unless the maintenance is about to
+    /// begin or has returned the node, something else has removed them.
+    fn is_uncordoned(&self) -> bool {
+        let Self { observed, decision, .. } = self;
+        let node = observed.node.as_deref().filter(|_| decision.node.is_none());
+        node.is_some_and(|node| !node_patch::has_all_marks(node, observed.group))
+    }
+
     /// The maintenance has failed for as long as the reason persists.
     fn fail(&mut self, reason: ConditionReason, error: String, forbidden: Option<ForbiddenAccess>) {
-        let (at_work, uncordoned) = (self.decision.at_work, self.uncordoned);
+        let (at_work, uncordoned) = (self.decision.at_work, self.is_uncordoned());
         let status =
             drain_status::failed(self.maintenance, at_work, uncordoned, reason, error, forbidden, self.now);
         self.settle_status(status, None);

@@ -1,6 +1,8 @@
 //! Decisions without all of the access that they need.
 
 use super::*;
+use crate::decide::failed_write::{FailedWrite, WriteFailure};
+use crate::decide::failure_report::report_failure;
 
 #[test]
 fn missing_access_degrades_the_maintenance() {
@@ -50,7 +52,7 @@ fn without_access_to_pods_the_node_is_cordoned() {
 /// The status of a maintenance whose node cannot be patched.
 fn reported(maintenance: &NodeMaintenance, cause: WriteFailure) -> NodeMaintenanceStatus {
     let write = FailedWrite { attempt: "cannot patch node n1".to_owned(), cause };
-    report_failure(maintenance, write, now()).status.unwrap()
+    report_failure(maintenance, &cordoned(), write, now()).status.unwrap()
 }
 
 #[test]
@@ -100,4 +102,34 @@ fn a_maintenance_that_waits_is_no_longer_degraded_by_what_is_cured() {
     let waiting = decide(&maintenance(&json!({"status": degraded})), &taken, now()).status.unwrap();
     assert_eq!(condition(&waiting, "Cordoned"), ("False", "LeaseHeld"));
     assert_eq!(condition(&waiting, "Degraded"), ("False", "AsExpected"));
+}
+
+#[test]
+fn a_failure_shows_a_node_that_is_schedulable_neither_as_cordoned_nor_as_drained() {
+    let drained = ClusterState { pods: Some(Vec::new()), ..observed() };
+    let status = decide(&maintenance(&json!({})), &drained, now()).status.unwrap();
+    let begun_at = status.begun_at();
+    assert_eq!((condition(&status, "Cordoned").0, condition(&status, "Drained").0), ("True", "True"));
+    let begun = maintenance(&json!({"status": serde_json::to_value(status).unwrap()}));
+    let failures = [
+        WriteFailure::Denied("cannot patch nodes".into()),
+        WriteFailure::Refused("denied request: frozen".to_owned()),
+        WriteFailure::Failed("etcdserver: request timed out".to_owned()),
+    ];
+    let reports = failures.map(|cause| {
+        let write = FailedWrite { attempt: "cannot patch node n1".to_owned(), cause };
+        report_failure(&begun, &observed(), write, now())
+    });
+    let no_leases = ClusterState { leases_forbidden: Some("cannot list leases".into()), ..observed() };
+    let lease = json!({"metadata": {"name": "node-n1"}, "spec": {"holderIdentity": "other",
+        "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T01:00:00.000000Z"}});
+    let lease = Some(Arc::new(serde_json::from_value(lease).unwrap()));
+    let lease_lost = ClusterState { lease, ..observed() };
+    let others = [no_leases, lease_lost].map(|state| decide(&begun, &state, now()));
+    for decision in reports.into_iter().chain(others) {
+        let status = decision.status.unwrap();
+        assert_eq!(condition(&status, "Cordoned").0, "False", "{}", status.last_error);
+        assert_eq!(condition(&status, "Drained").0, "False", "{}", status.last_error);
+        assert_eq!(status.begun_at(), begun_at, "it has begun all the same: {}", status.last_error);
+    }
 }

@@ -73,3 +73,21 @@ fn a_pod_that_is_left_alone_because_of_a_stalled_rollout_is_blocked_with_that_re
     assert!(decision.evictions.is_empty());
     assert_eq!(obstacle(&decision), SurgeObstacle::Stalled);
 }
+
+#[test]
+fn an_exhausted_budget_is_asked_about_a_pod_of_a_stalled_rollout_only_if_the_rollout_has_added_no_pod() {
+    // Of the two healthy pods that the budget requires, one or both are those of the Deployment.
+    let decide = |workload: Option<WorkloadState>| {
+        let budgets = counting_unhealthy(2, 2, 3);
+        decided(&json!({}), &ClusterState { budgets, ..observed(workload) })
+    };
+    let old = || pod("old", "web-1");
+    let none_added = decide(Some(stalled_with(1, vec![old(), unready("new", "web-2")])));
+    assert_eq!(none_added.evictions.len(), 1, "the eviction is tried, as of any exhausted budget");
+    assert!(none_added.evictions[0].uses_disruption.is_none());
+    assert_eq!(obstacle(&none_added), SurgeObstacle::Stalled);
+    let added = decide(Some(stalled_with(1, vec![old(), pod("new", "web-2")])));
+    assert!(added.evictions.is_empty(), "the rollout may end a pod at any moment");
+    assert_eq!(obstacle(&added), SurgeObstacle::Stalled);
+    assert!(decide(None).evictions.is_empty(), "the Deployment is not known yet");
+}
