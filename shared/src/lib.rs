@@ -19,10 +19,11 @@ pub use api::maintenance::{
     ReturningPods, SurgePolicy, WaitForVolumeDetach,
 };
 pub use api::migration::{MigratingPod, MigrationFacts};
+pub use api::pod_state::{PodCounts, PodState};
 pub use api::returned_pod::{ReturnedPod, WorkloadReference};
 pub use api::status::{
     BlockFacts, BlockReason, BlockedPod, BudgetFacts, CompletingPod, ForbiddenAccess, NodeMaintenanceStatus,
-    Phase, PodCounts, PodReference, PolicyFacts, QueuePosition, SurgingPod,
+    Phase, PodReference, PolicyFacts, QueuePosition, SurgingPod,
 };
 pub use api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 pub use api::suspension::Suspension;

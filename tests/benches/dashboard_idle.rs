@@ -161,7 +161,7 @@ async fn create_maintenance(cluster: &Cluster, node: &str) {
     let status = json!({"status": {
         "phase": "Running", "drainProgress": 50, "evictionPods": 40, "totalpods": 45,
         "pendingPods": names, "pendingPodsRefs": references, "blockedPods": blocked,
-        "podCounts": {"evicting": 7, "terminating": 10, "blocked": 3, "gone": 20, "skipped": 5},
+        "podCounts": {"evicting": 7, "terminating": 10, "blocked": 3, "gone": 20, "staying": 5},
     }});
     let params = PatchParams::default();
     cluster.maintenances().patch_status(node, &params, &Patch::Merge(&status)).await.unwrap();

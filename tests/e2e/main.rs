@@ -35,7 +35,7 @@ mod drain {
     mod order;
     mod replacements;
     mod request_count;
-    mod respawns;
+    mod returning;
     mod spec_changes;
     mod surge;
     mod surge_obstacles;

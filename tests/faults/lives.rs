@@ -51,7 +51,7 @@ pub(crate) fn all() -> Vec<Life> {
         life!(drained),
         life!(blocked_by_a_budget),
         life!(late_pods_and_lost_marks),
-        life!(respawned),
+        life!(keeps_returning),
         life!(returned),
         life!(returning_pods_waited_for),
         life!(timed_out),
@@ -212,7 +212,7 @@ async fn late_pods_and_lost_marks(world: Arc<World>) -> Done {
     world.stop("m").await
 }
 
-async fn respawned(world: Arc<World>) -> Done {
+async fn keeps_returning(world: Arc<World>) -> Done {
     world.run_on(NODE, &app("boomerang").node_name(NODE)).await;
     world.step("start");
     world.start("m", NODE, json!({"returningPods": "Wait"})).await;

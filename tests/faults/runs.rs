@@ -300,7 +300,7 @@ const FAILED_ONCE: [&str; 7] = [
     // The late status of a former leader replaced the record of a restart, which was requested again.
     "surge_undone: start / patch nodemaintenances/status.nodemaintenance.medik8s.io #1 / LeadershipLostAndLate",
     // The node in the cache was from before a restore, and the maintenance was not.
-    "respawned: stop / restore 20 at 1000",
+    "keeps_returning: stop / restore 20 at 1000",
     // A restore undid the restart of a Deployment, and the pod was Surging forever.
     "surged: start / restore 150 at 700",
     // A restore brought the cordon back while the end of the evacuations was awaited, and the finalizer was removed.

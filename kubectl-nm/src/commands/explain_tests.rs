@@ -58,7 +58,7 @@ fn a_cause_is_a_paragraph() {
     let numbers = "The disruption budget cart needs 3 healthy pods and has 3 currently";
     let object = with_status("n1", running(40, &[("cart-0", numbers), ("cart-1", numbers)]));
     let expected = "\
-node/n1: Blocked 40%: 5 pods remaining (2 evicting, 1 terminating, 2 blocked), 4 gone
+node/n1: Blocked 40%: 5 pods remaining (2 blocked, 1 terminating, 2 evicting), 4 gone
 
 PDB shop/cart needs 3, has 3.
   Blocks shop/cart-0, shop/cart-1 for 3m20s, since 2026-01-02T03:04:05Z; 6 evictions were refused.
@@ -97,7 +97,7 @@ fn a_maintenance_that_waits_for_pods_to_end_is_not_blocked() {
     status["completingPods"] = json!([{"namespace": "shop", "name": "import-x",
         "since": "2026-01-02T03:04:05Z", "until": "2026-01-02T04:04:05Z"}]);
     let expected = "\
-node/n1: Draining 40%: 3 pods remaining (2 evicting, 1 terminating), 4 gone
+node/n1: Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone
 
 The drain waits for pods to end by themselves (Completing), and evicts them at 2026-01-02T04:04:05Z.
   Waits for shop/import-x for 3m20s, since 2026-01-02T03:04:05Z.

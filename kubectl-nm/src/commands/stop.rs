@@ -310,7 +310,7 @@ mod tests {
     fn machines_that_are_blocked_without_a_visible_migration_are_named_too() {
         let blocked = |migration: Value| {
             let mut pod = json!({"namespace": "vms", "name": "virt-launcher-u", "reason": "MigrationNotStarted",
-                "message": "", "since": "2026-01-01T00:00:00Z"});
+                "message": "", "since": "2026-01-01T00:00:00Z", "attempts": 0});
             if !migration.is_null() {
                 pod["migration"] = migration;
             }

@@ -9,7 +9,7 @@ use crate::explain::returned_pods::{ADVICE, edit, workload};
 use crate::maintenance::status;
 use crate::terminal::text::{counted, first_names};
 
-/// The workloads whose pods came back; none if no pod did, or if the maintenances cannot be read, which other checks report.
+/// The workloads whose pods returned; none if no pod did, or if the maintenances cannot be read, which other checks report.
 pub(crate) fn finding(maintenances: &Fetched<Vec<GroupedMaintenance>>) -> Option<Fetched<Finding>> {
     let maintenances = read(maintenances).ok()?;
     let returned = || maintenances.iter().flat_map(|object| status(object).returned_pods.iter().flatten());
@@ -18,7 +18,7 @@ pub(crate) fn finding(maintenances: &Fetched<Vec<GroupedMaintenance>>) -> Option
     let first = returned().next()?;
     let names: Vec<String> = workloads.into_iter().collect();
     let what = format!(
-        "{} came back to nodes in maintenance, because their workloads tolerate the cordon: {}",
+        "{} returned to nodes in maintenance, because their workloads tolerate the cordon: {}",
         counted(returned().count(), "pod"),
         first_names(&names)
     );
@@ -45,7 +45,7 @@ mod tests {
         };
         let found = Ok(vec![object(json!([pod("a"), pod("b")])), object(json!(null))]);
         let finding = finding(&found).unwrap().unwrap();
-        assert!(finding.message.starts_with("2 pods came back"), "{finding:?}");
+        assert!(finding.message.starts_with("2 pods returned"), "{finding:?}");
         assert!(finding.message.ends_with(": deploy/cilium-operator in kube-system"), "{finding:?}");
         let remedy = finding.remedy.unwrap();
         assert!(remedy.ends_with("`kubectl -n kube-system edit deploy/cilium-operator`"), "{remedy}");

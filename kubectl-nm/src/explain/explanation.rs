@@ -214,7 +214,7 @@ fn by_last_error(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> 
     let error = error_without_details(maintenance)?;
     let status = status(maintenance);
     if status.error_on_lease_count > 0 {
-        let (advice, command) = remedy_of(ConditionReason::LeaseHeld.as_str(), maintenance, kubectl);
+        let (advice, command) = remedy_of(Some(ConditionReason::LeaseHeld), maintenance, kubectl);
         return Some(Cause {
             what: vec![error.to_owned()],
             advice,
@@ -240,7 +240,7 @@ fn by_condition(
     said: &str,
     kubectl: &str,
 ) -> Cause {
-    let reason = condition.map_or("", |condition| condition.reason.as_str());
+    let reason = condition.and_then(ConditionReason::of);
     let said = if said.is_empty() { "The status does not say why" } else { said };
     let (advice, command) = remedy_of(reason, maintenance, kubectl);
     Cause {
@@ -248,68 +248,80 @@ fn by_condition(
         since: condition.map(|condition| condition.last_transition_time.0),
         advice,
         commands: vec![command],
-        passes: reason == ConditionReason::MaxUnavailable.as_str(),
+        passes: reason == Some(ConditionReason::MaxUnavailable),
         ..Cause::default()
     }
 }
 
-fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (String, String) {
+fn remedy_of(
+    reason: Option<ConditionReason>,
+    maintenance: &NodeMaintenance,
+    kubectl: &str,
+) -> (String, String) {
     use ConditionReason as Reason;
     let (name, node) = (maintenance.name_any(), node(maintenance));
     let patch = |drain: &str| patch_drain(kubectl, &name, drain);
     let name = shell_quoted(&name);
-    let is = |wanted: Reason| reason == wanted.as_str();
-    let (advice, command) = if is(Reason::MaxUnavailable) {
-        (
+    let (advice, command) = match reason {
+        Some(Reason::MaxUnavailable) => (
             "It begins when other nodes return to service or become Ready; these are in maintenance or queued",
             format!("{kubectl} get nm -o wide"),
-        )
-    } else if is(Reason::QuorumAtRisk) {
-        (
+        ),
+        Some(Reason::QuorumAtRisk) => (
             "Return the other control-plane nodes to service first; to begin in spite of the risk, override it",
             format!("{kubectl} annotate nm {name} {OVERRIDE_QUORUM_ANNOTATION}=true"),
-        )
-    } else if is(Reason::LeaseHeld) || is(Reason::LeaseLost) {
-        (
+        ),
+        Some(Reason::LeaseHeld | Reason::LeaseLost) => (
             "It waits for the holder of the node's lease; see who that is, and when the lease expires",
             format!(
                 "{kubectl} -n {LEASE_NAMESPACE} get lease {} -o yaml",
                 shell_quoted(&node_lease::name(node))
             ),
-        )
-    } else if is(Reason::CordonContested) {
-        (
+        ),
+        Some(Reason::CordonContested) => (
             "Find and stop the controller or the person that uncordons the node; its managed fields show who writes to it",
             format!("{kubectl} get node {} -o yaml --show-managed-fields", shell_quoted(node)),
-        )
-    } else if is(Reason::DuplicateMaintenance) {
-        (
+        ),
+        Some(Reason::DuplicateMaintenance) => (
             "The other maintenance has the node; delete this one, or the other to let this one take over",
             format!("{kubectl} delete nm {name}"),
-        )
-    } else if is(Reason::NodeNotFound) {
-        (
+        ),
+        Some(Reason::NodeNotFound) => (
             "It begins when a node of that name appears; delete it if none will",
             format!("{kubectl} delete nm {name}"),
-        )
-    } else if is(Reason::TimedOut) {
-        ("Remove the timeout, and the drain continues", patch("{\"timeoutSeconds\":0}"))
-    } else if is(Reason::DetachTimedOut) {
-        (
+        ),
+        Some(Reason::TimedOut) => {
+            ("Remove the timeout, and the drain continues", patch("{\"timeoutSeconds\":0}"))
+        }
+        Some(Reason::DetachTimedOut) => (
             "Find out why the CSI driver does not detach them before you switch the node off",
             format!("{kubectl} get volumeattachments"),
+        ),
+        Some(Reason::InvalidDrain) => {
+            let drain = maintenance.spec.drain.clone().unwrap_or_default();
+            let is_of_completion = CompletionFilter::new(&drain).is_err();
+            let field = if is_of_completion { "waitForCompletion" } else { "podSelector" };
+            (
+                "Correct the selector in spec.drain, or remove it to move all pods",
+                patch(&format!("{{\"{field}\":null}}")),
+            )
+        }
+        Some(Reason::MissingAccess) => {
+            return remedy::missing_access(kubectl, status(maintenance).forbidden.as_ref(), "--list");
+        }
+        Some(
+            Reason::Cordoned
+            | Reason::Drained
+            | Reason::Evicting
+            | Reason::Blocked
+            | Reason::DetachingVolumes
+            | Reason::WriteFailed
+            | Reason::Planned
+            | Reason::Paused
+            | Reason::Resumed
+            | Reason::AsExpected,
         )
-    } else if is(Reason::InvalidDrain) {
-        let drain = maintenance.spec.drain.clone().unwrap_or_default();
-        let field = if CompletionFilter::new(&drain).is_err() { "waitForCompletion" } else { "podSelector" };
-        (
-            "Correct the selector in spec.drain, or remove it to move all pods",
-            patch(&format!("{{\"{field}\":null}}")),
-        )
-    } else if is(Reason::MissingAccess) {
-        return remedy::missing_access(kubectl, status(maintenance).forbidden.as_ref(), "--list");
-    } else {
-        ("Check its events", format!("{kubectl} describe nm {name}"))
+        | None => ("Check its events", format!("{kubectl} describe nm {name}")),
     };
     (advice.to_owned(), command)
 }
@@ -337,7 +349,7 @@ fn of_volumes(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
         }
     }
     let is_over = condition(maintenance, ConditionType::VolumesDetached)
-        .is_some_and(|detached| detached.reason == ConditionReason::DetachTimedOut.as_str());
+        .is_some_and(|detached| ConditionReason::of(detached) == Some(ConditionReason::DetachTimedOut));
     // Then the cause of the maintenance as a whole is that they are still attached.
     groups.retain(|(error, _)| error.is_some() || !is_over);
     groups.into_iter().map(|(error, volumes)| attached(error, &volumes, kubectl)).collect()
@@ -444,7 +456,7 @@ fn returned(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
     }
     let cause = |((namespace, workload), pods): ((&str, String), Vec<&ReturnedPod>)| Cause {
         what: vec![format!(
-            "The pods of {workload} in {namespace} tolerate the cordon: they came back to the node and stay."
+            "The pods of {workload} in {namespace} tolerate the cordon: they returned to the node and stay."
         )],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         since: pods.iter().map(|pod| pod.since.0).min(),

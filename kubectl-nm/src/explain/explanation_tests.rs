@@ -100,7 +100,7 @@ fn pods_that_came_back_are_a_cause_that_passes_with_what_to_change_in_their_work
     assert_eq!(
         cause.what,
         [
-            "The pods of deploy/cilium-operator in kube-system tolerate the cordon: they came back to the node and stay."
+            "The pods of deploy/cilium-operator in kube-system tolerate the cordon: they returned to the node and stay."
         ]
     );
     assert_eq!(cause.pods, ["kube-system/a", "kube-system/b"]);

@@ -115,7 +115,7 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
             "Its emptyDir data is deleted with it: delete it once the data is not needed".into(),
             format!("{kubectl_in} delete pod {pod}"),
         ),
-        BlockReason::ComesBack => respawns(case, &kubectl_in),
+        BlockReason::KeepsReturning => keeps_returning(case, &kubectl_in),
         BlockReason::Finalizers => (
             "The owners of its finalizers must remove them; if they no longer exist, remove the finalizers"
                 .into(),
@@ -197,7 +197,7 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             "Its volume moves only after the pod has ended: scale its Deployment down, or relax the budget for the move",
             of_deployment("scale --replicas=0 deployment")?,
         ),
-        SurgeObstacle::ComesBack => (
+        SurgeObstacle::MayReturn => (
             "Remove the toleration or the node name from the template of its Deployment, or scale it down",
             of_deployment("edit deployment")?,
         ),
@@ -233,9 +233,9 @@ fn admission_policy(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     }
 }
 
-fn respawns(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
+fn keeps_returning(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     let advice =
-        "Remove the toleration or the node name that lets it respawn from its pod template, or scale its owner down"
+        "Remove the toleration or the node name that lets it return from its pod template, or scale its owner down"
             .into();
     let command = match case.owner {
         Some(owner) => format!("{kubectl_in} edit {}", shell_quoted(&owner.argument())),
@@ -309,7 +309,7 @@ fn words(reason: BlockReason) -> &'static str {
         BlockReason::ServerError => "API server error",
         BlockReason::Unmanaged => "no controller",
         BlockReason::LocalStorage => "emptyDir data",
-        BlockReason::ComesBack => "respawns",
+        BlockReason::KeepsReturning => "keeps returning",
         BlockReason::Finalizers => "finalizers",
         BlockReason::NodeNotReady => "node not Ready",
         BlockReason::NotEnding => "not ending",

@@ -85,9 +85,14 @@ fn every_reason_has_a_command_that_can_be_pasted() {
         (Reason::ServerError, none(), None, "kubectl get --raw '/readyz?verbose'"),
         (Reason::Unmanaged, none(), None, "kubectl -n shop delete pod cart-0"),
         (Reason::LocalStorage, none(), sts, "kubectl -n shop delete pod cart-0"),
-        (Reason::ComesBack, none(), sts, "kubectl -n shop edit sts/cart"),
-        (Reason::ComesBack, none(), Some(&foreign), "kubectl -n shop edit statefulset.apps.kruise.io/cart"),
-        (Reason::ComesBack, none(), None, "kubectl -n shop describe pod cart-0"),
+        (Reason::KeepsReturning, none(), sts, "kubectl -n shop edit sts/cart"),
+        (
+            Reason::KeepsReturning,
+            none(),
+            Some(&foreign),
+            "kubectl -n shop edit statefulset.apps.kruise.io/cart",
+        ),
+        (Reason::KeepsReturning, none(), None, "kubectl -n shop describe pod cart-0"),
         (
             Reason::Finalizers,
             none(),

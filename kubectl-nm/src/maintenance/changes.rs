@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
+use nm_shared::drain::plan::StayReason;
 use nm_shared::{
     AttachedVolume, BlockedPod, CompletingPod, MigratingPod, NodeMaintenance, PodReference, Replacement,
     ReturnedPod, SurgingPod, Suspension,
@@ -129,13 +130,10 @@ fn returned(of: &NodeMaintenance) -> BTreeMap<PodReference, &ReturnedPod> {
     status(of).returned_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
 }
 
-/// Why a returned pod stays.
-pub(crate) const RETURNED: &str = "came back, because it tolerates the cordon";
-
-/// `staying shop/operator-0: came back, because it tolerates the cordon`.
+/// `staying shop/operator-0: returned, because it tolerates the cordon`.
 pub(crate) fn returned_pod(pod: &ReturnedPod) -> Line {
     let line = Line::default().with(Style::Busy, "staying");
-    line.and(format!(" {}: {RETURNED}", pod.reference()))
+    line.and(format!(" {}: {}", pod.reference(), StayReason::Returned.word()))
 }
 
 /// `Deployment web: not Ready yet: web-7c9f on node-2`.
@@ -258,7 +256,7 @@ fn is_in_headline(maintenance: &NodeMaintenance) -> bool {
 /// Whether `lastError` only names the blocked pods, each of which has a line.
 fn only_names_blocked_pods(maintenance: &NodeMaintenance) -> bool {
     condition(maintenance, ConditionType::Drained)
-        .is_some_and(|drained| drained.reason == ConditionReason::Blocked.as_str())
+        .is_some_and(|drained| ConditionReason::of(drained) == Some(ConditionReason::Blocked))
 }
 
 fn became_degraded(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Option<Line> {
@@ -285,15 +283,15 @@ mod tests {
     #[test]
     fn progress_is_reported_once() {
         let (first, second) = (running(40, &[]), running(50, &[]));
-        check(None, first.clone(), &["Draining 40%: 3 pods remaining (2 evicting, 1 terminating), 4 gone"]);
+        check(None, first.clone(), &["Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone"]);
         check(Some(first.clone()), first.clone(), &[]);
-        check(Some(first), second, &["Draining 50%: 3 pods remaining (2 evicting, 1 terminating), 4 gone"]);
+        check(Some(first), second, &["Draining 50%: 3 pods remaining (1 terminating, 2 evicting), 4 gone"]);
     }
 
     #[test]
     fn blocked_pods_are_reported_when_they_begin_change_and_end() {
-        let headline = "Blocked 40%: 4 pods remaining (2 evicting, 1 terminating, 1 blocked), 4 gone";
-        let free = "Draining 40%: 3 pods remaining (2 evicting, 1 terminating), 4 gone";
+        let headline = "Blocked 40%: 4 pods remaining (1 blocked, 1 terminating, 2 evicting), 4 gone";
+        let free = "Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone";
         let (none, one) = (running(40, &[]), running(40, &[("cart-0", "budget cart has 1")]));
         check(
             Some(none.clone()),
@@ -333,7 +331,7 @@ mod tests {
             status["returnedPods"] = json!([pod]);
             status
         };
-        let stays = "staying shop/operator-0: came back, because it tolerates the cordon";
+        let stays = "staying shop/operator-0: returned, because it tolerates the cordon";
         check(Some(running(40, &[])), returned(), &[stays]);
         check(Some(returned()), returned(), &[]);
         check(Some(returned()), running(40, &[]), &[]);

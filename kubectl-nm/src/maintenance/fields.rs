@@ -58,7 +58,7 @@ pub(crate) fn cordoned_since(maintenance: &NodeMaintenance) -> Option<Timestamp>
 pub(crate) fn degraded(maintenance: &NodeMaintenance) -> Option<&Condition> {
     let degraded = true_condition(maintenance, ConditionType::Degraded)?;
     let status = status(maintenance);
-    let is_about_pods = degraded.reason == ConditionReason::MissingAccess.as_str()
+    let is_about_pods = ConditionReason::of(degraded) == Some(ConditionReason::MissingAccess)
         && status.forbidden.is_none()
         && status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::Forbidden);
     (!is_about_pods).then_some(degraded)
@@ -97,15 +97,6 @@ pub(crate) fn attached_volumes(maintenance: &NodeMaintenance) -> &[AttachedVolum
 
 /// How many pods still have to go. Where the status has no counts, the length of the list of pending pods.
 pub(crate) fn pods_to_go(status: &NodeMaintenanceStatus) -> i32 {
-    let counts = &status.pod_counts;
-    let counted = [
-        counts.evicting,
-        counts.terminating,
-        counts.blocked,
-        counts.migrating,
-        counts.surging,
-        counts.waiting,
-    ];
-    let counted = counted.into_iter().fold(0_i32, i32::saturating_add);
+    let counted = status.pod_counts.pending();
     if counted > 0 { counted } else { i32::try_from(status.pending_pods.len()).unwrap_or(i32::MAX) }
 }

@@ -9,10 +9,10 @@ use crate::args::duration::age;
 use crate::maintenance::fields::{
     ROLL_FINALIZER, attached_volumes, condition, cordoned_since, pods_to_go, roll_name, status, true_since,
 };
-use crate::maintenance::state::{PodState, State};
+use crate::maintenance::state::State;
 use crate::terminal::text::Line;
 
-/// `Blocked 40%: 4 pods remaining (3 evicting, 1 blocked), 4 gone`.
+/// `Blocked 40%: 4 pods remaining (1 blocked, 3 evicting), 4 gone`.
 pub(crate) fn headline(maintenance: &NodeMaintenance) -> Line {
     let state = State::of(maintenance);
     let line = Line::default().with(state.style(), state.word());
@@ -71,19 +71,10 @@ pub(crate) fn pods_gone(status: &NodeMaintenanceStatus) -> i32 {
 }
 
 fn remaining(status: &NodeMaintenanceStatus) -> String {
-    let counts = &status.pod_counts;
-    let by_state: Vec<String> = [
-        (counts.evicting, PodState::Evicting),
-        (counts.terminating, PodState::Terminating),
-        (counts.migrating, PodState::Migrating),
-        (counts.surging, PodState::Surging),
-        (counts.waiting, PodState::Waiting),
-        (counts.blocked, PodState::Blocked),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, state)| format!("{count} {}", state.word().to_lowercase()))
-    .collect();
+    // What is under way comes first, and what is blocked last, as in a sentence.
+    let pending = status.pod_counts.by_state().filter(|(state, _)| state.is_pending());
+    let by_state: Vec<String> =
+        pending.map(|(state, count)| format!("{count} {}", state.word().to_lowercase())).collect();
     let remaining = format!("{} remaining", pods(pods_to_go(status)));
     if by_state.is_empty() { remaining } else { format!("{remaining} ({})", by_state.join(", ")) }
 }
@@ -191,7 +182,7 @@ mod tests {
             (json!({"phase": "Pending", "lastError": "lease taken"}), "Queued: lease taken"),
             (
                 fixture::running(40, &[("a", "m")]),
-                "Blocked 40%: 4 pods remaining (2 evicting, 1 terminating, 1 blocked), 4 gone",
+                "Blocked 40%: 4 pods remaining (1 blocked, 1 terminating, 2 evicting), 4 gone",
             ),
             (
                 json!({"phase": "Running", "drainProgress": 50, "evictionPods": 2, "pendingPods": ["a"]}),

@@ -20,7 +20,7 @@ pub(crate) use fields::{
 };
 pub(crate) use headline::{drain_result, headline, kept_by_roll, pods_gone, reason, stop_progress};
 pub(crate) use reconcilers::{Leadership, Reconcilers};
-pub(crate) use state::{PodState, State};
+pub(crate) use state::State;
 
 #[cfg(test)]
 pub(crate) mod fixture {
@@ -79,7 +79,7 @@ pub(crate) mod fixture {
         json!({
             "phase": "Running", "drainProgress": progress, "evictionPods": 10, "totalpods": 12,
             "blockedPods": pods,
-            "podCounts": {"evicting": 2, "terminating": 1, "blocked": blocked.len(), "gone": 4, "skipped": 2},
+            "podCounts": {"evicting": 2, "terminating": 1, "blocked": blocked.len(), "gone": 4, "staying": 2},
         })
     }
 }

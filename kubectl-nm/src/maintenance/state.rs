@@ -1,9 +1,8 @@
-//! The states of a maintenance and of its pods, in the words that people see: in tables, lines, NDJSON and the dashboard.
+//! The states of a maintenance, in the words that people see: in tables, lines, NDJSON and the dashboard.
 //!
 //! The API keeps the phases of the medik8s node-maintenance-operator; here they become one vocabulary.
 
 use nm_shared::api::condition::ConditionType;
-use nm_shared::drain::pod_state;
 use nm_shared::{NodeMaintenance, Phase, Suspension};
 
 use crate::maintenance::fields::{condition, status};
@@ -89,54 +88,6 @@ impl State {
             Self::Planned => Style::Plain,
             Self::Drained => Style::Good,
             Self::Blocked | Self::Failed => Style::Bad,
-        }
-    }
-}
-
-/// The state of a pod on a node in maintenance. The order is most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum PodState {
-    /// Something refuses to let it go.
-    Blocked,
-    /// It is being deleted, within its grace period.
-    Terminating,
-    /// KubeVirt migrates its virtual machine.
-    Migrating,
-    /// Its Deployment creates its replacement first.
-    Surging,
-    /// Its eviction is under way.
-    Evicting,
-    /// It has to go, and its eviction has not been requested.
-    Waiting,
-    Gone,
-    Staying,
-}
-
-impl PodState {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Blocked => "Blocked",
-            Self::Terminating => "Terminating",
-            Self::Migrating => "Migrating",
-            Self::Surging => "Surging",
-            Self::Evicting => "Evicting",
-            Self::Waiting => "Waiting",
-            Self::Gone => "Gone",
-            Self::Staying => "Staying",
-        }
-    }
-}
-
-impl From<&pod_state::PodState> for PodState {
-    fn from(state: &pod_state::PodState) -> Self {
-        match state {
-            pod_state::PodState::Skipped => Self::Staying,
-            pod_state::PodState::Waiting => Self::Waiting,
-            pod_state::PodState::Evicting => Self::Evicting,
-            pod_state::PodState::Terminating => Self::Terminating,
-            pod_state::PodState::Migrating => Self::Migrating,
-            pod_state::PodState::Surging => Self::Surging,
-            pod_state::PodState::Blocked(_) => Self::Blocked,
         }
     }
 }

@@ -12,7 +12,7 @@ use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
-use nm_shared::drain::respawns::tolerates_cordon;
+use nm_shared::drain::returning::tolerates_cordon;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};

@@ -110,14 +110,14 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
     };
     let stays = planned(ReturningPods::Stay, "a");
     let text = lines(&stays);
-    assert!(text.contains("may come back and then stays: it tolerates the cordon"), "{text}");
+    assert!(text.contains("may return and then stays: it tolerates the cordon"), "{text}");
     assert!(text.contains("tolerate the cordon: 1 pod: shop/operator-0\n"), "{text}");
     assert!(!stays.is_blocked() && !stays.lacks_capacity(), "{text}");
     let document = document::document(&stays)["pods"][0].clone();
     assert_eq!((&document["outcome"], &document["mayComeBack"]), (&json!("evicted"), &json!(true)));
     assert!(lines(&planned(ReturningPods::Wait, "a")).contains("block the drain: it tolerates the cordon"));
     let elsewhere = planned(ReturningPods::Stay, "b");
-    assert!(!lines(&elsewhere).contains("may come back") && elsewhere.lacks_capacity());
+    assert!(!lines(&elsewhere).contains("may return") && elsewhere.lacks_capacity());
 }
 
 #[test]

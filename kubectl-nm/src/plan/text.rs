@@ -6,7 +6,7 @@ use std::time::Duration;
 use nm_shared::ReturningPods;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::pod;
-use nm_shared::drain::plan::{SkipReason, Warning};
+use nm_shared::drain::plan::Warning;
 use nm_shared::drain::pod_state::Blocker;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome, ReplacedBy};
@@ -76,7 +76,7 @@ pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
 
 pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
     let mut parts: Vec<String> = match &forecast.fate {
-        PodOutcome::Stays(reason) => vec![stays(*reason).to_owned()],
+        PodOutcome::Stays(reason) => vec![reason.word().to_owned()],
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
         PodOutcome::Migrated if forecast.is_left_to_others => vec![String::from(
             "its virtual machine has the eviction strategy External: KubeVirt leaves it to another controller",
@@ -133,20 +133,10 @@ fn deletion(forecast: &PodForecast) -> Option<String> {
 
 fn returning(policy: ReturningPods) -> &'static str {
     match policy {
-        ReturningPods::Stay => "may come back and then stays: it tolerates the cordon",
+        ReturningPods::Stay => "may return and then stays: it tolerates the cordon",
         ReturningPods::Wait => {
-            "may come back and, after the third time, block the drain: it tolerates the cordon"
+            "may return and, after the third time, block the drain: it tolerates the cordon"
         }
-    }
-}
-
-fn stays(reason: SkipReason) -> &'static str {
-    match reason {
-        SkipReason::Returned => "came back, and tolerates the cordon",
-        SkipReason::TerminatingTooLong => "terminating for too long",
-        SkipReason::DaemonSet => "managed by a DaemonSet",
-        SkipReason::Mirror => "static pod",
-        SkipReason::NotSelected => "not matched by the pod selector",
     }
 }
 
@@ -316,7 +306,7 @@ fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> 
         line(&warns(Warning::LocalStorage), "emptyDir data is lost of"),
         line(&has_local, "local volumes stay on the node of"),
         line(&is_unmanaged, "no controller replaces"),
-        line(&|pod| pod.returning.is_some(), "may come back to the node, because they tolerate the cordon:"),
+        line(&|pod| pod.returning.is_some(), "may return to the node, because they tolerate the cordon:"),
     ]
     .into_iter()
     .flatten()

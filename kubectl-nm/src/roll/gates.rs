@@ -432,8 +432,8 @@ fn problem(node: &RollNode, view: Option<&NodeView>) -> Option<String> {
 
 /// Whether a maintenance failed because its node did not exist.
 fn is_about_missing_node(object: &NodeMaintenance) -> bool {
-    let reason = ConditionReason::NodeNotFound.as_str();
-    status(object).conditions.iter().any(|condition| condition.reason == reason)
+    let mut reasons = status(object).conditions.iter().filter_map(ConditionReason::of);
+    reasons.any(|reason| reason == ConditionReason::NodeNotFound)
 }
 
 fn boot_id(view: Option<&NodeView>) -> Option<&str> {

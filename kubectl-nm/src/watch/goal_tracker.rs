@@ -243,7 +243,7 @@ impl GoalTracker {
         let maintenance = self.cache.get(&target.uid);
         let drained = maintenance.and_then(|object| condition(object, ConditionType::Drained));
         self.shares_timeout(target)
-            && drained.is_some_and(|drained| drained.reason == ConditionReason::TimedOut.as_str())
+            && drained.is_some_and(|drained| ConditionReason::of(drained) == Some(ConditionReason::TimedOut))
     }
 
     /// The exit code if every maintenance is drained or failed.

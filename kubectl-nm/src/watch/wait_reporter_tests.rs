@@ -94,7 +94,7 @@ fn a_drain_is_over_when_every_node_is_drained() {
         "node/n1: Requested: nm-reconciler has not begun yet\n\
          node/n2: Requested: nm-reconciler has not begun yet\n\
          node/n1: Drained: 2 pods gone\n\
-         node/n2: Blocked 40%: 4 pods remaining (2 evicting, 1 terminating, 1 blocked), 4 gone\n\
+         node/n2: Blocked 40%: 4 pods remaining (1 blocked, 1 terminating, 2 evicting), 4 gone\n\
          node/n2: blocked shop/cart-0: DisruptionBudget: budget cart has 1\n\
          node/n2: Drained: 2 pods gone\n\
          node/n2: unblocked shop/cart-0\n"

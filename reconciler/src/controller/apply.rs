@@ -164,7 +164,7 @@ impl DecisionRun<'_> {
             DecisionStep::RecordRecordon(count) => {
                 context.state.maintenance(&uid, |state| state.record_recordon(count));
                 // Pods that arrived meanwhile came to a node that accepted pods.
-                context.evictor.state().forget_respawns(node);
+                context.evictor.state().forget_returns(node);
             }
             DecisionStep::WriteStatus(status) => {
                 let written = apply_status(context, maintenance, self.version.as_deref(), &status, now).await;

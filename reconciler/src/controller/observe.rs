@@ -17,7 +17,7 @@ use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::evacuation::{Evacuations, KubevirtView};
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
-use nm_shared::drain::respawns::Respawned;
+use nm_shared::drain::returning::Returning;
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::EtcdGuard;
 use nm_shared::gate::ownership;
@@ -108,11 +108,11 @@ fn observe_pods(
     let pods = pods.unwrap_or_default();
 
     let mut evictions = context.evictor.state();
-    let mut respawned = Respawned::default();
+    let mut returning = Returning::default();
     if let Some(pods) = &pods {
         // Pods that return count only once the node is cordoned.
         if observed.node.as_deref().is_some_and(|node| is_cordoned(node, maintenance.group)) {
-            respawned = evictions.respawned(name, pods);
+            returning = evictions.returning(name, pods);
         }
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
         evictions.forget_gone(name, |uid| uids.contains(uid));
@@ -124,7 +124,7 @@ fn observe_pods(
         pods_forbidden,
         budgets,
         evacuations: evacuations(context, maintenance, pods.as_deref().unwrap_or_default(), now),
-        respawned,
+        returning,
         workloads: context.workloads.states(name),
         restart_refusals: context.workloads.refusals(),
         batch: start_batch(context, maintenance),

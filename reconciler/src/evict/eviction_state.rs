@@ -9,7 +9,7 @@ use nm_shared::decide::decision::RemovalRequest;
 use nm_shared::drain::budget_allowance::{AllowedDisruption, BudgetUse, RemainingBudget};
 use nm_shared::drain::eviction_attempts::{Attempt, MAX_GAP};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
-use nm_shared::drain::respawns::{RespawnCounter, Respawned};
+use nm_shared::drain::returning::{ReturnCounter, Returning};
 use nm_shared::drain::steady_time::SteadyTime;
 use tokio::task::AbortHandle;
 
@@ -21,7 +21,7 @@ pub(crate) struct EvictionState {
     waiting: HashMap<String, HashMap<String, HashSet<String>>>,
     /// The namespaces of the budgets whose disruptions were freed by withdrawn requests.
     freed: HashSet<String>,
-    respawns: HashMap<String, RespawnCounter>,
+    returns: HashMap<String, ReturnCounter>,
 }
 
 /// The evictions of each node, by the pod's uid. Boxed, because up to half of a map's slots are empty.
@@ -233,14 +233,14 @@ impl EvictionState {
         }
     }
 
-    /// The pods on `node` that have respawned there.
-    pub(crate) fn respawned(&mut self, node: &str, pods: &[Arc<DrainPod>]) -> Respawned {
-        self.respawns.entry(node.to_owned()).or_default().count(pods)
+    /// The pods on `node` that have returned there.
+    pub(crate) fn returning(&mut self, node: &str, pods: &[Arc<DrainPod>]) -> Returning {
+        self.returns.entry(node.to_owned()).or_default().count(pods)
     }
 
-    /// Starts to count respawns on `node` anew.
-    pub(crate) fn forget_respawns(&mut self, node: &str) {
-        self.respawns.remove(node);
+    /// Starts to count returns to `node` anew.
+    pub(crate) fn forget_returns(&mut self, node: &str) {
+        self.returns.remove(node);
     }
 
     /// Withdraws the requests for pods of `node` that are not in `wanted`. Such a pod no longer counts as refused.
@@ -268,7 +268,7 @@ impl EvictionState {
             nodes.remove(node);
             !nodes.is_empty()
         });
-        self.respawns.remove(node);
+        self.returns.remove(node);
         if self.nodes.is_empty() {
             self.budgets.clear();
         }
@@ -285,7 +285,7 @@ impl EvictionState {
             nodes.retain(|node, _| in_maintenance(node));
             !nodes.is_empty()
         });
-        self.respawns.retain(|node, _| in_maintenance(node));
+        self.returns.retain(|node, _| in_maintenance(node));
         if self.nodes.is_empty() {
             self.budgets.clear();
         }

@@ -125,7 +125,7 @@ fn is_pending(maintenance: &GroupedMaintenance) -> bool {
 
 fn waits_for_quorum(status: &NodeMaintenanceStatus) -> bool {
     let drained = condition::find(&status.conditions, ConditionType::Drained);
-    drained.is_some_and(|drained| drained.reason == ConditionReason::QuorumAtRisk.as_str())
+    drained.is_some_and(|drained| ConditionReason::of(drained) == Some(ConditionReason::QuorumAtRisk))
 }
 
 #[cfg(test)]

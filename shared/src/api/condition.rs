@@ -19,7 +19,7 @@ pub enum ConditionType {
 }
 
 /// Why a condition has its status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 pub enum ConditionReason {
     /// The node is cordoned.
     Cordoned,
@@ -73,6 +73,11 @@ impl ConditionType {
 }
 
 impl ConditionReason {
+    /// The reason of a condition; none if it is not one of ours, such as that of a later version.
+    pub fn of(condition: &Condition) -> Option<Self> {
+        condition.reason.parse().ok()
+    }
+
     /// The value in the status.
     pub fn as_str(self) -> &'static str {
         self.into()

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::attached_volume::AttachedVolume;
 use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::migration::{MigratingPod, MigrationFacts};
+use crate::api::pod_state::PodCounts;
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts};
 
@@ -35,7 +36,7 @@ pub const MAX_SURGING_PODS: usize = 50;
 /// How many restarted `ReplicaSet`s a status lists at most. The pods of others are not replaced first until one is gone.
 pub const MAX_RESTARTED_REPLICA_SETS: usize = 50;
 
-/// How many returned pods a status lists at most; `podCounts.skipped` counts them all, and the other pods that stay.
+/// How many returned pods a status lists at most; `podCounts.staying` counts them all, and the other pods that stay.
 pub const MAX_RETURNED_PODS: usize = 50;
 
 /// The observed state of a maintenance.
@@ -136,7 +137,8 @@ impl NodeMaintenanceStatus {
     /// Whether the maintenance has begun: its node is cordoned, or would be if nothing else kept uncordoning it.
     pub fn has_begun(&self) -> bool {
         condition::find(&self.conditions, ConditionType::Cordoned).is_some_and(|cordoned| {
-            cordoned.status == "True" || cordoned.reason == ConditionReason::CordonContested.as_str()
+            cordoned.status == "True"
+                || ConditionReason::of(cordoned) == Some(ConditionReason::CordonContested)
         })
     }
 
@@ -420,8 +422,8 @@ pub enum BlockReason {
     Unmanaged,
     /// `spec.drain.deleteEmptyDirData` is off and it has such a volume.
     LocalStorage,
-    /// It respawns: its owner recreates it on the node however often it is evicted.
-    ComesBack,
+    /// It keeps returning: its owner recreates it on the node however often it is evicted.
+    KeepsReturning,
     /// Finalizers keep it past its grace period.
     Finalizers,
     /// Its node is not Ready, so no kubelet confirms that it has ended.
@@ -438,29 +440,6 @@ impl BlockReason {
     pub fn as_str(self) -> &'static str {
         self.into()
     }
-}
-
-/// How many of the node's pods are in which state. Each pod is in one.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[serde(default)]
-pub struct PodCounts {
-    /// An eviction is under way.
-    pub evicting: i32,
-    /// Terminating, within its grace period.
-    pub terminating: i32,
-    /// Blocked.
-    pub blocked: i32,
-    /// A virtual machine that is migrating to another node.
-    pub migrating: i32,
-    /// Its Deployment creates its replacement first.
-    pub surging: i32,
-    /// Waiting to be evicted.
-    pub waiting: i32,
-    /// Staying: `DaemonSet` pods, mirror pods, pods that the selector excludes, returned pods, and pods that have been
-    /// terminating for longer than `skipWaitForDeleteTimeoutSeconds`.
-    pub skipped: i32,
-    /// Gone.
-    pub gone: i32,
 }
 
 /// A text with at most `max_bytes` bytes, cut between two characters. A cut text ends in an ellipsis.

@@ -51,7 +51,7 @@ pub enum SurgeObstacle {
     /// Its pods share a claim, which a replacement on another node may not be able to mount at the same time.
     SharedVolume,
     /// Its replacement may be on the node as well: the template of its Deployment tolerates the taints, or names the node.
-    ComesBack,
+    MayReturn,
     /// The reconciler lacks the access to read or restart Deployments.
     Forbidden,
     /// The API server refuses the restart of its Deployment.

@@ -24,7 +24,7 @@ impl Suspension {
     pub fn in_status(status: &NodeMaintenanceStatus) -> Option<Self> {
         let suspended = condition::find(&status.conditions, ConditionType::Suspended)?;
         match suspended.status == "True" {
-            true if suspended.reason == ConditionReason::Planned.as_str() => Some(Self::Planned),
+            true if ConditionReason::of(suspended) == Some(ConditionReason::Planned) => Some(Self::Planned),
             true => Some(Self::Paused),
             false => None,
         }

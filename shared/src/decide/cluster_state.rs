@@ -19,7 +19,7 @@ use crate::drain::evacuation::Evacuations;
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::plan::DaemonSets;
-use crate::drain::respawns::Respawned;
+use crate::drain::returning::Returning;
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{RestartRefusal, WorkloadKey, WorkloadState};
 use crate::gate::Gate;
@@ -62,8 +62,8 @@ pub struct ClusterState {
     pub steady_now: SteadyTime,
     /// The evictions of each pod, by its uid.
     pub attempts: HashMap<String, Attempt>,
-    /// The pods that respawned on the cordoned node.
-    pub respawned: Respawned,
+    /// The pods that returned to the cordoned node.
+    pub returning: Returning,
     /// Whether the state of the maintenance is written to the node's conditions (`--node-conditions`).
     pub node_conditions: bool,
     /// The denial, if the API server denies writing these conditions.

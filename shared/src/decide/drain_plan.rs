@@ -8,13 +8,13 @@ use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::drain_status::{completion_ends, deadline};
 use crate::drain::plan::{DrainPlan, InvalidSelector};
-use crate::drain::respawns::{self, Respawned};
+use crate::drain::returning::{self, Returning};
 
 /// The plan for the pods that were `observed`; none until they have been listed.
 ///
 /// # Errors
 /// If a selector in the spec is not valid.
-pub fn plan(
+pub fn drain_plan(
     maintenance: &NodeMaintenance,
     spec: &DrainSpec,
     observed: &ClusterState,
@@ -28,17 +28,17 @@ pub fn plan(
     plan.completion_ends = plan
         .completion_ends
         .filter(|ends| !maintenance.spec.suspend && times_out.is_none_or(|times_out| *ends < times_out));
-    let Respawned { returned, exhausted } = &observed.respawned;
+    let Returning { returned, exhausted } = &observed.returning;
     let is_exhausted =
-        |pod: &DrainPod| exhausted.contains(pod::uid(pod)) || is_blocked_as_respawning(maintenance, pod);
+        |pod: &DrainPod| exhausted.contains(pod::uid(pod)) || is_blocked_as_returning(maintenance, pod);
     if spec.returning_pods == ReturningPods::Stay {
         let is_back = |pod: &DrainPod| returned.contains(pod::uid(pod)) || has_returned(maintenance, pod);
-        plan.skip_returned(|pod| {
-            respawns::tolerates_cordon(pod, observed.group.drain_taint())
+        plan.keep_returned(|pod| {
+            returning::tolerates_cordon(pod, observed.group.drain_taint())
                 && (is_back(pod) || is_exhausted(pod))
         });
     }
-    plan.block_respawning(is_exhausted);
+    plan.block_returning(is_exhausted);
     Ok(Some(plan))
 }
 
@@ -48,7 +48,7 @@ pub fn needs_volumes(maintenance: &NodeMaintenance, observed: &ClusterState, now
     else {
         return false;
     };
-    let planned = plan(maintenance, spec, observed, now);
+    let planned = drain_plan(maintenance, spec, observed, now);
     planned.is_ok_and(|plan| plan.is_some_and(|plan| plan.pending().next().is_none()))
 }
 
@@ -59,10 +59,10 @@ fn has_returned(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
     returned.any(|returned| returned.namespace == namespace && returned.name == name)
 }
 
-/// Whether the status says that the pod respawns and is not to be evicted again, which outlives the process that counted.
-fn is_blocked_as_respawning(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
+/// Whether the status says that the pod keeps returning and is not to be evicted again, which outlives the process that counted.
+fn is_blocked_as_returning(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
     let pod::PodNames { namespace, name, .. } = pod::names(pod);
     let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);
-    let mut respawning = blocked.filter(|blocked| blocked.reason == BlockReason::ComesBack);
-    respawning.any(|blocked| blocked.namespace == namespace && blocked.name == name)
+    let mut returning = blocked.filter(|blocked| blocked.reason == BlockReason::KeepsReturning);
+    returning.any(|blocked| blocked.namespace == namespace && blocked.name == name)
 }

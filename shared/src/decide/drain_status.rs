@@ -9,15 +9,16 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate, whole_seconds};
 use crate::api::maintenance::{DrainSpec, NodeMaintenance, OnDetachTimeout};
+use crate::api::pod_state::PodCounts;
 use crate::api::status::{
-    ForbiddenAccess, MAX_ATTACHED_VOLUMES, NodeMaintenanceStatus, Phase, PodCounts, QueuePosition,
+    ForbiddenAccess, MAX_ATTACHED_VOLUMES, NodeMaintenanceStatus, Phase, QueuePosition,
 };
 use crate::api::suspension::paused_seconds;
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::drain_survey::{DrainSurvey, pods_are};
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_patch::CordonedBy;
-use crate::drain::plan::SkipReason;
+use crate::drain::plan::StayReason;
 use crate::drain::volume_detach::VolumeDetach;
 use crate::gate::ownership;
 
@@ -145,7 +146,7 @@ pub fn draining(
         _ => Phase::Running,
     });
     let mut gone = format!("{} of {} pods are gone", status.pod_counts.gone, status.eviction_pods);
-    let returned = survey.skipped(SkipReason::Returned);
+    let returned = survey.staying(StayReason::Returned);
     if returned > 0 {
         let _ = write!(gone, ", {} back on the node and stay: see status.returnedPods", pods_are(returned));
     }

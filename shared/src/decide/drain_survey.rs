@@ -4,10 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::whole_seconds;
 use crate::api::migration::MigratingPod;
+use crate::api::pod_state::{PodCounts, PodState};
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::status::{
     BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
-    MAX_RETURNED_PODS, NodeMaintenanceStatus, PodCounts, PodReference, SurgingPod,
+    MAX_RETURNED_PODS, NodeMaintenanceStatus, PodReference, SurgingPod,
 };
 use crate::api::surge::RestartedReplicaSet;
 use crate::cluster::pod::DrainPod;
@@ -15,8 +16,8 @@ use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
 use crate::decide::surge::Surges;
-use crate::drain::plan::{DrainPlan, PlannedPod, SkipReason, Verdict};
-use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
+use crate::drain::plan::{DrainPlan, PlannedPod, StayReason, Verdict};
+use crate::drain::pod_state::{self, Blocker, PodContext, PodStanding};
 use crate::drain::virtual_machine::{launcher_of, machine};
 
 /// How many blocked pods `lastError` names before it says "and N more".
@@ -29,7 +30,7 @@ const ATTEMPTS_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct DrainSurvey<'a> {
     plan: &'a DrainPlan,
-    pods: Vec<(&'a PlannedPod, PodState)>,
+    pods: Vec<(&'a PlannedPod, PodStanding)>,
     migrating: Vec<MigratingPod>,
     /// When the next migration that could have begun counts as not started.
     migration_times_out: Option<Timestamp>,
@@ -81,10 +82,10 @@ impl<'a> DrainSurvey<'a> {
                 node_ready,
                 paused,
             };
-            (planned, pod_state::state(planned, &known, now))
+            (planned, pod_state::standing(planned, &known, now))
         });
-        let pods: Vec<(&PlannedPod, PodState)> = pods.collect();
-        let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
+        let pods: Vec<(&PlannedPod, PodStanding)> = pods.collect();
+        let migrating = pods.iter().filter(|(_, standing)| standing.state == PodState::Migrating);
         let migrating = migrating.map(|(planned, _)| {
             let waiting_since = waiting_since(planned).map(whole_seconds);
             MigratingPod { waiting_since, ..migrating_pod(planned, subject(planned), observed) }
@@ -109,7 +110,7 @@ impl<'a> DrainSurvey<'a> {
     pub fn pending(&self) -> impl Iterator<Item = PodReference> {
         self.pods
             .iter()
-            .filter(|(_, state)| *state != PodState::Skipped)
+            .filter(|(_, standing)| standing.state.is_pending())
             .map(|(planned, _)| pod::reference(&planned.pod))
     }
 
@@ -120,10 +121,7 @@ impl<'a> DrainSurvey<'a> {
 
     /// The blocked pods.
     pub fn blocked(&self) -> impl Iterator<Item = (&'a PlannedPod, &Blocker)> {
-        self.pods.iter().filter_map(|(planned, state)| match state {
-            PodState::Blocked(blocker) => Some((*planned, blocker)),
-            _ => None,
-        })
+        self.pods.iter().filter_map(|(planned, standing)| Some((*planned, standing.blocker.as_ref()?)))
     }
 
     /// How many pods are blocked because the reconciler lacks access.
@@ -180,35 +178,25 @@ impl<'a> DrainSurvey<'a> {
     }
 
     /// How many pods stay for this reason.
-    pub fn skipped(&self, reason: SkipReason) -> usize {
-        self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Skip(reason)).count()
+    pub fn staying(&self, reason: StayReason) -> usize {
+        self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Stay(reason)).count()
     }
 
     /// The counts. `eviction_pods` of the pods had to leave at the time `counted_at`; those that the drain has stopped to wait
     /// for are still there.
     fn counts(&self, eviction_pods: i32, counted_at: Timestamp) -> PodCounts {
         let mut counts = PodCounts::default();
-        let mut pending = 0;
-        for (_, state) in &self.pods {
-            pending += i32::from(*state != PodState::Skipped);
-            *match state {
-                PodState::Skipped => &mut counts.skipped,
-                PodState::Waiting => &mut counts.waiting,
-                PodState::Evicting => &mut counts.evicting,
-                PodState::Terminating => &mut counts.terminating,
-                PodState::Migrating => &mut counts.migrating,
-                PodState::Surging => &mut counts.surging,
-                PodState::Blocked(_) => &mut counts.blocked,
-            } += 1;
+        for (_, standing) in &self.pods {
+            *counts.of_mut(standing.state) += 1;
         }
         let given_up = count(self.plan.given_up_since(counted_at));
-        counts.gone = eviction_pods.saturating_sub(pending).saturating_sub(given_up).max(0);
+        counts.gone = eviction_pods.saturating_sub(counts.pending()).saturating_sub(given_up).max(0);
         counts
     }
 
     fn completing_pods(&self, before: &[CompletingPod], now: Timestamp) -> Vec<CompletingPod> {
-        let waits = |(planned, state): &&(&PlannedPod, PodState)| {
-            planned.verdict == Verdict::AwaitCompletion && *state == PodState::Waiting
+        let waits = |(planned, standing): &&(&PlannedPod, PodStanding)| {
+            planned.verdict == Verdict::AwaitCompletion && standing.state == PodState::Waiting
         };
         let completing = self.pods.iter().filter(waits).take(MAX_COMPLETING_PODS).map(|(planned, _)| {
             let PodReference { namespace, name } = pod::reference(&planned.pod);
@@ -220,8 +208,9 @@ impl<'a> DrainSurvey<'a> {
     }
 
     fn returned_pods(&self, before: &[ReturnedPod], now: Timestamp) -> Vec<ReturnedPod> {
-        let has_returned =
-            |(planned, _): &&(&PlannedPod, PodState)| planned.verdict == Verdict::Skip(SkipReason::Returned);
+        let has_returned = |(planned, _): &&(&PlannedPod, PodStanding)| {
+            planned.verdict == Verdict::Stay(StayReason::Returned)
+        };
         let returned = self.pods.iter().filter(has_returned).take(MAX_RETURNED_PODS).map(|(planned, _)| {
             let PodReference { namespace, name } = pod::reference(&planned.pod);
             let same = before.iter().find(|pod| pod.namespace == namespace && pod.name == name);

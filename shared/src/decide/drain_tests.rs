@@ -8,7 +8,7 @@ use crate::decide::cluster_state::StartBatch;
 use crate::drain::budget_allowance::Budgets;
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
-use crate::drain::respawns::Respawned;
+use crate::drain::returning::Returning;
 use crate::drain::steady_time::SteadyTime;
 use jiff::SignedDuration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -439,13 +439,13 @@ fn counts_of_refusals_are_written_with_the_next_change_or_once_a_minute() {
 }
 
 #[test]
-fn a_respawning_pod_is_not_evicted_even_after_a_restart() {
+fn a_returning_pod_is_not_evicted_even_after_a_restart() {
     let new = maintenance(&json!({}));
-    let respawned = Respawned { exhausted: ["a".to_owned()].into(), ..Respawned::default() };
-    let decision = decide(&new, &ClusterState { respawned, ..observed() }, now());
+    let returning = Returning { exhausted: ["a".to_owned()].into(), ..Returning::default() };
+    let decision = decide(&new, &ClusterState { returning, ..observed() }, now());
     assert_eq!(asked(&decision), ["b"]);
     let blocked = &decision.status.as_ref().unwrap().blocked_pods;
-    assert_eq!((blocked.len(), blocked[0].reason), (1, BlockReason::ComesBack));
+    assert_eq!((blocked.len(), blocked[0].reason), (1, BlockReason::KeepsReturning));
     assert_eq!(asked(&decide(&after(&new, &decision), &observed(), now())), ["b"]);
 }
 
@@ -457,7 +457,7 @@ fn a_terminating_pod_that_is_no_longer_waited_for_counts_as_staying_and_not_as_g
     let later = now() + SignedDuration::from_secs(300);
     let counts = |maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp| {
         let status = decide(maintenance, observed, now).status.unwrap();
-        (status.phase, status.eviction_pods, status.pod_counts.skipped, status.pod_counts.gone)
+        (status.phase, status.eviction_pods, status.pod_counts.staying, status.pod_counts.gone)
     };
     let begun = after(&impatient, &decide(&impatient, &observed(), now()));
     let stuck = pods(vec![since("2026-01-01T01:00:30Z")]);

@@ -124,7 +124,7 @@ impl Decider<'_> {
             return self.fail(ConditionReason::NodeNotFound, format!("nodes {name:?} not found"), None);
         };
         if is_planned(maintenance, node) {
-            return self.plan(node);
+            return self.mark_planned(node);
         }
         if !self.pass_gate(node) {
             return self.evict_nothing();
@@ -139,10 +139,10 @@ impl Decider<'_> {
     }
 
     /// Marks the node of a maintenance that is only planned, and takes nothing from it.
-    fn plan(&mut self, node: &Node) {
+    fn mark_planned(&mut self, node: &Node) {
         let Self { maintenance, observed, now, .. } = *self;
         self.evict_nothing();
-        self.decision.node = node_patch::plan(node, &self.requester(node));
+        self.decision.node = node_patch::mark_planned(node, &self.requester(node));
         // It may have been suspended while it was about to begin. What another maintenance uses is left to that.
         if observed.other_uids.is_empty() {
             self.decision.node_released = true;
@@ -288,7 +288,7 @@ impl Decider<'_> {
     fn drain(&mut self, postponed: Option<Duration>) {
         let Self { maintenance, observed, now, .. } = *self;
         let spec = maintenance.spec.drain.clone().unwrap_or_default();
-        let plan = match drain_plan::plan(maintenance, &spec, observed, now) {
+        let plan = match drain_plan::drain_plan(maintenance, &spec, observed, now) {
             Ok(Some(plan)) => plan,
             Ok(None) => return,
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::returned_pod::{ReturnedPod, WorkloadReference};
-use crate::drain::respawns::Respawned;
+use crate::drain::returning::Returning;
 
 /// A pod of the Deployment `operator` that tolerates all taints or none.
 fn of_operator(name: &str, tolerates: bool) -> Arc<DrainPod> {
@@ -18,8 +18,8 @@ fn of_operator(name: &str, tolerates: bool) -> Arc<DrainPod> {
 /// The cordoned node with these pods, of which some have returned.
 fn seen(pods: &[Arc<DrainPod>], returned: &[&str]) -> ClusterState {
     let returned = returned.iter().map(ToString::to_string).collect();
-    let respawned = Respawned { returned, ..Respawned::default() };
-    ClusterState { pods: Some(pods.to_vec()), respawned, ..cordoned() }
+    let returning = Returning { returned, ..Returning::default() };
+    ClusterState { pods: Some(pods.to_vec()), returning, ..cordoned() }
 }
 
 fn waiting() -> NodeMaintenance {
@@ -40,7 +40,7 @@ fn a_pod_that_tolerates_the_cordon_stays_when_it_has_returned_and_the_drain_ends
     assert!(decision.evictions.is_empty() && decision.evictable == Some([].into()));
     let status = decision.status.as_ref().unwrap();
     assert_eq!((status.phase, status.drain_progress), (Some(Phase::Succeeded), 100));
-    assert_eq!((status.pod_counts.skipped, status.pod_counts.gone), (1, 1));
+    assert_eq!((status.pod_counts.staying, status.pod_counts.gone), (1, 1));
     let [pod]: [ReturnedPod; 1] = status.returned_pods.clone().unwrap().try_into().unwrap();
     assert_eq!((pod.reference().to_string().as_str(), pod.since.0), ("ns/b", now()));
     let deployment = WorkloadReference {
@@ -61,15 +61,18 @@ fn a_pod_that_tolerates_the_cordon_stays_when_it_has_returned_and_the_drain_ends
 }
 
 #[test]
-fn with_wait_a_returned_pod_is_evicted_again_until_it_has_respawned_too_often() {
+fn with_wait_a_returned_pod_is_evicted_again_until_it_has_returned_too_often() {
     let begun = evicted(&waiting());
     let decision = decide(&begun, &seen(&[of_operator("b", true)], &["b"]), now());
     assert_eq!(asked(&decision), ["b"]);
-    let exhausted = Respawned { returned: ["d".to_owned()].into(), exhausted: ["d".to_owned()].into() };
-    let observed = ClusterState { respawned: exhausted, ..seen(&[of_operator("d", true)], &[]) };
+    let exhausted = Returning { returned: ["d".to_owned()].into(), exhausted: ["d".to_owned()].into() };
+    let observed = ClusterState { returning: exhausted, ..seen(&[of_operator("d", true)], &[]) };
     let blocked = decide(&begun, &observed, now());
     let status = blocked.status.as_ref().unwrap();
-    assert_eq!((status.blocked_pods[0].reason, status.phase), (BlockReason::ComesBack, Some(Phase::Running)));
+    assert_eq!(
+        (status.blocked_pods[0].reason, status.phase),
+        (BlockReason::KeepsReturning, Some(Phase::Running))
+    );
 
     // The option is changed, or the reconciler is a newer one.
     let stay = NodeMaintenance { spec: maintenance(&json!({})).spec, ..after(&begun, &blocked) };
@@ -85,9 +88,9 @@ fn a_pod_that_does_not_tolerate_the_cordon_is_evicted_again_and_then_blocked() {
     let bound = of_operator("b", false);
     let decision = decide(&begun, &seen(std::slice::from_ref(&bound), &["b"]), now());
     assert_eq!(asked(&decision), ["b"]);
-    let exhausted = Respawned { exhausted: ["b".to_owned()].into(), ..Respawned::default() };
-    let decision = decide(&begun, &ClusterState { respawned: exhausted, ..seen(&[bound], &["b"]) }, now());
-    assert_eq!(decision.status.unwrap().blocked_pods[0].reason, BlockReason::ComesBack);
+    let exhausted = Returning { exhausted: ["b".to_owned()].into(), ..Returning::default() };
+    let decision = decide(&begun, &ClusterState { returning: exhausted, ..seen(&[bound], &["b"]) }, now());
+    assert_eq!(decision.status.unwrap().blocked_pods[0].reason, BlockReason::KeepsReturning);
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn attached_volumes(
 ) -> Option<(EventReason, String)> {
     let warning = |status: &NodeMaintenanceStatus| {
         condition::find(&status.conditions, ConditionType::Degraded)
-            .filter(|degraded| degraded.reason == ConditionReason::DetachTimedOut.as_str())
+            .filter(|degraded| ConditionReason::of(degraded) == Some(ConditionReason::DetachTimedOut))
             .map(|degraded| degraded.message.clone())
     };
     warning(next)

@@ -361,7 +361,7 @@ fn a_pod_whose_replacement_may_be_on_the_node_as_well_is_not_replaced_first() {
     for observed in [tolerated, observed(Some(WorkloadState::Known(workload)))] {
         let decision = decided(&json!({}), &observed);
         assert!(decision.restarts.is_empty());
-        assert_eq!(obstacle_in(&after(&json!({}), decision)), SurgeObstacle::ComesBack);
+        assert_eq!(obstacle_in(&after(&json!({}), decision)), SurgeObstacle::MayReturn);
     }
 }
 

@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
     use crate::api::status::BlockReason;
-    use crate::drain::plan::{DaemonSets, SkipReason};
+    use crate::drain::plan::{DaemonSets, StayReason};
 
     fn now() -> Timestamp {
         "2026-01-01T01:00:00Z".parse().unwrap()
@@ -169,9 +169,9 @@ mod tests {
         let ending = json!({"deletionTimestamp": "2026-01-01T00:59:59Z"});
         assert_eq!(verdict(&ending, "Running", all()), Verdict::Evict);
         let daemon = json!({"ownerReferences": owned_by("apps/v1", "DaemonSet")});
-        assert_eq!(verdict(&daemon, "Running", all()), Verdict::Skip(SkipReason::DaemonSet));
+        assert_eq!(verdict(&daemon, "Running", all()), Verdict::Stay(StayReason::DaemonSet));
         let only_others = json!({"waitForCompletion": {}, "podSelector": {"matchLabels": {"app": "b"}}});
-        assert_eq!(verdict(&of_job(), "Running", only_others), Verdict::Skip(SkipReason::NotSelected));
+        assert_eq!(verdict(&of_job(), "Running", only_others), Verdict::Stay(StayReason::NotSelected));
     }
 
     #[test]

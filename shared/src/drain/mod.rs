@@ -12,7 +12,7 @@ pub mod node_conditions;
 pub mod node_patch;
 pub mod plan;
 pub mod pod_state;
-pub mod respawns;
+pub mod returning;
 pub mod steady_time;
 pub mod surge;
 pub mod transitions;

@@ -121,7 +121,7 @@ pub fn was_schedulable(metadata: &ObjectMeta) -> Option<bool> {
 
 /// The patch that taints a node for which a maintenance is planned; none if that is done, or if another maintenance has
 /// yet to uncordon the node, whether or not someone has removed its record. A taint that was there before, or that someone removes, is left as it is.
-pub fn plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
+pub fn mark_planned(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let taint = planned_taint();
     let is_tainted = taints(node).iter().any(|other| same(other, &taint));
     let added = match planned_record(&node.metadata) {

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Maintenance {
-    fn plan(&self, node: &Value) -> Value {
-        apply(node, plan(&parse(node), &self.requester(CordonedBy::Nobody)))
+    fn mark_planned(&self, node: &Value) -> Value {
+        apply(node, mark_planned(&parse(node), &self.requester(CordonedBy::Nobody)))
     }
 
     fn end_plan(&self, node: &Value) -> Value {
@@ -22,12 +22,12 @@ fn a_plan_adds_one_taint_that_its_end_removes() {
     let maintenance = Maintenance::alone("m");
     for taints in [json!([]), json!([{"key": "dedicated", "effect": "NoExecute", "value": "x"}])] {
         let node = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}});
-        let planned = maintenance.plan(&node);
+        let planned = maintenance.mark_planned(&node);
         assert_eq!(taint_keys(&planned).last(), Some(&PLANNED_TAINT));
         assert!(planned["spec"]["unschedulable"].is_null());
         let parsed = parse(&planned);
         assert!(!has_record(&parsed) && !record_names(&parsed, "m") && !record_belongs_to(&parsed, "m"));
-        assert_eq!(maintenance.plan(&planned), planned, "once");
+        assert_eq!(maintenance.mark_planned(&planned), planned, "once");
         assert_eq!(maintenance.uncordon(&planned, CordonedBy::NmReconciler), planned, "it is not cordoned");
         assert_eq!(Maintenance::alone("another").end_plan(&planned), planned);
         assert_eq!(tidy(maintenance.end_plan(&planned)), tidy(node));
@@ -39,13 +39,13 @@ fn a_foreign_taint_of_the_same_key_stays() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"taints": [
         {"key": PLANNED_TAINT, "effect": PREFER_NO_SCHEDULE, "value": "theirs"}]}});
     let maintenance = Maintenance::alone("m");
-    let planned = maintenance.plan(&node);
+    let planned = maintenance.mark_planned(&node);
     assert_eq!(tidy(maintenance.end_plan(&planned)), node);
     let cordoned = maintenance.cordon(&planned, CordonedBy::Nobody);
     assert_eq!(tidy(maintenance.uncordon(&cordoned, CordonedBy::NmReconciler)), node);
     let other_effect = json!({"metadata": {"name": "n"}, "spec": {"taints": [
         {"key": PLANNED_TAINT, "effect": "NoSchedule"}]}});
-    let planned = maintenance.plan(&other_effect);
+    let planned = maintenance.mark_planned(&other_effect);
     assert_eq!(taint_keys(&planned).len(), 2);
     assert_eq!(tidy(maintenance.end_plan(&planned)), other_effect);
 }
@@ -54,7 +54,7 @@ fn a_foreign_taint_of_the_same_key_stays() {
 fn the_cordon_replaces_the_planned_taint_in_one_patch() {
     let node = json!({"metadata": {"name": "n"}, "spec": {}});
     let maintenance = Maintenance::alone("m");
-    let cordoned = maintenance.cordon(&maintenance.plan(&node), CordonedBy::Nobody);
+    let cordoned = maintenance.cordon(&maintenance.mark_planned(&node), CordonedBy::Nobody);
     assert!(is_cordoned(&parse(&cordoned), Group::Medik8s) && record_names(&parse(&cordoned), "m"));
     assert!(!taint_keys(&cordoned).contains(&PLANNED_TAINT));
     assert_eq!(cordoned, maintenance.cordon(&node, CordonedBy::Nobody));
@@ -66,10 +66,10 @@ fn a_plan_waits_for_a_maintenance_that_is_not_over_and_takes_over_the_plan_of_an
     let node = json!({"metadata": {"name": "n"}, "spec": {}});
     let (first, second) = (Maintenance::alone("first"), Maintenance::beside("second", "first"));
     let cordoned = first.cordon(&node, CordonedBy::Nobody);
-    assert_eq!(second.plan(&cordoned), cordoned);
+    assert_eq!(second.mark_planned(&cordoned), cordoned);
     let over = first.uncordon(&cordoned, CordonedBy::NmReconciler);
-    assert_eq!(taint_keys(&second.plan(&over)), [PLANNED_TAINT]);
-    let taken = second.plan(&first.plan(&node));
+    assert_eq!(taint_keys(&second.mark_planned(&over)), [PLANNED_TAINT]);
+    let taken = second.mark_planned(&first.mark_planned(&node));
     assert_eq!(first.end_plan(&taken), taken, "it is the plan of the second by now");
     assert_eq!(tidy(second.end_plan(&taken)), node);
 }
@@ -79,7 +79,7 @@ fn a_node_that_came_with_our_marks_keeps_them_when_a_plan_replaces_the_record() 
     let node = json!({"metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}}, "spec": {}});
     let (first, second) = (Maintenance::alone("first"), Maintenance::beside("second", "first"));
     let over = first.uncordon(&first.cordon(&node, CordonedBy::Nobody), CordonedBy::NmReconciler);
-    let planned = second.plan(&over);
+    let planned = second.mark_planned(&over);
     assert_eq!(first.uncordon(&planned, CordonedBy::NmReconciler), planned, "it is restored already");
     assert_eq!(refuse_late_cordon(&parse(&planned), "first"), None, "the record of the plan stays");
     assert_eq!(tidy(second.end_plan(&planned)), node);
@@ -89,12 +89,12 @@ fn a_node_that_came_with_our_marks_keeps_them_when_a_plan_replaces_the_record() 
 fn the_taint_of_a_plan_is_removed_also_after_someone_removed_its_record() {
     let node = json!({"metadata": {"name": "n"}, "spec": {}});
     let maintenance = Maintenance::alone("m");
-    let mut stripped = maintenance.plan(&node);
+    let mut stripped = maintenance.mark_planned(&node);
     stripped["metadata"]["annotations"] = Value::Null;
     let reported = Requester { planned: true, ..maintenance.requester(CordonedBy::Nobody) };
     let parsed = parse(&stripped);
     assert_eq!(tidy(apply(&stripped, end_plan(&parsed, &reported))), node);
-    let planned = apply(&stripped, plan(&parsed, &reported));
+    let planned = apply(&stripped, mark_planned(&parsed, &reported));
     assert_eq!(tidy(maintenance.end_plan(&planned)), node, "the new record counts the taint as ours");
     let cordoned = apply(&stripped, super::super::cordon(&parsed, &reported));
     assert_eq!(tidy(maintenance.uncordon(&cordoned, CordonedBy::NmReconciler)), node);

@@ -24,16 +24,16 @@ pub enum Verdict {
     /// Wait until it is known whether it has to stay.
     Wait,
     /// It stays, and the drain does not wait for it.
-    Skip(SkipReason),
+    Stay(StayReason),
     /// Leave it to end by itself, for as long as `waitForCompletion` says. The drain waits for it.
     AwaitCompletion,
-    /// It stays because of the drain spec, or because it respawns without tolerating the cordon. The drain waits for it.
+    /// It stays because of the drain spec, or because it keeps returning without tolerating the cordon. The drain waits for it.
     Block(BlockReason),
 }
 
 /// Why a pod may stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SkipReason {
+pub enum StayReason {
     /// Its owner put it back on the node in place of another pod, and it tolerates the cordon.
     Returned,
     /// It has been terminating for longer than `skipWaitForDeleteTimeoutSeconds`.
@@ -44,6 +44,19 @@ pub enum SkipReason {
     Mirror,
     /// `podSelector` excludes it.
     NotSelected,
+}
+
+impl StayReason {
+    /// Why the pod stays, in words.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::DaemonSet => "managed by a DaemonSet",
+            Self::Mirror => "static pod",
+            Self::NotSelected => "not matched by podSelector",
+            Self::TerminatingTooLong => "terminating for longer than skipWaitForDeleteTimeoutSeconds",
+            Self::Returned => "returned, because it tolerates the cordon",
+        }
+    }
 }
 
 /// A warning about the eviction of a pod.
@@ -172,7 +185,7 @@ impl DrainPlan {
     /// How many pods were waited for at that time and no longer are, because they have been terminating for too long.
     pub fn given_up_since(&self, at: Timestamp) -> usize {
         let is_given_up = |planned: &&PlannedPod| {
-            planned.verdict == Verdict::Skip(SkipReason::TerminatingTooLong)
+            planned.verdict == Verdict::Stay(StayReason::TerminatingTooLong)
                 && pod::overdue(&planned.pod, at).is_some_and(|overdue| overdue <= self.skip_timeout)
         };
         self.pods.iter().filter(is_given_up).count()
@@ -180,26 +193,26 @@ impl DrainPlan {
 
     /// The pods that the drain waits for.
     pub fn pending(&self) -> impl Iterator<Item = &PlannedPod> {
-        self.pods.iter().filter(|planned| !matches!(planned.verdict, Verdict::Skip(_)))
+        self.pods.iter().filter(|planned| !matches!(planned.verdict, Verdict::Stay(_)))
     }
 
     /// Lets pods stay that were put back on the node. Those that the spec does not move stay too: they were deleted once.
-    pub fn skip_returned(&mut self, is_returned: impl Fn(&DrainPod) -> bool) {
+    pub fn keep_returned(&mut self, is_returned: impl Fn(&DrainPod) -> bool) {
         let would_leave = |planned: &&mut PlannedPod| {
             matches!(planned.verdict, Verdict::Evict | Verdict::Block(BlockReason::LocalStorage))
         };
         for planned in self.pods.iter_mut().filter(would_leave) {
             if is_returned(&planned.pod) {
-                planned.verdict = Verdict::Skip(SkipReason::Returned);
+                planned.verdict = Verdict::Stay(StayReason::Returned);
             }
         }
     }
 
-    /// Blocks pods that respawn.
-    pub fn block_respawning(&mut self, respawns: impl Fn(&DrainPod) -> bool) {
+    /// Blocks pods that keep returning.
+    pub fn block_returning(&mut self, keeps_returning: impl Fn(&DrainPod) -> bool) {
         for planned in self.pods.iter_mut().filter(|planned| planned.verdict == Verdict::Evict) {
-            if respawns(&planned.pod) {
-                planned.verdict = Verdict::Block(BlockReason::ComesBack);
+            if keeps_returning(&planned.pod) {
+                planned.verdict = Verdict::Block(BlockReason::KeepsReturning);
             }
         }
     }
@@ -254,14 +267,14 @@ impl<'a> PodFilters<'a> {
     fn selected(&self, pod: &DrainPod, _: &mut Vec<Warning>) -> Option<Verdict> {
         let selector = self.spec.pod_selector.as_ref();
         let is_selected = selector.is_none_or(|selector| selector.matches(pod.metadata.labels.as_ref()));
-        (!is_selected).then_some(Verdict::Skip(SkipReason::NotSelected))
+        (!is_selected).then_some(Verdict::Stay(StayReason::NotSelected))
     }
 
     fn terminating_too_long(&self, pod: &DrainPod, _: &mut Vec<Warning>) -> Option<Verdict> {
         let timeout = self.spec.skip_wait_for_delete_timeout_seconds;
         let overdue = pod::overdue(pod, self.now)?;
         (timeout > 0 && overdue > SignedDuration::from_secs(timeout))
-            .then_some(Verdict::Skip(SkipReason::TerminatingTooLong))
+            .then_some(Verdict::Stay(StayReason::TerminatingTooLong))
     }
 
     fn daemon_set(&self, pod: &DrainPod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
@@ -269,7 +282,7 @@ impl<'a> PodFilters<'a> {
         // In whatever phase: the DaemonSet itself deletes a pod that has failed, and replaces it.
         if self.daemon_sets.may_exist(pod::names(pod).namespace, &daemon_set.name) {
             warnings.push(Warning::IgnoringDaemonSetPods);
-            return Some(Verdict::Skip(SkipReason::DaemonSet));
+            return Some(Verdict::Stay(StayReason::DaemonSet));
         }
         if self.daemon_sets.interrupted {
             return Some(Verdict::Wait);
@@ -282,7 +295,7 @@ impl<'a> PodFilters<'a> {
     }
 
     fn mirror(_: &Self, pod: &DrainPod, _: &mut Vec<Warning>) -> Option<Verdict> {
-        pod::is_mirror(pod).then_some(Verdict::Skip(SkipReason::Mirror))
+        pod::is_mirror(pod).then_some(Verdict::Stay(StayReason::Mirror))
     }
 
     fn local_storage(&self, pod: &DrainPod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
@@ -359,11 +372,11 @@ mod tests {
             &[Warning::LocalStorage, Warning::Unmanaged],
         );
         let ds = json!({"metadata": {"ownerReferences": owner("DaemonSet", "ds")}});
-        check(ds, &spec, Verdict::Skip(SkipReason::DaemonSet), &[Warning::IgnoringDaemonSetPods]);
+        check(ds, &spec, Verdict::Stay(StayReason::DaemonSet), &[Warning::IgnoringDaemonSetPods]);
         let orphan = json!({"metadata": {"ownerReferences": owner("DaemonSet", "other")}});
         check(orphan, &spec, EVICT, &[Warning::OrphanedFromDaemonSet]);
         let mirror = json!({"metadata": {"annotations": {MIRROR: "x"}, "ownerReferences": []}});
-        check(mirror, &spec, Verdict::Skip(SkipReason::Mirror), &[]);
+        check(mirror, &spec, Verdict::Stay(StayReason::Mirror), &[]);
     }
 
     const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -396,7 +409,7 @@ mod tests {
             check(
                 json!({"status": {"phase": phase}, "metadata": {"ownerReferences": owner("DaemonSet", "ds")}}),
                 &DrainSpec::default(),
-                Verdict::Skip(SkipReason::DaemonSet),
+                Verdict::Stay(StayReason::DaemonSet),
                 &[Warning::IgnoringDaemonSetPods],
             );
         }
@@ -418,7 +431,7 @@ mod tests {
     fn a_pod_that_terminates_for_too_long_is_not_waited_for() {
         let spec = DrainSpec { skip_wait_for_delete_timeout_seconds: 60, ..DrainSpec::default() };
         let since = |time: &str| json!({"metadata": {"deletionTimestamp": time}});
-        check(since("2026-01-01T00:58:59Z"), &spec, Verdict::Skip(SkipReason::TerminatingTooLong), &[]);
+        check(since("2026-01-01T00:58:59Z"), &spec, Verdict::Stay(StayReason::TerminatingTooLong), &[]);
         check(since("2026-01-01T00:59:00Z"), &spec, EVICT, &[]);
         check(since("2026-01-01T00:00:00Z"), &DrainSpec::default(), EVICT, &[]);
     }
@@ -439,7 +452,7 @@ mod tests {
         let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
         let ds = pod(json!({"metadata": {"ownerReferences": owner("DaemonSet", "new")}}));
         let plan = DrainPlan::new([ds], &DrainSpec::default(), &daemon_sets, Timestamp::UNIX_EPOCH).unwrap();
-        assert_eq!(plan.pods[0].verdict, Verdict::Skip(SkipReason::DaemonSet));
+        assert_eq!(plan.pods[0].verdict, Verdict::Stay(StayReason::DaemonSet));
     }
 
     #[test]
@@ -453,7 +466,7 @@ mod tests {
             plan.pods[0].verdict
         };
         let of = |name: &str| pod(json!({"metadata": {"ownerReferences": owner("DaemonSet", name)}}));
-        assert_eq!(verdict(of("ds")), Verdict::Skip(SkipReason::DaemonSet));
+        assert_eq!(verdict(of("ds")), Verdict::Stay(StayReason::DaemonSet));
         assert_eq!(verdict(of("new")), Verdict::Wait);
     }
 
@@ -463,7 +476,7 @@ mod tests {
             serde_json::from_value(json!({"podSelector": selector})).unwrap()
         };
         check(json!({}), &spec(json!({"matchLabels": {"app": "a"}})), EVICT, &[]);
-        let skip = Verdict::Skip(SkipReason::NotSelected);
+        let skip = Verdict::Stay(StayReason::NotSelected);
         check(json!({}), &spec(json!({"matchLabels": {"app": "b"}})), skip, &[]);
         let bad = spec(json!({"matchExpressions": [{"key": "app", "operator": "Near"}]}));
         assert!(

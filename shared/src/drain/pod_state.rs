@@ -5,6 +5,7 @@ use std::fmt::Write;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::group::Group;
+use crate::api::pod_state::PodState;
 use crate::api::status::{BlockFacts, BlockReason, truncated};
 use crate::api::surge::SurgeFacts;
 use crate::cluster::disruption_budget::BudgetRefusal;
@@ -14,7 +15,7 @@ use crate::drain::evacuation::{Evacuation, is_left_to_kubevirt};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::{EvictionOutcome, HOTPLUG_WEBHOOK, KUBEVIRT_WEBHOOK};
 use crate::drain::plan::{PlannedPod, Verdict};
-use crate::drain::respawns;
+use crate::drain::returning;
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::SurgeBlock;
 
@@ -25,24 +26,25 @@ const KUBELET_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 /// Job controller, whose finalizer each pod of a Job has, counts the pods that have ended about once a second.
 const FINALIZER_TIMEOUT: SignedDuration = SignedDuration::from_secs(5);
 
-/// The state of a pod during a drain.
+/// The state of a pod during a drain, and what blocks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a state lives for one decision")]
-pub enum PodState {
-    /// It stays, and the drain does not wait for it.
-    Skipped,
-    /// No eviction was requested yet.
-    Waiting,
-    /// An eviction is in flight, or was accepted and the pod does not show it yet.
-    Evicting,
-    /// It is terminating.
-    Terminating,
-    /// KubeVirt is migrating its virtual machine.
-    Migrating,
-    /// Its Deployment creates its replacement first, and then ends it.
-    Surging,
-    /// It is blocked.
-    Blocked(Blocker),
+pub struct PodStanding {
+    /// The state.
+    pub state: PodState,
+    /// What blocks it, if it is blocked.
+    pub blocker: Option<Blocker>,
+}
+
+impl From<PodState> for PodStanding {
+    fn from(state: PodState) -> Self {
+        Self { state, blocker: None }
+    }
+}
+
+impl From<Blocker> for PodStanding {
+    fn from(blocker: Blocker) -> Self {
+        Self { state: PodState::Blocked, blocker: Some(blocker) }
+    }
 }
 
 /// What blocks a pod.
@@ -113,37 +115,38 @@ pub struct PodContext<'a> {
 }
 
 /// The state of a pod.
-pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> PodState {
-    if planned.verdict == Verdict::Block(BlockReason::ComesBack) {
-        let message = respawns::why(&planned.pod, context.group.drain_taint());
-        return PodState::Blocked(Blocker::new(BlockReason::ComesBack, message));
+pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> PodStanding {
+    if planned.verdict == Verdict::Block(BlockReason::KeepsReturning) {
+        let message = returning::why(&planned.pod, context.group.drain_taint());
+        return Blocker::new(BlockReason::KeepsReturning, message).into();
     }
     let unready_node = (!context.node_ready).then_some(&*planned.pod.node);
     if let Some(state) = visible_state(&planned.pod, planned.verdict, unready_node, now) {
         return state;
     }
     if planned.verdict == Verdict::Wait {
-        return PodState::Waiting;
+        return PodState::Waiting.into();
     }
     if context.surges {
-        return PodState::Surging;
+        return PodState::Surging.into();
     }
     let unasked = Attempt::default();
     let attempt = context.attempt.unwrap_or(&unasked);
     let since = attempt.refused_since.map(|at| at.on_wall(context.steady_now, now));
-    let blocked =
-        |blocker: Blocker| PodState::Blocked(Blocker { since, refusals: attempt.refusals, ..blocker });
+    let blocked = |blocker: Blocker| Blocker { since, refusals: attempt.refusals, ..blocker }.into();
     if let Some(evacuation) = context.evacuation.filter(|_| is_left_to_kubevirt(attempt)) {
-        let Some(block) = evacuation.block(context.waiting_since, now) else { return PodState::Migrating };
+        let Some(block) = evacuation.block(context.waiting_since, now) else {
+            return PodState::Migrating.into();
+        };
         let cause = Blocker::new(block.reason, block.message).with(block.facts);
-        return PodState::Blocked(Blocker { since: block.since, refusals: attempt.refusals, ..cause });
+        return Blocker { since: block.since, refusals: attempt.refusals, ..cause }.into();
     }
     // The disk leaves with its virtual machine.
     if let (Some((_, EvictionOutcome::HotplugPod(_))), true) = (&attempt.last, context.machine_moves) {
-        return PodState::Migrating;
+        return PodState::Migrating.into();
     }
     if context.paused || planned.verdict == Verdict::AwaitCompletion {
-        return unrequested_state(attempt);
+        return unrequested_state(attempt).into();
     }
     if let (Some((_, refusal)), true) = (attempt.deletion.as_deref(), context.overdue) {
         return blocked(refused(planned, refusal, "deletion", context));
@@ -153,10 +156,10 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
         return blocked(blocked_by_budget(planned, refusal, context));
     }
     match &attempt.last {
-        None if attempt.in_flight => PodState::Evicting,
-        None => PodState::Waiting,
-        Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
-        Some(_) if attempt.migrates() => PodState::Migrating,
+        None if attempt.in_flight => PodState::Evicting.into(),
+        None => PodState::Waiting.into(),
+        Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting.into(),
+        Some(_) if attempt.migrates() => PodState::Migrating.into(),
         // A blocked pod stays blocked until a retry succeeds.
         Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context)),
     }
@@ -204,24 +207,24 @@ pub fn visible_state(
     verdict: Verdict,
     unready_node: Option<&str>,
     now: Timestamp,
-) -> Option<PodState> {
+) -> Option<PodStanding> {
     match verdict {
-        Verdict::Skip(_) => Some(PodState::Skipped),
-        Verdict::Block(reason) => Some(PodState::Blocked(blocked_by_spec(reason))),
+        Verdict::Stay(_) => Some(PodState::Staying.into()),
+        Verdict::Block(reason) => Some(blocked_by_spec(reason).into()),
         Verdict::Evict | Verdict::Wait | Verdict::AwaitCompletion => {
             pod::termination(pod).map(|termination| terminating(&termination, unready_node, now))
         }
     }
 }
 
-fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: Timestamp) -> PodState {
+fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: Timestamp) -> PodStanding {
     let Termination { deadline, grace_seconds, finalizers, .. } = *termination;
     let overdue = now.duration_since(deadline);
     let ended_at = ended_at(termination, now);
     let is_kept = !finalizers.is_empty() && now.duration_since(ended_at) >= FINALIZER_TIMEOUT;
     let blocker = if !finalizers.is_empty() && is_confirmed(termination) {
         if !is_kept {
-            return PodState::Terminating;
+            return PodState::Terminating.into();
         }
         kept_by(finalizers)
     } else if let Some(node) = unready_node {
@@ -240,9 +243,9 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
         );
         Blocker::new(BlockReason::NotEnding, message)
     } else {
-        return PodState::Terminating;
+        return PodState::Terminating.into();
     };
-    PodState::Blocked(Blocker { since: Some(ended_at), ..blocker })
+    Blocker { since: Some(ended_at), ..blocker }.into()
 }
 
 /// The blocker of a pod that has ended and has finalizers.

@@ -38,11 +38,8 @@ fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budget
     }
 }
 
-fn word(state: &PodState) -> String {
-    match state {
-        PodState::Blocked(obstacle) => obstacle.reason.as_str().to_owned(),
-        other => format!("{other:?}"),
-    }
+fn word(standing: &PodStanding) -> &'static str {
+    standing.blocker.as_ref().map_or(standing.state.word(), |blocker| blocker.reason.as_str())
 }
 
 #[test]
@@ -52,17 +49,12 @@ fn a_blocker_stays_short_whatever_the_owners_of_pods_and_webhooks_write() {
     let pod = planned(&json!({
         "finalizers": finalizers, "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
     }));
-    let PodState::Blocked(blocker) = state(&pod, &known(None, true, &Budgets::default()), now()) else {
-        panic!()
-    };
+    let blocker = standing(&pod, &known(None, true, &Budgets::default()), now()).blocker.unwrap();
     assert_eq!(blocker.facts.finalizers, finalizers[..10]);
     assert!(blocker.message.len() <= 1024, "{}", blocker.message.len());
     let wordy = answered(EvictionOutcome::Unknown("no ".repeat(1000)));
     let pod = planned(&json!({}));
-    let PodState::Blocked(blocker) = state(&pod, &known(Some(&wordy), true, &Budgets::default()), now())
-    else {
-        panic!()
-    };
+    let blocker = standing(&pod, &known(Some(&wordy), true, &Budgets::default()), now()).blocker.unwrap();
     assert!(blocker.message.len() <= 1024 && blocker.message.ends_with('…'), "{}", blocker.message);
 }
 
@@ -71,7 +63,10 @@ fn an_eviction_in_flight_or_accepted_is_evicting_and_a_refused_one_is_blocked() 
     use EvictionOutcome as Outcome;
     let pod = planned(&json!({}));
     let check = |attempt: Option<Attempt>, expected: &str| {
-        assert_eq!(word(&state(&pod, &known(attempt.as_ref(), true, &Budgets::default()), now())), expected);
+        assert_eq!(
+            word(&standing(&pod, &known(attempt.as_ref(), true, &Budgets::default()), now())),
+            expected
+        );
     };
     check(None, "Waiting");
     check(Some(Attempt { in_flight: true, ..Attempt::default() }), "Evicting");
@@ -91,9 +86,9 @@ fn a_refused_deletion_is_reported_while_it_is_due() {
     let budgets = Budgets::default();
     let report = |overdue| {
         let known = PodContext { overdue, ..known(Some(&attempt), true, &budgets) };
-        word(&state(&planned(&json!({})), &known, now()))
+        word(&standing(&planned(&json!({})), &known, now()))
     };
-    assert_eq!((report(true), report(false)), ("Forbidden".to_owned(), "DisruptionBudget".to_owned()));
+    assert_eq!((report(true), report(false)), ("Forbidden", "DisruptionBudget"));
 }
 
 #[test]
@@ -105,10 +100,10 @@ fn a_blocked_pod_has_the_facts_in_its_message() {
     let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
     let facts = |outcome: Outcome| {
         let (attempt, budgets) = (answered(outcome), Budgets::from_objects([&budget]));
-        match state(&pod, &known(Some(&attempt), true, &budgets), now()) {
-            PodState::Blocked(blocker) => serde_json::to_value(blocker.facts).unwrap(),
-            other => panic!("{other:?}"),
-        }
+        serde_json::to_value(
+            standing(&pod, &known(Some(&attempt), true, &budgets), now()).blocker.unwrap().facts,
+        )
+        .unwrap()
     };
     let numbers = "The disruption budget c needs 1 healthy pods and has 1 currently";
     let from_answer = json!({"name": "c", "desiredHealthy": 1, "currentHealthy": 1, "disruptionsAllowed": 0});
@@ -138,10 +133,10 @@ fn the_facts_of_several_budgets_are_listed_by_name_up_to_ten() {
     let attempt = answered(EvictionOutcome::MultipleBudgets(String::new()));
     let facts = |budgets: &[PodDisruptionBudget]| {
         let budgets = Budgets::from_objects(budgets);
-        match state(&pod, &known(Some(&attempt), true, &budgets), now()) {
-            PodState::Blocked(blocker) => serde_json::to_value(blocker.facts).unwrap(),
-            other => panic!("{other:?}"),
-        }
+        serde_json::to_value(
+            standing(&pod, &known(Some(&attempt), true, &budgets), now()).blocker.unwrap().facts,
+        )
+        .unwrap()
     };
     let listed = |at: usize| json!({"name": format!("b{at:02}"), "desiredHealthy": 2, "currentHealthy": 3, "disruptionsAllowed": 0});
     assert_eq!(facts(&[budget(2), budget(1)]), json!({"budgets": [listed(1), listed(2)]}));
@@ -162,8 +157,8 @@ fn a_refusal_says_who_refuses_and_what_to_change() {
     let check = |budgets: &[&str], outcome: Outcome, expected: &str| {
         let budgets = Budgets::from_objects(&budgets.iter().map(budget).collect::<Vec<_>>());
         let attempt = answered(outcome);
-        let state = state(&pod, &known(Some(&attempt), true, &budgets), now());
-        let PodState::Blocked(obstacle) = state else { panic!("{state:?}") };
+        let state = standing(&pod, &known(Some(&attempt), true, &budgets), now());
+        let obstacle = state.blocker.unwrap();
         assert_eq!(obstacle.message, expected);
     };
     let said = || "the answer".to_owned();
@@ -191,7 +186,7 @@ fn a_virtual_machine_is_migrating_until_its_migration_fails() {
     let check = |attempt: Option<Attempt>, failure: Option<MigrationFailure>, expected: &str| {
         let (budgets, evacuation) = (Budgets::default(), Evacuation { failure, ..Evacuation::default() });
         let known = PodContext { evacuation: Some(&evacuation), ..known(attempt.as_ref(), true, &budgets) };
-        assert_eq!(word(&state(&pod, &known, now())), expected);
+        assert_eq!(word(&standing(&pod, &known, now())), expected);
     };
     let failed = || {
         Some(MigrationFailure {
@@ -218,9 +213,9 @@ fn a_machine_that_migrates_by_its_last_answer_stays_migrating_after_one_that_say
     let (pod, budgets) = (planned(&json!({})), Budgets::default());
     let mut attempt = answered(Outcome::Migrating(String::new()));
     attempt.end(Outcome::Unknown(String::new()), SteadyTime::MIN);
-    assert_eq!(word(&state(&pod, &known(Some(&attempt), true, &budgets), now())), "Migrating");
+    assert_eq!(word(&standing(&pod, &known(Some(&attempt), true, &budgets), now())), "Migrating");
     attempt.end(Outcome::NotMigratable(String::new()), SteadyTime::MIN);
-    assert_eq!(word(&state(&pod, &known(Some(&attempt), true, &budgets), now())), "NotMigratable");
+    assert_eq!(word(&standing(&pod, &known(Some(&attempt), true, &budgets), now())), "NotMigratable");
 }
 
 #[test]
@@ -231,7 +226,7 @@ fn the_pod_of_a_disk_migrates_with_its_machine_and_is_blocked_otherwise() {
         for paused in [false, true] {
             let known = PodContext { machine_moves, paused, ..known(Some(&attempt), true, &budgets) };
             let expected = if paused && !machine_moves { "Waiting" } else { expected };
-            assert_eq!(word(&state(&pod, &known, now())), expected);
+            assert_eq!(word(&standing(&pod, &known, now())), expected);
         }
     }
 }
@@ -240,7 +235,7 @@ fn the_pod_of_a_disk_migrates_with_its_machine_and_is_blocked_otherwise() {
 fn a_terminating_pod_is_blocked_only_if_something_keeps_it() {
     let check = |metadata: &Value, ready: bool, expected: &str| {
         assert_eq!(
-            word(&state(&planned(metadata), &known(None, ready, &Budgets::default()), now())),
+            word(&standing(&planned(metadata), &known(None, ready, &Budgets::default()), now())),
             expected,
             "{metadata}"
         );
@@ -269,9 +264,9 @@ fn a_pod_that_has_just_ended_is_not_blocked_by_its_finalizers() {
             "finalizers": ["batch.kubernetes.io/job-tracking"]}, "status": {"containerStatuses": terminated}});
         let pod = Arc::new(serde_json::from_value(pod).unwrap());
         let planned = PlannedPod { pod, verdict: Verdict::Evict, warnings: Vec::new() };
-        let found = state(&planned, &known(None, true, &Budgets::default()), now());
+        let found = standing(&planned, &known(None, true, &Budgets::default()), now());
         let next = next.map(|next| next.parse::<Timestamp>().unwrap());
-        assert_eq!((word(&found).as_str(), next_change(&planned, now())), (expected, next), "{finished:?}");
+        assert_eq!((word(&found), next_change(&planned, now())), (expected, next), "{finished:?}");
     };
     // Its kubelet confirms the end with a grace period of 0 s, counted from the first deletion.
     let long_ago = "2026-01-01T00:40:00Z";
@@ -292,7 +287,7 @@ fn while_a_maintenance_is_paused_nothing_is_refused_and_what_was_accepted_takes_
         let budgets = Budgets::default();
         let known = PodContext { paused: true, ..known(attempt.as_ref(), true, &budgets) };
         let pod = planned(&json!({"namespace": "ns", "name": "p"}));
-        assert_eq!(word(&state(&pod, &known, now())), expected, "{attempt:?}");
+        assert_eq!(word(&standing(&pod, &known, now())), expected, "{attempt:?}");
     };
     check(None, "Waiting");
     check(Some(answered(RefusedByBudget("".into()))), "Waiting");

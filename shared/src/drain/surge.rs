@@ -27,7 +27,7 @@ use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts, SurgeObsta
 use crate::cluster::metadata;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_outcome::AccessDenied;
-use crate::drain::respawns;
+use crate::drain::returning;
 
 /// The annotation with the revision of a Deployment, and of each of its `ReplicaSet`s.
 const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
@@ -228,13 +228,13 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
             "a pod that replaces it may be on its node as well: the template of Deployment {name} tolerates the taints of the \
              node, or names it"
         );
-        (SurgeObstacle::ComesBack, message)
+        (SurgeObstacle::MayReturn, message)
     })
 }
 
 /// Whether a pod that replaces this one may be on the cordoned node again. It would be replaced without end.
 fn tolerates_drain(pod: &DrainPod) -> bool {
-    Group::ALL.iter().any(|group| respawns::tolerates_cordon(pod, group.drain_taint()))
+    Group::ALL.iter().any(|group| returning::tolerates_cordon(pod, group.drain_taint()))
 }
 
 fn condition<'a>(deployment: &'a Deployment, kind: &str, status: &str) -> Option<&'a DeploymentCondition> {

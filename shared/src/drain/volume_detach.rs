@@ -14,7 +14,7 @@ use crate::api::maintenance::{OnDetachTimeout, WaitForVolumeDetach};
 use crate::api::status::NodeMaintenanceStatus;
 use crate::cluster::pod;
 use crate::cluster::volume_attachment::{NodeVolumes, VolumeAttachment};
-use crate::drain::plan::{DrainPlan, PlannedPod, SkipReason, Verdict};
+use crate::drain::plan::{DrainPlan, PlannedPod, StayReason, Verdict};
 
 /// How many volumes a sentence names before it says "and N more".
 const MAX_NAMED_VOLUMES: usize = 3;
@@ -145,7 +145,7 @@ impl VolumeDetach {
 fn claims_in_use(plan: &DrainPlan) -> HashSet<ClaimReference> {
     // A pod that terminates for too long has to leave; only the drain does not wait for it.
     let leaves = |planned: &PlannedPod| {
-        planned.verdict == Verdict::Skip(SkipReason::TerminatingTooLong) || pod::is_finished(&planned.pod)
+        planned.verdict == Verdict::Stay(StayReason::TerminatingTooLong) || pod::is_finished(&planned.pod)
     };
     let claims = plan.pods.iter().filter(|planned| !leaves(planned)).flat_map(|planned| {
         let namespace = pod::names(&planned.pod).namespace;

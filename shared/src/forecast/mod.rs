@@ -15,6 +15,7 @@ use jiff::Timestamp;
 
 use crate::api::group::Group;
 use crate::api::maintenance::{DrainSpec, ReturningPods, SurgePolicy};
+use crate::api::pod_state::PodState;
 use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
 use crate::cluster::admission_webhook::is_dry_run_unsupported;
 use crate::cluster::disruption_budget::{BudgetKey, BudgetRefusal};
@@ -22,8 +23,8 @@ use crate::cluster::pod::{self, DrainPod};
 use crate::drain::budget_allowance::{BudgetPrediction, Budgets};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
-use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, SkipReason, Verdict, Warning};
-use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
+use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, StayReason, Verdict, Warning};
+use crate::drain::pod_state::{self, Blocker, PodContext};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Surge, SurgeBlock, WorkloadKey, WorkloadState};
 
@@ -96,7 +97,7 @@ pub enum ReplacedBy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodOutcome {
     /// It stays, and the drain does not wait for it.
-    Stays(SkipReason),
+    Stays(StayReason),
     /// It is terminating already.
     Terminating,
     /// It is evicted at once.
@@ -320,24 +321,25 @@ impl DrainPreview {
                 node_ready: node.ready,
                 paused: false,
             };
-            let fate = match pod_state::state(planned, &known, now) {
-                PodState::Skipped => match planned.verdict {
-                    Verdict::Skip(reason) => PodOutcome::Stays(reason),
-                    _ => PodOutcome::Evicted,
-                },
-                PodState::Terminating => PodOutcome::Terminating,
-                PodState::Migrating => PodOutcome::Migrated,
-                PodState::Surging => PodOutcome::Surges(replaced_by.unwrap_or(ReplacedBy::Restart)),
-                PodState::Blocked(blocker) if node.deletes() && is_refused(planned, blocker.reason) => {
+            let standing = pod_state::standing(planned, &known, now);
+            let fate = match (standing.state, standing.blocker) {
+                (_, Some(blocker)) if node.deletes() && is_refused(planned, blocker.reason) => {
                     PodOutcome::Deleted(blocker)
                 }
-                PodState::Blocked(blocker) => PodOutcome::Blocked(blocker),
-                PodState::Waiting if planned.verdict == Verdict::AwaitCompletion => {
+                (_, Some(blocker)) => PodOutcome::Blocked(blocker),
+                (PodState::Terminating, _) => PodOutcome::Terminating,
+                (PodState::Migrating, _) => PodOutcome::Migrated,
+                (PodState::Surging, _) => PodOutcome::Surges(replaced_by.unwrap_or(ReplacedBy::Restart)),
+                (PodState::Waiting, _) if planned.verdict == Verdict::AwaitCompletion => {
                     PodOutcome::Completes(node.completion_limit())
                 }
-                PodState::Waiting | PodState::Evicting => match opinion.filter(|_| waits) {
+                (PodState::Waiting | PodState::Evicting, _) => match opinion.filter(|_| waits) {
                     Some((budget, _)) => PodOutcome::WaitsForBudget(budget.clone()),
                     None => PodOutcome::Evicted,
+                },
+                (PodState::Staying | PodState::Gone | PodState::Blocked, _) => match planned.verdict {
+                    Verdict::Stay(reason) => PodOutcome::Stays(reason),
+                    _ => PodOutcome::Evicted,
                 },
             };
             let waits =

@@ -349,7 +349,7 @@ pub fn may_be_queued(maintenance: &NodeMaintenance) -> bool {
 fn status_allows_queueing(status: &NodeMaintenanceStatus) -> bool {
     let drained = condition::find(&status.conditions, ConditionType::Drained);
     let reasons = [ConditionReason::MaxUnavailable, ConditionReason::Planned];
-    drained.is_none_or(|drained| reasons.iter().any(|reason| drained.reason == reason.as_str()))
+    drained.is_none_or(|drained| ConditionReason::of(drained).is_some_and(|reason| reasons.contains(&reason)))
 }
 
 #[cfg(test)]

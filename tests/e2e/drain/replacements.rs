@@ -27,7 +27,7 @@ async fn each_replacement_in_a_stateful_set_is_evicted_separately() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-set", node).await;
     let reported = |status: &NodeMaintenanceStatus| {
-        status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::ComesBack)
+        status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::KeepsReturning)
     };
     let status = until_status(&cluster, "e2e-set", "it is reported", reported).await;
     let uids = uids.await.unwrap();

@@ -61,7 +61,7 @@ async fn deselecting_and_reselecting_pods_changes_no_count() {
         blocked(status) == both && status.blocked_pods.iter().all(|pod| pod.attempts == 1)
     })
     .await;
-    let (counted, skipped) = (counts(&status), status.pod_counts.skipped);
+    let (counted, skipped) = (counts(&status), status.pod_counts.staying);
     backdate_blocked_pods(&cluster, "e2e-chosen", &status).await;
 
     patch_drain(&cluster, "e2e-chosen", json!({"podSelector": {"matchLabels": {"app": "one"}}})).await;
@@ -70,12 +70,12 @@ async fn deselecting_and_reselecting_pods_changes_no_count() {
             .await;
     assert_eq!((status.pending_pods.as_slice(), counts(&status)), (&["one".to_owned()][..], counted));
     assert_eq!(history(&status, "one").0, LONG_AGO);
-    assert!(status.pod_counts.skipped > skipped, "the other is reported as staying: {status:?}");
+    assert!(status.pod_counts.staying > skipped, "the other is reported as staying: {status:?}");
     patch_drain(&cluster, "e2e-chosen", json!({"podSelector": null})).await;
     let status =
         until_status(&cluster, "e2e-chosen", "both are blocked again", |status| blocked(status) == both)
             .await;
-    assert_eq!(status.pod_counts.skipped, skipped);
+    assert_eq!(status.pod_counts.staying, skipped);
     assert_eq!((history(&status, "one").0.as_str(), counts(&status)), (LONG_AGO, counted));
     assert!(history(&status, "two").1 >= 1, "its earlier refusal counts");
 
@@ -105,7 +105,7 @@ async fn pods_that_are_not_selected_stay_and_are_reported_as_staying() {
     .await;
     let status = until_drained(&cluster, "e2e-selected").await.status.unwrap();
     assert_eq!((status.eviction_pods, status.pod_counts.gone, status.drain_progress), (1, 1, 100));
-    assert_eq!(status.pod_counts.skipped, status.total_pods - 1, "{status:?}");
+    assert_eq!(status.pod_counts.staying, status.total_pods - 1, "{status:?}");
     let stays = workload.pods().get("stays").await.unwrap();
     assert_eq!(stays.metadata.deletion_timestamp, None);
     if let Some(sandbox) = cluster.sandbox() {

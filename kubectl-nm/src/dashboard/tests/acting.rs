@@ -79,7 +79,7 @@ fn an_eviction_is_one_request_for_the_selected_pod() {
 #[test]
 fn what_the_drain_does_not_evict_is_not_evicted_by_hand() {
     for (pod, why) in [
-        ("cni-x7", "it stays on the node: DaemonSet"),
+        ("cni-x7", "it stays on the node: managed by a DaemonSet"),
         ("ledger-1", "it is terminating already"),
         ("virt-launcher", "KubeVirt is migrating its virtual machine"),
     ] {

@@ -38,7 +38,7 @@ pub(super) fn waiting_for_pods(options: Options) -> Model {
                 "replacement": replacement, "since": ago(25)},
         ],
         "completingPods": [{"namespace": "web", "name": "import-9x", "since": ago(200), "until": ago(-1600)}],
-        "evictionPods": 17, "drainProgress": 82, "podCounts": {"gone": 14, "surging": 2, "waiting": 1, "skipped": 4},
+        "evictionPods": 17, "drainProgress": 82, "podCounts": {"gone": 14, "surging": 2, "waiting": 1, "staying": 4},
     });
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(with_status(&status)))));
     model
@@ -54,7 +54,7 @@ pub(super) fn waiting_for_volumes(options: Options) -> Model {
                 "since": ago(90), "error": "rpc error: the volume is still mounted"},
             {"attachment": "csi-2", "driver": "ebs.csi.aws.com", "since": ago(90)},
         ],
-        "evictionPods": 14, "drainProgress": 100, "podCounts": {"gone": 14, "skipped": 4},
+        "evictionPods": 14, "drainProgress": 100, "podCounts": {"gone": 14, "staying": 4},
     });
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(with_status(&status)))));
     model

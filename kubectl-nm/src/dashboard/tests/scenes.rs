@@ -92,7 +92,7 @@ pub(crate) fn worker_07() -> NodeMaintenance {
             ],
             "migratingPods": [{"namespace": "vms", "name": "virt-launcher-db-x", "machine": "db",
                 "source": "worker-07", "target": "worker-11", "since": ago(12)}],
-            "podCounts": {"terminating": 5, "blocked": 3, "migrating": 1, "waiting": 3, "skipped": 4, "gone": 14},
+            "podCounts": {"terminating": 5, "blocked": 3, "migrating": 1, "waiting": 3, "staying": 4, "gone": 14},
         }),
     )
 }

@@ -1,6 +1,8 @@
 //! The dialogs: each lists what will happen before it does.
 
-use nm_shared::NodeMaintenance;
+use std::sync::LazyLock;
+
+use nm_shared::{NodeMaintenance, PodState};
 use ratatui::layout::Rect;
 
 use crate::dashboard::config::action_table::{ACTIONS, Action, ActionEntry, HelpGroup};
@@ -190,7 +192,8 @@ fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
         lines.extend(entries.map(|entry| (keys_of(entry), entry.help)));
         lines.push((String::new(), ""));
     }
-    lines.extend(NOTES.iter().map(|note| (String::new(), *note)));
+    let filters = FILTERS.iter().copied().chain(STATE_WORDS.iter().map(String::as_str));
+    lines.extend(filters.chain(SIGNS.iter().copied()).map(|note| (String::new(), note)));
     lines
 }
 
@@ -236,17 +239,29 @@ pub(crate) fn draw_keys<'a>(
     }
 }
 
-/// What the help shows below the keys.
-const NOTES: &[&str] = &[
+/// What the help shows of filters, below the keys.
+const FILTERS: &[&str] = &[
     "All words of a filter have to match; one with ! must not. ns:, node:,",
     "workload: and object: take a prefix of a name or a pattern with * and ?,",
     "reason: a part of a reason, phase: a prefix of a phase of the API. Each",
     "may be a /regular expression/, as any other word. state: takes a prefix:",
-    "  requested planned queued draining blocked paused drained failed",
-    "  stopping (nodes)",
-    "  waiting evicting blocked terminating migrating surging staying",
-    "  gone (pods)",
-    "  unscheduled starting notready ready (replacements)",
+];
+
+/// The words that the filter `state:` takes.
+static STATE_WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let nodes = State::ALL.map(State::word);
+    let pods = PodState::ALL.map(PodState::word);
+    let replacements = ["Unscheduled", "Starting", "NotReady", "Ready"];
+    let lines = |words: &[&str], of: &str| {
+        let words: Vec<String> =
+            words.iter().map(|word| word.to_lowercase()).chain([format!("({of})")]).collect();
+        words.chunks(7).map(|line| format!("  {}", line.join(" "))).collect::<Vec<_>>()
+    };
+    [lines(&nodes, "nodes"), lines(&pods, "pods"), lines(&replacements, "replacements")].concat()
+});
+
+/// What the signs mean.
+const SIGNS: &[&str] = &[
     "",
     "! blocked or failed   ~ in progress   > migrating, surging   . waiting",
     "? not picked up by nm-reconciler   < stopping   = staying   : paused",

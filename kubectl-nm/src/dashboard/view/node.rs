@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use ratatui::layout::Rect;
 
+use nm_shared::PodState;
+
 use crate::args::duration::age;
 use crate::dashboard::config::action_table::Action;
 use crate::dashboard::config::columns::{Columns, ListName};
@@ -15,7 +17,6 @@ use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
 use crate::explain::owner::Owner;
-use crate::maintenance::PodState;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodColumn {

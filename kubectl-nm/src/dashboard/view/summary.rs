@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::api::condition::{ConditionReason, ConditionType};
-use nm_shared::{NodeMaintenance, PodCounts};
+use nm_shared::{NodeMaintenance, PodState};
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
@@ -88,9 +88,9 @@ fn facts(
         None => "",
     };
     let waits = holds(ConditionType::Drained)
-        .is_some_and(|drained| drained.reason == ConditionReason::LeaseHeld.as_str());
+        .is_some_and(|drained| ConditionReason::of(drained) == Some(ConditionReason::LeaseHeld));
     let lost = holds(ConditionType::Degraded).is_some_and(|degraded| {
-        degraded.status == "True" && degraded.reason == ConditionReason::LeaseLost.as_str()
+        degraded.status == "True" && ConditionReason::of(degraded) == Some(ConditionReason::LeaseLost)
     });
     let (lease, lease_tone) = match (waits, lost, is_cordoned) {
         (true, ..) => ("another holder", Tone::Bad),
@@ -127,24 +127,19 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
         _ => format!("{}% {}/{}", row.percent, row.gone, row.pods),
     };
     x = canvas.write(area, x, &far, Tone::Strong) + 2;
-    let PodCounts { evicting, terminating, blocked, migrating, surging, waiting, skipped, .. } =
-        status(maintenance).pod_counts;
-    if blocked > 0 {
-        x = canvas.write(area, x, &format!("blocked {blocked}"), Tone::Bad) + 2;
+    let counts = status(maintenance).pod_counts;
+    if counts.blocked > 0 {
+        x = canvas.write(area, x, &format!("blocked {}", counts.blocked), Tone::Bad) + 2;
     }
     if matches!(row.state, Some(State::Draining | State::Blocked)) {
         x = canvas.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
     }
-    for (count, word, tone) in [
-        (terminating, "terminating", Tone::Busy),
-        (migrating, "migrating", Tone::Busy),
-        (surging, "surging", Tone::Busy),
-        (evicting, "evicting", Tone::Busy),
-        (waiting, "waiting", Tone::Plain),
-        (skipped, "staying", Tone::Quiet),
-    ] {
-        if count > 0 {
-            x = canvas.write_whole(area, x, &format!("{word} {count}"), tone).map_or(x, |end| end + 2);
+    for (state, count) in counts.by_state() {
+        // The beginning of the line has these.
+        if !matches!(state, PodState::Blocked | PodState::Gone) {
+            let (_, tone) = canvas.glyphs.pod(Some(state));
+            let shown = format!("{} {count}", state.word().to_lowercase());
+            x = canvas.write_whole(area, x, &shown, tone).map_or(x, |end| end + 2);
         }
     }
 }

@@ -4,8 +4,10 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
+use nm_shared::PodState;
+
 use crate::dashboard::config::appearance::ThemeName;
-use crate::maintenance::{PodState, State};
+use crate::maintenance::State;
 use crate::roll::record::Step;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,14 +122,14 @@ impl Glyphs {
 
     /// The sign and the tone of a pod's state; none is a pod on a node without a maintenance.
     pub(crate) fn pod(&self, state: Option<PodState>) -> (&'static str, Tone) {
+        let Some(state) = state else { return (" ", Tone::Plain) };
         match state {
-            Some(PodState::Blocked) => ("!", Tone::Bad),
-            Some(PodState::Terminating | PodState::Evicting) => ("~", Tone::Busy),
-            Some(PodState::Migrating | PodState::Surging) => (">", Tone::Busy),
-            Some(PodState::Waiting) => (".", Tone::Plain),
-            Some(PodState::Gone) => (self.done, Tone::Good),
-            Some(PodState::Staying) => ("=", Tone::Quiet),
-            None => (" ", Tone::Plain),
+            PodState::Blocked => ("!", Tone::Bad),
+            PodState::Terminating | PodState::Evicting => ("~", Tone::Busy),
+            PodState::Migrating | PodState::Surging => (">", Tone::Busy),
+            PodState::Waiting => (".", Tone::Plain),
+            PodState::Gone => (self.done, Tone::Good),
+            PodState::Staying => ("=", Tone::Quiet),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! All words have to match; one with `!` must not match. `ns:`, `node:`, `workload:` and `object:` take a prefix, or a
 //! pattern with `*` and `?` for the whole name. `state:` takes a prefix of a state
-//! ([`State::word`](crate::maintenance::State::word), [`PodState::word`](crate::maintenance::PodState::word)), `phase:` one
+//! ([`State::word`](crate::maintenance::State::word), [`PodState::word`](nm_shared::PodState::word)), `phase:` one
 //! of a phase of the API, and `reason:` a part of a reason. Any other word is searched for in every column. Instead of each
 //! of these, `/` begins a regular expression, which ends with another `/`. Case does not matter.
 

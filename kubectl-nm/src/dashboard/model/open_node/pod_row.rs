@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::drain::plan::{SkipReason, Verdict};
-use nm_shared::drain::pod_state;
-use nm_shared::{BlockFacts, BlockReason};
+use nm_shared::drain::plan::Verdict;
+use nm_shared::drain::pod_state::{self, PodStanding};
+use nm_shared::{BlockFacts, BlockReason, PodState};
 
 use crate::args::duration::age;
 use crate::dashboard::model::lists::filter::Fields;
@@ -17,8 +17,6 @@ use crate::dashboard::model::lists::listing::{Row, Sort};
 use crate::dashboard::objects::node_pod::{NodePod, PodId};
 use crate::explain::owner::Owner;
 use crate::explain::remedy::in_short;
-use crate::maintenance::PodState;
-use crate::maintenance::changes::RETURNED;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PodProgress {
@@ -42,39 +40,30 @@ impl From<PodState> for PodProgress {
 impl PodProgress {
     /// The progress of a pod with that verdict, from the pod alone.
     pub(crate) fn of(pod: &NodePod, verdict: Verdict, now: Timestamp) -> Self {
-        if let Verdict::Skip(reason) = verdict {
-            return Self { message: reason_to_stay(reason).to_owned(), ..PodState::Staying.into() };
+        if let Verdict::Stay(reason) = verdict {
+            return Self { message: reason.word().to_owned(), ..PodState::Staying.into() };
         }
-        match pod_state::visible_state(&pod.pod, verdict, None, now) {
-            None => PodState::Waiting.into(),
-            Some(pod_state::PodState::Blocked(blocker)) => Self {
+        let Some(PodStanding { state, blocker }) = pod_state::visible_state(&pod.pod, verdict, None, now)
+        else {
+            return PodState::Waiting.into();
+        };
+        match blocker {
+            Some(blocker) => Self {
                 since: blocker.since,
                 reason: Some(blocker.reason),
                 facts: Some(Box::new(blocker.facts)),
                 message: blocker.message,
-                ..PodState::Blocked.into()
+                ..state.into()
             },
-            Some(state @ pod_state::PodState::Terminating) => Self {
-                since: pod.terminating_since(),
-                deadline: pod.deadline(),
-                ..PodState::from(&state).into()
-            },
-            Some(state) => PodState::from(&state).into(),
+            None if state == PodState::Terminating => {
+                Self { since: pod.terminating_since(), deadline: pod.deadline(), ..state.into() }
+            }
+            None => state.into(),
         }
     }
 
     pub(crate) fn word(&self) -> &'static str {
         self.state.map_or("-", PodState::word)
-    }
-}
-
-fn reason_to_stay(reason: SkipReason) -> &'static str {
-    match reason {
-        SkipReason::Returned => RETURNED,
-        SkipReason::TerminatingTooLong => "terminating longer than skipWaitForDeleteTimeoutSeconds",
-        SkipReason::DaemonSet => "DaemonSet",
-        SkipReason::Mirror => "static pod",
-        SkipReason::NotSelected => "not matched by podSelector",
     }
 }
 

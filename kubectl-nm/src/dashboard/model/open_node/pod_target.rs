@@ -1,7 +1,7 @@
 //! What the selected row is, for actions on it.
 
 use kube::ResourceExt;
-use nm_shared::{BlockReason, DrainSpec, NodeMaintenance};
+use nm_shared::{BlockReason, DrainSpec, NodeMaintenance, PodState};
 
 use crate::dashboard::config::action_table::{Action, View};
 use crate::dashboard::config::columns::ListName;
@@ -11,7 +11,7 @@ use crate::dashboard::model::tree::tree_row::TreeItem;
 use crate::dashboard::model::{Model, Page};
 use crate::dashboard::objects::node_pod::PodId;
 use crate::explain::owner::Owner;
-use crate::maintenance::{PodState, State, status};
+use crate::maintenance::{State, status};
 
 /// An object in the cluster, as the selected row stands for it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,17 +6,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::drain::plan::Verdict;
+use nm_shared::drain::plan::{StayReason, Verdict};
 use nm_shared::{
     BlockReason, BlockedPod, CompletingPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance,
-    PodReference, ReturnedPod, SurgingPod,
+    PodReference, PodState, ReturnedPod, SurgingPod,
 };
 
 use crate::dashboard::model::lists::listing::{Listing, Row};
 use crate::dashboard::model::open_node::pod_row::{PodProgress, PodRow};
 use crate::dashboard::objects::node_pod::{NodePod, PodId};
-use crate::maintenance::changes::{RETURNED, completion_progress, surge_state};
-use crate::maintenance::{PodState, status};
+use crate::maintenance::changes::{completion_progress, surge_state};
+use crate::maintenance::status;
 
 /// From so many changes on, a full sort is cheaper than moving rows one by one.
 const FULL_SORT_FROM: usize = 256;
@@ -55,7 +55,7 @@ impl WatchedPod {
             return PodProgress::default();
         }
         let own = PodProgress::of(&self.pod, self.verdict, now);
-        if matches!(self.verdict, Verdict::Skip(_)) {
+        if matches!(self.verdict, Verdict::Stay(_)) {
             return own;
         }
         let waiting = |message: &str| PodProgress { message: message.to_owned(), ..PodState::Waiting.into() };
@@ -310,7 +310,7 @@ impl<'a> StatusView<'a> {
             return Some(PodProgress { since, message, ..PodState::Surging.into() });
         }
         if let Some(pod) = self.returned.get(&(namespace, name)) {
-            let (since, message) = (Some(pod.since.0), RETURNED.to_owned());
+            let (since, message) = (Some(pod.since.0), StayReason::Returned.word().to_owned());
             return Some(PodProgress { since, message, ..PodState::Staying.into() });
         }
         let pod = self.migrating.get(&(namespace, name))?;

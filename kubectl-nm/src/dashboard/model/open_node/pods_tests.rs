@@ -87,7 +87,7 @@ fn a_pods_state_joins_the_pod_and_the_status() {
             "Terminating e1",
             "Migrating vm db to n2",
             "Waiting w",
-            "Staying ds DaemonSet",
+            "Staying ds managed by a DaemonSet",
             "Staying static static pod",
         ]
     );
@@ -120,11 +120,11 @@ fn a_pod_that_is_left_to_end_by_itself_waits_and_the_others_are_evicting() {
 #[test]
 fn a_pod_that_came_back_stays() {
     let returned = json!({"namespace": "shop", "name": "operator", "since": "2026-01-02T03:09:00Z"});
-    let status = running(&json!({"returnedPods": [returned], "podCounts": {"skipped": 1, "evicting": 1}}));
+    let status = running(&json!({"returnedPods": [returned], "podCounts": {"staying": 1, "evicting": 1}}));
     let mut pods = PodList::default();
     pods.list(&[plain("operator"), plain("web")], Some(&running(&json!({}))), now());
     pods.apply_status(Some(&status), now());
-    assert_eq!(shown(&pods), ["Evicting web", "Staying operator came back"]);
+    assert_eq!(shown(&pods), ["Evicting web", "Staying operator returned"]);
 }
 
 #[test]

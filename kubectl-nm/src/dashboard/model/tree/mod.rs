@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::NodeMaintenance;
+use nm_shared::{NodeMaintenance, PodState};
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::model::fleet::drain_record::{DrainRecords, WorkloadName};
@@ -26,7 +26,7 @@ use crate::dashboard::objects::replacements::ReplacementScope;
 use crate::dashboard::objects::watch_state::WatchState;
 use crate::dashboard::objects::workload::{ReadyPods, WorkloadKind};
 use crate::explain::owner::{Owner, OwnerKind};
-use crate::maintenance::{PodState, cordoned_since};
+use crate::maintenance::cordoned_since;
 
 /// How many namespaces are watched at most: each costs a watch, and one for each kind of workload.
 const MAX_NAMESPACES: usize = 50;
@@ -324,8 +324,7 @@ fn scopes<'a>(workloads: impl Iterator<Item = (&'a str, Option<&'a Owner>)>) -> 
 
 /// Whether something makes the pod leave, for which its workload creates another one.
 fn is_replaced(row: &PodRow) -> bool {
-    use PodState::{Gone, Migrating, Surging, Terminating};
-    matches!(row.progress.state, Some(Gone | Terminating | Migrating | Surging))
+    row.progress.state.is_some_and(PodState::is_replaced)
 }
 
 /// When the node was cordoned; before that, when the maintenance was created.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use nm_shared::PodState;
+
 use crate::dashboard::model::fleet::drain_record::{SeenReadiness, WorkloadName};
 use crate::dashboard::model::lists::filter::Fields;
 use crate::dashboard::model::lists::listing::{Row, Sort};
@@ -13,7 +15,6 @@ use crate::dashboard::model::open_node::pod_row::PodRow;
 use crate::dashboard::objects::replacement_pod::{Replica, ReplicaState};
 use crate::dashboard::objects::workload::ReadyPods;
 use crate::explain::owner::Owner;
-use crate::maintenance::PodState;
 
 /// How much attention a workload needs; the first needs most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,8 +1,8 @@
-//! Respawns: pods that their owner recreates on the same node after an eviction, because they tolerate the taints of a node
+//! Returning pods: those that their owner recreates on the same node after an eviction, because they tolerate the taints of a node
 //! in maintenance or bypass the scheduler.
 //!
 //! A pod that tolerates the cordon and was put back has *returned*: evicting it again would only repeat that, so it may stay
-//! (`spec.drain.returningPods`). Any other pod is evicted again, and blocked after the third respawn.
+//! (`spec.drain.returningPods`). Any other pod is evicted again, and blocked after the third return.
 //!
 //! The count is lost when the process ends. Which pods have returned or are blocked is in the status.
 
@@ -14,47 +14,47 @@ use crate::api::names::UNSCHEDULABLE_TAINT;
 use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
 
-/// A pod that has respawned this often is not evicted again.
-const MAX_RESPAWNS: u32 = 3;
+/// A pod that has returned this often is not evicted again.
+const MAX_RETURNS: u32 = 3;
 
-/// The pods on a cordoned node that have respawned, by uid.
+/// The pods on a cordoned node that have returned, by uid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Respawned {
+pub struct Returning {
     /// Those whose owner had another pod on the node before.
     pub returned: HashSet<String>,
-    /// Those that have respawned so often that they are not to be evicted again.
+    /// Those that have returned so often that they are not to be evicted again.
     pub exhausted: HashSet<String>,
 }
 
-/// Counts the respawns on one node. Hashes of uids take a tenth of the memory of the uids.
+/// Counts the returns on one node. Hashes of uids take a tenth of the memory of the uids.
 #[derive(Debug, Default)]
-pub struct RespawnCounter {
+pub struct ReturnCounter {
     has_baseline: bool,
     hasher: RandomState,
     pods: HashSet<u64>,
     /// Those of the pods that have returned.
     returned: HashSet<u64>,
-    owners: HashMap<u64, OwnerRespawns>,
+    owners: HashMap<u64, OwnerReturns>,
 }
 
-/// How often the pods of one owner have respawned.
+/// How often the pods of one owner have returned.
 #[derive(Debug, Default)]
-struct OwnerRespawns {
-    respawns: u32,
-    /// The largest number of its pods at one time: several replicas respawn together.
+struct OwnerReturns {
+    returns: u32,
+    /// The largest number of its pods at one time: several replicas return together.
     most: u32,
 }
 
-impl RespawnCounter {
-    /// Counts the pods on the node, and returns those that have respawned.
-    pub fn count(&mut self, pods: &[Arc<DrainPod>]) -> Respawned {
+impl ReturnCounter {
+    /// Counts the pods on the node, and returns those that have returned.
+    pub fn count(&mut self, pods: &[Arc<DrainPod>]) -> Returning {
         let mut present: HashMap<&str, Vec<&DrainPod>> = HashMap::new();
         for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
             if let Some(owner) = pod::controller(pod) {
                 present.entry(owner.uid.as_str()).or_default().push(pod);
             }
         }
-        let mut respawned = Respawned::default();
+        let mut returning = Returning::default();
         for (owner, pods) in present {
             let owner = self.hasher.hash_one(owner);
             let is_known = self.owners.contains_key(&owner);
@@ -63,20 +63,20 @@ impl RespawnCounter {
             for pod in &pods {
                 let uid = self.hasher.hash_one(pod::uid(pod));
                 let is_new = self.pods.insert(uid) && self.has_baseline;
-                seen.respawns += u32::from(is_new);
+                seen.returns += u32::from(is_new);
                 if is_new && is_known {
                     self.returned.insert(uid);
                 }
                 if self.returned.contains(&uid) {
-                    respawned.returned.insert(pod::uid(pod).to_owned());
+                    returning.returned.insert(pod::uid(pod).to_owned());
                 }
             }
-            if seen.respawns > (MAX_RESPAWNS - 1) * seen.most {
-                respawned.exhausted.extend(pods.iter().map(|pod| pod::uid(pod).to_owned()));
+            if seen.returns > (MAX_RETURNS - 1) * seen.most {
+                returning.exhausted.extend(pods.iter().map(|pod| pod::uid(pod).to_owned()));
             }
         }
         self.has_baseline = true;
-        respawned
+        returning
     }
 }
 
@@ -88,7 +88,7 @@ pub fn tolerates_cordon(pod: &DrainPod, drain_taint: &str) -> bool {
         .all(|taint| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint)))
 }
 
-/// Why the pod respawns on a node with this taint and that of a cordon.
+/// Why the pod returns to a node with this taint and that of a cordon.
 pub fn why(pod: &DrainPod, drain_taint: &str) -> String {
     // Only a toleration without a key tolerates a taint without one.
     let cause = if node_fit::tolerates(&pod.tolerations, &node_fit::taint("")) {
@@ -98,7 +98,7 @@ pub fn why(pod: &DrainPod, drain_taint: &str) -> String {
     } else {
         "its owner assigns it to this node, bypassing the scheduler".to_owned()
     };
-    format!("respawned {MAX_RESPAWNS} times and is not evicted again: {cause}")
+    format!("returned {MAX_RETURNS} times and is not evicted again: {cause}")
 }
 
 #[cfg(test)]
@@ -115,24 +115,23 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_blocked_after_its_third_respawn() {
-        let mut respawns = RespawnCounter::default();
-        let exhausted =
-            |respawns: &mut RespawnCounter, pods: &[Arc<DrainPod>]| respawns.count(pods).exhausted;
-        assert!(exhausted(&mut respawns, &[pod("a0", "a"), pod("b0", "b")]).is_empty());
+    fn a_pod_is_blocked_after_its_third_return() {
+        let mut returns = ReturnCounter::default();
+        let exhausted = |returns: &mut ReturnCounter, pods: &[Arc<DrainPod>]| returns.count(pods).exhausted;
+        assert!(exhausted(&mut returns, &[pod("a0", "a"), pod("b0", "b")]).is_empty());
         for uid in ["a1", "a2"] {
-            assert!(exhausted(&mut respawns, &[pod(uid, "a")]).is_empty(), "{uid}");
-            assert!(exhausted(&mut respawns, &[pod(uid, "a")]).is_empty(), "{uid} is one pod");
-            assert!(exhausted(&mut respawns, &[]).is_empty());
+            assert!(exhausted(&mut returns, &[pod(uid, "a")]).is_empty(), "{uid}");
+            assert!(exhausted(&mut returns, &[pod(uid, "a")]).is_empty(), "{uid} is one pod");
+            assert!(exhausted(&mut returns, &[]).is_empty());
         }
-        assert_eq!(exhausted(&mut respawns, &[pod("a3", "a"), pod("b1", "b")]), ["a3".to_owned()].into());
+        assert_eq!(exhausted(&mut returns, &[pod("a3", "a"), pod("b1", "b")]), ["a3".to_owned()].into());
     }
 
     #[test]
     fn a_pod_has_returned_if_its_owner_had_another_on_the_cordoned_node_and_stays_so() {
-        let mut respawns = RespawnCounter::default();
+        let mut returns = ReturnCounter::default();
         let mut returned = |pods: &[Arc<DrainPod>]| {
-            let mut found: Vec<String> = respawns.count(pods).returned.into_iter().collect();
+            let mut found: Vec<String> = returns.count(pods).returned.into_iter().collect();
             found.sort();
             found
         };
@@ -143,26 +142,26 @@ mod tests {
     }
 
     #[test]
-    fn replicas_respawn_together() {
-        let mut respawns = RespawnCounter::default();
+    fn replicas_return_together() {
+        let mut returns = ReturnCounter::default();
         let round =
             |n: usize| -> Vec<Arc<DrainPod>> { (0..4).map(|i| pod(&format!("{n}-{i}"), "a")).collect() };
         for n in 0..3 {
-            assert!(respawns.count(&round(n)).exhausted.is_empty(), "{n}");
+            assert!(returns.count(&round(n)).exhausted.is_empty(), "{n}");
         }
-        assert_eq!(respawns.count(&round(3)).exhausted.len(), 4);
+        assert_eq!(returns.count(&round(3)).exhausted.len(), 4);
     }
 
     #[test]
     fn terminating_pods_and_pods_without_an_owner_do_not_count() {
-        let mut respawns = RespawnCounter::default();
-        respawns.count(&[]);
+        let mut returns = ReturnCounter::default();
+        returns.count(&[]);
         for n in 0..10 {
             let ending = json!({"metadata": {"uid": n.to_string(), "deletionTimestamp": "2026-01-01T00:00:00Z",
                 "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true}]}});
             let alone = json!({"metadata": {"uid": format!("alone-{n}")}});
             let pods = [ending, alone].map(|pod| Arc::new(serde_json::from_value(pod).unwrap()));
-            assert_eq!(respawns.count(&pods), Respawned::default());
+            assert_eq!(returns.count(&pods), Returning::default());
         }
     }
 

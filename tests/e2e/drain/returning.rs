@@ -1,4 +1,4 @@
-//! Respawns: pods that their owner recreates on the same node. Those that tolerate the cordon stay there, unless the drain
+//! Returning pods: those that their owner recreates on the same node. Those that tolerate the cordon stay there, unless the drain
 //! waits for them.
 
 use k8s_openapi::api::core::v1::Pod;
@@ -17,12 +17,12 @@ use nm_tests::wait::{wait_for_uids, wait_until_all};
 use nm_tests::workload::{Workload, bound_to, pinned_to};
 use serde_json::json;
 
-const WHY: &str = "respawned 3 times and is not evicted again: \
+const WHY: &str = "returned 3 times and is not evicted again: \
     it tolerates every taint (a toleration with operator Exists and no key)";
 
-fn respawned(status: &NodeMaintenanceStatus) -> Vec<BlockedPod> {
+fn kept_returning(status: &NodeMaintenanceStatus) -> Vec<BlockedPod> {
     let blocked = status.blocked_pods.iter();
-    blocked.filter(|pod| pod.reason == BlockReason::ComesBack).cloned().collect()
+    blocked.filter(|pod| pod.reason == BlockReason::KeepsReturning).cloned().collect()
 }
 
 async fn delete_deployment(workload: &Workload, name: &str) {
@@ -73,7 +73,8 @@ async fn pods_that_tolerate_the_cordon_are_evicted_once_and_stay_when_they_are_b
 
     patch_drain(&cluster, "e2e-tolerant", json!({"returningPods": "Wait"})).await;
     let status =
-        until_status(&cluster, "e2e-tolerant", "waited for", |status| respawned(status).len() == 2).await;
+        until_status(&cluster, "e2e-tolerant", "waited for", |status| kept_returning(status).len() == 2)
+            .await;
     assert_eq!(status.returned_pods, None);
     patch_drain(&cluster, "e2e-tolerant", json!({"returningPods": "Stay"})).await;
     until_drained(&cluster, "e2e-tolerant").await;
@@ -82,7 +83,7 @@ async fn pods_that_tolerate_the_cordon_are_evicted_once_and_stay_when_they_are_b
 
 // Case 30.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_respawning_pod_is_evicted_three_times_and_then_reported_even_after_a_restart() {
+async fn a_returning_pod_is_evicted_three_times_and_then_reported_even_after_a_restart() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "returns").await;
@@ -91,11 +92,12 @@ async fn a_respawning_pod_is_evicted_three_times_and_then_reported_even_after_a_
     let first = Reconciler::start(&cluster);
     start_with_drain(&cluster, "e2e-returns", node, json!({"returningPods": "Wait"})).await;
     let status =
-        until_status(&cluster, "e2e-returns", "it is reported", |status| !respawned(status).is_empty()).await;
+        until_status(&cluster, "e2e-returns", "it is reported", |status| !kept_returning(status).is_empty())
+            .await;
     assert_eq!(status.phase, Some(Phase::Running));
-    let reported = respawned(&status);
+    let reported = kept_returning(&status);
     assert_eq!(reported[0].message, WHY);
-    assert!(status.last_error.contains("(ComesBack)"), "{}", status.last_error);
+    assert!(status.last_error.contains("(KeepsReturning)"), "{}", status.last_error);
     let drain = find(&status.conditions, ConditionType::Drained).unwrap();
     assert_eq!((drain.status.as_str(), drain.reason.as_str()), ("False", "Blocked"));
     let uids = uids.await.unwrap();
@@ -104,7 +106,7 @@ async fn a_respawning_pod_is_evicted_three_times_and_then_reported_even_after_a_
     let _second = Reconciler::start(&cluster);
     patch_drain(&cluster, "e2e-returns", json!({"timeoutSeconds": 3600})).await;
     let status = until_observed(&cluster, "e2e-returns", 2).await;
-    assert_eq!(respawned(&status), reported, "still reported, since the same time");
+    assert_eq!(kept_returning(&status), reported, "still reported, since the same time");
     let pod = workload.pods().get(&reported[0].name).await.unwrap();
     assert_eq!((pod.metadata.uid.as_ref(), pod.metadata.deletion_timestamp), (uids.last(), None));
     if let Some(sandbox) = cluster.sandbox() {
@@ -119,17 +121,17 @@ async fn a_respawning_pod_is_evicted_three_times_and_then_reported_even_after_a_
 
 // Case 30.
 #[tokio::test(flavor = "multi_thread")]
-async fn respawning_replicas_are_each_evicted_three_times_at_most_and_all_reported() {
+async fn returning_replicas_are_each_evicted_three_times_at_most_and_all_reported() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "replicas").await;
     workload.deployment_of("pair", 2, &bound_to(node)).await;
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-replicas", node).await;
-    let both = |status: &NodeMaintenanceStatus| respawned(status).len() == 2;
+    let both = |status: &NodeMaintenanceStatus| kept_returning(status).len() == 2;
     let status = until_status(&cluster, "e2e-replicas", "both are reported", both).await;
     let bypasses = |pod: &BlockedPod| pod.message.ends_with("bypassing the scheduler");
-    assert!(respawned(&status).iter().all(bypasses), "{status:?}");
+    assert!(kept_returning(&status).iter().all(bypasses), "{status:?}");
     if let Some(sandbox) = cluster.sandbox() {
         let count = evictions(sandbox).len();
         assert!((4..=6).contains(&count), "{count} evictions of two replicas");
