@@ -263,7 +263,7 @@ fn start_batch(context: &Context, maintenance: &NodeMaintenance) -> StartBatch {
 mod tests {
     use nm_shared::DrainSpec;
     use nm_shared::api::pod_selector::{MAX_REQUIREMENTS, MAX_VALUES, PodSelector};
-    use nm_shared::decide::drain_plan::plan;
+    use nm_shared::decide::drain_plan::drain_plan;
     use serde_json::{Value, json};
 
     use super::*;
@@ -290,7 +290,7 @@ mod tests {
         let observed = ClusterState { pods: Some((0..30).map(pod).collect()), ..ClusterState::default() };
         let decide = |spec: &DrainSpec| {
             let of_node = NodeMaintenanceSpec { drain: Some(spec.clone()), ..NodeMaintenanceSpec::default() };
-            drop(plan(&NodeMaintenance::new("m", of_node), spec, &observed, Timestamp::UNIX_EPOCH));
+            drop(drain_plan(&NodeMaintenance::new("m", of_node), spec, &observed, Timestamp::UNIX_EPOCH));
         };
         for requirements in [0, 4, MAX_REQUIREMENTS, 16 * MAX_REQUIREMENTS] {
             let drain = json!({"podSelector": selector(requirements),
