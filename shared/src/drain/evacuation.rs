@@ -78,16 +78,26 @@ pub struct MigrationFailure {
 /// A migration that has not begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PendingMigration {
-    /// Whether it may be waiting for others, which are under way.
-    pub is_queued: bool,
-    /// Whether others have begun but have not changed for so long that they no longer count as under way.
-    pub others_are_stuck: bool,
+    /// Whether it may be waiting for others.
+    pub queue: MigrationQueue,
     /// Since when it has been in its phase, or when KubeVirt retries it, if its migration shows that.
     pub since: Option<Timestamp>,
     /// Whether another controller has to act, because of the eviction strategy.
     pub left_to_others: bool,
     /// Whether migrations may be read.
     pub is_visible: bool,
+}
+
+/// Whether a migration may be waiting for others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MigrationQueue {
+    /// Others are under way.
+    Waits,
+    /// Others have begun, but have not changed for so long that they no longer count as under way.
+    Stuck,
+    /// Nothing is known that it would wait for.
+    #[default]
+    Free,
 }
 
 /// What blocks an evacuation.
@@ -159,8 +169,11 @@ impl Evacuations {
                 start_timeout: kubevirt.start_timeout,
                 history: kubevirt.migrations.map(|_| history),
                 cancels: kubevirt.cancels,
-                others_are_under_way: any_other(&under_way),
-                others_are_stuck: any_other(&stuck),
+                others: match (any_other(&under_way), any_other(&stuck)) {
+                    (true, _) => MigrationQueue::Waits,
+                    (false, true) => MigrationQueue::Stuck,
+                    (false, false) => MigrationQueue::Free,
+                },
             };
             let evacuation = evacuation(instance, node, began, &known);
             (key, evacuation)
@@ -207,10 +220,8 @@ struct Known<'a> {
     history: Option<MigrationHistory<'a>>,
     /// Whether KubeVirt can cancel evacuations.
     cancels: bool,
-    /// Whether migrations of others are under way.
-    others_are_under_way: bool,
-    /// Whether migrations of others have begun and do not change.
-    others_are_stuck: bool,
+    /// What others do.
+    others: MigrationQueue,
     start_timeout: Duration,
 }
 
@@ -235,11 +246,7 @@ fn evacuation(
     let stays_on_stop =
         known.cancels && may_keep && active.is_none_or(VirtualMachineInstanceMigration::is_deletable);
     let pending = || PendingMigration {
-        // KubeVirt creates a migration at once, whatever is under way.
-        is_queued: known.others_are_under_way
-            && !instance.is_left_to_others()
-            && (history.is_none() || active.is_some_and(|active| active.stage() == MigrationStage::Pending)),
-        others_are_stuck: known.others_are_stuck,
+        queue: queue(instance, history, known),
         since: active.and_then(|active| match active.stage() {
             MigrationStage::Scheduling => active.entered("Scheduling").or_else(|| active.created()),
             _ => history.and_then(MigrationHistory::not_before),
@@ -254,7 +261,7 @@ fn evacuation(
             target: moving.target_node.clone(),
             since,
             // virt-handler may not answer.
-            pending: since.is_none().then(|| PendingMigration { is_queued: false, ..pending() }),
+            pending: since.is_none().then(|| PendingMigration { queue: MigrationQueue::Free, ..pending() }),
             migration,
             stays_on_stop: false,
             failure: None,
@@ -272,6 +279,22 @@ fn evacuation(
         stays_on_stop,
         start_timeout: known.start_timeout,
         ..Evacuation::default()
+    }
+}
+
+/// What a migration that has not begun may be waiting for. KubeVirt creates one at once, whatever is under way.
+fn queue(
+    instance: &VirtualMachineInstance,
+    history: Option<&MigrationHistory<'_>>,
+    known: &Known<'_>,
+) -> MigrationQueue {
+    let is_pending = |history: &MigrationHistory<'_>| {
+        history.active.is_some_and(|active| active.stage() == MigrationStage::Pending)
+    };
+    if instance.is_left_to_others() || !history.is_none_or(is_pending) {
+        MigrationQueue::Free
+    } else {
+        known.others
     }
 }
 
@@ -352,7 +375,7 @@ impl Evacuation {
         asked_at: Option<Timestamp>,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let pending = self.pending.as_ref().filter(|pending| !pending.is_queued)?;
+        let pending = self.pending.as_ref().filter(|pending| pending.queue != MigrationQueue::Waits)?;
         if pending.since.is_some_and(|since| since > now) {
             return None;
         }
@@ -392,7 +415,7 @@ impl Evacuation {
             ),
             Some(migration) => {
                 let phase = if migration.phase.is_empty() { "new" } else { migration.phase.as_str() };
-                let others = if pending.others_are_stuck {
+                let others = if pending.queue == MigrationQueue::Stuck {
                     "the others have not changed for an hour: virt-controller may be down"
                 } else {
                     "no other migration is under way"
