@@ -120,6 +120,7 @@ mod reconciler {
     mod admission_policies;
     mod connections;
     mod fault_proxy;
+    mod kubeconfig;
     mod observability;
     mod optional_permissions;
     mod permissions;

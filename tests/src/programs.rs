@@ -86,9 +86,11 @@ impl Outcome {
     }
 }
 
-/// Runs the plugin against `cluster`, without a terminal.
+/// Runs the plugin against `cluster`, without a terminal. What it says if reading takes longer than a second is left out: that
+/// depends on how busy the machine is.
 pub async fn plugin(cluster: &Cluster, args: &[&str]) -> Outcome {
-    plugin_of(cluster.kubeconfig(), args).await
+    let outcome = plugin_of(cluster.kubeconfig(), args).await;
+    Outcome { stderr: without_progress(&outcome.stderr), ..outcome }
 }
 
 /// Runs the plugin with a kubeconfig, without a terminal.
@@ -199,15 +201,14 @@ async fn run(program: PathBuf, kubeconfig: &Path, args: &[&str]) -> Outcome {
     outcome(command.args(args).env("KUBECONFIG", kubeconfig).env_remove("NO_COLOR")).await
 }
 
-/// Runs a command without a terminal. The messages of commands that wait for longer than a second are left out: they depend on
-/// how busy the machine is.
+/// Runs a command without a terminal.
 pub(crate) async fn outcome(command: &mut tokio::process::Command) -> Outcome {
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = in_time("the command exits", output).await.unwrap();
     Outcome {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: without_progress(&String::from_utf8(output.stderr).unwrap()),
+        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 

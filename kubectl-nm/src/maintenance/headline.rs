@@ -71,7 +71,6 @@ pub(crate) fn pods_gone(status: &NodeMaintenanceStatus) -> i32 {
 }
 
 fn remaining(status: &NodeMaintenanceStatus) -> String {
-    // What is under way comes first, and what is blocked last, as in a sentence.
     let pending = status.pod_counts.by_state().filter(|(state, _)| state.is_pending());
     let by_state: Vec<String> =
         pending.map(|(state, count)| format!("{count} {}", state.word().to_lowercase())).collect();

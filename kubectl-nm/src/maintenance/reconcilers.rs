@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use crate::args::duration::age;
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 
 /// Whether a reconciler leads.
@@ -27,12 +28,18 @@ pub(crate) struct Reconcilers {
 }
 
 impl Reconcilers {
-    /// Why a maintenance has not begun although it has existed for a while.
-    pub(crate) fn not_begun(&self) -> &'static str {
+    /// Why a maintenance has not begun although it was created at this time.
+    pub(crate) fn not_begun(&self, created: Option<Timestamp>, now: Timestamp) -> String {
+        let waited = created.map(|created| format!(" for {}", age(now.duration_since(created).as_secs())));
+        let waited = waited.unwrap_or_default();
         match self.leadership {
-            Leadership::Held | Leadership::Unelected(_) => "nm-reconciler runs, but has not begun",
-            Leadership::Lapsed(_) => "no nm-reconciler leads",
-            Leadership::Unknown => "nm-reconciler has not begun; whether it runs is not known",
+            Leadership::Held | Leadership::Unelected(_) => {
+                format!("nm-reconciler runs, but has not begun{waited}; its log says why")
+            }
+            Leadership::Lapsed(_) => String::from("no nm-reconciler leads"),
+            Leadership::Unknown => {
+                format!("nm-reconciler has not begun{waited}; whether it runs is not known")
+            }
         }
     }
 

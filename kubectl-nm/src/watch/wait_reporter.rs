@@ -193,11 +193,12 @@ impl<'a> WaitReporter<'a> {
         if self.lost.is_some() || !self.tracker.cache().is_complete() {
             return Ok(());
         }
+        let now = Timestamp::now();
         for target in self.tracker.open() {
             let object = self.tracker.cache().get(&target.uid);
-            if let Some(reason) = object
-                .and_then(|object| stall_reason(object, self.tracker.goal(), &self.reconcilers, self.flags))
-            {
+            if let Some(reason) = object.and_then(|object| {
+                stall_reason(object, self.tracker.goal(), &self.reconcilers, self.flags, now)
+            }) {
                 self.out.message(&Line::new(format!("node/{}: ", target.node)).and(reason));
             }
         }
@@ -232,12 +233,14 @@ fn stall_reason(
     goal: Option<Goal>,
     reconcilers: &Reconcilers,
     flags: &str,
+    now: Timestamp,
 ) -> Option<String> {
     let finalizers = object.metadata.finalizers.as_deref().unwrap_or_default();
     match (goal?, State::of(object)) {
         (Goal::Drained, State::Requested) => {
             let command = reconcilers.command(&format!("kubectl{flags}"));
-            Some(format!("{}: `{command}`", reconcilers.not_begun()))
+            let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            Some(format!("{}: `{command}`", reconcilers.not_begun(created, now)))
         }
         (Goal::Drained, state @ (State::Planned | State::Paused)) => Some(format!(
             "the maintenance is {}; `kubectl nm resume {}{flags}` continues it",

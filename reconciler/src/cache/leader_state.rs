@@ -351,13 +351,18 @@ impl LeaderState {
         let stored = answer.status.clone().unwrap_or_default();
         let uid = answer.metadata.uid.clone().unwrap_or_default();
         let alone = self.gate.begin_decision();
-        self.maintenance(&uid, |state| {
+        let (is_newest, at_work) = self.maintenance(&uid, |state| {
             let is_pruned = stored != *written;
             state.pruned_status =
                 is_pruned.then(|| Box::new(PrunedStatus { written: written.clone(), stored }));
-            state.last_write.remember(answer.clone());
+            (state.last_write.remember(answer.clone()), state.at_work)
         });
-        self.gate.refresh(&alone, self.gate_member(Arc::new(answer)));
+        if is_newest {
+            // The answer may lack what the API server prunes.
+            let mut complete = answer;
+            complete.maintenance.status = Some(written.clone());
+            self.gate.refresh(&alone, GateMember::new(&complete, at_work));
+        }
     }
 
     /// Reads or changes what is remembered of a node, which may be nothing yet.

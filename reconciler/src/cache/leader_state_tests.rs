@@ -263,6 +263,23 @@ fn an_answer_about_a_node_whose_maintenance_is_gone_is_not_remembered() {
 }
 
 #[test]
+fn a_status_that_was_written_is_read_until_the_watch_has_caught_up() {
+    let mut writer = Writer::new(Group::Medik8s);
+    let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+    let mut received = maintenance("a", Group::Medik8s, &Value::Null);
+    received.maintenance.metadata.resource_version = Some("5".to_owned());
+    writer.apply_watcher_event(&watcher::Event::Apply(received.clone()));
+    state.index(Arc::new(received.clone()));
+    state.note_seen("a Medik8s");
+    let written = NodeMaintenanceStatus { last_error: "no".to_owned(), ..NodeMaintenanceStatus::default() };
+    let mut answer = received.clone();
+    answer.maintenance.metadata.resource_version = Some("6".to_owned());
+    answer.maintenance.status = Some(written.clone());
+    state.remember_status(&written, answer);
+    assert_eq!(state.latest(Arc::new(received)).status.as_ref(), Some(&written));
+}
+
+#[test]
 fn a_late_answer_to_a_patch_of_a_node_does_not_replace_what_the_watch_has_delivered() {
     let mut writer = Writer::new(Group::Medik8s);
     let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);

@@ -41,7 +41,12 @@ impl<K: Resource> LastWrite<K> {
     /// The newer of `received` and the last write. Once the watch has caught up, the write is forgotten.
     pub(crate) fn latest(&mut self, received: Arc<K>) -> Arc<K> {
         self.forget_up_to(&received);
-        self.answer.clone().unwrap_or(received)
+        self.newest(received)
+    }
+
+    /// The newer of the last write and `other`, which the watch has not necessarily delivered.
+    pub(crate) fn newest(&self, other: Arc<K>) -> Arc<K> {
+        self.answer.clone().filter(|_| self.is_newer_than(&other)).unwrap_or(other)
     }
 
     /// Forgets the last write unless it is newer than `received`.

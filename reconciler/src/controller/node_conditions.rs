@@ -114,7 +114,8 @@ impl PublishedNode {
         if self.lists != lists {
             *self = Self { last_write: LastWrite::default(), lists };
         }
-        self.last_write.latest(state.latest_node(received))
+        self.last_write.forget_up_to(&received);
+        self.last_write.newest(state.latest_node(received))
     }
 }
 

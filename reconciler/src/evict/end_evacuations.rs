@@ -67,7 +67,8 @@ pub(crate) async fn end_evacuations(client: &Client, node: &str) -> Vec<PendingE
         warn!(node, error, "virtual machines may still leave the node: KubeVirt did not answer in time");
         let left = last.marked.iter().chain(last.deletable.iter().map(|migration| &migration.machine));
         events.extend(still_leaving(node, left, &StillLeaving::NotInTime(error)));
-    } else if !may_delete {
+    }
+    if !may_delete {
         undeleted.retain(|machine| !last.moving.contains(machine));
         events.extend(still_leaving(node, &undeleted, &StillLeaving::MayNotDelete));
     }
@@ -248,6 +249,7 @@ impl Ending<'_> {
             match answer {
                 Ok(()) => {
                     info!(node, virtual_machine = %machine, migration = name, "migration deleted before it began");
+                    self.undeleted.remove(&machine);
                 }
                 // It has changed, and may have begun.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}

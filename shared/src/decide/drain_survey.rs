@@ -56,11 +56,7 @@ impl<'a> DrainSurvey<'a> {
         // The pod of a disk goes as its virtual machine goes.
         let subject = |planned: &'a PlannedPod| launcher_of(&planned.pod, on_node()).unwrap_or(&planned.pod);
         let waiting_since = |planned: &PlannedPod| {
-            let asked =
-                observed.attempts.get(pod::uid(&planned.pod)).and_then(|attempt| attempt.migrates_since);
-            let asked_at = asked.map(|at| at.on_wall(observed.steady_now, now));
-            let evacuation = observed.evacuations.evacuation(&planned.pod)?;
-            evacuation.waiting_since(&planned.pod, before, asked_at, now)
+            observed.evacuations.evacuation(&planned.pod)?.waiting_since(&planned.pod, before, now)
         };
         let times_out = |planned: &PlannedPod| {
             Some(observed.evacuations.evacuation(&planned.pod)?.timeout_of(waiting_since(planned)?))

@@ -150,7 +150,7 @@ fn due(pod: &DrainPod, attempt: &Attempt, observed: &ClusterState) -> Option<Ste
             Some(due.min(at.after(BUDGET_RETRY_INTERVAL)))
         }
         // Its virtual machine has migrated.
-        Some((at, _)) if attempt.migrates() && pod::is_finished(pod) => {
+        Some((at, _)) if attempt.migrates && pod::is_finished(pod) => {
             Some(due.min(at.after(BUDGET_RETRY_INTERVAL)))
         }
         Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(at.after(BUDGET_RETRY_INTERVAL))),

@@ -114,7 +114,7 @@ impl Decision {
         if self.end_evacuations {
             steps.push(DecisionStep::EndEvacuations);
             // That takes a second or more, in which a restore of etcd may have brought the cordon back.
-            steps.push(DecisionStep::VerifyReturned);
+            steps.extend(self.remove_finalizer.is_some().then_some(DecisionStep::VerifyReturned));
         }
         steps.extend(self.release_lease.map(DecisionStep::DeleteLease));
         if let Some(patch) = self.remove_finalizer {

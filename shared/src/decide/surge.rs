@@ -28,7 +28,7 @@ use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Restart, Surge, SurgeBlock, Workload, WorkloadKey, WorkloadState};
 
 /// How many `ReplicaSet`s of a node are watched at most. Each costs a request and two watches. The pods of others are not replaced
-/// first, and not evicted if a rollout might be replacing them, until some of these are gone.
+/// first until some of these are gone; they are evicted as far as their budgets allow it.
 pub const MAX_WATCHED_REPLICA_SETS: usize = 100;
 
 /// The surges of a node.

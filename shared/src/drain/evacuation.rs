@@ -13,7 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::grant::Grant;
 use crate::api::migration::MigrationFacts;
-use crate::api::status::{BlockFacts, BlockReason, NodeMaintenanceStatus};
+use crate::api::status::{
+    BlockFacts, BlockReason, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, NodeMaintenanceStatus,
+};
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
@@ -80,8 +82,10 @@ pub struct MigrationFailure {
 pub struct PendingMigration {
     /// Whether it may be waiting for others.
     pub queue: MigrationQueue,
-    /// Since when it has been in its phase, or when KubeVirt retries it, if its migration shows that.
+    /// Since when it has been in its phase, if its migration shows that.
     pub since: Option<Timestamp>,
+    /// When KubeVirt begins it at the earliest, because others have failed.
+    pub not_before: Option<Timestamp>,
     /// Whether another controller has to act, because of the eviction strategy.
     pub left_to_others: bool,
     /// Whether migrations may be read.
@@ -209,8 +213,10 @@ impl Evacuations {
         let Some(launcher) = launcher_of(pod, on_node).filter(|launcher| run_by(launcher).is_some()) else {
             return false;
         };
-        let migrates = || attempts.get(pod::uid(launcher)).is_some_and(Attempt::migrates);
-        self.evacuation(launcher).is_some() || migrates()
+        let attempt = attempts.get(pod::uid(launcher));
+        // It may have become impossible to migrate since it was marked.
+        let is_marked = self.evacuation(launcher).is_some() && attempt.is_none_or(is_left_to_kubevirt);
+        is_marked || attempt.is_some_and(|attempt| attempt.migrates)
     }
 }
 
@@ -243,14 +249,15 @@ fn evacuation(
     let active = history.and_then(|history| history.active);
     // KubeVirt creates no migration for one that is left to others.
     let may_keep = history.is_some() || instance.is_left_to_others();
-    let stays_on_stop =
-        known.cancels && may_keep && active.is_none_or(VirtualMachineInstanceMigration::is_deletable);
+    let stays_on_stop = known.cancels
+        && may_keep
+        && active.is_none_or(|active| active.is_deletable() && active.evacuates(node));
     let pending = || PendingMigration {
         queue: queue(instance, history, known),
-        since: active.and_then(|active| match active.stage() {
-            MigrationStage::Scheduling => active.entered("Scheduling").or_else(|| active.created()),
-            _ => history.and_then(MigrationHistory::not_before),
-        }),
+        since: active
+            .filter(|active| active.stage() != MigrationStage::Pending)
+            .and_then(VirtualMachineInstanceMigration::changed),
+        not_before: history.and_then(MigrationHistory::not_before),
         left_to_others: instance.is_left_to_others(),
         is_visible: history.is_some(),
     };
@@ -366,17 +373,16 @@ impl Evacuation {
         })
     }
 
-    /// Since when KubeVirt could have begun: by its migration, by an earlier status, by when KubeVirt was first asked to move it
-    /// (a status lists a limited number of pods), or from now on. None if it has begun, or waits for others.
+    /// Since when KubeVirt could have begun: by its migration, by an earlier status, or from now on. None if it has begun, or waits
+    /// for others or for KubeVirt's back-off.
     pub fn waiting_since(
         &self,
         pod: &DrainPod,
         before: Option<&NodeMaintenanceStatus>,
-        asked_at: Option<Timestamp>,
         now: Timestamp,
     ) -> Option<Timestamp> {
         let pending = self.pending.as_ref().filter(|pending| pending.queue != MigrationQueue::Waits)?;
-        if pending.since.is_some_and(|since| since > now) {
+        if pending.since.is_none() && pending.not_before.is_some_and(|at| at > now) {
             return None;
         }
         let by_status = || {
@@ -389,9 +395,9 @@ impl Evacuation {
             });
             let since =
                 migrating.and_then(|pod| pod.waiting_since.as_ref()).or(blocked.map(|pod| &pod.since));
-            since.map(|since| since.0)
+            since.or_else(|| of_others(status)).map(|since| since.0)
         };
-        Some(pending.since.or_else(by_status).or(asked_at).unwrap_or(now).min(now))
+        Some(pending.since.or_else(by_status).unwrap_or(now).min(now))
     }
 
     /// When a migration that could have begun then counts as not started.
@@ -438,6 +444,15 @@ impl Evacuation {
             ),
         }
     }
+}
+
+/// Since when others have waited, of which a status lists as many as it can: those that are not listed wait with them.
+fn of_others(status: &NodeMaintenanceStatus) -> Option<&Time> {
+    let migrating = status.migrating_pods.as_deref().unwrap_or_default();
+    let is_cut = migrating.len() >= MAX_MIGRATING_PODS || status.blocked_pods.len() >= MAX_BLOCKED_PODS;
+    let blocked = status.blocked_pods.iter().filter(|pod| pod.reason == BlockReason::MigrationNotStarted);
+    let since = migrating.iter().filter_map(|pod| pod.waiting_since.as_ref());
+    since.chain(blocked.map(|pod| &pod.since)).max_by_key(|since| since.0).filter(|_| is_cut)
 }
 
 /// Whether an answer to an eviction leaves the pod to KubeVirt, if its virtual machine is known to leave. An answer of the API

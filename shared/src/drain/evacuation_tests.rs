@@ -4,8 +4,6 @@ use super::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::drain::steady_time::SteadyTime;
-
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_767_229_200 + second).unwrap()
 }
@@ -66,7 +64,7 @@ fn evacuation(status: Value, migrations: Migrations<'_>) -> Option<Evacuation> {
 
 /// The state after so many seconds, as a word, and the message of a blocked pod.
 fn state(evacuation: &Evacuation, second: i64) -> (&'static str, String) {
-    let waiting_since = evacuation.waiting_since(&launcher("vm"), None, None, at(0));
+    let waiting_since = evacuation.waiting_since(&launcher("vm"), None, at(0));
     match evacuation.block(waiting_since, at(second)) {
         None => ("Migrating", String::new()),
         Some(block) => (block.reason.as_str(), block.message),
@@ -140,7 +138,7 @@ fn a_migration_in_the_queue_waits_for_as_long_as_others_are_under_way() {
     let other = migration("other", &[("Pending", 0), ("Scheduling", 1), ("Scheduled", 2), ("Running", 3)]);
     let queued = evacuation(json!({}), Some(&[own.clone(), other])).unwrap();
     assert_eq!((state(&queued, 3600).0, queued.stays_on_stop), ("Migrating", true));
-    assert_eq!(queued.waiting_since(&launcher("vm"), None, None, at(0)), None);
+    assert_eq!(queued.waiting_since(&launcher("vm"), None, at(0)), None);
     let alone =
         evacuation(json!({}), Some(&[own.clone(), migration("other", &[("Pending", 0), ("Failed", 9)])]))
             .unwrap();
@@ -159,7 +157,7 @@ fn a_target_pod_that_does_not_start_blocks_although_others_are_under_way() {
     let other = migration("other", &[("Pending", 0), ("Scheduling", 1), ("Running", 3)]);
     let evacuation = evacuation(json!({}), Some(&[own, other])).unwrap();
     // The clock of this test stands still at 0 where an evacuation begins to wait.
-    assert_eq!(evacuation.waiting_since(&launcher("vm"), None, None, at(60)), Some(at(10)));
+    assert_eq!(evacuation.waiting_since(&launcher("vm"), None, at(60)), Some(at(10)));
     let blocker = evacuation.block(Some(at(10)), at(130)).unwrap();
     assert_eq!((blocker.reason, blocker.since), (BlockReason::MigrationNotStarted, Some(at(10))));
     assert!(blocker.message.contains("no node takes its target pod"), "{}", blocker.message);
@@ -221,7 +219,7 @@ fn since_when_it_waits_is_kept_in_the_status() {
     let evacuation = evacuation(json!({}), None).unwrap();
     let since = |status: Value| {
         let status: NodeMaintenanceStatus = serde_json::from_value(status).unwrap();
-        evacuation.waiting_since(&launcher("vm"), Some(&status), Some(at(50)), at(60))
+        evacuation.waiting_since(&launcher("vm"), Some(&status), at(60))
     };
     let pod =
         json!({"namespace": "ns", "name": "virt-launcher-vm-x", "machine": "vm", "waitingSince": time(7)});
@@ -231,9 +229,15 @@ fn since_when_it_waits_is_kept_in_the_status() {
             "attempts": 0})
     };
     assert_eq!(since(json!({"blockedPods": [blocked("MigrationNotStarted")]})), Some(at(8)));
-    // A status lists a limited number of pods: then the first answer to an eviction counts.
-    assert_eq!(since(json!({"blockedPods": [blocked("ServerError")]})), Some(at(50)));
-    assert_eq!(since(json!({})), Some(at(50)));
+    assert_eq!(since(json!({"blockedPods": [blocked("ServerError")]})), Some(at(60)));
+    assert_eq!(since(json!({})), Some(at(60)));
+    // A status lists a limited number of pods: the others wait with them.
+    let many = |count: usize| -> Vec<Value> {
+        let pod = |name: usize| json!({"namespace": "ns", "name": name.to_string(), "machine": "m", "waitingSince": time(9)});
+        (0..count).map(pod).collect()
+    };
+    assert_eq!(since(json!({"migratingPods": many(50)})), Some(at(9)));
+    assert_eq!(since(json!({"migratingPods": many(49)})), Some(at(60)));
 }
 
 #[test]
@@ -246,7 +250,7 @@ fn the_pods_of_a_machine_that_moves_must_not_be_deleted() {
         "labels": {"kubevirt.io": "hotplug-disk"}, "ownerReferences": [owner]}});
     let disk: DrainPod = serde_json::from_value(disk).unwrap();
     let none = HashMap::new();
-    let attempt = Attempt { migrates_since: Some(SteadyTime::MIN), ..Attempt::default() };
+    let attempt = Attempt { migrates: true, ..Attempt::default() };
     let migrates = HashMap::from([("vm".to_owned(), attempt)]);
     for moved in [&pod, &disk] {
         let moves = |known: &Evacuations, attempts| known.moves(moved, [&pod, &disk], attempts);
@@ -280,9 +284,12 @@ fn the_back_off_of_kubevirt_also_counts_failures_before_the_maintenance() {
     let seen = evacuation(json!({}), Some(&all)).unwrap();
     let facts = seen.migration.clone().unwrap();
     assert_eq!((seen.failure.is_none(), facts.failures, facts.not_before.unwrap().0), (true, 2, at(11)));
-    assert_eq!(seen.waiting_since(&launcher("vm"), None, None, at(10)), None);
-    // It is not late before KubeVirt was to begin it.
-    assert_eq!(seen.waiting_since(&launcher("vm"), None, None, at(60)), Some(at(11)));
+    assert_eq!(seen.waiting_since(&launcher("vm"), None, at(10)), None);
+    assert_eq!(
+        seen.waiting_since(&launcher("vm"), None, at(60)),
+        Some(at(60)),
+        "it is late only from now on"
+    );
 }
 
 #[test]
@@ -296,4 +303,34 @@ fn a_machine_stays_only_where_kubevirt_can_cancel_and_while_its_pod_runs() {
     ended.phase = pod::PodPhase::Finished;
     assert!(stays(true, &launcher("vm")));
     assert!(!stays(false, &launcher("vm")) && !stays(true, &ended));
+}
+
+#[test]
+fn a_machine_that_has_waited_for_others_is_late_only_from_when_they_have_ended() {
+    let old = migration("vm", &[("Pending", -90_000), ("Failed", -80_000)]);
+    let own = migration("vm", &[("Pending", 0)]);
+    let running = migration("other", &[("Pending", 0), ("Scheduling", 1), ("Running", 550)]);
+    let vm = instance("vm", json!({}));
+    let seen = |migrations: &[Arc<VirtualMachineInstanceMigration>]| {
+        let known = Evacuations::leaving([&vm], &kubevirt(Some(migrations), 600), "a", at(0));
+        known.evacuation(&launcher("vm")).cloned().unwrap()
+    };
+    let waits = seen(&[old.clone(), own.clone(), running]);
+    assert_eq!(waits.waiting_since(&launcher("vm"), None, at(600)), None);
+    let free = seen(&[old, own]);
+    // As the status has it that was written while it waited.
+    let pod = json!({"namespace": "ns", "name": "virt-launcher-vm-x", "machine": "vm"});
+    let before: NodeMaintenanceStatus = serde_json::from_value(json!({"migratingPods": [pod]})).unwrap();
+    let since = free.waiting_since(&launcher("vm"), Some(&before), at(600));
+    assert_eq!(
+        (since, free.block(since, at(719)).is_none(), free.block(since, at(720)).is_some()),
+        (Some(at(600)), true, true)
+    );
+}
+
+#[test]
+fn a_migration_that_a_person_has_created_is_not_deleted_on_stop() {
+    let mut manual = VirtualMachineInstanceMigration::clone(&migration("vm", &[("Pending", 0)]));
+    manual.metadata.annotations = None;
+    assert!(!evacuation(json!({}), Some(&[Arc::new(manual)])).unwrap().stays_on_stop);
 }

@@ -33,8 +33,8 @@ pub struct Attempt {
     pub deletion: Option<Box<(SteadyTime, EvictionOutcome)>>,
     /// When it was last decided about.
     pub decided_at: Option<SteadyTime>,
-    /// Since when KubeVirt migrates its virtual machine, by the answers that say anything about the pod.
-    pub migrates_since: Option<SteadyTime>,
+    /// Whether KubeVirt migrates its virtual machine, by the last answer that says anything about the pod.
+    pub migrates: bool,
     /// The last answer and when it came.
     pub last: Option<(SteadyTime, EvictionOutcome)>,
 }
@@ -44,11 +44,6 @@ impl Attempt {
     pub fn begin(&mut self, now: SteadyTime) {
         self.mark_decided(now);
         self.in_flight = true;
-    }
-
-    /// Whether KubeVirt migrates its virtual machine.
-    pub fn migrates(&self) -> bool {
-        self.migrates_since.is_some()
     }
 
     /// The request was dropped before it was sent.
@@ -108,9 +103,7 @@ impl Attempt {
             self.break_run();
         }
         if !matches!(outcome, EvictionOutcome::Unknown(_) | EvictionOutcome::Throttled { .. }) {
-            let before = self.migrates_since.take();
-            self.migrates_since =
-                matches!(outcome, EvictionOutcome::Migrating(_)).then(|| before.unwrap_or(now));
+            self.migrates = matches!(outcome, EvictionOutcome::Migrating(_));
         }
         // An eviction that starts a migration is not refused.
         if !matches!(
@@ -230,10 +223,10 @@ mod tests {
         attempt.end(Migrating(String::new()), SteadyTime::MIN);
         for silent in [Unknown(String::new()), Throttled { retry_after: None, message: String::new() }] {
             attempt.end(silent, SteadyTime::MIN);
-            assert!(attempt.migrates());
+            assert!(attempt.migrates);
         }
         attempt.end(NotMigratable(String::new()), SteadyTime::MIN);
-        assert!(!attempt.migrates());
+        assert!(!attempt.migrates);
     }
 
     #[test]

@@ -159,7 +159,7 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
         None if attempt.in_flight => PodState::Evicting.into(),
         None => PodState::Waiting.into(),
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting.into(),
-        Some(_) if attempt.migrates() => PodState::Migrating.into(),
+        Some(_) if attempt.migrates => PodState::Migrating.into(),
         // A blocked pod stays blocked until a retry succeeds.
         Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context)),
     }
@@ -170,7 +170,7 @@ fn unrequested_state(attempt: &Attempt) -> PodState {
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting,
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
-        Some(_) if attempt.migrates() => PodState::Migrating,
+        Some(_) if attempt.migrates => PodState::Migrating,
         _ => PodState::Waiting,
     }
 }

@@ -304,8 +304,7 @@ impl DrainPreview {
             let replaced_by = surge.as_ref().and_then(|surge| surge.as_ref().ok()).copied();
             let migrates = matches!(answer, Some(EvictionOutcome::Migrating(_)));
             let last = answer.map(|answer| (SteadyTime::MIN, answer));
-            let migrates_since = migrates.then_some(SteadyTime::MIN);
-            let attempt = Attempt { migrates_since, last, ..Attempt::default() };
+            let attempt = Attempt { migrates, last, ..Attempt::default() };
             let known = PodContext {
                 group: Group::Medik8s,
                 attempt: Some(&attempt),

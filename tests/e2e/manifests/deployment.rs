@@ -32,6 +32,7 @@ fn the_pod_meets_the_restricted_pod_security_standard() {
     assert_eq!(pod_context.run_as_non_root, Some(true));
     assert_eq!(pod_context.seccomp_profile.unwrap().type_, "RuntimeDefault");
     let context = container.security_context.unwrap();
+    assert_eq!(context.run_as_group, Some(65532), "not the group 0");
     assert_eq!(context.allow_privilege_escalation, Some(false));
     assert_eq!(context.read_only_root_filesystem, Some(true));
     let capabilities = context.capabilities.unwrap();

@@ -99,8 +99,8 @@ async fn plan_reports_each_pod_and_changes_nothing() {
         3,
         &[
             "NODE POD OUTCOME DETAILS",
-            &format!("{node} {space}/{cart} staying not matched by the pod selector"),
-            &agent.replace("managed by a DaemonSet", "not matched by the pod selector"),
+            &format!("{node} {space}/{cart} staying not matched by podSelector"),
+            &agent.replace("managed by a DaemonSet", "not matched by podSelector"),
             &format!(
                 "{node} {space}/bare blocked has no controller that would replace it and spec.drain.force is false"
             ),

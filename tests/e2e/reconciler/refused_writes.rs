@@ -11,6 +11,7 @@ use nm_shared::{NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::{Cluster, SUITE_LABEL, client, has_sandbox};
 use nm_tests::events::until_event;
 use nm_tests::maintenance::{start, stop, until_drained, until_status};
+use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::by_reconciler;
 use nm_tests::wait::in_time;
@@ -42,6 +43,11 @@ async fn a_maintenance_that_may_have_no_owner_goes_on_with_the_finalizer_alone()
     let logged = reconciler.log();
     let warnings = logged.iter().filter(|line| line.contains("OwnerReferencesPermissionEnforcement")).count();
     assert_eq!(warnings, 1, "{logged:#?}");
+    let doctor = plugin(&cluster, &["doctor"]).await.stdout;
+    assert!(
+        doctor.contains("2 outlive their nodes, because the API server forbids owner references"),
+        "{doctor}"
+    );
     for node in &nodes {
         stop(&cluster, node).await;
         assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None);
@@ -72,8 +78,9 @@ impl Freeze {
         }
         let nodes: Api<Node> = Api::all(client(&cluster.reconciler_kubeconfig()).await);
         let params = PatchParams { dry_run: true, ..PatchParams::default() };
-        let labelled = Patch::Merge(json!({"metadata": {"labels": {"e2e": "x"}}}));
-        let denied = async { while nodes.patch(node, &params, &labelled).await.is_ok() {} };
+        // The policies of the installation permit this one.
+        let cordoned = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+        let denied = async { while nodes.patch(node, &params, &cordoned).await.is_ok() {} };
         in_time("the policy takes effect", denied).await;
         Self(objects.into())
     }
@@ -87,11 +94,16 @@ impl Freeze {
 
 /// The status, once a write has failed and the status shows it.
 async fn until_write_failed(cluster: &Cluster, name: &str) -> NodeMaintenanceStatus {
-    let reason = ConditionReason::WriteFailed.as_str();
-    until_status(cluster, name, reason, |status| {
+    until_degraded(cluster, name, ConditionReason::WriteFailed).await
+}
+
+/// The status, once it is degraded for this reason.
+async fn until_degraded(cluster: &Cluster, name: &str, reason: ConditionReason) -> NodeMaintenanceStatus {
+    until_status(cluster, name, reason.as_str(), |status| {
         let degraded = find(&status.conditions, ConditionType::Degraded);
-        degraded
-            .is_some_and(|degraded| (degraded.status.as_str(), degraded.reason.as_str()) == ("True", reason))
+        degraded.is_some_and(|degraded| {
+            degraded.status == "True" && ConditionReason::of(degraded) == Some(reason)
+        })
     })
     .await
 }
@@ -135,6 +147,22 @@ async fn a_failure_that_the_status_cannot_show_is_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_not_even_an_event_can_show_is_logged() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let events = ("events.k8s.io", "events");
+    let denied = [("", "nodes"), ("nodemaintenance.medik8s.io", "nodemaintenances/status"), events];
+    let freeze = Freeze::new(&cluster, node, &denied).await;
+    let reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-logged", node).await;
+    let is_wanted = |line: &str| line.contains("cannot patch node") && line.contains("frozen until Monday");
+    reconciler.until_logged("the answer of the API server", is_wanted).await;
+    freeze.end(&cluster).await;
+    until_drained(&cluster, "e2e-logged").await;
+    stop(&cluster, "e2e-logged").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_name_is_too_long_for_a_lease_is_reported_in_the_words_of_the_api_server() {
     let cluster = Cluster::start(0).await;
     let node = format!("e2e-{}.example.com", ["a".repeat(58).as_str(); 4].join("."));
@@ -159,19 +187,33 @@ async fn an_answer_to_any_first_write_is_shown() {
     let sandbox = cluster.sandbox().unwrap();
     let node = &cluster.nodes().await[0];
     let _reconciler = Reconciler::start(&cluster);
-    for (verb, resource, failure, attempt) in [
-        ("patch", "nodes", Failure::Internal, "cannot patch node"),
-        ("create", "leases", Failure::DeniedByPolicy, "cannot write the lease on node"),
-        ("create", "leases", Failure::Timeout, "cannot write the lease on node"),
-        ("patch", "nodemaintenances", Failure::DeniedByPolicy, "cannot add the finalizer to NodeMaintenance"),
-        ("patch", "nodemaintenances", Failure::Internal, "cannot add the finalizer to NodeMaintenance"),
+    let adoption = "cannot add the finalizer to NodeMaintenance";
+    for (verb, resource, failure, reason, attempt) in [
+        ("patch", "nodes", Failure::Internal, ConditionReason::WriteFailed, "cannot patch node"),
+        (
+            "create",
+            "leases",
+            Failure::DeniedByPolicy,
+            ConditionReason::WriteFailed,
+            "cannot write the lease on node",
+        ),
+        (
+            "create",
+            "leases",
+            Failure::Timeout,
+            ConditionReason::WriteFailed,
+            "cannot write the lease on node",
+        ),
+        ("patch", "nodemaintenances", Failure::DeniedByPolicy, ConditionReason::WriteFailed, adoption),
+        ("patch", "nodemaintenances", Failure::Internal, ConditionReason::WriteFailed, adoption),
+        ("patch", "nodemaintenances", Failure::Forbidden, ConditionReason::MissingAccess, ""),
     ] {
         let first = by_reconciler().verb(verb).resource(resource).subresource("");
         let rule =
             sandbox.faults().add(Rule::new(first, Action::Fail(failure.clone(), Moment::BeforeEffect)));
         start(&cluster, "e2e-first", node).await;
-        let error = until_write_failed(&cluster, "e2e-first").await.last_error;
-        assert!(error.starts_with(attempt), "{verb} {resource} {failure:?}: {error}");
+        let error = until_degraded(&cluster, "e2e-first", reason).await.last_error;
+        assert!(error.starts_with(attempt) && !error.is_empty(), "{verb} {resource} {failure:?}: {error}");
         sandbox.faults().remove(rule);
         let drained = until_drained(&cluster, "e2e-first").await.status.unwrap();
         assert!(drained.last_error.is_empty(), "{}", drained.last_error);

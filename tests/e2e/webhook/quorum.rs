@@ -208,6 +208,28 @@ async fn the_second_of_three_control_plane_nodes_is_refused_unless_overridden() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn with_etcd_outside_of_the_cluster_no_quorum_is_guarded() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, "the control plane has nodes of its own").await else {
+        return;
+    };
+    let nodes = cluster.nodes().await;
+    label_control_plane(&cluster, &nodes[..2], Some("")).await;
+    let api: Api<Node> = Api::all(cluster.client.clone());
+    let role = Patch::Merge(json!({"metadata": {"labels": {"node-role.kubernetes.io/etcd": ""}}}));
+    api.patch(&nodes[2], &PatchParams::default(), &role).await.unwrap();
+    let _reconciler = serve_webhook(&cluster, &["--external-etcd"]).await;
+    for node in &nodes {
+        start(&cluster, node, node).await;
+    }
+    for node in &nodes {
+        until_drained(&cluster, node).await;
+    }
+    for node in &nodes {
+        stop(&cluster, node).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn planned_maintenances_do_not_affect_the_quorum_and_are_judged_when_they_are_resumed() {
     let Some(cluster) = Cluster::sandbox_or_skip(4, "the control plane has nodes of its own").await else {
         return;
