@@ -76,6 +76,14 @@ impl Outcome {
         self
     }
 
+    /// The same outcome without what the plugin says if reading takes longer than a second, which depends on how busy the machine is.
+    #[must_use]
+    pub fn without_progress(mut self) -> Self {
+        let is_progress = |line: &str| line.starts_with("reading ") && line.ends_with(" ...\n");
+        self.stderr = self.stderr.split_inclusive('\n').filter(|line| !is_progress(line)).collect();
+        self
+    }
+
     /// Compares the exit code and all output with the expected ones.
     ///
     /// # Panics
@@ -86,11 +94,9 @@ impl Outcome {
     }
 }
 
-/// Runs the plugin against `cluster`, without a terminal. What it says if reading takes longer than a second is left out: that
-/// depends on how busy the machine is.
+/// Runs the plugin against `cluster`, without a terminal, and leaves out its progress.
 pub async fn plugin(cluster: &Cluster, args: &[&str]) -> Outcome {
-    let outcome = plugin_of(cluster.kubeconfig(), args).await;
-    Outcome { stderr: without_progress(&outcome.stderr), ..outcome }
+    plugin_of(cluster.kubeconfig(), args).await.without_progress()
 }
 
 /// Runs the plugin with a kubeconfig, without a terminal.
@@ -210,9 +216,4 @@ pub(crate) async fn outcome(command: &mut tokio::process::Command) -> Outcome {
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
-}
-
-fn without_progress(stderr: &str) -> String {
-    let is_progress = |line: &str| line.starts_with("reading ") && line.ends_with(" ...\n");
-    stderr.split_inclusive('\n').filter(|line| !is_progress(line)).collect()
 }

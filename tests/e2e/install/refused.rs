@@ -30,7 +30,7 @@ async fn install_as(cluster: &Cluster, changes: &[Value]) -> Outcome {
             .concat();
     bind_cluster_role(cluster, "installer", workload.namespace(), &rules).await;
     let kubeconfig = cluster.kubeconfig_of(&service_account("default", workload.namespace())).await;
-    plugin_of(&kubeconfig, &INSTALL).await
+    plugin_of(&kubeconfig, &INSTALL).await.without_progress()
 }
 
 #[tokio::test(flavor = "multi_thread")]
