@@ -26,7 +26,7 @@ use tracing::{debug, info, warn};
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
 use crate::evict::end_evacuations::end_evacuations;
-use crate::watch::projected_node::{is_alike, is_alike_but_for_conditions, project};
+use crate::watch::projected_node::{has_same_cordon, is_alike, project};
 
 /// The step that failed. The steps before it are done and those after it are not; the next decision continues from there.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +139,7 @@ impl DecisionRun<'_> {
                 verify_node(context, node, observed.node.as_deref(), is_alike).await?;
             }
             DecisionStep::VerifyReturned => {
-                verify_node(context, node, self.node.as_deref(), is_alike_but_for_conditions).await?;
+                verify_node(context, node, self.node.as_deref(), has_same_cordon).await?;
             }
             DecisionStep::LeaveNode => context.leave_node(node),
             DecisionStep::WithdrawUnwanted(wanted) => context.evictor.withdraw_unwanted(node, &wanted),

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use kube::core::ClusterResourceScope;
 use kube::runtime::watcher::Event;
-use nm_shared::api::names::EXCLUDE_LABEL;
+use kube::{Resource, ResourceExt};
+use nm_shared::api::names::{EXCLUDE_LABEL, UNDO_ANNOTATION};
 use nm_shared::cluster::metadata::{self, ProjectedMetadata};
 use nm_shared::cluster::node::CONTROL_PLANE;
 use nm_shared::drain::node_conditions::{
@@ -88,14 +88,18 @@ fn from_parts(
 
 /// Whether two versions of a node differ in nothing that anything here reads.
 pub(crate) fn is_alike(one: &Node, other: &Node) -> bool {
-    is_alike_but_for_conditions(one, other) && one.status == other.status
-}
-
-/// Whether two versions of a node differ at most in their conditions.
-pub(crate) fn is_alike_but_for_conditions(one: &Node, other: &Node) -> bool {
     let mut metadata = one.metadata.clone();
     metadata.resource_version.clone_from(&other.metadata.resource_version);
-    metadata == other.metadata && one.spec == other.spec
+    metadata == other.metadata && one.spec == other.spec && one.status == other.status
+}
+
+/// Whether a maintenance has left two versions of a node alike: cordoned or not, and with the same undo record. The rest changes
+/// without it: a controller removes the taint of a cordon once the node is uncordoned.
+pub(crate) fn has_same_cordon(one: &Node, other: &Node) -> bool {
+    let is_cordoned =
+        |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
+    let record = |node: &Node| node.annotations().get(UNDO_ANNOTATION).cloned();
+    is_cordoned(one) == is_cordoned(other) && record(one) == record(other)
 }
 
 /// The event of a watch, with the node itself.
@@ -175,6 +179,19 @@ mod tests {
         let mut other = decoded("2");
         other.spec.as_mut().unwrap().unschedulable = None;
         assert!(!is_alike(&decoded("1"), &other));
+    }
+
+    #[test]
+    fn the_cordon_of_a_node_is_its_schedulability_and_its_undo_record() {
+        let decoded: Node = serde_json::from_value::<ProjectedNode>(node("1")).unwrap().0;
+        let mut other = decoded.clone();
+        other.spec.as_mut().unwrap().taints = None;
+        assert!(has_same_cordon(&decoded, &other), "taints are removed by others, too");
+        other.metadata.annotations = Some([(UNDO_ANNOTATION.to_owned(), "{}".to_owned())].into());
+        assert!(!has_same_cordon(&decoded, &other));
+        let mut uncordoned = decoded.clone();
+        uncordoned.spec.as_mut().unwrap().unschedulable = None;
+        assert!(!has_same_cordon(&decoded, &uncordoned));
     }
 
     #[test]

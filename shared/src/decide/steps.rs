@@ -71,7 +71,7 @@ pub enum DecisionStep {
     /// Ends the evacuations of the virtual machines that have not begun to move. The node is uncordoned before: KubeVirt does not
     /// end them while the node has its taint.
     EndEvacuations,
-    /// Verifies that the node is still as the steps before left it, except for its conditions.
+    /// Verifies that the node is still as schedulable as the steps before left it, and has no other undo record.
     VerifyReturned,
     /// Deletes our lease on the node, if there is one.
     DeleteLease(LeaseRelease),
