@@ -1,6 +1,8 @@
 //! The command line.
 
 use clap::{Parser, Subcommand};
+use nm_core::connection::ConnectionFlags;
+use nm_core::terminal::output::Colour;
 
 use crate::commands::completion::CompletionArgs;
 use crate::commands::doctor::DoctorArgs;
@@ -16,8 +18,6 @@ use crate::commands::stop::StopArgs;
 use crate::commands::uninstall::UninstallArgs;
 use crate::commands::version::VersionArgs;
 use crate::commands::watch::WatchArgs;
-use crate::connection::ConnectionFlags;
-use crate::terminal::output::Colour;
 
 /// The top-level help. It fits a terminal of 24 lines and 80 columns, with the prompt below it.
 const HELP: &str = "\

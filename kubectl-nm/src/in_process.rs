@@ -12,26 +12,25 @@ use std::time::Duration;
 use clap::Parser;
 use futures::FutureExt;
 use jiff::Timestamp;
+use nm_core::args::duration;
+use nm_core::client::watch_stream::{WatchChange, WatchUpdate};
+use nm_core::connection::{self, ConnectionError, ConnectionFlags};
+use nm_core::error::Error;
+use nm_core::format::{DataFormat, OutputFormat};
+use nm_core::maintenance::{Leadership, Reconcilers};
+use nm_core::terminal::output::Output;
+use nm_core::terminal::output::captured::{self, Captured};
+use nm_core::watch::event_loop::LoopEvent;
+use nm_core::watch::goal_tracker::{ExitCondition, GoalTracker};
+use nm_core::watch::ndjson::NdjsonReporter;
+use nm_core::watch::wait_reporter::{ReportMode, WaitReporter};
+use nm_dashboard::RecordingFile;
+use nm_roll::record::roll_names;
+use nm_roll::window::{InvalidWindow, Window, Windows};
 
-use crate::args::duration;
 use crate::cli::Cli;
-use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::commands::{explain, roll, status};
-use crate::connection::{self, ConnectionError, ConnectionFlags};
-use crate::dashboard;
-pub use crate::dashboard::Received;
-use crate::dashboard::RecordingFile;
-use crate::error::Error;
-use crate::format::{DataFormat, OutputFormat};
-use crate::maintenance::{Leadership, Reconcilers};
-use crate::roll::record::roll_names;
-use crate::roll::window::{InvalidWindow, Window, Windows};
-use crate::terminal::output::Output;
-use crate::terminal::output::captured::{self, Captured};
-use crate::watch::event_loop::LoopEvent;
-use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
-use crate::watch::ndjson::NdjsonReporter;
-use crate::watch::wait_reporter::{ReportMode, WaitReporter};
+pub use nm_dashboard::Received;
 
 /// What is printed of maintenances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,8 +156,8 @@ fn events(received: &Received) -> Vec<LoopEvent> {
 /// lost. What it copies is among them, and the dashboards of rolls. In `keys`, a line break is Enter, a tab is Tab, escape is Esc and delete is
 /// Backspace.
 pub fn draw(received: &Received, keys: &str, size: (u16, u16), now: Timestamp) -> Vec<String> {
-    let mut shown = dashboard::screens(received, keys, size, now);
-    shown.extend(dashboard::roll_screens(received, size, now));
+    let mut shown = nm_dashboard::screens(received, keys, size, now);
+    shown.extend(nm_dashboard::roll_screens(received, size, now));
     shown
 }
 
@@ -175,7 +174,7 @@ pub struct Replayed {
 
 /// Replays a recording on a screen of this many columns and rows, and without a terminal.
 pub fn replay(recording: &[u8], size: (u16, u16)) -> Replayed {
-    let (shown, failure) = match dashboard::replay_screens(recording.to_vec(), size) {
+    let (shown, failure) = match nm_dashboard::replay_screens(recording.to_vec(), size) {
         Ok((shown, failure)) => (shown, failure),
         Err(error) => (Vec::new(), Some(error)),
     };
@@ -185,14 +184,14 @@ pub fn replay(recording: &[u8], size: (u16, u16)) -> Replayed {
     let mut reporter = WaitReporter::new(&mut out, ReportMode::Log(&now), tracker(), "");
     let source = Box::new(Cursor::new(recording.to_vec()));
     if let Ok(mut file) = RecordingFile::read(source, String::from("recording")) {
-        let printing = dashboard::print_recording(&mut file, None, &clock, |event| reporter.react(event));
+        let printing = nm_dashboard::print_recording(&mut file, None, &clock, |event| reporter.react(event));
         // It waits for nothing. A line that is not valid is the error of the screens too.
         let _ = printing.now_or_never();
     }
     let printed = captured.data() + &captured.messages();
     let error = failure.map(|error| {
         let (mut out, captured) = captured::output();
-        Error::Recording(error).print(&mut out);
+        Error::from(error).print(&mut out);
         captured.messages()
     });
     Replayed { shown, printed, error }
@@ -272,10 +271,10 @@ pub fn parse_window(text: &str, now: Timestamp) -> Result<String, InputError> {
 
 /// Whether a filter of the dashboard selects a row with this node, namespace, state and text.
 pub fn is_selected(filter: &str, [node, namespace, state, text]: [&str; 4]) -> bool {
-    dashboard::is_selected(filter, [node, namespace, state, text])
+    nm_dashboard::is_selected(filter, [node, namespace, state, text])
 }
 
 /// The words of a filter of the dashboard.
 pub fn filter_words(filter: &str) -> Vec<String> {
-    dashboard::filter_words(filter)
+    nm_dashboard::filter_words(filter)
 }

@@ -4,38 +4,27 @@
 //! command line (`cli`), connects as kubectl does (`connection`), and runs one of the `commands`. Commands decide in pure
 //! functions, send requests through `client`, follow maintenances with `watch` and print through `terminal::output` only.
 
-mod args;
 mod cli;
-mod client;
 mod commands;
 mod completion;
-mod connection;
-mod dashboard;
 mod doctor;
-mod error;
-mod explain;
-mod format;
 mod gather;
+#[cfg(feature = "testing")]
 pub mod in_process;
 mod install;
-mod interaction;
-mod maintenance;
-mod plan;
-mod roll;
-mod terminal;
 mod unknown_command;
-mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use nm_core::client::cluster::Cluster;
+use nm_core::connection;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::output::{Colour, Output};
 
 use crate::cli::{Cli, Command};
-use crate::client::cluster::Cluster;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::terminal::output::{Colour, Output};
 
 /// Runs the plugin with these arguments, the name of the program first, and returns its exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -4,8 +4,8 @@
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use nm_core::args::names::closest;
 
-use crate::args::names::closest;
 use crate::cli::Cli;
 
 /// Commands of other programs: the words, the corresponding command, and what that does.

@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod bad_input;
 mod dashboard {
     mod acting;
     mod all_nodes;

@@ -6,11 +6,11 @@ use std::io;
 
 use clap::{Args, ValueEnum};
 use clap_complete::env::Shells;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::output::Output;
 
 use crate::completion::SHELL_VARIABLE;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::terminal::output::Output;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use clap::Args;
 use jiff::Timestamp;
+use nm_core::args::duration::age;
+use nm_core::args::names;
+use nm_core::client::all_groups;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::nodes::{check_exist, unchecked};
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::explain::explanation::{Cause, abandoned, causes, unlisted};
+use nm_core::interaction::progress;
+use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name};
+use nm_core::terminal::command_context::{nm_command, shell_quoted};
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::{Line, Style};
+use nm_roll::record::{Halt, Roll};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::age_rank;
 
-use crate::args::duration::age;
-use crate::args::names;
-use crate::client::all_groups;
-use crate::client::cluster::Cluster;
-use crate::client::nodes::{check_exist, unchecked};
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
 use crate::install::leadership;
-use crate::interaction::progress;
-use crate::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name};
-use crate::roll::record::{Halt, Roll};
-use crate::terminal::command_context::{nm_command, shell_quoted};
-use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style};
 
 const MAX_PODS: usize = 5;
 

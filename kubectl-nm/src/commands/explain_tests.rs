@@ -1,13 +1,13 @@
 //! The output of `explain`.
 
+use nm_core::maintenance::ROLL_LABEL;
+use nm_core::terminal::output::captured::output;
+use nm_core::testing::fake_server::{cluster, failure, list};
+use nm_core::testing::objects::{named, requested, running, with_status};
+use nm_roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation};
 use serde_json::json;
 
 use super::*;
-use crate::client::cluster::tests::{cluster, failure, list};
-use crate::maintenance::ROLL_LABEL;
-use crate::maintenance::fixture::{named, requested, running, with_status};
-use crate::roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation};
-use crate::terminal::output::captured::output;
 
 fn explained(object: &NodeMaintenance) -> (String, bool) {
     explained_under(Leadership::Held, object)

@@ -10,25 +10,25 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use kube::api::ListParams;
+use nm_core::client::all_groups;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects::{self, ApiVersionKind};
+use nm_core::client::reconciler_deployment::LABEL_SELECTOR;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::format;
+use nm_core::interaction::progress;
+use nm_core::redact;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::Line;
 use nm_shared::Group;
 use nm_shared::api::names::{LEASE_NAMESPACE, UNDO_ANNOTATION};
 use serde_json::{Value, json};
 
-use crate::client::all_groups;
-use crate::client::cluster::Cluster;
-use crate::client::objects::{self, ApiVersionKind};
-use crate::client::reconciler_deployment::LABEL_SELECTOR;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::format;
 use crate::gather::archive::{Archive, OutputFile};
 use crate::gather::logs;
-use crate::gather::redact;
 use crate::install::installation::{Installation, OWN_VERSION, Versions};
 use crate::install::manifests;
-use crate::interaction::progress;
-use crate::terminal::output::Output;
-use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -71,7 +71,7 @@ fn existing_files_are_reported_with_an_alternative() {
             format!("it is a folder; write a file in it with -o {}/report.tar.gz", folder.path().display()),
         ),
     ] {
-        let (mut out, captured) = crate::terminal::output::captured::output();
+        let (mut out, captured) = nm_core::terminal::output::captured::output();
         let source = OutputFile::reserve(path).err().unwrap();
         let error = Error::Unwritable { path: path.display().to_string(), source };
         assert_eq!(refuse_existing(path, &error, &mut out), Exit::Error);

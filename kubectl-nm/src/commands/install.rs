@@ -9,29 +9,29 @@ use std::time::Duration;
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::api::{DynamicObject, PatchParams};
+use nm_core::args::{duration, parse_boolean};
+use nm_core::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use nm_core::client::objects;
+use nm_core::client::reconciler_deployment::FIELD_MANAGER;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::format::{self, DataFormat};
+use nm_core::interaction::progress;
+use nm_core::terminal::docs_url::docs_url;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::{Line, Style};
 use nm_shared::Grant;
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use serde_json::Value;
 
-use crate::args::{duration, parse_boolean};
-use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
-use crate::client::objects;
-use crate::client::reconciler_deployment::FIELD_MANAGER;
 use crate::commands::status;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::error::setup_error::SetupError;
-use crate::format::{self, DataFormat};
 use crate::install::difference::{changes, keep_white_space};
+use crate::install::error::SetupError;
 use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
 use crate::install::preflight;
 use crate::install::readiness;
-use crate::interaction::progress;
-use crate::terminal::docs_url::docs_url;
-use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,22 +1,21 @@
 //! `kubectl nm pause` and `kubectl nm resume`: set and clear `spec.suspend` of maintenances.
 
 use clap::{ArgGroup, Args};
+use nm_core::args::names::distinct;
+use nm_core::client::all_groups;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::nodes::{NodeSelection, check_exist};
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::interaction::confirm::confirm;
+use nm_core::interaction::progress;
+use nm_core::maintenance::start::Existing;
+use nm_core::maintenance::suspend::suspend;
+use nm_core::maintenance::{State, name_unless_node, node, roll_name};
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::{Line, Style, counted};
+use nm_roll::record::roll_names;
 use nm_shared::{Group, NodeMaintenance};
-
-use crate::args::names::distinct;
-use crate::client::all_groups;
-use crate::client::cluster::Cluster;
-use crate::client::nodes::{NodeSelection, check_exist};
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::interaction::confirm::confirm;
-use crate::interaction::progress;
-use crate::maintenance::start::Existing;
-use crate::maintenance::suspend::suspend;
-use crate::maintenance::{State, name_unless_node, node, roll_name};
-use crate::roll::record::roll_names;
-use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style, counted};
 
 pub(crate) const PAUSE_EXAMPLES: &str = "\
 Examples:
@@ -170,13 +169,13 @@ fn line(object: &NodeMaintenance, pause: bool) -> Line {
 
 #[cfg(test)]
 mod tests {
+    use nm_core::maintenance::ROLL_LABEL;
+    use nm_core::terminal::output::captured::output;
+    use nm_core::testing::fake_server::{cluster, failure, list, nodes};
+    use nm_core::testing::objects::{requested, running, stopping, with_status};
     use serde_json::json;
 
     use super::*;
-    use crate::client::cluster::tests::{cluster, failure, list, nodes};
-    use crate::maintenance::ROLL_LABEL;
-    use crate::maintenance::fixture::{requested, running, stopping, with_status};
-    use crate::terminal::output::captured::output;
 
     fn args(line: &str) -> PauseArgs {
         #[derive(clap::Parser)]

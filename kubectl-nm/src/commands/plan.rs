@@ -5,21 +5,20 @@ use std::collections::HashMap;
 
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
+use nm_core::args::drain_flags::DrainFlags;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::nodes::{NodeSelection, check_exist};
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::format::{self, OutputFormat};
+use nm_core::interaction::progress;
+use nm_core::plan::document::document;
+use nm_core::plan::planning::{self, Planning};
+use nm_core::plan::text;
+use nm_core::terminal::output::Output;
 use nm_shared::DrainSpec;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::forecast::DrainPreview;
-
-use crate::args::drain_flags::DrainFlags;
-use crate::client::cluster::Cluster;
-use crate::client::nodes::{NodeSelection, check_exist};
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::format::{self, OutputFormat};
-use crate::interaction::progress;
-use crate::plan::document::document;
-use crate::plan::planning::{self, Planning};
-use crate::plan::text;
-use crate::terminal::output::Output;
 
 const EXAMPLES: &str = "\
 Examples:

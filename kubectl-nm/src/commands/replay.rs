@@ -3,16 +3,16 @@
 use std::cell::Cell;
 
 use jiff::Timestamp;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::Line;
+use nm_core::watch::goal_tracker::{ExitCondition, GoalTracker};
+use nm_core::watch::ndjson::NdjsonReporter;
+use nm_core::watch::wait_reporter::{ReportMode, WaitReporter};
+use nm_dashboard::{Config, EndReason, Options, Pace, Player, RecordingFile, RecordingMode};
 
 use crate::commands::watch::{ReplayArgs, WatchFormat};
-use crate::dashboard::{self, Config, EndReason, Options, Pace, Player, RecordingFile, RecordingMode};
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::terminal::output::Output;
-use crate::terminal::text::Line;
-use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
-use crate::watch::ndjson::NdjsonReporter;
-use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
 pub(crate) async fn run(args: ReplayArgs, out: &mut Output) -> Result<Exit, Error> {
     let file = RecordingFile::open(&args.file)?;
@@ -43,8 +43,8 @@ async fn show(args: ReplayArgs, file: RecordingFile, out: &mut Output) -> Result
         now: header.started,
     };
     let mut player = Player::new(file, options, Pace::new(args.speed.unwrap_or(1.0)));
-    let reason = dashboard::replay(&mut player).await?;
-    for line in dashboard::summaries(&player.model) {
+    let reason = nm_dashboard::replay(&mut player).await?;
+    for line in nm_dashboard::summaries(&player.model) {
         out.message(&line);
     }
     report_cut(player.is_cut(), out);
@@ -67,7 +67,9 @@ async fn print(
     let tracker = GoalTracker::new(nodes, ExitCondition::Never);
     if format == Some(WatchFormat::Json) {
         let mut reporter = NdjsonReporter::new(out, &now, tracker);
-        match dashboard::print_recording(&mut file, args.speed, &clock, |event| reporter.react(event)).await {
+        match nm_dashboard::print_recording(&mut file, args.speed, &clock, |event| reporter.react(event))
+            .await
+        {
             Ok(()) => reporter.end()?,
             Err(error) => {
                 // If stdout is closed, nobody expects the line.
@@ -77,7 +79,7 @@ async fn print(
         }
     } else {
         let mut reporter = WaitReporter::new(out, ReportMode::Log(&now), tracker, "");
-        dashboard::print_recording(&mut file, args.speed, &clock, |event| reporter.react(event)).await?;
+        nm_dashboard::print_recording(&mut file, args.speed, &clock, |event| reporter.react(event)).await?;
     }
     report_cut(file.is_cut(), out);
     Ok(Exit::Done)

@@ -5,22 +5,22 @@
 
 use clap::{ArgGroup, Args, ValueEnum};
 use kube::ResourceExt;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::nodes::{NodeSelection, check_exist, unchecked};
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::format::{self, OutputFormat};
+use nm_core::interaction::confirm::confirm;
+use nm_core::interaction::progress;
+use nm_core::maintenance::start::{self, Existing, StartRequest, Started, check_definition};
+use nm_core::maintenance::{name_unless_node, node, uid};
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::{Line, Style};
+use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
 use nm_shared::NodeMaintenance;
 
-use crate::client::cluster::Cluster;
-use crate::client::nodes::{NodeSelection, check_exist, unchecked};
 use crate::commands::status;
 use crate::commands::watch;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::format::{self, OutputFormat};
-use crate::interaction::confirm::confirm;
-use crate::interaction::progress;
-use crate::maintenance::start::{self, Existing, StartRequest, Started, check_definition};
-use crate::maintenance::{name_unless_node, node, uid};
-use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style};
-use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
 
 const EXAMPLES: &str = "\
 Examples:

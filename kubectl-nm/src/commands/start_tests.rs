@@ -1,12 +1,12 @@
 //! The decisions of `start`, and its requests.
 
+use nm_core::terminal::output::captured::output;
+use nm_core::testing::fake_server::{cluster, failure, list, nodes};
+use nm_core::testing::objects::{named, requested, stopping};
 use nm_shared::DrainSpec;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::client::cluster::tests::{cluster, failure, list, nodes};
-use crate::maintenance::fixture::{named, requested, stopping};
-use crate::terminal::output::captured::output;
 
 fn args(line: &str) -> StartArgs {
     #[derive(clap::Parser)]

@@ -3,26 +3,27 @@
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
+use nm_core::args::duration::age;
+use nm_core::args::names;
+use nm_core::client::all_groups;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::nodes::check_exist;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::format::{self, DataFormat, OutputFormat, list};
+use nm_core::interaction::progress;
+use nm_core::maintenance::changes::{
+    attached_volume, blocked_pod, completing_pod, returned_pod, surging_pod,
+};
+use nm_core::maintenance::{
+    State, attached_volumes, drain_result, error_without_details, node, pending_pods, roll_name, status,
+};
+use nm_core::terminal::output::Output;
+use nm_core::terminal::table;
+use nm_core::terminal::text::{Line, Style};
 use nm_shared::NodeMaintenance;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::args::duration::age;
-use crate::args::names;
-use crate::client::all_groups;
-use crate::client::cluster::Cluster;
-use crate::client::nodes::check_exist;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::format::{self, DataFormat, OutputFormat, list};
-use crate::interaction::progress;
-use crate::maintenance::changes::{attached_volume, blocked_pod, completing_pod, returned_pod, surging_pod};
-use crate::maintenance::{
-    State, attached_volumes, drain_result, error_without_details, node, pending_pods, roll_name, status,
-};
-use crate::terminal::output::Output;
-use crate::terminal::table;
-use crate::terminal::text::{Line, Style};
 
 /// The results of drains are printed for so many maintenances at most.
 const MAX_RESULTS: usize = 10;

@@ -1,9 +1,10 @@
 //! The output of `status`.
 
+use nm_core::maintenance::ROLL_LABEL;
+use nm_core::terminal::output::captured::output;
+use nm_core::testing::objects::{named, requested, running, with_status};
+
 use super::*;
-use crate::maintenance::ROLL_LABEL;
-use crate::maintenance::fixture::{named, requested, running, with_status};
-use crate::terminal::output::captured::output;
 
 fn now() -> Timestamp {
     "2026-01-02T03:07:25Z".parse().unwrap()

@@ -4,22 +4,22 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use nm_core::args::duration;
+use nm_core::args::names::distinct;
+use nm_core::client::all_groups;
+use nm_core::client::cluster::{Cluster, Deletion};
+use nm_core::client::nodes::{NodeSelection, check_exist, unchecked};
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::interaction::confirm::confirm;
+use nm_core::interaction::progress;
+use nm_core::maintenance::{name_unless_node, node, roll_name, status};
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::{Line, Style, counted, first_names};
+use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
 use nm_shared::{BlockReason, Grant, Group, GroupedMaintenance, MigratingPod, NodeMaintenance};
 
-use crate::args::duration;
-use crate::args::names::distinct;
-use crate::client::all_groups;
-use crate::client::cluster::{Cluster, Deletion};
-use crate::client::nodes::{NodeSelection, check_exist, unchecked};
 use crate::commands::watch;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::interaction::confirm::confirm;
-use crate::interaction::progress;
-use crate::maintenance::{name_unless_node, node, roll_name, status};
-use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style, counted, first_names};
-use crate::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -215,14 +215,14 @@ fn line(object: &NodeMaintenance, deletion: Deletion) -> Line {
 
 #[cfg(test)]
 mod tests {
+    use nm_core::maintenance::uid;
+    use nm_core::terminal::output::captured::output;
+    use nm_core::testing::fake_server::{cluster, failure, list, nodes};
+    use nm_core::testing::objects::{named, requested, stopping};
     use nm_shared::NodeMaintenanceStatus;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::client::cluster::tests::{cluster, failure, list, nodes};
-    use crate::maintenance::fixture::{named, requested, stopping};
-    use crate::maintenance::uid;
-    use crate::terminal::output::captured::output;
 
     #[test]
     fn every_object_of_a_node_is_found_whatever_its_name() {

@@ -9,29 +9,29 @@ use std::time::Duration;
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::ResourceExt;
+use nm_core::args::duration;
+use nm_core::args::names::distinct;
+use nm_core::client::all_groups;
+use nm_core::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
+use nm_core::client::objects;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::format;
+use nm_core::interaction::confirm::confirm_always;
+use nm_core::interaction::progress;
+use nm_core::maintenance::{kept_by_roll, node};
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::Line;
+use nm_roll::store::is_outdated;
 use nm_shared::api::names::WEBHOOK;
 use nm_shared::cluster::leader_lease;
 use nm_shared::{Grant, GroupedMaintenance};
 use serde_json::{Value, json};
 
-use crate::args::duration;
-use crate::args::names::distinct;
-use crate::client::all_groups;
-use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
-use crate::client::objects;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::error::setup_error::SetupError;
-use crate::format;
+use crate::install::error::SetupError;
 use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
 use crate::install::namespace_content;
-use crate::interaction::confirm::confirm_always;
-use crate::interaction::progress;
-use crate::maintenance::{kept_by_roll, node};
-use crate::roll::store::is_outdated;
-use crate::terminal::output::Output;
-use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:

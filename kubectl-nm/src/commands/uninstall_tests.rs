@@ -2,9 +2,10 @@
 
 use std::sync::Mutex;
 
+use nm_core::terminal::output::captured::output;
+use nm_core::testing::fake_server::{cluster, failure};
+
 use super::*;
-use crate::client::cluster::tests::{cluster, failure};
-use crate::terminal::output::captured::output;
 
 fn names(objects: &[Value]) -> Vec<String> {
     objects.iter().map(format::name).collect()

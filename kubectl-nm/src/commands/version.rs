@@ -1,16 +1,16 @@
 //! `kubectl nm version`: prints the versions of plugin, reconciler and API server.
 
 use clap::Args;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::format::{self, DataFormat};
+use nm_core::interaction::progress;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::Line;
 
-use crate::client::cluster::Cluster;
-use crate::client::objects;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::format::{self, DataFormat};
 use crate::install::installation::{Installation, OWN_VERSION, Versions, version_skew};
-use crate::interaction::progress;
-use crate::terminal::output::Output;
-use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:

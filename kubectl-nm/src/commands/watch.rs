@@ -9,35 +9,35 @@ use clap::Args;
 use futures::future::pending;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use nm_shared::{Group, NodeMaintenance};
-
-use crate::args::duration;
-use crate::args::names;
-use crate::client::all_groups;
-use crate::client::cluster::Cluster;
-use crate::client::merged_watch::watch_maintenances;
-use crate::client::nodes::{check_exist, unchecked};
-use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchUpdate};
-use crate::dashboard::{
+use nm_core::args::duration;
+use nm_core::args::names;
+use nm_core::client::all_groups;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::merged_watch::watch_maintenances;
+use nm_core::client::nodes::{check_exist, unchecked};
+use nm_core::client::watch_stream::{WatchChange, WatchPolicy, WatchUpdate};
+use nm_core::error::exit::Exit;
+use nm_core::error::{Error, no_such_nodes};
+use nm_core::interaction::progress;
+use nm_core::maintenance::node;
+use nm_core::terminal::command_context::shell_quoted;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::signals::interrupted;
+use nm_core::terminal::text::{Line, counted};
+use nm_core::watch::event_loop::{self, LoopEvent};
+use nm_core::watch::exit_summary::dashboard_summary;
+use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
+use nm_core::watch::ndjson::NdjsonReporter;
+use nm_core::watch::wait_reporter::{ReportMode, WaitReporter};
+use nm_dashboard::recording::error::RecordingError;
+use nm_dashboard::{
     self, AppearanceFlags, Config, DashboardExit, EndReason, Header, HeadlessRecording, NewRecording,
     Options, RECORDING_VERSION, Recorder, RecordingMode,
 };
-use crate::error::exit::Exit;
-use crate::error::recording_error::RecordingError;
-use crate::error::{Error, no_such_nodes};
+use nm_shared::{Group, NodeMaintenance};
+
 use crate::install::installation::OWN_VERSION;
 use crate::install::leadership;
-use crate::interaction::progress;
-use crate::maintenance::node;
-use crate::terminal::command_context::shell_quoted;
-use crate::terminal::output::Output;
-use crate::terminal::signals::interrupted;
-use crate::terminal::text::{Line, counted};
-use crate::watch::event_loop::{self, LoopEvent};
-use crate::watch::exit_summary::dashboard_summary;
-use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
-use crate::watch::ndjson::NdjsonReporter;
-use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,7 +109,7 @@ struct RecordingFlags {
 
     /// How many times as fast to replay; the default is 1 on a terminal, otherwise as fast as possible
     #[arg(long, value_name = "FACTOR", help_heading = "Recordings", requires = "replay")]
-    #[arg(value_parser = dashboard::parse_speed)]
+    #[arg(value_parser = nm_dashboard::parse_speed)]
     speed: Option<f64>,
 }
 
@@ -350,7 +350,7 @@ fn conclude_recording(
             exit
         }
         (_, Some(Err(error))) => {
-            Error::Recording(error).print(out);
+            Error::from(error).print(out);
             if exit == Exit::Done { Exit::Error } else { exit }
         }
         _ => exit,
@@ -401,7 +401,7 @@ async fn show_dashboard(
             summaries: Vec::new(),
             recorded: recording.map(|_| Ok(0)),
         },
-        None => dashboard::run(options, cluster, tracker, timeout, recording, out).await?,
+        None => nm_dashboard::run(options, cluster, tracker, timeout, recording, out).await?,
     };
     let has_failed = results.iter().any(Result::is_err);
     for result in results {

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::Parser;
+use nm_core::terminal::output::captured::output;
+use nm_core::testing::fake_server::{NEVER, cluster, failure, list, nodes};
+use nm_core::testing::objects::{requested, with_status};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::client::cluster::tests::{NEVER, cluster, failure, list, nodes};
-use crate::maintenance::fixture::{requested, with_status};
-use crate::terminal::output::captured::output;
 
 #[derive(Parser)]
 struct Line {

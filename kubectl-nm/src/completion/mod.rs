@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use clap_complete::engine::{self, ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
+use nm_core::terminal::text::harmless;
 
 use crate::completion::names::NameKind;
 use crate::completion::partial_line::{CommandFn, PartialLine};
-use crate::terminal::text::harmless;
 
 /// The program that kubectl runs for completions of the plugin, which is a link to this one.
 const LINK: &str = "kubectl_complete-nm";

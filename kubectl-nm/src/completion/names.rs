@@ -6,11 +6,11 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::args::names::distinct;
-use crate::client::all_groups;
-use crate::client::cluster::Cluster;
-use crate::connection::{self, ConnectionFlags};
-use crate::maintenance::node;
+use nm_core::args::names::distinct;
+use nm_core::client::all_groups;
+use nm_core::client::cluster::Cluster;
+use nm_core::connection::{self, ConnectionFlags};
+use nm_core::maintenance::node;
 
 use crate::completion::partial_line::PartialLine;
 
@@ -103,9 +103,10 @@ fn silence_standard_streams() {}
 
 #[cfg(test)]
 mod tests {
+    use nm_core::testing::fake_server::{cluster, failure, list, nodes};
+    use nm_core::testing::objects::named;
+
     use super::*;
-    use crate::client::cluster::tests::{cluster, failure, list, nodes};
-    use crate::maintenance::fixture::named;
 
     #[tokio::test]
     async fn nodes_are_in_service_or_in_maintenance() {

@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 
 use clap::FromArgMatches;
-
-use crate::connection::ConnectionFlags;
+use nm_core::connection::ConnectionFlags;
 
 pub(crate) type CommandFn = fn() -> clap::Command;
 

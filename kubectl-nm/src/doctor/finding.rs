@@ -1,8 +1,7 @@
 //! The finding of one check, and what to do about it.
 
+use nm_core::error::Error;
 use serde::Serialize;
-
-use crate::error::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

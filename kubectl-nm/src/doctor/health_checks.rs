@@ -5,13 +5,16 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
+use nm_core::args::duration::age;
+use nm_core::client::objects::Permission;
+use nm_core::client::webhook_probe::ProbeResult;
+use nm_core::maintenance::Leadership;
+use nm_core::terminal::command_context;
+use nm_core::terminal::docs_url::docs_url;
 use nm_shared::cluster::leader_lease::LeaderLeaseState;
 use nm_shared::{Grant, GroupedMaintenance};
 use serde_json::{Value, json};
 
-use crate::args::duration::age;
-use crate::client::objects::Permission;
-use crate::client::webhook_probe::ProbeResult;
 use crate::doctor::certificate;
 use crate::doctor::finding::{Fetched, Finding, Unavailable, fail, named, ok, read, warn};
 use crate::doctor::orphans;
@@ -24,9 +27,6 @@ use crate::install::leadership;
 use crate::install::lease_observation::LeaseObservation;
 use crate::install::manifests;
 use crate::install::readiness::available_replicas;
-use crate::maintenance::Leadership;
-use crate::terminal::command_context;
-use crate::terminal::docs_url::docs_url;
 
 /// The webhook's certificate is renewed halfway through its 90 days. This close to its expiry, the renewal does not work.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);

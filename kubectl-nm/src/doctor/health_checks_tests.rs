@@ -1,10 +1,10 @@
 use kube::core::ObjectMeta;
+use nm_core::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
 use nm_shared::api::names::{DRAIN_TAINT, FINALIZER, KUBEVIRT_DRAIN_TAINT, UNDO_ANNOTATION};
 use nm_shared::{Group, NodeMaintenance, NodeMaintenanceSpec};
 
 use super::*;
 use crate::doctor::finding::CheckResult;
-use crate::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
 
 const NOW: &str = "2026-01-02T03:04:05Z";
 

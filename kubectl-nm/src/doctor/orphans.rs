@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use nm_core::maintenance::{kept_by_roll, node};
 use nm_shared::api::names::{EXCLUDE_LABEL, FINALIZER, PLANNED_TAINT, UNDO_ANNOTATION};
 use nm_shared::gate::ownership;
 use nm_shared::{Group, GroupedMaintenance};
 use serde_json::Value;
 
 use crate::doctor::finding::{Fetched, Finding, fail, ok, read, warn};
-use crate::maintenance::{kept_by_roll, node};
 
 /// Stopping a maintenance takes seconds. After this time something blocks it.
 const STOP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::client::objects::Permission;
+use nm_core::client::objects::Permission;
+
 use crate::doctor::finding::{Fetched, Finding, named, ok, warn};
 
 const CHECK: &str = "permissions";
@@ -90,7 +91,7 @@ mod tests {
     use crate::doctor::finding::{CheckResult, Unavailable};
 
     fn permission(verb: &'static str, kind: &str) -> Permission {
-        crate::client::objects::permission(verb, &json!({"apiVersion": "apps/v1", "kind": kind}))
+        nm_core::client::objects::permission(verb, &json!({"apiVersion": "apps/v1", "kind": kind}))
     }
 
     fn messages(missing: &[(&'static str, Fetched<Vec<Permission>>)]) -> Vec<String> {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use nm_core::client::objects::{self, Permission};
 use nm_shared::Group;
 use nm_shared::api::names::GROUP;
 
-use crate::client::objects::{self, Permission};
 use crate::install::manifests::{self, Settings};
 
 /// A permission that a command needs: verb, API group and resource.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use nm_core::explain::returned_pods::{ADVICE, edit, workload};
+use nm_core::maintenance::status;
+use nm_core::terminal::text::{counted, first_names};
 use nm_shared::GroupedMaintenance;
 
 use crate::doctor::finding::{Fetched, Finding, read, warn};
-use crate::explain::returned_pods::{ADVICE, edit, workload};
-use crate::maintenance::status;
-use crate::terminal::text::{counted, first_names};
 
 /// The workloads whose pods returned; none if no pod did, or if the maintenances cannot be read, which other checks report.
 pub(crate) fn finding(maintenances: &Fetched<Vec<GroupedMaintenance>>) -> Option<Fetched<Finding>> {
@@ -27,11 +27,11 @@ pub(crate) fn finding(maintenances: &Fetched<Vec<GroupedMaintenance>>) -> Option
 
 #[cfg(test)]
 mod tests {
+    use nm_core::testing::objects::with_status;
     use serde_json::json;
 
     use super::*;
     use crate::doctor::finding::Unavailable;
-    use crate::maintenance::fixture::with_status;
 
     #[test]
     fn the_workloads_whose_pods_came_back_are_named_once() {

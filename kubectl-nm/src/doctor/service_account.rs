@@ -2,10 +2,10 @@
 //!
 //! Everything here is pure.
 
+use nm_core::client::reconciler_deployment::{NODE_CONDITIONS, SettingValue};
 use nm_shared::{DrainSpec, Grant, GroupedMaintenance, SurgePolicy};
 use serde_json::{Value, json};
 
-use crate::client::reconciler_deployment::{NODE_CONDITIONS, SettingValue};
 use crate::doctor::finding::{Fetched, Finding, Unavailable, ok, read, warn};
 use crate::install::difference::first_deviation;
 use crate::install::manifests;

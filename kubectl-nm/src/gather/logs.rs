@@ -4,12 +4,11 @@
 //! before they are passed on.
 
 use kube::api::LogParams;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects;
+use nm_core::client::reconciler_deployment::{self, CONTAINER};
+use nm_core::error::Error;
 use serde_json::Value;
-
-use crate::client::cluster::Cluster;
-use crate::client::objects;
-use crate::client::reconciler_deployment::{self, CONTAINER};
-use crate::error::Error;
 
 const MAX_BYTES: i64 = 10 * 1024 * 1024;
 

@@ -2,4 +2,3 @@
 
 pub(crate) mod archive;
 pub(crate) mod logs;
-pub(crate) mod redact;

@@ -1,13 +1,13 @@
 //! The installation of nm-reconciler in a cluster, its version, and other operators that serve the same objects.
 
 use kube::api::ListParams;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects::{self, ApiVersionKind};
+use nm_core::client::reconciler_deployment::{self, NAME_LABEL};
+use nm_core::error::Error;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::client::cluster::Cluster;
-use crate::client::objects::{self, ApiVersionKind};
-use crate::client::reconciler_deployment::{self, NAME_LABEL};
-use crate::error::Error;
 use crate::install::manifests::{NAMESPACE, VERSION_LABEL};
 
 const DEPLOYMENT: ApiVersionKind = ("apps/v1", "Deployment");

@@ -7,6 +7,10 @@ use futures::stream::{self, Stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects;
+use nm_core::error::Error;
+use nm_core::maintenance::{Leadership, Reconcilers};
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::cluster::leader_lease::{LeaderLeaseState, NAME};
@@ -14,13 +18,9 @@ use nm_shared::cluster::node_lease;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::client::cluster::Cluster;
-use crate::client::objects;
-use crate::error::Error;
 use crate::install::installation::Installation;
 use crate::install::lease_observation::{self, LeaseObservation};
 use crate::install::manifests;
-use crate::maintenance::{Leadership, Reconcilers};
 
 /// How often a leader renews its lease: every third of 15 s. It releases the lease within this time after a renewal.
 const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);

@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use nm_core::testing::fake_server::{cluster, failure};
+use nm_core::testing::objects::with_status;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::*;
-use crate::client::cluster::tests::{cluster, failure};
-use crate::maintenance::fixture::with_status;
 
 fn at(time: &str) -> Timestamp {
     format!("2026-01-02T{time}Z").parse().unwrap()

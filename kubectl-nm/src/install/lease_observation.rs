@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects;
+use nm_core::error::Error;
 use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
-
-use crate::client::cluster::Cluster;
-use crate::client::objects;
-use crate::error::Error;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 

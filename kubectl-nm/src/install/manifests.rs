@@ -4,12 +4,11 @@
 
 use std::collections::BTreeSet;
 
+use nm_core::client::reconciler_deployment::{self, CommandLine, MAX_UNAVAILABLE, NAME_LABEL};
 use nm_shared::Grant;
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use serde_json::{Value, json};
-
-use crate::client::reconciler_deployment::{self, CommandLine, MAX_UNAVAILABLE, NAME_LABEL};
 
 pub(crate) const NAMESPACE: &str = "node-maintenance";
 

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
+use nm_core::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use nm_core::client::objects;
+use nm_core::error::Error;
+use nm_core::format;
 use nm_shared::api::names::WEBHOOK;
 use nm_shared::cluster::leader_lease;
 use serde_json::{Value, json};
 
-use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
-use crate::client::objects;
-use crate::error::Error;
-use crate::format;
 use crate::install::manifests;
 
 /// Objects that Kubernetes and OpenShift create in every namespace, by kind.
@@ -94,8 +94,9 @@ fn is_annotated(object: &Value, annotation: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use nm_core::client::reconciler_deployment::NAME_LABEL;
+
     use super::*;
-    use crate::client::reconciler_deployment::NAME_LABEL;
 
     fn object(kind: &str, name: &str, metadata: &Value) -> Value {
         let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata});

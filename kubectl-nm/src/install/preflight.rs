@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::api::PatchParams;
 use kube::core::Status;
+use nm_core::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use nm_core::client::objects::{self, Permission};
+use nm_core::client::reconciler_deployment::{self, FIELD_MANAGER};
+use nm_core::error::Error;
+use nm_core::format;
 use nm_shared::cluster::admission_webhook::is_dry_run_unsupported;
 use serde_json::Value;
 
-use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
-use crate::client::objects::{self, Permission};
-use crate::client::reconciler_deployment::{self, FIELD_MANAGER};
-use crate::error::Error;
-use crate::error::setup_error::SetupError;
-use crate::format;
+use crate::install::error::SetupError;
 
 /// Applies each object in a dry run, and checks the user's permissions for those in the namespaces `new_namespaces`.
 pub(crate) async fn check(
@@ -88,10 +88,10 @@ fn conflicts_of(object: &Value, status: &Status) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use nm_core::testing::fake_server::{cluster, failure};
     use serde_json::json;
 
     use super::*;
-    use crate::client::cluster::tests::{cluster, failure};
 
     fn object(kind: &str, api_version: &str, namespace: Option<&str>) -> Value {
         json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "namespace": namespace}})

@@ -4,17 +4,17 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use kube::api::ListParams;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects;
+use nm_core::client::reconciler_deployment::LABEL_SELECTOR;
+use nm_core::client::webhook_probe::{self, ProbeResult};
+use nm_core::error::Error;
+use nm_core::interaction::progress;
+use nm_core::terminal::output::Output;
 use serde_json::Value;
 
-use crate::client::cluster::Cluster;
-use crate::client::objects;
-use crate::client::reconciler_deployment::LABEL_SELECTOR;
-use crate::client::webhook_probe::{self, ProbeResult};
-use crate::error::Error;
-use crate::error::setup_error::SetupError;
+use crate::install::error::SetupError;
 use crate::install::installation::Installation;
-use crate::interaction::progress;
-use crate::terminal::output::Output;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 

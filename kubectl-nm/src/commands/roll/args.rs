@@ -4,18 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use nm_core::args::duration;
+use nm_core::args::names::parse_node;
+use nm_core::client::nodes::NodeSelection;
+use nm_core::format::{self, OutputFormat};
+use nm_core::maintenance::start::StartRequest;
+use nm_core::terminal::output::Output;
+use nm_dashboard::AppearanceFlags;
+use nm_roll::report::LineFormat;
+use nm_roll::waves::WaveSizes;
+use nm_roll::window::Window;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
-
-use crate::args::duration;
-use crate::args::names::parse_node;
-use crate::client::nodes::NodeSelection;
-use crate::dashboard::AppearanceFlags;
-use crate::format::{self, OutputFormat};
-use crate::maintenance::start::StartRequest;
-use crate::roll::report::LineFormat;
-use crate::roll::waves::WaveSizes;
-use crate::roll::window::Window;
-use crate::terminal::output::Output;
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]

@@ -7,6 +7,29 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::nodes::check_exist;
+use nm_core::client::objects::{self, Permission};
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::interaction::confirm::confirm_always;
+use nm_core::interaction::progress;
+use nm_core::maintenance::start::{self, Existing, Started};
+use nm_core::maintenance::uid;
+use nm_core::plan::cluster_snapshot::ClusterSnapshot;
+use nm_core::plan::report::{DrainRisks, preview};
+use nm_core::plan::{surge_workloads, text};
+use nm_core::terminal::output::Output;
+use nm_core::terminal::table;
+use nm_core::terminal::text::{Line, Style, counted};
+use nm_roll::error::RollError;
+use nm_roll::health;
+use nm_roll::job;
+use nm_roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, Runner, SETTINGS, Step, roll_name};
+use nm_roll::settings::{NodeAction, RollSettings};
+use nm_roll::store;
+use nm_roll::waves::{NodeRole, PoolNode, waves};
+use nm_roll::window::Windows;
 use nm_shared::cluster::{node, pod};
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::forecast::PodOutcome;
@@ -16,32 +39,7 @@ use serde_json::Value;
 
 use super::args::BeginArgs;
 use super::run::{run as run_roll, this_runner};
-use crate::client::cluster::Cluster;
-use crate::client::nodes::check_exist;
-use crate::client::objects::{self, Permission};
 use crate::commands::plan::answers;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::error::roll_error::RollError;
-use crate::interaction::confirm::confirm_always;
-use crate::interaction::progress;
-use crate::maintenance::start::{self, Existing, Started};
-use crate::maintenance::uid;
-use crate::plan::cluster_snapshot::ClusterSnapshot;
-use crate::plan::report::{DrainRisks, preview};
-use crate::plan::{surge_workloads, text};
-use crate::roll::health;
-use crate::roll::job;
-use crate::roll::record::{
-    self, LABEL, NODE, NodeRecord, Roll, RollRecord, Runner, SETTINGS, Step, roll_name,
-};
-use crate::roll::settings::{NodeAction, RollSettings};
-use crate::roll::store;
-use crate::roll::waves::{NodeRole, PoolNode, waves};
-use crate::roll::window::Windows;
-use crate::terminal::output::Output;
-use crate::terminal::table;
-use crate::terminal::text::{Line, Style, counted};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -105,7 +103,8 @@ pub(super) async fn run(
     let me = this_runner();
     let claim = |roll: &Roll, record| Ok(claim(roll, record, &settings, &me)?);
     let claimed = store::update(cluster, &name, claim).await;
-    if let Err(Error::Roll(RollError::Exists(_) | RollError::OtherSettings(_))) = claimed {
+    let refusal = claimed.as_ref().err().and_then(Error::above);
+    if let Some(RollError::Exists(_) | RollError::OtherSettings(_)) = refusal {
         // Somebody else begins it: it must not have nodes of this one.
         delete(&created, cluster, out).await?;
     }
@@ -217,7 +216,7 @@ fn is_begun(
             Existing::Maintenance(object) if roll_name(&object) == Some(name) => {}
             Existing::Maintenance(object) => match roll_name(&object) {
                 Some(roll) => {
-                    return Err(RollError::InRoll { node: node.clone(), roll: roll.to_owned() }.into());
+                    return Err(Error::InRoll { node: node.clone(), roll: roll.to_owned() });
                 }
                 None => busy.push(node.clone()),
             },

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use nm_core::terminal::output::captured::output;
+use nm_core::testing::fake_server::{cluster, failure};
 use serde_json::json;
 
 use super::*;
-use crate::client::cluster::tests::{cluster, failure};
-use crate::terminal::output::captured::output;
 
 /// Settings that run this command.
 fn settings(command: &str) -> RollSettings {
@@ -50,7 +50,7 @@ fn a_roll_begins_only_with_its_own_settings_in_every_object_and_if_nobody_else_r
 
 /// The maintenance that a roll creates for a node at this position.
 fn planned(position: usize, step: Step) -> NodeMaintenance {
-    let mut object = crate::maintenance::fixture::requested("n1");
+    let mut object = nm_core::testing::objects::requested("n1");
     object.spec.suspend = true;
     let record = NodeRecord {
         wave: position,

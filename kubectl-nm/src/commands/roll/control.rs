@@ -1,16 +1,17 @@
 //! `kubectl nm roll pause` and `abort`.
 
+use nm_core::client::cluster::Cluster;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::interaction::confirm::confirm_always;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::{Line, Style, counted};
+use nm_roll::error::RollError;
+use nm_roll::record::{Roll, RollNode, RollRecord, Step};
+use nm_roll::store;
+
 use super::args::AbortArgs;
 use super::run::this_runner;
-use crate::client::cluster::Cluster;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::error::roll_error::RollError;
-use crate::interaction::confirm::confirm_always;
-use crate::roll::record::{Roll, RollNode, RollRecord, Step};
-use crate::roll::store;
-use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style, counted};
 
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let (roll, record) = store::pause(cluster, name, true).await?;
@@ -28,12 +29,13 @@ pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Re
 
 pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
-    let roll = match store::load(cluster, name).await {
-        Err(Error::Roll(broken)) if args.return_all && broken.is_about_records() => {
-            return abort_unread(args, &broken, cluster, out).await;
-        }
-        loaded => loaded?,
-    };
+    let loaded = store::load(cluster, name).await;
+    let broken =
+        loaded.as_ref().err().and_then(Error::above).filter(|error: &&RollError| error.is_about_records());
+    if let (true, Some(broken)) = (args.return_all, broken) {
+        return abort_unread(args, broken, cluster, out).await;
+    }
+    let roll = loaded?;
     let is_left = |node: &RollNode| node.is_worked_on() && !args.return_all;
     let ended = roll.nodes.iter().filter(|node| !is_left(node)).count();
     confirm_always(
@@ -61,7 +63,7 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
     }
     let left = match store::load(cluster, name).await {
         Ok(roll) => roll.nodes.into_iter().filter(is_left).collect(),
-        Err(Error::Roll(RollError::Unknown(_))) => Vec::new(),
+        Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => Vec::new(),
         Err(error) => return Err(error),
     };
     for node in &left {

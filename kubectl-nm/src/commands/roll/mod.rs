@@ -8,12 +8,12 @@ mod run;
 pub(crate) mod status;
 
 use clap::{Arg, Args, Subcommand};
+use nm_core::client::cluster::Cluster;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::output::Output;
 
 use self::args::{AbortArgs, BeginArgs, NameArgs, ResumeArgs, StatusArgs};
-use crate::client::cluster::Cluster;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::terminal::output::Output;
 
 /// What a first roll needs.
 const FIRST_EXAMPLES: &str = "\

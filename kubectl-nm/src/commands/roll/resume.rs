@@ -2,22 +2,23 @@
 
 use std::time::Duration;
 
+use nm_core::args::duration;
+use nm_core::client::cluster::Cluster;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::interaction::confirm::confirm_always;
+use nm_core::interaction::progress;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::Line;
+use nm_roll::decide::HEARTBEAT_TIMEOUT;
+use nm_roll::error::RollError;
+use nm_roll::job;
+use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner, Step};
+use nm_roll::settings::NodeAction;
+use nm_roll::store;
+
 use super::args::ResumeArgs;
 use super::run::{run as run_roll, this_runner};
-use crate::args::duration;
-use crate::client::cluster::Cluster;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::error::roll_error::RollError;
-use crate::interaction::confirm::confirm_always;
-use crate::interaction::progress;
-use crate::roll::decide::HEARTBEAT_TIMEOUT;
-use crate::roll::job;
-use crate::roll::record::{ActionState, Roll, RollNode, RollRecord, Runner, Step};
-use crate::roll::settings::NodeAction;
-use crate::roll::store;
-use crate::terminal::output::Output;
-use crate::terminal::text::Line;
 
 /// How long the program that runs a roll may take to answer before the user is asked something.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(3);

@@ -5,22 +5,22 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use nm_core::client::cluster::Cluster;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::command_context::shell_quoted;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::signals::interrupted;
+use nm_core::terminal::text::{Line, counted};
+use nm_dashboard::{Config, RollDashboard};
+use nm_roll::command::log_folder;
+use nm_roll::record::{Halt, Roll, RollRecord, Runner};
+use nm_roll::report::LineReporter;
+use nm_roll::runner::{RollEnd, RollRunner};
+use nm_roll::settings::NodeAction;
+use nm_roll::view::RollReporter;
 
 use super::args::OutputArgs;
-use crate::client::cluster::Cluster;
-use crate::dashboard::{Config, RollDashboard};
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::roll::command::log_folder;
-use crate::roll::record::{Halt, Roll, RollRecord, Runner};
-use crate::roll::report::LineReporter;
-use crate::roll::runner::{RollEnd, RollRunner};
-use crate::roll::settings::NodeAction;
-use crate::roll::view::RollReporter;
-use crate::terminal::command_context::shell_quoted;
-use crate::terminal::output::Output;
-use crate::terminal::signals::interrupted;
-use crate::terminal::text::{Line, counted};
 
 /// This program, as the runner of a roll.
 pub(super) fn this_runner() -> Runner {
@@ -178,12 +178,12 @@ async fn until_ended(runner: &mut RollRunner<'_>, reporter: &mut dyn RollReporte
 
 #[cfg(test)]
 mod tests {
+    use nm_core::terminal::output::captured::output;
+    use nm_roll::absence::{Departure, LeftNode};
+    use nm_roll::record::DoneNodes;
     use serde_json::json;
 
     use super::*;
-    use crate::roll::absence::{Departure, LeftNode};
-    use crate::roll::record::DoneNodes;
-    use crate::terminal::output::captured::output;
 
     #[test]
     fn the_end_of_a_roll_names_what_it_has_not_done() {

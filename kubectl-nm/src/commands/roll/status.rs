@@ -6,23 +6,23 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use nm_core::args::duration;
+use nm_core::client::cluster::Cluster;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::format::{DataFormat, OutputFormat, list};
+use nm_core::terminal::output::Output;
+use nm_core::terminal::table;
+use nm_core::terminal::text::{Line, Style};
+use nm_roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
+use nm_roll::error::RollError;
+use nm_roll::health::if_permitted;
+use nm_roll::observed::{NodeView, Observed};
+use nm_roll::record::{Roll, RollNode, RollRecord, roll_names};
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
 use super::args::StatusArgs;
-use crate::args::duration;
-use crate::client::cluster::Cluster;
-use crate::error::Error;
-use crate::error::exit::Exit;
-use crate::error::roll_error::RollError;
-use crate::format::{DataFormat, OutputFormat, list};
-use crate::roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
-use crate::roll::health::if_permitted;
-use crate::roll::observed::{NodeView, Observed};
-use crate::roll::record::{Roll, RollNode, RollRecord, roll_names};
-use crate::terminal::output::Output;
-use crate::terminal::table;
-use crate::terminal::text::{Line, Style};
 
 /// A roll as `status` shows it.
 struct RollStatus {
@@ -211,11 +211,11 @@ fn document(status: &RollStatus) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use nm_core::terminal::output::captured::output;
+    use nm_roll::record::{FINALIZER, LABEL, NODE, SETTINGS, STATE};
     use nm_shared::api::names;
 
     use super::*;
-    use crate::roll::record::{FINALIZER, LABEL, NODE, SETTINGS, STATE};
-    use crate::terminal::output::captured::output;
 
     /// A maintenance of a roll that somebody has aborted, at a step of its node.
     fn maintenance(step: &str, is_deleted: bool, finalizers: &[&str]) -> NodeMaintenance {

@@ -1,0 +1,10 @@
+//! Requests to the API server.
+
+pub mod all_groups;
+pub mod cluster;
+pub mod merged_watch;
+pub mod nodes;
+pub mod objects;
+pub mod reconciler_deployment;
+pub mod watch_stream;
+pub mod webhook_probe;

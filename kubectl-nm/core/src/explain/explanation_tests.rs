@@ -1,0 +1,217 @@
+//! Causes, by the status of an object.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::objects::{requested, running, stopping, with_status};
+
+fn with_condition(phase: &str, type_: &str, status: &str, reason: &str, message: &str) -> NodeMaintenance {
+    let condition = json!({"type": type_, "status": status, "reason": reason, "message": message,
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-02T03:04:05Z"});
+    with_status("n1", json!({"phase": phase, "conditions": [condition]}))
+}
+
+fn now() -> Timestamp {
+    "2026-01-02T03:07:25Z".parse().unwrap()
+}
+
+fn only(maintenance: &NodeMaintenance) -> Cause {
+    let mut causes = causes(maintenance, &Reconcilers::default(), "kubectl", now());
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    causes.remove(0)
+}
+
+#[test]
+fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
+    let patch =
+        |drain: &str| format!("kubectl patch nm n1 --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'");
+    for (phase, reason, command, passes) in [
+        ("Pending", "MaxUnavailable", "kubectl get nm -o wide".to_owned(), true),
+        (
+            "Pending",
+            "QuorumAtRisk",
+            "kubectl annotate nm n1 kubectl-nm.dev/override-quorum=true".to_owned(),
+            false,
+        ),
+        ("Pending", "LeaseHeld", "kubectl -n medik8s-leases get lease node-n1 -o yaml".to_owned(), false),
+        ("Failed", "LeaseLost", "kubectl -n medik8s-leases get lease node-n1 -o yaml".to_owned(), false),
+        ("Failed", "CordonContested", "kubectl get node n1 -o yaml --show-managed-fields".to_owned(), false),
+        ("Failed", "DuplicateMaintenance", "kubectl delete nm n1".to_owned(), false),
+        ("Failed", "NodeNotFound", "kubectl delete nm n1".to_owned(), false),
+        ("Failed", "TimedOut", patch("{\"timeoutSeconds\":0}"), false),
+        ("Failed", "InvalidDrain", patch("{\"podSelector\":null}"), false),
+        ("Failed", "MissingAccess", "kubectl nm doctor".to_owned(), false),
+        ("Failed", "SomethingNewer", "kubectl describe nm n1".to_owned(), false),
+    ] {
+        let cause = only(&with_condition(phase, "Drained", "False", reason, "it is so"));
+        assert_eq!((cause.what, cause.commands), (vec!["it is so.".to_owned()], vec![command]), "{reason}");
+        assert_eq!(
+            (cause.passes, cause.since.map(|at| at.to_string())),
+            (passes, Some("2026-01-02T03:04:05Z".into()))
+        );
+        assert!(!cause.advice.is_empty() && !cause.advice.ends_with('.'), "{reason}");
+    }
+    let mut degraded = with_condition("Running", "Degraded", "True", "MissingAccess", "no access");
+    let user = "system:serviceaccount:ops:nm-reconciler";
+    let forbidden = json!({"user": user, "verb": "list", "resource": "pods"});
+    degraded.status.as_mut().unwrap().forbidden = serde_json::from_value(forbidden).unwrap();
+    let cause = only(&degraded);
+    let command = format!("kubectl auth can-i --list --as={user}");
+    assert_eq!((cause.what, cause.commands), (vec!["no access.".to_owned()], vec![command]));
+}
+
+#[test]
+fn an_invalid_selector_is_removed_from_the_field_that_has_it() {
+    let mut object = with_condition("Failed", "Drained", "False", "InvalidDrain", "it is so");
+    let selector = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
+    let drain = json!({"waitForCompletion": {"podSelector": selector}});
+    object.spec.drain = serde_json::from_value(drain).unwrap();
+    let patch = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"waitForCompletion":null}}}'"#;
+    assert_eq!(only(&object).commands, [patch]);
+}
+
+#[test]
+fn pods_that_the_drain_waits_for_are_a_cause_that_passes() {
+    let completing = |until: Option<&str>| {
+        let pod =
+            json!({"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z", "until": until});
+        let mut status = running(40, &[]);
+        status["completingPods"] = json!([pod]);
+        only(&with_status("n1", status))
+    };
+    let cause = completing(None);
+    assert_eq!(cause.what, ["The drain waits for pods to end by themselves (Completing)."]);
+    assert_eq!((cause.pods, cause.passes), (vec!["shop/import-x".to_owned()], true));
+    assert_eq!(cause.since.map(|at| at.to_string()), Some("2026-01-02T03:04:05Z".into()));
+    let patch = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"waitForCompletion":null}}}'"#;
+    assert_eq!(cause.commands, [patch]);
+    let limited = "The drain waits for pods to end by themselves (Completing), and evicts them at 2026-01-02T04:00:00Z.";
+    assert_eq!(completing(Some("2026-01-02T04:00:00Z")).what, [limited]);
+}
+
+#[test]
+fn pods_that_came_back_are_a_cause_that_passes_with_what_to_change_in_their_workload() {
+    let pod = |name: &str| {
+        json!({"namespace": "kube-system", "name": name, "since": "2026-01-02T03:04:05Z",
+            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cilium-operator"}})
+    };
+    let status = json!({"phase": "Succeeded", "returnedPods": [pod("a"), pod("b")]});
+    let cause = only(&with_status("n1", status));
+    assert_eq!(
+        cause.what,
+        [
+            "The pods of deploy/cilium-operator in kube-system tolerate the cordon: they returned to the node and stay."
+        ]
+    );
+    assert_eq!(cause.pods, ["kube-system/a", "kube-system/b"]);
+    assert_eq!((cause.passes, cause.stays), (true, true));
+    assert_eq!(cause.commands, ["kubectl -n kube-system edit deploy/cilium-operator"]);
+}
+
+#[test]
+fn the_medik8s_operator_reports_by_its_last_error() {
+    let failed = with_status("n1", json!({"phase": "Failed", "lastError": "nodes \"n1\" not found"}));
+    assert_eq!(only(&failed).what, ["nodes \"n1\" not found."]);
+    assert_eq!(only(&with_status("n1", json!({"phase": "Failed"}))).what, ["The status does not say why."]);
+}
+
+#[test]
+fn a_maintenance_that_no_reconciler_handles_is_reported_since_when() {
+    let waiting = only(&requested("n1"));
+    assert_eq!(waiting.what, ["nm-reconciler has not begun yet."]);
+    assert_eq!(waiting.since.map(|at| at.to_string()), Some("2026-01-02T03:04:05Z".into()));
+    assert_eq!(
+        only(&stopping(requested("n1"))).what,
+        ["The reconciler has not returned the node to service yet."]
+    );
+    assert!(!waiting.passes);
+    let soon =
+        causes(&requested("n1"), &Reconcilers::default(), "kubectl", "2026-01-02T03:04:19Z".parse().unwrap());
+    assert!(soon[0].passes, "a moment is no problem");
+    let mut held = stopping(requested("n1"));
+    held.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
+    let cause = only(&held);
+    assert_eq!(
+        cause.what,
+        ["The node is back in service, but finalizers keep the object: example.com/audit."]
+    );
+    assert_eq!(cause.commands, [r#"kubectl patch nm n1 --type=merge -p '{"metadata":{"finalizers":null}}'"#]);
+}
+
+#[test]
+fn blocked_pods_are_no_causes_once_it_stops() {
+    let mut held = stopping(with_status("n1", running(40, &[("cart-0", "nothing replaces it")])));
+    held.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
+    assert_eq!(
+        only(&held).what,
+        ["The node is back in service, but finalizers keep the object: example.com/audit."]
+    );
+}
+
+#[test]
+fn pods_that_are_blocked_by_the_same_thing_are_one_cause() {
+    let budget =
+        |name: &str| format!("The disruption budget {name} needs 3 healthy pods and has 3 currently");
+    let (cart, web) = (budget("cart"), budget("web"));
+    let mut status = running(40, &[("cart-0", &cart), ("web-0", &web), ("cart-1", &cart), ("cart-2", &cart)]);
+    status["blockedPods"][2]["since"] = json!("2026-01-01T00:00:00Z");
+    let found = causes(&with_status("n1", status), &Reconcilers::default(), "kubectl", now());
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert_eq!(found[0].what, ["PDB shop/cart needs 3, has 3."]);
+    assert_eq!(found[0].pods, ["shop/cart-0", "shop/cart-1", "shop/cart-2"]);
+    assert_eq!(
+        (found[0].since.map(|at| at.to_string()), found[0].refusals),
+        (Some("2026-01-01T00:00:00Z".into()), 9)
+    );
+    assert_eq!(found[0].commands, ["kubectl -n shop edit pdb cart"]);
+    assert_eq!(found[1].pods, ["shop/web-0"]);
+}
+
+#[test]
+fn similarly_blocked_pods_have_a_few_commands() {
+    let names: Vec<String> = (0..5).map(|at| format!("p{at}")).collect();
+    let pods: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "nothing replaces it")).collect();
+    let mut status = running(0, &pods);
+    for pod in status["blockedPods"].as_array_mut().into_iter().flatten() {
+        pod["reason"] = json!("Unmanaged");
+    }
+    let cause = only(&with_status("n1", status));
+    assert_eq!(cause.what, ["nothing replaces it."]);
+    let delete = |pod: &str| format!("kubectl -n shop delete pod {pod}");
+    assert_eq!(cause.commands, [delete("p0"), delete("p1"), delete("p2")]);
+}
+
+#[test]
+fn a_draining_maintenance_has_no_cause_and_unlisted_pods_are_counted() {
+    for status in [running(40, &[]), json!({"phase": "Succeeded"})] {
+        assert_eq!(causes(&with_status("n1", status), &Reconcilers::default(), "kubectl", now()), []);
+    }
+    let mut status: Value = running(40, &[("a", "m")]);
+    status["podCounts"]["blocked"] = json!(7);
+    assert_eq!(unlisted(&with_status("n1", status)), 6);
+    assert_eq!(unlisted(&requested("n1")), 0);
+}
+
+#[test]
+fn a_cause_is_reported_once_by_the_pods_or_by_the_whole_maintenance() {
+    let mut object = with_condition("Running", "Degraded", "True", "MissingAccess", "1 pod is blocked");
+    let access = json!({"user": "u", "verb": "create", "resource": "pods/eviction"});
+    let pod = json!({"namespace": "shop", "name": "p", "reason": "Forbidden", "message": "no access",
+        "since": "2026-01-02T03:04:05Z", "attempts": 1, "forbidden": access});
+    object.status.as_mut().unwrap().blocked_pods = serde_json::from_value(json!([pod])).unwrap();
+    let cause = only(&object);
+    let command = "kubectl auth can-i create pods --subresource=eviction -n shop --as=u";
+    assert_eq!((cause.what, cause.commands), (vec!["no access.".to_owned()], vec![command.to_owned()]));
+}
+
+#[test]
+fn a_status_that_was_written_without_facts_is_explained_by_its_messages() {
+    let numbers = "The disruption budget cart needs 3 healthy pods and has 3 currently";
+    let mut status = running(40, &[("cart-0", numbers)]);
+    status["blockedPods"][0].as_object_mut().unwrap().remove("budget");
+    let cause = only(&with_status("n1", status));
+    assert_eq!(
+        (cause.what, cause.commands),
+        (vec![format!("{numbers}.")], vec!["kubectl -n shop get pdb".to_owned()])
+    );
+}

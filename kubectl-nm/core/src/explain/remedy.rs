@@ -1,0 +1,322 @@
+//! What to do about a blocked pod: advice, and a command to paste into a shell.
+//!
+//! Where it is necessary to look before acting, the command only looks. Names come from the API and pasted text is
+//! executed, so everything in a command is quoted.
+
+use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, SurgeFacts, SurgeObstacle};
+
+use crate::explain::owner::{Owner, OwnerKind};
+use crate::terminal::command_context::{nm_command, shell_quoted};
+use crate::terminal::text::counted;
+
+/// The taint of a node that is shut down, with which Kubernetes no longer waits for the node's kubelet:
+/// <https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown>.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+
+#[derive(Debug, Clone, Copy)]
+pub struct Case<'a> {
+    pub kubectl: &'a str,
+    pub node: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// What controls it, if that is known.
+    pub owner: Option<&'a Owner>,
+    pub reason: BlockReason,
+    pub facts: &'a BlockFacts,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remedy {
+    /// A sentence without its full stop.
+    pub advice: String,
+    pub command: String,
+}
+
+/// What to do about access that the reconciler lacks. `check` is the permission to check, as `kubectl auth can-i` accepts it.
+/// Older reconcilers, and the medik8s operator, do not report which access and whose.
+pub(crate) fn missing_access(
+    kubectl: &str,
+    access: Option<&ForbiddenAccess>,
+    check: &str,
+) -> (String, String) {
+    let Some(access) = access else {
+        let advice = "Grant nm-reconciler the permissions of its manifests; this checks the installation";
+        return (advice.to_owned(), nm_command(kubectl, "doctor"));
+    };
+    if let Some(grant) = Grant::of(access) {
+        let advice = format!("Grant nm-reconciler the permission to {}", grant.permits());
+        return (advice, nm_command(kubectl, &format!("install --grant {grant}")));
+    }
+    let advice = "Grant nm-reconciler the permissions of its manifests; this checks what it has".to_owned();
+    (advice, format!("{kubectl} auth can-i {check} --as={}", shell_quoted(&access.user)))
+}
+
+pub fn remedy(case: &Case<'_>) -> Remedy {
+    let Case { kubectl, namespace, name, node, .. } = *case;
+    let (kubectl_in, pod) = (format!("{kubectl} -n {}", shell_quoted(namespace)), shell_quoted(name));
+    let (advice, command) = match case.reason {
+        BlockReason::DisruptionBudget => budget(case, &kubectl_in),
+        BlockReason::MultipleDisruptionBudgets => {
+            let budgets = case.facts.budgets.iter().map(|budget| shell_quoted(&budget.name));
+            let command: Vec<_> = ["get pdb".into()].into_iter().chain(budgets).collect();
+            (
+                "Change or delete all but one of the pod's budgets".into(),
+                format!("{kubectl_in} {} -o wide", command.join(" ")),
+            )
+        }
+        BlockReason::AdmissionWebhook => (
+            "Find the owner of the webhook, or see what it requires".into(),
+            format!("{kubectl} get validatingwebhookconfigurations,mutatingwebhookconfigurations"),
+        ),
+        BlockReason::AdmissionPolicy => admission_policy(case, &kubectl_in),
+        BlockReason::NotMigratable => (
+            "Shut the virtual machine down, or make it migratable: its conditions say what it lacks".into(),
+            format!(
+                "{kubectl_in} describe {}",
+                virtual_machine(case).unwrap_or_else(|| format!("pod {pod}"))
+            ),
+        ),
+        BlockReason::MigrationFailed => (
+            "KubeVirt retries the migration; its migrations say why it failed".into(),
+            format!("{kubectl_in} get vmim -o wide"),
+        ),
+        BlockReason::MigrationNotStarted => match &case.facts.migration {
+            Some(migration) => (
+                "See why the migration does not begin: its events, and those of its target pod, name the cause".into(),
+                format!("{kubectl_in} describe vmim {}", shell_quoted(&migration.name)),
+            ),
+            None => (
+                "See whether virt-controller runs, and whether the eviction strategy of the virtual machine leaves it to another \
+                 controller"
+                    .into(),
+                format!(
+                    "{kubectl_in} describe {}",
+                    virtual_machine(case).unwrap_or_else(|| format!("pod {pod}"))
+                ),
+            ),
+        },
+        BlockReason::Forbidden => {
+            let evict = format!("create pods --subresource=eviction -n {}", shell_quoted(namespace));
+            missing_access(kubectl, case.facts.forbidden.as_ref(), &evict)
+        }
+        BlockReason::NamespaceTerminating => (
+            "The namespace is being deleted, which ends the pod; see what delays that".into(),
+            format!("{kubectl} get namespace {} -o yaml", shell_quoted(namespace)),
+        ),
+        BlockReason::ServerError => (
+            "The request is retried; check the health of the API server".into(),
+            format!("{kubectl} get --raw '/readyz?verbose'"),
+        ),
+        BlockReason::Unmanaged => (
+            "Nothing replaces it: delete it if it is not needed".into(),
+            format!("{kubectl_in} delete pod {pod}"),
+        ),
+        BlockReason::LocalStorage => (
+            "Its emptyDir data is deleted with it: delete it once the data is not needed".into(),
+            format!("{kubectl_in} delete pod {pod}"),
+        ),
+        BlockReason::KeepsReturning => keeps_returning(case, &kubectl_in),
+        BlockReason::Finalizers => (
+            "The owners of its finalizers must remove them; if they no longer exist, remove the finalizers"
+                .into(),
+            format!(
+                "{kubectl_in} patch pod {pod} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
+            ),
+        ),
+        BlockReason::NodeNotReady => (
+            format!(
+                "Make the node Ready, or delete it if it will not return. Only if you have verified that the machine is off, \
+                 and not merely unreachable, add the taint {OUT_OF_SERVICE}: Kubernetes then force-deletes the node's pods that \
+                 do not tolerate it and detaches their volumes. Remove the taint once the node is back"
+            ),
+            format!("{kubectl} describe node {}", shell_quoted(node)),
+        ),
+        BlockReason::NotEnding => (
+            "The kubelet has not terminated the pod: check its events, then the kubelet's log".into(),
+            format!("{kubectl_in} describe pod {pod}"),
+        ),
+        BlockReason::Unknown => ("Check its events".into(), format!("{kubectl_in} describe pod {pod}")),
+    };
+    Remedy { advice, command }
+}
+
+fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
+    if let Some(surge) = &case.facts.surge
+        && let Some(remedy) = surge_remedy(case, surge, kubectl_in)
+    {
+        return remedy;
+    }
+    let command = match &case.facts.budget {
+        Some(budget) => format!("{kubectl_in} edit pdb {}", shell_quoted(&budget.name)),
+        None => format!("{kubectl_in} get pdb"),
+    };
+    let owner = case.owner.map_or("the pod's owner", Owner::text);
+    (format!("Scale up {owner}, or relax the budget"), command)
+}
+
+/// What makes the pod's Deployment replace it first. None if only the budget can be changed.
+fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option<(String, String)> {
+    let deployment = surge.deployment.as_deref().map(shell_quoted);
+    let of_deployment = |what: &str| Some(format!("{kubectl_in} {what}/{}", deployment.as_deref()?));
+    let patch = |rolling: &str| {
+        let strategy = format!(
+            "{{\"spec\":{{\"strategy\":{{\"type\":\"RollingUpdate\",\"rollingUpdate\":{rolling}}}}}}}"
+        );
+        of_deployment(&format!("patch --type=merge -p '{strategy}' deployment"))
+    };
+    let (advice, command) = match surge.reason {
+        SurgeObstacle::NoDeployment | SurgeObstacle::Unknown => return None,
+        SurgeObstacle::Recreate => (
+            "If two of its pods may run at once, let its Deployment replace pods before it ends them",
+            patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?,
+        ),
+        SurgeObstacle::NoSurge => {
+            ("Allow its Deployment one additional pod", patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?)
+        }
+        SurgeObstacle::Unavailable => (
+            "Let its Deployment end no pod before its replacement is Ready",
+            patch("{\"maxUnavailable\":0}")?,
+        ),
+        SurgeObstacle::Paused => (
+            "Resume its Deployment, which then replaces it first",
+            of_deployment("rollout resume deployment")?,
+        ),
+        SurgeObstacle::CreationFailed => (
+            "Allow its Deployment one more pod: its events and the quotas of the namespace say what forbids it",
+            of_deployment("describe deployment")?,
+        ),
+        SurgeObstacle::Stalled => (
+            "See why the new pods of its Deployment do not become Ready",
+            of_deployment("describe deployment")?,
+        ),
+        SurgeObstacle::RolledBack => (
+            "Let what manages its Deployment keep the annotation of a restart, and restart it",
+            of_deployment("rollout restart deployment")?,
+        ),
+        SurgeObstacle::SharedVolume => (
+            "Its volume moves only after the pod has ended: scale its Deployment down, or relax the budget for the move",
+            of_deployment("scale --replicas=0 deployment")?,
+        ),
+        SurgeObstacle::MayReturn => (
+            "Remove the toleration or the node name from the template of its Deployment, or scale it down",
+            of_deployment("edit deployment")?,
+        ),
+        SurgeObstacle::Forbidden => {
+            return Some(missing_access(
+                case.kubectl,
+                case.facts.forbidden.as_ref(),
+                "patch deployments.apps",
+            ));
+        }
+        SurgeObstacle::Refused => (
+            "The restart of its Deployment is retried; a restart by hand has the same effect",
+            of_deployment("rollout restart deployment")?,
+        ),
+    };
+    Some((advice.to_owned(), command))
+}
+
+fn admission_policy(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
+    match &case.facts.policy {
+        Some(policy) => (
+            "Do what the policy requires, or exempt the evictions from it".into(),
+            format!(
+                "{} get validatingadmissionpolicies {} -o yaml",
+                case.kubectl,
+                shell_quoted(&policy.name)
+            ),
+        ),
+        None => (
+            "The API server refuses the eviction; its message names the cause".into(),
+            format!("{kubectl_in} describe pod {}", shell_quoted(case.name)),
+        ),
+    }
+}
+
+fn keeps_returning(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
+    let advice =
+        "Remove the toleration or the node name that lets it return from its pod template, or scale its owner down"
+            .into();
+    let command = match case.owner {
+        Some(owner) => format!("{kubectl_in} edit {}", shell_quoted(&owner.argument())),
+        None => format!("{kubectl_in} describe pod {}", shell_quoted(case.name)),
+    };
+    (advice, command)
+}
+
+/// The virtual machine in the pod, as `vmi/db`.
+fn virtual_machine(case: &Case<'_>) -> Option<String> {
+    let machine = case.owner.filter(|owner| *owner.kind() == OwnerKind::VirtualMachineInstance)?;
+    Some(shell_quoted(&machine.argument()).into_owned())
+}
+
+/// Why a pod is blocked, in a few words with the numbers: `PDB shop/cart needs 3, has 3`. Without facts, the message.
+pub fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, message: &str) -> String {
+    match (reason, &facts.budget) {
+        (BlockReason::DisruptionBudget, _) if facts.surge.is_some() => message.to_owned(),
+        (BlockReason::DisruptionBudget, Some(budget)) => of_budget(namespace, budget, message),
+        (BlockReason::MultipleDisruptionBudgets, _) if !facts.budgets.is_empty() => budgets(namespace, facts),
+        (BlockReason::Finalizers, _) if !facts.finalizers.is_empty() => {
+            format!("finalizers {}", facts.finalizers.join(", "))
+        }
+        _ if message.is_empty() => words(reason).to_owned(),
+        _ => message.to_owned(),
+    }
+}
+
+/// `PDB shop/cart needs 3, has 3`. A budget can refuse while it has more pods than it needs, because it counts evictions
+/// that have just begun; then its numbers alone would look as if it allowed one.
+fn of_budget(namespace: &str, budget: &BudgetFacts, message: &str) -> String {
+    let BudgetFacts { name, desired_healthy, current_healthy, disruptions_allowed } = budget;
+    match (*desired_healthy, *current_healthy) {
+        (Some(desired), Some(current)) if current > desired => {
+            let allowed = usize::try_from(disruptions_allowed.unwrap_or(0)).unwrap_or(0);
+            let allowed = counted(allowed, "disruption");
+            format!("PDB {namespace}/{name} allows {allowed} now (needs {desired}, has {current})")
+        }
+        (Some(desired), Some(current)) => format!("PDB {namespace}/{name} needs {desired}, has {current}"),
+        _ => format!("PDB {namespace}/{name}: {message}"),
+    }
+}
+
+/// What blocks several pods alike: `PDB shop/cart`, `finalizers in shop`.
+pub fn common_blocker(namespace: &str, reason: BlockReason, facts: &BlockFacts) -> String {
+    match (reason, &facts.budget) {
+        (BlockReason::DisruptionBudget, Some(budget)) => format!("PDB {namespace}/{}", budget.name),
+        (BlockReason::MultipleDisruptionBudgets, _) if !facts.budgets.is_empty() => budgets(namespace, facts),
+        _ => format!("{} in {namespace}", words(reason)),
+    }
+}
+
+/// Several budgets: `PDBs shop/cart, shop/web`.
+fn budgets(namespace: &str, facts: &BlockFacts) -> String {
+    let names: Vec<String> =
+        facts.budgets.iter().map(|budget| format!("{namespace}/{}", budget.name)).collect();
+    format!("PDBs {}", names.join(", "))
+}
+
+fn words(reason: BlockReason) -> &'static str {
+    match reason {
+        BlockReason::DisruptionBudget => "disruption budget",
+        BlockReason::MultipleDisruptionBudgets => "several budgets",
+        BlockReason::AdmissionWebhook => "webhook",
+        BlockReason::AdmissionPolicy => "admission policy",
+        BlockReason::NotMigratable => "not migratable",
+        BlockReason::MigrationFailed => "migration failed",
+        BlockReason::MigrationNotStarted => "migration not started",
+        BlockReason::Forbidden => "missing access",
+        BlockReason::NamespaceTerminating => "namespace terminating",
+        BlockReason::ServerError => "API server error",
+        BlockReason::Unmanaged => "no controller",
+        BlockReason::LocalStorage => "emptyDir data",
+        BlockReason::KeepsReturning => "keeps returning",
+        BlockReason::Finalizers => "finalizers",
+        BlockReason::NodeNotReady => "node not Ready",
+        BlockReason::NotEnding => "not ending",
+        BlockReason::Unknown => "unknown reason",
+    }
+}
+
+#[cfg(test)]
+#[path = "remedy_tests.rs"]
+mod tests;

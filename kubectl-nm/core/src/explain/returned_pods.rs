@@ -1,0 +1,30 @@
+//! Pods that their owners put back on the node, because they tolerate the cordon: what to change in their workloads.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use nm_shared::{ReturnedPod, WorkloadReference};
+
+use crate::explain::owner::Owner;
+use crate::terminal::command_context::shell_quoted;
+
+/// What to change, as a sentence without its full stop.
+pub const ADVICE: &str = "To keep its pods off nodes in maintenance, replace the toleration in its pod template by \
+                                 tolerations of the taints that it needs";
+
+/// The workload of a pod, as kubectl and people name it.
+pub fn workload(pod: &ReturnedPod) -> String {
+    owner(pod).map_or_else(|| format!("the owner of {}", pod.name), |owner| owner.to_string())
+}
+
+/// The command that changes its workload, or else shows the pod.
+pub fn edit(kubectl: &str, pod: &ReturnedPod) -> String {
+    let namespace = shell_quoted(&pod.namespace);
+    match owner(pod) {
+        Some(owner) => format!("{kubectl} -n {namespace} edit {}", shell_quoted(&owner.argument())),
+        None => format!("{kubectl} -n {namespace} describe pod {}", shell_quoted(&pod.name)),
+    }
+}
+
+fn owner(pod: &ReturnedPod) -> Option<Owner> {
+    let WorkloadReference { api_version, kind, name } = pod.workload.clone()?;
+    Some(Owner::of(&OwnerReference { api_version, kind, name, ..OwnerReference::default() }, None))
+}

@@ -1,0 +1,4 @@
+//! Confirmation prompts and progress messages.
+
+pub mod confirm;
+pub mod progress;

@@ -1,0 +1,102 @@
+//! The fields of a `NodeMaintenance` as the plugin reads them, with a default where an object lacks one.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use nm_shared::api::condition::{ConditionReason, ConditionType, find};
+use nm_shared::{AttachedVolume, BlockReason, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
+
+/// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
+pub const PICKUP_TIMEOUT: i64 = 15;
+
+pub fn node(maintenance: &NodeMaintenance) -> &str {
+    &maintenance.spec.node_name
+}
+
+/// ` (NodeMaintenance NAME)`, if the object is not named after its node.
+pub fn name_unless_node(maintenance: &NodeMaintenance) -> String {
+    let name = maintenance.name_any();
+    if name == node(maintenance) { String::new() } else { format!(" (NodeMaintenance {name})") }
+}
+
+/// The object's uid; the API server sets one on every object.
+pub fn uid(maintenance: &NodeMaintenance) -> String {
+    maintenance.uid().unwrap_or_default()
+}
+
+/// Label of the maintenances of a roll; its value is the roll's name.
+pub const ROLL_LABEL: &str = "kubectl-nm.dev/roll";
+
+/// Finalizer by which a roll keeps a maintenance after its node has returned to service.
+pub const ROLL_FINALIZER: &str = "kubectl-nm.dev/roll";
+
+/// The name of the roll that a maintenance is part of.
+pub fn roll_name(maintenance: &NodeMaintenance) -> Option<&str> {
+    maintenance.metadata.labels.as_ref()?.get(ROLL_LABEL).map(String::as_str)
+}
+
+pub fn condition(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<&Condition> {
+    find(&status(maintenance).conditions, type_)
+}
+
+/// The condition if it is True.
+fn true_condition(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<&Condition> {
+    condition(maintenance, type_).filter(|condition| condition.status == "True")
+}
+
+/// Since when a condition is True; none if it is not.
+pub(crate) fn true_since(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<Timestamp> {
+    true_condition(maintenance, type_).map(|condition| condition.last_transition_time.0)
+}
+
+/// Since when the maintenance has its node cordoned, even if something else keeps uncordoning it; none if it has not begun.
+pub fn cordoned_since(maintenance: &NodeMaintenance) -> Option<Timestamp> {
+    status(maintenance).begun_at()
+}
+
+/// The condition `Degraded` if it is True, unless it only repeats what `blockedPods` reports of single pods.
+pub fn degraded(maintenance: &NodeMaintenance) -> Option<&Condition> {
+    let degraded = true_condition(maintenance, ConditionType::Degraded)?;
+    let status = status(maintenance);
+    let is_about_pods = ConditionReason::of(degraded) == Some(ConditionReason::MissingAccess)
+        && status.forbidden.is_none()
+        && status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::Forbidden);
+    (!is_about_pods).then_some(degraded)
+}
+
+/// The status; an empty one if the object has none yet.
+pub fn status(maintenance: &NodeMaintenance) -> &NodeMaintenanceStatus {
+    static EMPTY: std::sync::LazyLock<NodeMaintenanceStatus> =
+        std::sync::LazyLock::new(NodeMaintenanceStatus::default);
+    maintenance.status.as_ref().unwrap_or(&EMPTY)
+}
+
+/// The error of a drain whose status has no details about it: the definition in the cluster prunes them, or the medik8s operator
+/// has written the status. None if there is no error, or if the status has details.
+pub fn error_without_details(maintenance: &NodeMaintenance) -> Option<&str> {
+    let status = status(maintenance);
+    let has_details = !status.conditions.is_empty() || status.pod_counts != PodCounts::default();
+    let is_draining =
+        status.phase == Some(Phase::Running) && maintenance.metadata.deletion_timestamp.is_none();
+    Some(status.last_error.as_str()).filter(|error| is_draining && !has_details && !error.is_empty())
+}
+
+/// The names of the pods that still have to go, with their namespaces where the status has them.
+pub fn pending_pods(status: &NodeMaintenanceStatus) -> Vec<String> {
+    if status.pending_pods_refs.is_empty() {
+        status.pending_pods.clone()
+    } else {
+        status.pending_pods_refs.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// The volumes that are still attached to the node, if the maintenance waits for them.
+pub fn attached_volumes(maintenance: &NodeMaintenance) -> &[AttachedVolume] {
+    status(maintenance).attached_volumes.as_deref().unwrap_or_default()
+}
+
+/// How many pods still have to go. Where the status has no counts, the length of the list of pending pods.
+pub(crate) fn pods_to_go(status: &NodeMaintenanceStatus) -> i32 {
+    let counted = status.pod_counts.pending();
+    if counted > 0 { counted } else { i32::try_from(status.pending_pods.len()).unwrap_or(i32::MAX) }
+}

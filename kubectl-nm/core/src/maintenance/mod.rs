@@ -1,0 +1,23 @@
+//! `NodeMaintenance` objects as people see them: states, headlines, changes, and the requests that create and delete them.
+//!
+//! Objects may come from this project's reconciler or from the medik8s node-maintenance-operator, whose statuses have
+//! neither conditions nor pod counts: everything here works with both.
+
+pub mod cache;
+pub mod changes;
+pub mod creator;
+pub mod drain_change;
+pub(crate) mod fields;
+pub mod headline;
+pub(crate) mod reconcilers;
+pub mod start;
+pub(crate) mod state;
+pub mod suspend;
+
+pub use fields::{
+    PICKUP_TIMEOUT, ROLL_FINALIZER, ROLL_LABEL, attached_volumes, condition, cordoned_since, degraded,
+    error_without_details, name_unless_node, node, pending_pods, roll_name, status, uid,
+};
+pub use headline::{drain_result, headline, kept_by_roll, pods_gone, reason, stop_progress};
+pub use reconcilers::{Leadership, Reconcilers};
+pub use state::State;

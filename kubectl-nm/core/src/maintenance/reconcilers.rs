@@ -1,0 +1,55 @@
+//! Whether a reconciler is active, as far as the user's permissions show.
+
+use jiff::Timestamp;
+
+use crate::args::duration::age;
+use crate::client::reconciler_deployment::LABEL_SELECTOR;
+
+/// Whether a reconciler leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leadership {
+    /// A reconciler renews the lease.
+    Held,
+    /// A reconciler without leader election: it wrote at this time, after the last leader ended.
+    Unelected(Timestamp),
+    /// None: the last leader ended at this time, and nothing was written since.
+    Lapsed(Timestamp),
+    /// Not known: the lease does not exist, cannot be read, or has no holder, as with a reconciler without leader election.
+    #[default]
+    Unknown,
+}
+
+/// The reconcilers of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reconcilers {
+    pub leadership: Leadership,
+    /// Where they are installed, if the user can see that.
+    pub namespace: Option<String>,
+}
+
+impl Reconcilers {
+    /// Why a maintenance has not begun although it was created at this time.
+    pub(crate) fn not_begun(&self, created: Option<Timestamp>, now: Timestamp) -> String {
+        let waited = created.map(|created| format!(" for {}", age(now.duration_since(created).as_secs())));
+        let waited = waited.unwrap_or_default();
+        match self.leadership {
+            Leadership::Held | Leadership::Unelected(_) => {
+                format!("nm-reconciler runs, but has not begun{waited}; its log says why")
+            }
+            Leadership::Lapsed(_) => String::from("no nm-reconciler leads"),
+            Leadership::Unknown => {
+                format!("nm-reconciler has not begun{waited}; whether it runs is not known")
+            }
+        }
+    }
+
+    /// The command that shows why: the log of the reconcilers, or where they run.
+    pub(crate) fn command(&self, kubectl: &str) -> String {
+        match (self.leadership, &self.namespace) {
+            (Leadership::Held | Leadership::Unelected(_), Some(namespace)) => {
+                format!("{kubectl} logs -n {namespace} -l {LABEL_SELECTOR} --prefix --tail 50")
+            }
+            _ => format!("{kubectl} get pods -A -l {LABEL_SELECTOR} -o wide"),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Starting maintenances, for `start`, `plan` and the dashboard: what is requested, what exists already, and the creation.
+
+use clap::Args;
+use kube::ResourceExt;
+use kube::core::Status;
+use nm_shared::api::maintenance::MAX_REASON_LENGTH;
+use nm_shared::gate::ownership;
+use nm_shared::{DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
+use serde_json::{Map, Value, json};
+
+use crate::args::drain_flags::DrainFlags;
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::maintenance::{kept_by_roll, node, suspend};
+use crate::terminal::command_context::shell_quoted;
+
+/// The spec that the flags of `start` request.
+#[derive(Args, Clone, Debug, Default)]
+pub struct StartRequest {
+    /// The reason for the maintenance, shown to other users; at most 1,024 characters
+    #[arg(long, short = 'r', value_parser = parse_reason)]
+    pub(crate) reason: Option<String>,
+
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+impl StartRequest {
+    pub fn spec(&self, node: &str) -> NodeMaintenanceSpec {
+        NodeMaintenanceSpec {
+            node_name: node.to_owned(),
+            reason: self.reason.clone(),
+            suspend: false,
+            drain: self.drain.spec(),
+        }
+    }
+
+    pub fn without_timeout(&self) -> Self {
+        Self { drain: self.drain.without_timeout(), ..self.clone() }
+    }
+
+    /// Checks that an existing maintenance has the requested spec. `kubectl` is the command that reaches this cluster.
+    pub fn check(&self, existing: &NodeMaintenance, kubectl: &str) -> Result<(), Error> {
+        let (mut differences, mut spec) = (Vec::new(), Map::new());
+        if self.reason.is_some() && self.reason != existing.spec.reason {
+            differences.push(difference("reason", &json!(existing.spec.reason), &json!(self.reason)));
+            spec.insert(String::from("reason"), json!(self.reason));
+        }
+        let mut drain = Map::new();
+        for (field, is, wanted) in self.drain.differences(existing.spec.drain.as_ref()) {
+            differences.push(difference(&format!("drain.{field}"), &is, &wanted));
+            drain.insert(field.to_owned(), wanted);
+        }
+        if !drain.is_empty() {
+            spec.insert(String::from("drain"), Value::Object(drain));
+        }
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let patch = json!({"spec": spec}).to_string();
+        Err(Error::Differs {
+            node: node(existing).to_owned(),
+            differences: differences.join(", "),
+            remedy: format!(
+                "{kubectl} patch nm {} --type=merge -p {}",
+                shell_quoted(&existing.name_any()),
+                shell_quoted(&patch)
+            ),
+        })
+    }
+}
+
+pub fn reason_problem(reason: &str) -> Option<String> {
+    let length = reason.chars().count();
+    (length > MAX_REASON_LENGTH)
+        .then(|| format!("a reason has at most {MAX_REASON_LENGTH} characters, and this one has {length}"))
+}
+
+fn parse_reason(reason: &str) -> Result<String, String> {
+    reason_problem(reason).map_or_else(|| Ok(reason.to_owned()), Err)
+}
+
+/// Checks with a dry run that the definition of the cluster has every field that is set, before a drain begins.
+pub async fn check_definition(cluster: &Cluster, wanted: &NodeMaintenance) -> Result<(), Error> {
+    if wanted.spec.suspend || wanted.spec.drain.is_some() {
+        start(cluster, wanted, true).await?;
+    }
+    Ok(())
+}
+
+/// Checks that the API server has kept the settings of a maintenance that it created: the definitions of older versions and
+/// of the medik8s operator lack some fields, and the API server prunes them. A setting that something in the cluster has
+/// changed to another value is kept.
+fn check_kept(created: &NodeMaintenance, wanted: &NodeMaintenance) -> Result<(), Error> {
+    suspend::check_kept(created, wanted.spec.suspend)?;
+    let value = |drain: Option<&DrainSpec>| json!(drain.cloned().unwrap_or_default());
+    let drains = [None, wanted.spec.drain.as_ref(), created.spec.drain.as_ref()];
+    let [default, wanted, created] = drains.map(value);
+    let is_pruned = |field: &str| wanted[field] != default[field] && created[field] == default[field];
+    let fields = wanted.as_object().into_iter().flat_map(Map::keys);
+    let pruned: Vec<String> =
+        fields.filter(|field| is_pruned(field)).map(|field| format!("spec.drain.{field}")).collect();
+    if pruned.is_empty() { Ok(()) } else { Err(Error::DrainPruned(pruned)) }
+}
+
+fn difference(field: &str, is: &Value, wanted: &Value) -> String {
+    let shown = |value: &Value| if value.is_null() { String::from("not set") } else { value.to_string() };
+    format!("{field} is {} and not {}", shown(is), shown(wanted))
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Existing {
+    Nothing,
+    /// The maintenance that has the node.
+    Maintenance(Box<NodeMaintenance>),
+    /// Only maintenances that are being deleted.
+    Stopping,
+    /// Only a maintenance that has ended and is kept by this roll.
+    Kept(String),
+    /// An object with the node's name, for this other node.
+    NameTaken(String),
+}
+
+impl Existing {
+    pub fn find(wanted: &str, all: &[NodeMaintenance]) -> Self {
+        let is_stopping = |object: &NodeMaintenance| object.metadata.deletion_timestamp.is_some();
+        let of_node = all.iter().filter(|object| node(object) == wanted && !is_stopping(object));
+        let namesake = all.iter().find(|object| object.name_any() == wanted);
+        match (ownership::oldest(of_node), namesake) {
+            (Some(object), _) => Self::Maintenance(Box::new(object.clone())),
+            (None, Some(object)) if node(object) != wanted => Self::NameTaken(node(object).to_owned()),
+            _ => {
+                let mut stopping = all.iter().filter(|object| node(object) == wanted);
+                match stopping.clone().find_map(kept_by_roll) {
+                    Some(roll) => Self::Kept(roll.to_owned()),
+                    None if stopping.next().is_some() => Self::Stopping,
+                    None => Self::Nothing,
+                }
+            }
+        }
+    }
+
+    /// Why no maintenance can be started for the node; none if one can, or exists.
+    pub fn refusal(&self, node: &str) -> Option<Error> {
+        match self {
+            Self::Nothing | Self::Maintenance(_) => None,
+            Self::Stopping => Some(Error::Ending(node.to_owned())),
+            Self::Kept(roll) => Some(Error::InRoll { node: node.to_owned(), roll: roll.clone() }),
+            Self::NameTaken(other) => Some(Error::NameTaken { name: node.to_owned(), other: other.clone() }),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Started {
+    pub object: NodeMaintenance,
+    /// Whether the start created it. Otherwise it existed.
+    pub created: bool,
+}
+
+/// Creates a maintenance, named after its node. If another client was faster, its maintenance is returned. With `dry_run`,
+/// the API server only validates the request. A definition that lacks one of the settings is an error.
+pub async fn start(cluster: &Cluster, wanted: &NodeMaintenance, dry_run: bool) -> Result<Started, Error> {
+    let refused = match cluster.create(wanted, dry_run).await {
+        Ok(object) => {
+            check_kept(&object, wanted)?;
+            return Ok(Started { object, created: true });
+        }
+        Err(error) if error.status().is_some_and(Status::is_already_exists) => error,
+        Err(error) => return Err(error),
+    };
+    let existing: Vec<NodeMaintenance> = cluster.maintenance(&wanted.name_any()).await?.into_iter().collect();
+    match Existing::find(node(wanted), &existing) {
+        Existing::Maintenance(object) => Ok(Started { object: *object, created: false }),
+        other => Err(other.refusal(node(wanted)).unwrap_or(refused)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
+    use crate::testing::objects::{named, requested, stopping};
+
+    fn maintenance(object: NodeMaintenance) -> Existing {
+        Existing::Maintenance(Box::new(object))
+    }
+
+    #[test]
+    fn the_oldest_maintenance_that_is_not_stopping_has_the_node() {
+        for (all, existing) in [
+            (vec![], Existing::Nothing),
+            (vec![requested("n2")], Existing::Nothing),
+            (vec![requested("n1")], maintenance(requested("n1"))),
+            (vec![named("other", "n1", "u")], maintenance(named("other", "n1", "u"))),
+            (vec![named("n1", "n2", "u")], Existing::NameTaken("n2".into())),
+            (vec![named("n1", "n2", "u"), named("n2", "n1", "v")], maintenance(named("n2", "n1", "v"))),
+            (vec![stopping(requested("n1"))], Existing::Stopping),
+            (
+                vec![stopping(requested("n1")), named("other", "n1", "u")],
+                maintenance(named("other", "n1", "u")),
+            ),
+            (vec![stopping(named("other", "n1", "u"))], Existing::Stopping),
+        ] {
+            assert_eq!(Existing::find("n1", &all), existing, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_maintenance_that_a_roll_keeps_is_refused_with_the_name_of_the_roll() {
+        let mut kept = stopping(requested("n1"));
+        kept.labels_mut().insert(ROLL_LABEL.into(), "kernel".into());
+        kept.metadata.finalizers = Some(vec![ROLL_FINALIZER.into()]);
+        let refusal = Existing::find("n1", &[kept]).refusal("n1").unwrap();
+        assert_eq!(refusal.to_string(), "node \"n1\" is part of roll \"kernel\"");
+        let hint = refusal.hint().unwrap();
+        assert!(hint.contains("`kubectl nm roll resume kernel`"), "{hint}");
+    }
+
+    #[test]
+    fn a_maintenance_with_another_spec_is_an_error_with_the_command_that_changes_it() {
+        let mut existing = named("other", "n1", "u");
+        existing.spec.reason = Some("disk".into());
+        let wants = |reason: Option<&str>| StartRequest {
+            reason: reason.map(str::to_owned),
+            ..StartRequest::default()
+        };
+        for same in [None, Some("disk")] {
+            assert!(wants(same).check(&existing, "kubectl").is_ok(), "{same:?}");
+        }
+        let differs = wants(Some("it's the kernel")).check(&existing, "kubectl --context=c").unwrap_err();
+        assert_eq!(
+            differs.to_string(),
+            "node \"n1\" is already in maintenance, but reason is \"disk\" and not \"it's the kernel\""
+        );
+        let hint = differs.hint().unwrap();
+        let command = hint.strip_prefix('`').and_then(|hint| hint.strip_suffix("` changes it")).unwrap();
+        let patch = "{\"spec\":{\"reason\":\"it's the kernel\"}}";
+        assert_eq!(
+            shlex::split(command).unwrap(),
+            ["kubectl", "--context=c", "patch", "nm", "other", "--type=merge", "-p", patch]
+        );
+        existing.spec.reason = None;
+        let differs = wants(Some("disk")).check(&existing, "kubectl").unwrap_err().to_string();
+        assert!(differs.ends_with("but reason is not set and not \"disk\""), "{differs}");
+    }
+}

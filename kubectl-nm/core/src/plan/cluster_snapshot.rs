@@ -1,0 +1,261 @@
+//! The objects that a plan depends on. What the user may not read is left out and listed as unknown.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use kube::core::Status;
+use nm_shared::cluster::node;
+use nm_shared::cluster::pod::{DrainPod, PodPhase};
+use nm_shared::cluster::pod_requests::Resources;
+use nm_shared::cluster::volumes::{self, Volumes};
+use nm_shared::drain::plan::DaemonSets;
+use nm_shared::drain::virtual_machine::{self, VirtualMachineInstance};
+use nm_shared::gate::etcd::Etcd;
+use nm_shared::gate::etcd_guard::{ETCD_NAMESPACE, EtcdGuard};
+use nm_shared::{Group, NodeMaintenance};
+use serde::de::DeserializeOwned;
+
+use crate::client::all_groups;
+use crate::client::cluster::Cluster;
+use crate::client::reconciler_deployment::{EXTERNAL_ETCD, LABEL_SELECTOR, SettingValue};
+use crate::error::Error;
+use crate::plan::max_unavailable::MaxUnavailableLimit;
+
+const PAGE_SIZE: u32 = 500;
+
+#[derive(Debug)]
+pub struct ClusterSnapshot {
+    /// All nodes; none without access.
+    pub nodes: Option<Vec<Node>>,
+    pub maintenances: Vec<NodeMaintenance>,
+    pub(crate) older: Vec<NodeMaintenance>,
+    pub pods: Option<SnapshotPods>,
+    pub(crate) daemon_sets: DaemonSets,
+    pub budgets: Vec<PodDisruptionBudget>,
+    pub(crate) volumes: Volumes,
+    /// The virtual machines, if pods on planned nodes run any.
+    pub(crate) machines: Vec<VirtualMachineInstance>,
+    /// Whether the cluster is OpenShift. Only known if a node is planned that may run etcd.
+    pub(super) is_openshift: bool,
+    /// Whether etcd runs outside of the cluster, by the settings of nm-reconciler.
+    pub(super) has_external_etcd: bool,
+    pub(crate) limit: MaxUnavailableLimit,
+    pub unknown: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub struct SnapshotPods {
+    pub planned: HashMap<String, Vec<Arc<Pod>>>,
+    /// The requests of the pods on other nodes, by node.
+    pub(crate) used: BTreeMap<String, Resources>,
+    etcd: Vec<DrainPod>,
+}
+
+impl ClusterSnapshot {
+    pub async fn read(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
+        let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
+        let everywhere = ListParams::default;
+        let labelled = ListParams::default().labels(LABEL_SELECTOR);
+        let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
+        let add_pod = |pods: &mut SnapshotPods, pod: Pod| pods.add(pod, &planned);
+        let add_set = |sets: &mut HashSet<_>, set: DaemonSet| {
+            sets.insert((set.namespace().unwrap_or_default(), set.name_any()));
+        };
+        let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
+            list_pages(cluster, "list nodes", everywhere(), Vec::<Node>::push),
+            list_pages(cluster, "list pods", everywhere(), add_pod),
+            list_pages(cluster, "list daemonsets.apps", everywhere(), add_set),
+            list_pages(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push),
+            list_pages(cluster, "list deployments.apps", labelled, Vec::<Deployment>::push),
+            cluster.maintenances(),
+            join_all(older.map(|group| all_groups::list_group(cluster, group))),
+        );
+        let mut unknown = Vec::new();
+        let nodes = if_permitted(
+            of_nodes,
+            "the capacity of other nodes, the control plane and the queue",
+            &mut unknown,
+        )?;
+        let pods = if_permitted(of_pods, "the pods", &mut unknown)?;
+        let sets = if_permitted(of_sets, "which DaemonSets exist", &mut unknown)?;
+        let budgets = if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
+        let has_external_etcd =
+            of_deployments.as_ref().is_ok_and(|deployments| sets_external_etcd(deployments));
+        let limit = match of_deployments {
+            Err(Error::Server { asked, status }) if status.is_forbidden() => {
+                MaxUnavailableLimit::Unknown(format!("you may not {asked}"))
+            }
+            read => MaxUnavailableLimit::of(&read?),
+        };
+        let maintenances = match maintenances {
+            // Without the installation nothing is in maintenance.
+            Err(Error::NotInstalled { .. }) => Ok(Vec::new()),
+            read => read,
+        };
+        let what = "which nodes are in maintenance";
+        let maintenances = if_permitted(maintenances, what, &mut unknown)?;
+        let mut older = Vec::new();
+        for read in of_older {
+            let found = if_permitted(read, what, &mut unknown)?.into_iter().flatten();
+            older.extend(found.map(|found| found.maintenance));
+        }
+        let volumes = match &pods {
+            Some(pods) if pods.have_claims() => {
+                let read = list_pages(
+                    cluster,
+                    "list persistentvolumes",
+                    everywhere(),
+                    Vec::<PersistentVolume>::push,
+                );
+                let read = read.await;
+                Volumes::new(if_permitted(read, "which volumes are local", &mut unknown)?.unwrap_or_default())
+            }
+            _ => Volumes::default(),
+        };
+        let machines = match &pods {
+            Some(pods) if pods.have_machines() => {
+                let what = "list virtualmachineinstances.kubevirt.io";
+                let read = list_pages(cluster, what, everywhere(), Vec::<VirtualMachineInstance>::push).await;
+                let read = match read {
+                    // Pods that only look like those of KubeVirt.
+                    Err(Error::Server { status, .. }) if status.code == 404 => Ok(Vec::new()),
+                    read => read,
+                };
+                if_permitted(read, "who moves virtual machines", &mut unknown)?.unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        let daemon_sets = DaemonSets {
+            incomplete: sets.is_none(),
+            names: sets.unwrap_or_default(),
+            ..DaemonSets::default()
+        };
+        let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
+        let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::may_run_etcd(node);
+        // Only the quorum of etcd depends on it.
+        let is_openshift =
+            nodes.iter().flatten().any(|node| is_planned(&node)) && cluster.is_openshift().await?;
+        Ok(Self {
+            nodes,
+            maintenances,
+            older,
+            pods,
+            daemon_sets,
+            budgets,
+            volumes,
+            machines,
+            is_openshift,
+            has_external_etcd,
+            limit,
+            unknown,
+        })
+    }
+
+    pub(crate) fn etcd(&self) -> Etcd {
+        if self.has_external_etcd {
+            return Etcd::External;
+        }
+        let pods = self.pods.iter().flat_map(|pods| &pods.etcd);
+        if self.is_openshift { Etcd::Guarded(EtcdGuard::among(&self.budgets, pods)) } else { Etcd::OnNodes }
+    }
+}
+
+impl SnapshotPods {
+    fn add(&mut self, pod: Pod, planned: &HashSet<&str>) {
+        let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { return };
+        if pod.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE) {
+            self.etcd.push(DrainPod::from(&pod));
+        }
+        if planned.contains(node.as_str()) {
+            self.planned.entry(node).or_default().push(Arc::new(pod));
+        } else if PodPhase::of(&pod) != PodPhase::Finished {
+            self.used.entry(node).or_default().add(&Resources::of_pod(&pod));
+        }
+    }
+
+    /// The whole pod of this uid on a planned node.
+    pub(crate) fn find(&self, node: &str, uid: &str) -> Option<&Arc<Pod>> {
+        self.planned.get(node)?.iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
+    }
+
+    fn have_machines(&self) -> bool {
+        let mut pods = self.planned.values().flatten();
+        pods.any(|pod| virtual_machine::is_launcher(&DrainPod::from(&**pod)))
+    }
+
+    fn have_claims(&self) -> bool {
+        self.planned.values().flatten().any(|pod| volumes::claims(pod).next().is_some())
+    }
+}
+
+/// Whether the Deployments of nm-reconciler say that etcd runs outside of the cluster.
+fn sets_external_etcd(deployments: &[Deployment]) -> bool {
+    let is_set = |deployment: &Deployment| {
+        let deployment = serde_json::to_value(deployment).unwrap_or_default();
+        EXTERNAL_ETCD.switch_of(&deployment) == SettingValue::Value(String::from("true"))
+    };
+    !deployments.is_empty() && deployments.iter().all(is_set)
+}
+
+/// The result of a read; none without access, which is then listed with `what` as unknown.
+fn if_permitted<T>(
+    read: Result<T, Error>,
+    what: &str,
+    unknown: &mut Vec<String>,
+) -> Result<Option<T>, Error> {
+    let error = match read {
+        Ok(read) => return Ok(Some(read)),
+        Err(error) => error,
+    };
+    match &error {
+        Error::Server { asked, status } if Status::is_forbidden(status) => {
+            unknown.push(format!("{what}: you may not {asked}"));
+            Ok(None)
+        }
+        _ => Err(error),
+    }
+}
+
+/// Lists all objects of a kind page by page, and collects them with `add`. If the continue token expires, all objects are
+/// listed again in one page.
+async fn list_pages<K, Kept: Default>(
+    cluster: &Cluster,
+    what: &str,
+    whole: ListParams,
+    mut add: impl FnMut(&mut Kept, K),
+) -> Result<Kept, Error>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    const EXPIRED: u16 = 410;
+    let api: Api<K> = Api::all(cluster.client());
+    let (mut kept, mut page) = (Kept::default(), whole.clone().limit(PAGE_SIZE));
+    loop {
+        let list = match cluster.request(what, async || api.list(&page).await).await {
+            Err(error)
+                if page.continue_token.is_some()
+                    && error.status().is_some_and(|status| status.code == EXPIRED) =>
+            {
+                (kept, page) = (Kept::default(), whole.clone());
+                continue;
+            }
+            list => list?,
+        };
+        list.items.into_iter().for_each(|item| add(&mut kept, item));
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(kept),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cluster_snapshot_tests.rs"]
+mod tests;

@@ -1,0 +1,74 @@
+//! The steps of a plan, for `plan` and the start dialog of the dashboard: read, dry-run the evictions, report.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use nm_shared::DrainSpec;
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::forecast::DrainPreview;
+
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::plan::cluster_snapshot::ClusterSnapshot;
+use crate::plan::eviction_dry_run::dry_run_evictions;
+use crate::plan::report::{PlanReport, preview};
+use crate::plan::surge_workloads;
+
+/// What was read for a plan of these nodes.
+pub struct Planning {
+    nodes: Vec<String>,
+    drain: Option<DrainSpec>,
+    snapshot: ClusterSnapshot,
+    preview: Option<DrainPreview>,
+    now: Timestamp,
+}
+
+impl Planning {
+    pub async fn read(
+        nodes: Vec<String>,
+        drain: Option<DrainSpec>,
+        cluster: &Cluster,
+        now: Timestamp,
+    ) -> Result<Self, Error> {
+        let mut snapshot = Box::pin(ClusterSnapshot::read(&nodes, cluster)).await?;
+        let mut preview = preview(&nodes, drain.as_ref(), &snapshot, now)
+            .map_err(|error| Error::Unplannable(error.to_string()))?;
+        if let Some(preview) = &mut preview {
+            let workloads = Box::pin(surge_workloads::read(preview, &mut snapshot, cluster)).await?;
+            preview.set_workloads(workloads);
+        }
+        Ok(Self { nodes, drain, snapshot, preview, now })
+    }
+
+    /// How many evictions will be dry-run.
+    pub fn evictions(&self) -> usize {
+        self.preview.as_ref().map_or(0, |preview| preview.to_evict().count())
+    }
+
+    /// The API server's answers to the evictions, by the pods' uids. `done` counts them.
+    pub async fn answers(
+        &self,
+        cluster: &Cluster,
+        done: &Cell<usize>,
+    ) -> Result<HashMap<String, EvictionOutcome>, Error> {
+        let Some(preview) = &self.preview else { return Ok(HashMap::new()) };
+        answers(preview, self.drain.as_ref(), cluster, done).await
+    }
+
+    pub fn report(self, answers: &HashMap<String, EvictionOutcome>) -> PlanReport {
+        let Self { nodes, drain, snapshot, preview, now } = self;
+        PlanReport::new(&nodes, drain.as_ref(), preview.as_ref(), snapshot, answers, now)
+    }
+}
+
+/// The API server's answers to the evictions of a preview, by the pods' uids. `done` counts them.
+pub async fn answers(
+    preview: &DrainPreview,
+    drain: Option<&DrainSpec>,
+    cluster: &Cluster,
+    done: &Cell<usize>,
+) -> Result<HashMap<String, EvictionOutcome>, Error> {
+    let grace = drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0);
+    dry_run_evictions(cluster, preview.to_evict(), grace, done).await
+}

@@ -1,0 +1,246 @@
+//! The result of a plan: snapshot, dry runs and the decisions of `nm-shared` combined.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use nm_shared::cluster::node;
+use nm_shared::cluster::node_fit;
+use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
+use nm_shared::cluster::pod_requests::Resources;
+use nm_shared::drain::budget_allowance::Budgets;
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::drain::plan::InvalidSelector;
+use nm_shared::drain::returning::tolerates_cordon;
+use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
+use nm_shared::forecast::gate_preview;
+use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
+use nm_shared::gate::{Gate, overrides_quorum};
+use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference};
+
+use crate::maintenance::State;
+use crate::maintenance::start::Existing;
+use crate::plan::cluster_snapshot::ClusterSnapshot;
+use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::volume_detach::DetachReport;
+use crate::terminal::text::counted;
+
+#[derive(Debug)]
+pub struct PlanReport {
+    pub(crate) nodes: Vec<NodeReport>,
+    /// The outcome for each pod; none without access to pods.
+    pub forecast: Option<Forecast>,
+    /// The local volumes of pods that leave, by the pods' uids.
+    pub(crate) local_volumes: HashMap<String, Vec<String>>,
+    /// Whether the replacements of pods fit on other nodes; none without access to nodes or pods.
+    pub(crate) capacity: Option<CapacityEstimate>,
+    pub(crate) limit: MaxUnavailableLimit,
+    pub(crate) warnings: Vec<&'static str>,
+    pub(crate) unknown: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct NodeReport {
+    pub(crate) node: String,
+    /// The state of its maintenance, if it is already in maintenance.
+    pub(crate) state: Option<State>,
+    pub(crate) refusal: Option<String>,
+    /// Why it would be queued.
+    pub(crate) queue: Option<String>,
+    /// The volumes that the drain would wait for; none if it waits for none, or without access to pods.
+    pub(crate) detach: Option<DetachReport>,
+}
+
+/// What a drain of one node would lose, and whether its pods fit on others.
+#[derive(Debug)]
+pub struct DrainRisks {
+    /// As in [`PlanReport`].
+    pub(crate) local_volumes: HashMap<String, Vec<String>>,
+    /// As in [`PlanReport`].
+    pub(crate) capacity: Option<CapacityEstimate>,
+}
+
+impl DrainRisks {
+    /// The risks of a drain of this node while all others are in service.
+    pub fn of(node: &str, forecast: &Forecast, snapshot: &ClusterSnapshot) -> Self {
+        let planned = [NodeReport { node: node.to_owned(), ..NodeReport::default() }];
+        let leaving = forecast.pods.iter().filter(|pod| pod.leaves);
+        Self {
+            local_volumes: leaving.filter_map(|expected| local_volumes(expected, snapshot)).collect(),
+            capacity: capacity(&planned, forecast, snapshot),
+        }
+    }
+}
+
+/// Judges the pods of each node. A node that is already in maintenance keeps its drain settings, unless others are
+/// requested.
+pub fn preview(
+    planned: &[String],
+    requested: Option<&DrainSpec>,
+    snapshot: &ClusterSnapshot,
+    now: Timestamp,
+) -> Result<Option<DrainPreview>, InvalidSelector> {
+    let Some(pods) = &snapshot.pods else { return Ok(None) };
+    let planned_node = |name: &String| {
+        let known = snapshot.nodes.iter().flatten().find(|known| node::name(known) == name);
+        let on_node = || pods.planned.get(name).into_iter().flatten();
+        // Without access to nodes, every node is taken to be selected.
+        let tolerates = |pod: &Pod| match known {
+            Some(known) => node_fit::tolerates_maintenance(pod, known, Group::Medik8s.drain_taint()),
+            None => tolerates_cordon(&DrainPod::from(pod), Group::Medik8s.drain_taint()),
+        };
+        let tolerant = on_node().filter(|pod| tolerates(pod));
+        PlannedNode {
+            cordon_tolerated: tolerant.filter_map(|pod| pod.metadata.uid.clone()).collect(),
+            node: name.clone(),
+            drain: drain_of(name, requested, snapshot),
+            pods: on_node().map(|pod| Arc::new(DrainPod::from(&**pod))).collect(),
+            ready: known.is_none_or(node::is_ready),
+        }
+    };
+    DrainPreview::new(planned.iter().map(planned_node).collect(), &snapshot.daemon_sets, now).map(Some)
+}
+
+fn drain_of(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapshot) -> DrainSpec {
+    let mut all = snapshot.maintenances.iter().chain(&snapshot.older);
+    let existing = all.find(|other| other.spec.node_name == node);
+    let own = existing.and_then(|existing| existing.spec.drain.as_ref());
+    requested.or(own).cloned().unwrap_or_default()
+}
+
+impl PlanReport {
+    /// Combines a snapshot with the answers to evictions, by pod uid.
+    pub(crate) fn new(
+        planned: &[String],
+        requested: Option<&DrainSpec>,
+        preview: Option<&DrainPreview>,
+        snapshot: ClusterSnapshot,
+        answers: &HashMap<String, EvictionOutcome>,
+        now: Timestamp,
+    ) -> Self {
+        let budgets = Budgets::from_objects(&snapshot.budgets);
+        let mut forecast = preview.map(|preview| preview.forecast(budgets, answers, now));
+        let mut nodes = node_reports(planned, &snapshot, now);
+        for (node, forecast) in nodes.iter_mut().filter_map(|node| Some((node, forecast.as_ref()?))) {
+            let wait = drain_of(&node.node, requested, &snapshot).wait_for_volume_detach;
+            node.detach = wait.map(|wait| DetachReport::new(&node.node, wait, forecast));
+        }
+        let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, &snapshot));
+        if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {
+            forecast.hold_back(&unplaced(capacity));
+        }
+        if let Some(forecast) = &mut forecast {
+            forecast
+                .judge_migrations(&snapshot.machines, &capacity.as_ref().map(unplaced).unwrap_or_default());
+        }
+        let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
+        let local_volumes = leaving().filter_map(|expected| local_volumes(expected, &snapshot)).collect();
+        let mut unknown = snapshot.unknown.clone();
+        let unanswered = forecast.iter().flat_map(|forecast| &forecast.unanswered);
+        unknown.extend(unanswered.map(|(why, pods)| {
+            format!("the answer of the API server to the eviction of {}: {why}", counted(*pods, "pod"))
+        }));
+        let mut warnings: Vec<&str> =
+            planned.iter().filter_map(|name| drain_of(name, requested, &snapshot).warning()).collect();
+        warnings.dedup();
+        Self { warnings, nodes, capacity, local_volumes, limit: snapshot.limit, unknown, forecast }
+    }
+
+    /// Whether a pod would be blocked, or a node cannot be put into maintenance. A position in the queue does not block.
+    pub fn is_blocked(&self) -> bool {
+        let mut pods = self.forecast.iter().flat_map(|forecast| &forecast.pods);
+        self.nodes.iter().any(|node| node.refusal.is_some())
+            || pods.any(|expected| matches!(expected.fate, PodOutcome::Blocked(_)))
+    }
+
+    pub fn lacks_capacity(&self) -> bool {
+        self.capacity.as_ref().is_some_and(|capacity| !capacity.unplaced.is_empty())
+    }
+}
+
+fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {
+    capacity.unplaced.iter().flat_map(|group| group.pods.clone()).collect()
+}
+
+fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) -> Vec<NodeReport> {
+    let existing = [snapshot.maintenances.as_slice(), snapshot.older.as_slice()].concat();
+    let etcd = snapshot.etcd();
+    let nodes = snapshot.nodes.as_deref().unwrap_or_default();
+    let limit = snapshot.limit.value();
+    let mut gates: HashMap<String, Gate> =
+        gate_preview::gates(planned, nodes, &existing, &etcd, limit, now).into_iter().collect();
+    // Object names are unique per API group: in the older groups only the node matters.
+    let older_of = |name: &str| -> Vec<NodeMaintenance> {
+        snapshot.older.iter().filter(|other| other.spec.node_name == name).cloned().collect()
+    };
+    let report = |name: &String| {
+        let existing = match Existing::find(name, &snapshot.maintenances) {
+            Existing::Nothing => Existing::find(name, &older_of(name)),
+            existing => existing,
+        };
+        let (quorum, queue) = match (&existing, gates.remove(name)) {
+            (Existing::Maintenance(object), _) => current_gates(object),
+            (_, Some(gate)) => (gate.quorum, gate.queue.map(|queued| queued.to_string())),
+            (_, None) => (None, None),
+        };
+        let state = match &existing {
+            Existing::Maintenance(object) => Some(State::of(object)),
+            _ => None,
+        };
+        let refusal = existing.refusal(name).map(|refusal| refusal.to_string()).or(quorum);
+        NodeReport { node: name.clone(), state, refusal, queue, detach: None }
+    };
+    planned.iter().map(report).collect()
+}
+
+/// The quorum or the queue that an existing maintenance waits for, from its status.
+fn current_gates(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
+    use nm_shared::api::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
+    use nm_shared::api::condition::ConditionType;
+    let Some(drained) = crate::maintenance::condition(object, ConditionType::Drained) else {
+        return (None, None);
+    };
+    let error =
+        |wanted: &str| (drained.reason == wanted).then(|| crate::maintenance::reason(object).to_owned());
+    let quorum = error(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
+    (quorum, error(MaxUnavailable.as_str()))
+}
+
+/// Whether the pods of the nodes that drain now fit on the others. Queued nodes stay in use until others return to
+/// service, and so count as others.
+fn capacity(
+    planned: &[NodeReport],
+    forecast: &Forecast,
+    snapshot: &ClusterSnapshot,
+) -> Option<CapacityEstimate> {
+    let (nodes, pods) = (snapshot.nodes.as_ref()?, snapshot.pods.as_ref()?);
+    let drains_now = |name: &str| planned.iter().any(|node| node.node == name && node.queue.is_none());
+    // A pod that tolerates the cordon always fits: where it is.
+    let needs_node = |expected: &&PodForecast| expected.is_replaced() && expected.returning.is_none();
+    let replaced = forecast.pods.iter().filter(needs_node).filter(|expected| drains_now(&expected.node));
+    let to_place: Vec<PodToPlace<'_>> = replaced
+        .filter_map(|expected| pods.find(&expected.node, pod::uid(&expected.pod)))
+        .map(|pod| PodToPlace { pod, volumes: snapshot.volumes.node_selectors(pod) })
+        .collect();
+    let mut used = pods.used.clone();
+    for (name, pods) in pods.planned.iter().filter(|(name, _)| !drains_now(name)) {
+        let running = pods.iter().filter(|pod| PodPhase::of(pod) != PodPhase::Finished);
+        for pod in running {
+            used.entry(name.clone()).or_default().add(&Resources::of_pod(pod));
+        }
+    }
+    let others = nodes.iter().filter(|known| !drains_now(node::name(known)));
+    Some(capacity::estimate(&to_place, others, &used))
+}
+
+fn local_volumes(expected: &PodForecast, snapshot: &ClusterSnapshot) -> Option<(String, Vec<String>)> {
+    let uid = pod::uid(&expected.pod);
+    let local = snapshot.volumes.local(snapshot.pods.as_ref()?.find(&expected.node, uid)?);
+    let names = local.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    (!names.is_empty()).then(|| (uid.to_owned(), names))
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -1,0 +1,63 @@
+//! What controls the pods that may be replaced first. It is read only for a plan with `spec.drain.surge`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::Selector;
+use nm_shared::cluster::pod::DrainPod;
+use nm_shared::drain::budget_allowance::Budgets;
+use nm_shared::drain::surge::{Workload, WorkloadKey, WorkloadState, deployment_of, revision};
+use nm_shared::forecast::DrainPreview;
+
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::plan::cluster_snapshot::ClusterSnapshot;
+
+/// The `ReplicaSet`s of the pods that may be replaced first, with their Deployments. What the user may not read is added to
+/// what is unknown.
+pub async fn read(
+    preview: &DrainPreview,
+    snapshot: &mut ClusterSnapshot,
+    cluster: &Cluster,
+) -> Result<HashMap<WorkloadKey, WorkloadState>, Error> {
+    let mut workloads = HashMap::new();
+    for key in preview.surge_candidates(&Budgets::from_objects(&snapshot.budgets)) {
+        match workload(&key, cluster).await {
+            Ok(workload) => drop(workloads.insert(key, WorkloadState::Known(workload))),
+            Err(Error::Server { asked, status }) if status.is_forbidden() => {
+                let unknown = format!("which pods are replaced first: you may not {asked}");
+                if !snapshot.unknown.contains(&unknown) {
+                    snapshot.unknown.push(unknown);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(workloads)
+}
+
+async fn workload(key: &WorkloadKey, cluster: &Cluster) -> Result<Workload, Error> {
+    let sets: Api<ReplicaSet> = Api::namespaced(cluster.client(), &key.namespace);
+    let set =
+        cluster.request("get replicasets.apps", async || sets.get_metadata_opt(&key.name).await).await?;
+    let set = set.map(|set| set.metadata).unwrap_or_default();
+    let Some(name) = deployment_of(&set) else { return Ok(Workload::default()) };
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), &key.namespace);
+    let deployment =
+        cluster.request("get deployments.apps", async || deployments.get_opt(name).await).await?;
+    let selector = deployment.as_ref().and_then(|deployment| deployment.spec.as_ref());
+    let selector = selector.and_then(|spec| Selector::try_from(spec.selector.clone()).ok());
+    let pods = match selector {
+        Some(selector) => {
+            let pods: Api<DrainPod> = Api::namespaced(cluster.client(), &key.namespace);
+            let of_deployment = ListParams::default().labels_from(&selector);
+            cluster.request("list pods", async || pods.list(&of_deployment).await).await?.items
+        }
+        None => Vec::new(),
+    };
+    let pods = pods.into_iter().map(Arc::new).collect();
+    Ok(Workload { revision: revision(&set), deployment: deployment.map(Arc::new), pods })
+}

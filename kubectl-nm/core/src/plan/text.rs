@@ -1,0 +1,347 @@
+//! A plan for people: one row per pod, those that need attention last, and then the summary.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use nm_shared::ReturningPods;
+use nm_shared::api::status::BlockReason;
+use nm_shared::cluster::pod;
+use nm_shared::drain::plan::Warning;
+use nm_shared::drain::pod_state::Blocker;
+use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
+use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome, ReplacedBy};
+
+use crate::args::duration;
+use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::report::{DrainRisks, NodeReport, PlanReport};
+use crate::terminal::table;
+use crate::terminal::text::{Line, Style, counted, first_names};
+
+pub fn lines(report: &PlanReport) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if let Some(forecast) = report.forecast.as_ref().filter(|forecast| !forecast.pods.is_empty()) {
+        lines.extend(pods(forecast, report));
+        lines.push(Line::default());
+    }
+    lines.extend(summary(report));
+    lines
+}
+
+fn pods(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
+    let mut pods: Vec<&PodForecast> = forecast.pods.iter().collect();
+    pods.sort_by_key(|forecast| rank(&forecast.fate));
+    let rows: Vec<Vec<(Style, String)>> = pods
+        .into_iter()
+        .map(|forecast| {
+            let (word, style) = outcome(&forecast.fate);
+            vec![
+                (Style::Plain, forecast.node.clone()),
+                (Style::Plain, pod::reference(&forecast.pod).to_string()),
+                (style, word.to_owned()),
+                (Style::Plain, details(forecast, report)),
+            ]
+        })
+        .collect();
+    table::lines(&["NODE", "POD", "OUTCOME", "DETAILS"], &rows)
+}
+
+/// What needs more attention comes later, next to the summary.
+fn rank(outcome: &PodOutcome) -> u8 {
+    match outcome {
+        PodOutcome::Stays(_) => 0,
+        PodOutcome::Terminating => 1,
+        PodOutcome::Evicted => 2,
+        PodOutcome::Migrated => 3,
+        PodOutcome::Completes(_) => 4,
+        PodOutcome::Surges(_) => 5,
+        PodOutcome::WaitsForBudget(_) => 6,
+        PodOutcome::Deleted(_) => 7,
+        PodOutcome::Blocked(_) => 8,
+    }
+}
+
+pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
+    match outcome {
+        PodOutcome::Stays(_) => ("staying", Style::Dim),
+        PodOutcome::Terminating => ("terminating", Style::Plain),
+        PodOutcome::Evicted => ("evicted", Style::Good),
+        PodOutcome::Migrated => ("migrated", Style::Good),
+        PodOutcome::Completes(_) => ("completing", Style::Busy),
+        PodOutcome::Surges(_) => ("surging", Style::Good),
+        PodOutcome::WaitsForBudget(_) => ("waiting", Style::Busy),
+        PodOutcome::Deleted(_) => ("deleted", Style::Busy),
+        PodOutcome::Blocked(_) => ("blocked", Style::Bad),
+    }
+}
+
+pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
+    let mut parts: Vec<String> = match &forecast.fate {
+        PodOutcome::Stays(reason) => vec![reason.word().to_owned()],
+        PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
+        PodOutcome::Migrated if forecast.is_left_to_others => vec![String::from(
+            "its virtual machine has the eviction strategy External: KubeVirt leaves it to another controller",
+        )],
+        PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
+        PodOutcome::Completes(limit) => vec![completion(*limit)],
+        PodOutcome::Surges(ReplacedBy::Restart) => {
+            vec![String::from("its Deployment is restarted, and replaces all of its pods before they leave")]
+        }
+        PodOutcome::Surges(ReplacedBy::Rollout) => {
+            vec![String::from("a rollout of its Deployment is under way, and replaces it before it leaves")]
+        }
+        PodOutcome::WaitsForBudget(budget) => {
+            vec![format!("budget {budget} allows its eviction after those of other pods")]
+        }
+        PodOutcome::Deleted(blocker) | PodOutcome::Blocked(blocker) => {
+            vec![blocker.message.trim_end_matches('.').to_owned()]
+        }
+    };
+    parts.extend(deletion(forecast));
+    parts.extend(forecast.returning.map(returning).map(str::to_owned));
+    if forecast.leaves {
+        parts.extend(forecast.warnings.iter().filter_map(|warning| loss(*warning)).map(str::to_owned));
+        let volumes = report.local_volumes.get(pod::uid(&forecast.pod)).into_iter().flatten();
+        parts.extend(volumes.map(|volume| format!("its local volume {volume} stays on the node")));
+    }
+    parts.join("; ")
+}
+
+/// How long the drain waits for a pod.
+fn completion(limit: Option<i64>) -> String {
+    let limit = limit.and_then(|seconds| Some(Duration::from_secs(seconds.try_into().ok()?)));
+    match limit {
+        None => String::from("not evicted: the drain waits until it ends by itself"),
+        Some(limit) => {
+            format!("evicted {} after the cordon, unless it ends by itself before", duration::show(limit))
+        }
+    }
+}
+
+/// After which time a pod is deleted, and what the deletion bypasses.
+fn deletion(forecast: &PodForecast) -> Option<String> {
+    let after = Duration::from_secs(forecast.deleted_after?.try_into().ok()?);
+    let after = duration::show(after);
+    Some(match &forecast.fate {
+        PodOutcome::WaitsForBudget(_) => format!("deleted after {after} at the latest, bypassing its budget"),
+        PodOutcome::Deleted(Blocker {
+            reason: BlockReason::DisruptionBudget | BlockReason::MultipleDisruptionBudgets,
+            ..
+        }) => format!("deleted after {after}, bypassing its budget"),
+        _ => format!("deleted after {after}, bypassing the refusal"),
+    })
+}
+
+fn returning(policy: ReturningPods) -> &'static str {
+    match policy {
+        ReturningPods::Stay => "may return and then stays: it tolerates the cordon",
+        ReturningPods::Wait => {
+            "may return and, after the third time, block the drain: it tolerates the cordon"
+        }
+    }
+}
+
+fn loss(warning: Warning) -> Option<&'static str> {
+    match warning {
+        Warning::IgnoringDaemonSetPods => None,
+        Warning::OrphanedFromDaemonSet => Some("its DaemonSet is gone and does not replace it"),
+        Warning::LocalStorage => Some("its emptyDir data is lost"),
+        Warning::Unmanaged => Some("no controller replaces it"),
+    }
+}
+
+/// The plan for a dialog: the verdict first, then the pods that would be blocked, then everything else.
+pub fn in_short(report: &PlanReport) -> Vec<Line> {
+    const MAX_BLOCKED_PODS: usize = 5;
+    let mut lines = vec![verdict(report), totals(report)];
+    let pods = report.forecast.iter().flat_map(|forecast| &forecast.pods);
+    let blocked: Vec<&PodForecast> = pods.filter(|pod| matches!(pod.fate, PodOutcome::Blocked(_))).collect();
+    lines.extend(blocked.iter().take(MAX_BLOCKED_PODS).map(|pod| {
+        let line = Line::default().with(Style::Bad, "blocked ");
+        line.and(format!("{}: {}", pod::reference(&pod.pod), details(pod, report)))
+    }));
+    if blocked.len() > MAX_BLOCKED_PODS {
+        lines.push(Line::new(format!("and {} more blocked pods", blocked.len() - MAX_BLOCKED_PODS)));
+    }
+    lines.extend(findings(report));
+    lines
+}
+
+/// The summary. The verdict is last, so that a long plan ends on the screen with it.
+fn summary(report: &PlanReport) -> Vec<Line> {
+    let mut lines = findings(report);
+    lines.push(totals(report));
+    lines.push(verdict(report).and(" Nothing was changed."));
+    lines
+}
+
+/// Budgets, losses, warnings, capacity, what is unknown, and nodes that would not drain at once.
+fn findings(report: &PlanReport) -> Vec<Line> {
+    let unknown = |what: &str| Line::default().with(Style::Busy, "unknown: ").and(what);
+    let mut lines = Vec::new();
+    if let Some(forecast) = &report.forecast {
+        lines.extend(budgets(forecast));
+        lines.extend(losses(forecast, &report.local_volumes));
+    }
+    let warnings = report.warnings.iter();
+    lines.extend(warnings.map(|warning| Line::default().with(Style::Busy, "warning: ").and(*warning)));
+    lines.extend(report.capacity.iter().flat_map(capacity));
+    match &report.limit {
+        MaxUnavailableLimit::Set(limit, from) => {
+            lines.push(Line::new(format!("--max-unavailable is {limit}, set by {from}")));
+        }
+        MaxUnavailableLimit::None(_) => {}
+        MaxUnavailableLimit::Unknown(why) => lines.push(unknown(&format!("--max-unavailable: {why}"))),
+    }
+    lines.extend(report.unknown.iter().map(|what| unknown(what)));
+    lines.extend(report.nodes.iter().filter_map(|node| node.detach.as_ref()?.line(&node.node)));
+    lines.extend(report.nodes.iter().filter_map(node));
+    lines
+}
+
+fn verdict(report: &PlanReport) -> Line {
+    let line = Line::default();
+    if report.is_blocked() {
+        return line.with(Style::Bad, "The drain would be blocked.");
+    }
+    if report.forecast.is_none() {
+        return line.with(Style::Busy, "It is unknown whether the drain would be blocked.");
+    }
+    let (style, verdict) = match report.unknown.is_empty() {
+        true if report.lacks_capacity() => (Style::Bad, "Nothing would block the drain"),
+        true => (Style::Good, "Nothing would block the drain"),
+        false => (Style::Busy, "As far as is known, nothing would block the drain"),
+    };
+    let lack =
+        if report.lacks_capacity() { ", but other nodes do not have the capacity for all pods" } else { "" };
+    line.with(style, format!("{verdict}{lack}."))
+}
+
+fn totals(report: &PlanReport) -> Line {
+    let nodes = counted(report.nodes.len(), "node");
+    let Some(forecast) = &report.forecast else { return Line::new(nodes) };
+    let mut counts: Vec<(u8, &str, usize)> = Vec::new();
+    for forecast in &forecast.pods {
+        let (rank, (word, _)) = (rank(&forecast.fate), outcome(&forecast.fate));
+        match counts.iter_mut().find(|(known, ..)| *known == rank) {
+            Some((_, _, count)) => *count += 1,
+            None => counts.push((rank, word, 1)),
+        }
+    }
+    counts.sort_by_key(|(rank, ..)| std::cmp::Reverse(*rank));
+    let counts: Vec<String> = counts.iter().map(|(_, word, count)| format!("{count} {word}")).collect();
+    let pods = counted(forecast.pods.len(), "pod");
+    Line::new(if counts.is_empty() {
+        format!("{nodes}, {pods}")
+    } else {
+        format!("{nodes}, {pods}: {}", counts.join(", "))
+    })
+}
+
+fn node(report: &NodeReport) -> Option<Line> {
+    let line = Line::new(format!("node/{}: ", report.node));
+    if let Some(refusal) = &report.refusal {
+        return Some(line.with(Style::Bad, refusal));
+    }
+    if let Some(queue) = &report.queue {
+        return Some(line.with(Style::Busy, "queued").and(": ").and(queue));
+    }
+    let state = report.state?;
+    Some(line.and("already in maintenance: ").with(state.style(), state.word()))
+}
+
+/// The budgets that do not allow all evictions now, those that take longest last.
+fn budgets(forecast: &Forecast) -> Vec<Line> {
+    // A surge needs no eviction that the budget would have to allow.
+    let evicts = |budget: &BudgetForecast| {
+        let mut guarded = forecast.pods.iter().filter(|pod| pod.guarded_by.as_ref() == Some(&budget.budget));
+        guarded.any(|pod| !matches!(pod.fate, PodOutcome::Surges(_)))
+    };
+    let limits = |budget: &&BudgetForecast| budget.now < budget.pods && evicts(budget);
+    let mut budgets: Vec<&BudgetForecast> = forecast.budgets.iter().filter(limits).collect();
+    budgets.sort_by_key(|budget| budget.rounds.unwrap_or(usize::MAX));
+    let deletes = forecast.pods.iter().any(|pod| matches!(pod.fate, PodOutcome::Deleted(_)));
+    budgets.into_iter().map(|forecast| budget(forecast, deletes)).collect()
+}
+
+/// `deletes`: whether blocked pods are deleted after a time, so that the budget does not block the drain.
+fn budget(forecast: &BudgetForecast, deletes: bool) -> Line {
+    let never = if deletes { Style::Busy } else { Style::Bad };
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = forecast;
+    let line = Line::new(format!("budget {budget} ({}) allows ", counted(*pods, "pod")));
+    let evictions = counted(*now, "eviction");
+    let in_rounds = || format!("{evictions} now and {at_most} at once while all its pods are healthy: ");
+    match rounds {
+        None if *short_of > 0 => line.and(in_rounds()).with(
+            never,
+            format!("{short_of} never, because the replacements of the others fit on no other node"),
+        ),
+        None if *now == 0 => line.with(never, "no evictions until it is changed"),
+        None => line.and(format!("{evictions} now and ")).with(never, "no more until it is changed"),
+        Some(rounds) => line
+            .and(in_rounds())
+            .with(Style::Busy, format!("the drain takes at least {}", counted(*rounds, "round"))),
+    }
+}
+
+/// What a drain would lose, and the pods that do not fit on other nodes.
+pub fn risks(forecast: &Forecast, risks: &DrainRisks) -> Vec<Line> {
+    let mut lines = losses(forecast, &risks.local_volumes);
+    lines.extend(risks.capacity.iter().flat_map(unplaced));
+    lines
+}
+
+fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> Vec<Line> {
+    let line = |has_loss: &dyn Fn(&PodForecast) -> bool, loss: &str| {
+        let pods: Vec<&PodForecast> =
+            forecast.pods.iter().filter(|pod| pod.leaves && has_loss(pod)).collect();
+        let names: Vec<String> = pods.iter().map(|pod| pod::reference(&pod.pod).to_string()).collect();
+        (!pods.is_empty())
+            .then(|| Line::new(format!("{loss} {}: {}", counted(pods.len(), "pod"), first_names(&names))))
+    };
+    let warns = |wanted: Warning| move |pod: &PodForecast| pod.warnings.contains(&wanted);
+    let is_unmanaged =
+        |pod: &PodForecast| warns(Warning::Unmanaged)(pod) || warns(Warning::OrphanedFromDaemonSet)(pod);
+    let has_local = |pod: &PodForecast| local_volumes.contains_key(pod::uid(&pod.pod));
+    [
+        line(&warns(Warning::LocalStorage), "emptyDir data is lost of"),
+        line(&has_local, "local volumes stay on the node of"),
+        line(&is_unmanaged, "no controller replaces"),
+        line(&|pod| pod.returning.is_some(), "may return to the node, because they tolerate the cordon:"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The pods that do not fit on other nodes.
+fn unplaced(estimate: &CapacityEstimate) -> Vec<Line> {
+    let nodes = counted(estimate.nodes, "other node");
+    let line = |UnplacedPods { pods, reasons }: &UnplacedPods| {
+        let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
+        let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
+        let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
+        let line = Line::default().with(Style::Bad, "no capacity").and(" for ").and(first_names(&names));
+        line.and(format!(" ({nodes}{reasons})"))
+    };
+    estimate.unplaced.iter().map(line).collect()
+}
+
+fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
+    let CapacityEstimate { fit, nodes, unplaced: groups, left_out } = estimate;
+    let left: usize = groups.iter().map(|group| group.pods.len()).sum();
+    if fit + left == 0 {
+        return Vec::new();
+    }
+    let mut lines = vec![Line::new(format!(
+        "capacity for {fit} of {} on {}, estimated from requests, taints, selectors and volumes",
+        counted(fit + left, "pod"),
+        counted(*nodes, "other node"),
+    ))];
+    lines.extend(unplaced(estimate));
+    if !left_out.is_empty() {
+        let aspects: Vec<String> =
+            left_out.iter().map(|(aspect, pods)| format!("{aspect} ({})", counted(*pods, "pod"))).collect();
+        lines.push(Line::new(format!("not part of the estimate: {}", aspects.join(", "))));
+    }
+    lines
+}

@@ -1,0 +1,96 @@
+//! Commands in messages, which people copy and paste: they act on the same cluster.
+//!
+//! Messages put commands in backticks, without connection flags. The flags are inserted where the message is printed, so
+//! no message can forget them.
+
+use std::borrow::Cow;
+
+pub fn shell_quoted(word: &str) -> Cow<'_, str> {
+    // Only a NUL cannot be quoted, and no argument of a program has one.
+    shlex::try_quote(word).unwrap_or(Cow::Borrowed("''"))
+}
+
+/// A command of this plugin: `nm` and the rest of it. `kubectl` is kubectl with the connection flags, which a plugin takes
+/// after its name.
+pub fn nm_command(kubectl: &str, rest: &str) -> String {
+    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
+    format!("{program} nm {rest}{flags}")
+}
+
+/// The message with connection flags inserted into its commands. `flags` starts with a blank; a command that has the flags
+/// already stays as it is.
+pub fn with_flags(message: &str, flags: &str) -> String {
+    if flags.is_empty() {
+        return message.to_owned();
+    }
+    let insert = |(at, part): (usize, &str)| {
+        if at % 2 == 1 { commands_with_flags(part, flags) } else { part.to_owned() }
+    };
+    message.split('`').enumerate().map(insert).collect::<Vec<_>>().join("`")
+}
+
+/// Commands joined by `&&`, which may also occur in a quoted word.
+fn commands_with_flags(commands: &str, flags: &str) -> String {
+    let mut with_flags: Vec<String> = Vec::new();
+    let mut command = String::new();
+    for part in commands.split(" && ") {
+        command.push_str(part);
+        if shlex::split(&command).is_some() {
+            with_flags.push(command_with_flags(&std::mem::take(&mut command), flags));
+        } else {
+            // A quote is still open.
+            command.push_str(" && ");
+        }
+    }
+    // A quote that is never closed: this is no command.
+    with_flags.extend(command.strip_suffix(" && ").map(str::to_owned));
+    with_flags.join(" && ")
+}
+
+/// kubectl accepts no flags before the name of a plugin; the plugin accepts them anywhere.
+fn command_with_flags(command: &str, flags: &str) -> String {
+    match command.strip_prefix("kubectl ") {
+        Some(_) if command.contains(flags) => command.to_owned(),
+        Some(rest) if rest.starts_with("nm ") => format!("{command}{flags}"),
+        Some(rest) => format!("kubectl{flags} {rest}"),
+        None => command.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(shell_quoted("https://c.example:6443"), "https://c.example:6443");
+        for word in ["", "prod eu's", "$(reboot)", "`id`", "a\nb", "-x=*", "{\"a\":\"it's\"}"] {
+            assert_eq!(shlex::split(&shell_quoted(word)).unwrap(), [word]);
+        }
+    }
+
+    #[test]
+    fn commands_in_backticks_get_the_flags_and_other_words_do_not() {
+        for (message, expected) in [
+            ("kubectl nm is a plugin", "kubectl nm is a plugin"),
+            ("`kubectl nm stop n1` ends it", "`kubectl nm stop n1 --context=c` ends it"),
+            ("see `kubectl get nodes`", "see `kubectl --context=c get nodes`"),
+            (
+                "`kubectl uncordon n1 && kubectl annotate node n1 a-`",
+                "`kubectl --context=c uncordon n1 && kubectl --context=c annotate node n1 a-`",
+            ),
+            (
+                "`kubectl nm status`, then `kubectl nm stop n1 --context=c`",
+                "`kubectl nm status --context=c`, then `kubectl nm stop n1 --context=c`",
+            ),
+            ("`spec.drain` is a field", "`spec.drain` is a field"),
+            (
+                "`kubectl nm start n1 --reason 'a && kubectl b' && kubectl get pods`",
+                "`kubectl nm start n1 --reason 'a && kubectl b' --context=c && kubectl --context=c get pods`",
+            ),
+        ] {
+            assert_eq!(with_flags(message, " --context=c"), expected);
+            assert_eq!(with_flags(message, ""), message);
+        }
+    }
+}

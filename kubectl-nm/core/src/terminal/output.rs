@@ -1,0 +1,380 @@
+//! The only module that prints: data to stdout, messages to stderr.
+//!
+//! Whether to use colour is decided here, for each stream. When the reader of stdout goes away (`| head -1`), the program
+//! ends silently with [`StdoutError`]. Messages that cannot be written are dropped.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+
+use crate::terminal::command_context;
+use crate::terminal::text::{Line, harmless, harmless_document};
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Colour {
+    /// On a terminal, unless `NO_COLOR` is set or TERM is dumb
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+pub struct StdoutError(#[from] io::Error);
+
+impl StdoutError {
+    /// Whether the reader went away, which is not reported.
+    pub fn is_broken_pipe(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+pub struct Output {
+    /// What was asked for.
+    colour: Colour,
+    data: Sink,
+    messages: Sink,
+    terminal: bool,
+    can_prompt: bool,
+    /// Whether the data is complete, so that every further line is a message.
+    is_data_complete: bool,
+    on_stdout_error: OnStdoutError,
+    /// The connection flags for commands in messages, with a leading blank.
+    flags: String,
+}
+
+/// What a command does when stdout cannot be written.
+enum OnStdoutError {
+    End,
+    /// It continues. Keeps the first error.
+    Continue(Option<StdoutError>),
+}
+
+struct Sink {
+    to: Box<dyn Write>,
+    coloured: bool,
+}
+
+impl Output {
+    /// The standard streams of this process. `flags` are the connection flags, each with a leading blank.
+    pub fn from_process(colour: Colour, flags: String) -> Self {
+        let (data_terminal, stderr_is_terminal) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        let data = Sink { to: Box::new(io::stdout()), coloured: is_coloured(colour, data_terminal) };
+        let messages = Sink { to: Box::new(io::stderr()), coloured: is_coloured(colour, stderr_is_terminal) };
+        let can_prompt = io::stdin().is_terminal() && stderr_is_terminal;
+        let terminal = can_prompt && data_terminal && !is_dumb();
+        Self {
+            colour,
+            terminal,
+            can_prompt,
+            data,
+            messages,
+            is_data_complete: false,
+            on_stdout_error: OnStdoutError::End,
+            flags,
+        }
+    }
+
+    /// Whether stdin, stdout and stderr are a terminal on which live output can be drawn.
+    pub fn is_on_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    pub fn can_ask(&self) -> bool {
+        self.can_prompt
+    }
+
+    pub fn is_coloured(&self) -> bool {
+        self.data.coloured
+    }
+
+    /// What turns colours off on standard output, if something does.
+    pub fn without_colours(&self) -> Option<&'static str> {
+        (!self.is_coloured()).then_some(if self.colour == Colour::Never {
+            "--color never"
+        } else {
+            "NO_COLOR"
+        })
+    }
+
+    pub fn data(&mut self, line: &Line) -> Result<(), StdoutError> {
+        if self.is_data_complete {
+            self.message(line);
+            return Ok(());
+        }
+        let written = self.data.line(line);
+        if written.is_err() && matches!(self.on_stdout_error, OnStdoutError::Continue(_)) {
+            self.message(line);
+        }
+        self.handle(written)
+    }
+
+    /// From now on the command continues when stdout cannot be written, because stopping halfway would be worse. Data is
+    /// then printed as messages, and [`Self::finish`] returns the error.
+    pub fn continue_on_stdout_error(&mut self) {
+        self.on_stdout_error = OnStdoutError::Continue(None);
+    }
+
+    /// Ends the data of a command that continued.
+    ///
+    /// # Errors
+    ///
+    /// When stdout could not be written for another reason than that the reader went away.
+    pub fn finish(&mut self) -> Result<(), StdoutError> {
+        match std::mem::replace(&mut self.on_stdout_error, OnStdoutError::End) {
+            OnStdoutError::Continue(Some(error)) if !error.is_broken_pipe() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn handle(&mut self, written: Result<(), StdoutError>) -> Result<(), StdoutError> {
+        match (&mut self.on_stdout_error, written) {
+            (OnStdoutError::Continue(first), Err(error)) => {
+                first.get_or_insert(error);
+                self.is_data_complete = true;
+                Ok(())
+            }
+            (_, written) => written,
+        }
+    }
+
+    /// The data is complete: from now on every line is a message.
+    pub fn end_data(&mut self) {
+        self.is_data_complete = true;
+    }
+
+    pub(crate) fn document(&mut self, document: &str) -> Result<(), StdoutError> {
+        let written = self.data.write(&harmless_document(document));
+        self.handle(written)
+    }
+
+    /// Prints a text of this program as it is.
+    pub fn text(&mut self, text: &str) -> Result<(), StdoutError> {
+        let written = self.data.write(text);
+        self.handle(written)
+    }
+
+    /// Prints a question, and leaves the cursor behind it for the answer.
+    pub fn question(&mut self, text: &str) {
+        let _ = self.messages.write(&format!("{} ", harmless(text)));
+    }
+
+    pub fn message(&mut self, line: &Line) {
+        // The command continues without readers of its messages.
+        let _ = self.messages.line(line);
+    }
+
+    /// Prints a message that contains commands in backticks, with the connection flags inserted.
+    pub fn advise(&mut self, advice: &str) {
+        self.message(&Line::new(command_context::with_flags(advice, &self.flags)));
+    }
+
+    pub fn error(&mut self, message: impl fmt::Display) {
+        self.message(&Line::new(format!("error: {message}")));
+    }
+
+    /// Prints what to do about an error, with the connection flags inserted into its commands.
+    pub fn hint(&mut self, hint: &str) {
+        self.advise(&format!("hint: {hint}"));
+    }
+
+    /// Prints what the command line parser returns: help and versions are data, everything else is a message.
+    pub fn parser_error(&mut self, error: &clap::Error) {
+        let sink = if error.use_stderr() { &mut self.messages } else { &mut self.data };
+        let text = error.render();
+        let text = if sink.coloured { text.ansi().to_string() } else { text.to_string() };
+        let _ = sink.write(&text);
+    }
+}
+
+impl Sink {
+    fn line(&mut self, line: &Line) -> Result<(), StdoutError> {
+        let text = if self.coloured { line.painted() } else { line.to_string() };
+        self.write(&format!("{}\n", text.trim_end()))
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), StdoutError> {
+        self.to.write_all(text.as_bytes())?;
+        Ok(self.to.flush()?)
+    }
+}
+
+fn is_coloured(colour: Colour, terminal: bool) -> bool {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    use_colour(colour, terminal, set("NO_COLOR"), is_dumb())
+}
+
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Whether to use colour: `--color` decides, then <https://no-color.org>.
+fn use_colour(colour: Colour, terminal: bool, no_color: bool, dumb: bool) -> bool {
+    match colour {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => terminal && !no_color && !dumb,
+    }
+}
+
+/// Output that is kept instead of printed.
+#[cfg(any(test, feature = "testing"))]
+pub mod captured {
+    use std::{cell::RefCell, rc::Rc};
+
+    use super::{Colour, OnStdoutError, Output, Sink, Write, io};
+
+    #[derive(Clone, Default)]
+    struct SharedBuffer(Rc<RefCell<Vec<u8>>>);
+
+    impl SharedBuffer {
+        fn text(&self) -> String {
+            String::from_utf8_lossy(&self.0.borrow()).into_owned()
+        }
+    }
+
+    impl Write for SharedBuffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What has been printed.
+    #[derive(Clone)]
+    pub struct Captured {
+        data: SharedBuffer,
+        messages: SharedBuffer,
+    }
+
+    impl Captured {
+        /// The text on stdout.
+        pub fn data(&self) -> String {
+            self.data.text()
+        }
+
+        /// The text on stderr.
+        pub fn messages(&self) -> String {
+            self.messages.text()
+        }
+    }
+
+    /// An output without colour, and what it prints.
+    pub fn output() -> (Output, Captured) {
+        capture(false)
+    }
+
+    /// An output with colour, and what it prints.
+    pub fn coloured_output() -> (Output, Captured) {
+        capture(true)
+    }
+
+    fn capture(coloured: bool) -> (Output, Captured) {
+        let captured = Captured { data: SharedBuffer::default(), messages: SharedBuffer::default() };
+        let sink = |to: &SharedBuffer| Sink { to: Box::new(to.clone()), coloured };
+        let (data, messages) = (sink(&captured.data), sink(&captured.messages));
+        let flags = String::new();
+        let out = Output {
+            data,
+            messages,
+            terminal: false,
+            colour: Colour::Auto,
+            can_prompt: false,
+            is_data_complete: false,
+            on_stdout_error: OnStdoutError::End,
+            flags,
+        };
+        (out, captured)
+    }
+
+    /// An output whose stdout fails with this error.
+    pub fn closed(by: io::ErrorKind) -> (Output, Captured) {
+        struct Failing(io::ErrorKind);
+
+        impl Write for Failing {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(self.0.into())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        let (mut out, captured) = output();
+        out.data.to = Box::new(Failing(by));
+        (out, captured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_needs_a_terminal_unless_it_is_forced() {
+        for (colour, terminal, no_color, dumb, expected) in [
+            (Colour::Auto, true, false, false, true),
+            (Colour::Auto, false, false, false, false),
+            (Colour::Auto, true, true, false, false),
+            (Colour::Auto, true, false, true, false),
+            (Colour::Always, false, true, true, true),
+            (Colour::Never, true, false, false, false),
+        ] {
+            assert_eq!(
+                use_colour(colour, terminal, no_color, dumb),
+                expected,
+                "{colour:?} {terminal} {no_color} {dumb}"
+            );
+        }
+    }
+
+    #[test]
+    fn lines_after_the_data_are_messages() {
+        let (mut out, captured) = captured::output();
+        out.document("{}").unwrap();
+        out.end_data();
+        out.data(&Line::new("node/n1 drained")).unwrap();
+        assert_eq!((captured.data(), captured.messages()), ("{}".into(), "node/n1 drained\n".into()));
+    }
+
+    #[test]
+    fn commands_that_continue_print_their_data_as_messages() {
+        for (by, is_error) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
+            let (mut out, captured) = captured::closed(by);
+            assert!(out.data(&Line::new("a")).is_err());
+            out.continue_on_stdout_error();
+            out.data(&Line::new("b")).unwrap();
+            out.document("{}").unwrap();
+            out.data(&Line::new("c")).unwrap();
+            assert_eq!(captured.messages(), "b\nc\n");
+            assert_eq!(out.finish().is_err(), is_error);
+        }
+    }
+
+    #[test]
+    fn commands_that_continue_survive_text_that_cannot_be_written() {
+        for (by, is_error) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
+            let (mut out, _captured) = captured::closed(by);
+            assert!(out.text("a").is_err());
+            out.continue_on_stdout_error();
+            out.text("deployment.apps/nm-reconciler\n").unwrap();
+            assert_eq!(out.finish().is_err(), is_error);
+        }
+    }
+
+    #[test]
+    fn data_goes_to_stdout_and_messages_to_stderr() {
+        let (mut out, captured) = captured::output();
+        out.data(&Line::new("node/n1 drained  ")).unwrap();
+        out.message(&Line::new("waiting"));
+        assert_eq!((captured.data(), captured.messages()), ("node/n1 drained\n".into(), "waiting\n".into()));
+    }
+}

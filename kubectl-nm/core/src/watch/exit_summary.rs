@@ -1,0 +1,201 @@
+//! What to print when a watch ends: the states of the maintenances, and the commands with which to resume.
+
+use std::collections::BTreeMap;
+
+use jiff::{Timestamp, Unit};
+use nm_shared::NodeMaintenance;
+
+use crate::maintenance::{State, headline, node, status};
+use crate::terminal::command_context::shell_quoted;
+use crate::terminal::text::{Line, Style};
+use crate::watch::goal_tracker::{Goal, GoalTracker};
+
+const MAX_NODES: usize = 10;
+
+/// How many maintenances there are of each state, and how many pods are blocked: `2 Draining, 1 Drained, 1 pod blocked`.
+pub(crate) fn tally<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> Line {
+    let (mut states, mut blocked): (BTreeMap<State, usize>, i64) = (BTreeMap::new(), 0);
+    for object in objects {
+        *states.entry(State::of(object)).or_default() += 1;
+        blocked += i64::from(status(object).pod_counts.blocked);
+    }
+    if states.is_empty() {
+        return Line::new("no maintenances");
+    }
+    let counts: Vec<String> =
+        states.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
+    let line = Line::new(counts.join(", "));
+    match blocked {
+        0 => line,
+        1 => line.and(", ").with(Style::Bad, "1 pod blocked"),
+        more => line.and(", ").with(Style::Bad, format!("{more} pods blocked")),
+    }
+}
+
+/// The maintenances that continue after a watch for a goal, which `has_timed_out` or not, and the commands that resume it. `flags` are the connection
+/// flags for these commands, each with a space before it.
+pub(crate) fn resume_hints(tracker: &GoalTracker, has_timed_out: bool, flags: &str) -> Vec<Line> {
+    let open = tracker.open_nodes();
+    match tracker.goal() {
+        None => Vec::new(),
+        Some(Goal::Drained) => {
+            let (ended, open): (Vec<String>, Vec<String>) =
+                open.into_iter().partition(|node| has_timed_out && tracker.times_out_too(node));
+            let mut lines = resume_hint(&open, "maintenance continues", |nodes| {
+                format!(
+                    "`kubectl nm watch {nodes} --until drained{flags}` resumes waiting, \
+                     `kubectl nm stop {nodes}{flags}` stops the maintenance"
+                )
+            });
+            lines.extend(resume_hint(&ended, "the drain times out as well", |nodes| {
+                format!(
+                    "`kubectl nm explain {nodes}{flags}` shows what is left, `kubectl nm stop {nodes}{flags}` stops the \
+                     maintenance"
+                )
+            }));
+            lines
+        }
+        Some(Goal::Stopped) => {
+            let nodes_where = |is_stopping: Option<bool>| -> Vec<String> {
+                open.iter().filter(|node| tracker.is_stopping(node) == is_stopping).cloned().collect()
+            };
+            let watch =
+                |nodes: &str| format!("`kubectl nm watch {nodes} --until stopped{flags}` resumes waiting");
+            let stop = |nodes: &str| {
+                format!("`kubectl nm stop {nodes}{flags}` stops the maintenance, {}", watch(nodes))
+            };
+            let mut lines = resume_hint(&nodes_where(Some(false)), "maintenance has not been stopped", stop);
+            lines.extend(resume_hint(&nodes_where(Some(true)), "maintenance still stopping", watch));
+            lines.extend(resume_hint(&nodes_where(None), "maintenance in unknown state", watch));
+            lines
+        }
+    }
+}
+
+/// The state of these nodes, and what to do about it; nothing if there are none.
+fn resume_hint(nodes: &[String], state: &str, hint: impl Fn(&str) -> String) -> Vec<Line> {
+    if nodes.is_empty() {
+        return Vec::new();
+    }
+    let quoted: Vec<_> = nodes.iter().map(|node| shell_quoted(node)).collect();
+    let hint = hint(&quoted.join(" "));
+    vec![Line::new(format!("{state}: {}", nodes.join(", "))), Line::new(format!("hint: {hint}"))]
+}
+
+/// The states of the maintenances when the dashboard is closed, and how to reopen it. `flags` are the connection flags for
+/// the commands in hints, each with a space before it. `stale_since` is the time at which the data became stale, if it
+/// did.
+pub fn dashboard_summary(tracker: &GoalTracker, flags: &str, stale_since: Option<Timestamp>) -> Vec<Line> {
+    let mut objects: Vec<&NodeMaintenance> = tracker.cache().objects().collect();
+    if objects.is_empty() {
+        return Vec::new();
+    }
+    objects.sort_by_key(|object| node(object));
+    let mut lines = Vec::new();
+    if let Some(since) = stale_since {
+        // Rounding fails only at the limits of the calendar.
+        let since = since.round(Unit::Second).unwrap_or_default();
+        let stale = Line::default().with(Style::Bad, format!("stale since {since}"));
+        lines.push(stale.and(": these are the last known states"));
+    }
+    lines.extend(
+        objects
+            .iter()
+            .take(MAX_NODES)
+            .map(|object| Line::new(format!("node/{}: ", node(object))).join(headline(object))),
+    );
+    if objects.len() > MAX_NODES {
+        let rest = objects[MAX_NODES..].iter().copied();
+        lines.push(Line::new(format!("and {} more: ", objects.len() - MAX_NODES)).join(tally(rest)));
+    }
+    let nodes = tracker.nodes().iter().fold(String::new(), |nodes, name| nodes + " " + name);
+    lines.push(Line::new(format!(
+        "hint: maintenances continue; `kubectl nm watch{nodes}{flags}` shows them again, \
+         `kubectl nm stop NODE{flags}` stops one"
+    )));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::objects::listed;
+    use crate::testing::objects::{requested, running, with_status};
+    use crate::watch::goal_tracker::ExitCondition;
+
+    fn summary(
+        nodes: &[&str],
+        objects: impl IntoIterator<Item = NodeMaintenance>,
+        flags: &str,
+        stale_since: Option<Timestamp>,
+    ) -> Vec<String> {
+        let nodes = nodes.iter().map(ToString::to_string).collect();
+        let mut tracker = GoalTracker::new(nodes, ExitCondition::Never);
+        tracker.apply(&listed(objects)).unwrap();
+        text(&dashboard_summary(&tracker, flags, stale_since))
+    }
+
+    fn text(lines: &[Line]) -> Vec<String> {
+        lines.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_tally_counts_states_and_blocked_pods() {
+        let running = with_status("n2", running(40, &[("a", "m"), ("b", "m")]));
+        let drained = with_status("n1", json!({"phase": "Succeeded"}));
+        for (objects, expected) in [
+            (vec![], "no maintenances"),
+            (vec![drained.clone()], "1 Drained"),
+            (vec![drained, running, requested("n3")], "1 Blocked, 1 Requested, 1 Drained, 2 pods blocked"),
+        ] {
+            assert_eq!(tally(objects.iter()).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_closed_dashboard_leaves_the_states_and_the_command_that_reopens_it() {
+        assert!(summary(&[], [], "", None).is_empty());
+        assert_eq!(
+            summary(&["n1"], [requested("n1")], "", None),
+            [
+                "node/n1: Requested: nm-reconciler has not begun yet",
+                "hint: maintenances continue; `kubectl nm watch n1` shows them again, `kubectl nm stop NODE` stops one",
+            ]
+        );
+        let many = summary(&[], (0..12).map(|at| requested(&format!("n{at:02}"))), "", None);
+        assert_eq!((many.len(), many[10].as_str()), (12, "and 2 more: 2 Requested"));
+    }
+
+    #[test]
+    fn commands_in_hints_use_the_same_cluster() {
+        let flags = " --context=staging";
+        assert_eq!(
+            summary(&[], [requested("n1")], flags, None)[1],
+            "hint: maintenances continue; `kubectl nm watch --context=staging` shows them again, \
+             `kubectl nm stop NODE --context=staging` stops one"
+        );
+        let tracker = GoalTracker::new(vec!["n1".to_owned()], ExitCondition::Goal(Goal::Drained));
+        assert_eq!(
+            text(&resume_hints(&tracker, false, flags))[1],
+            "hint: `kubectl nm watch n1 --until drained --context=staging` resumes waiting, \
+             `kubectl nm stop n1 --context=staging` stops the maintenance"
+        );
+    }
+
+    #[test]
+    fn a_hostile_node_name_is_quoted_in_the_commands_of_hints() {
+        let tracker = GoalTracker::new(vec!["$(reboot)".to_owned()], ExitCondition::Goal(Goal::Drained));
+        let hint = &text(&resume_hints(&tracker, false, ""))[1];
+        assert!(hint.contains("watch '$(reboot)' --until") && !hint.contains(" $(reboot)"), "{hint}");
+    }
+
+    #[test]
+    fn stale_states_are_marked_first() {
+        let since = "2026-01-02T03:04:05.6Z".parse().unwrap();
+        let lines = summary(&[], [requested("n1")], "", Some(since));
+        assert_eq!(lines[0], "stale since 2026-01-02T03:04:06Z: these are the last known states");
+        assert_eq!(lines.len(), 3);
+    }
+}

@@ -1,0 +1,352 @@
+//! Waits, played event by event.
+
+use std::sync::Arc;
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+use crate::maintenance::Leadership;
+use crate::terminal::output::captured::{Captured, output};
+use crate::testing::objects::listed;
+use crate::testing::objects::{named, requested, running, stopping, with_status};
+use crate::watch::goal_tracker::ExitCondition;
+
+fn noon() -> Timestamp {
+    "2026-01-02T12:00:00.4Z".parse().unwrap()
+}
+
+fn versioned(version: u32, mut object: NodeMaintenance) -> NodeMaintenance {
+    object.metadata.resource_version = Some(version.to_string());
+    object
+}
+
+fn change(change: WatchChange<NodeMaintenance>) -> LoopEvent {
+    LoopEvent::Watch(WatchUpdate::Change(change))
+}
+
+/// A list of these objects, as a watch begins with.
+fn list(objects: Vec<NodeMaintenance>) -> Vec<LoopEvent> {
+    vec![change(listed(objects))]
+}
+
+fn applied(version: u32, object: NodeMaintenance) -> LoopEvent {
+    change(WatchChange::Applied(Arc::new(versioned(version, object))))
+}
+
+/// Plays the events; returns the exit code if they led to one.
+fn play(mut reporter: WaitReporter<'_>, events: Vec<LoopEvent>) -> Result<Option<Exit>, Error> {
+    for event in events {
+        if let ControlFlow::Break(exit) = reporter.react(event)? {
+            return Ok(Some(exit));
+        }
+    }
+    Ok(None)
+}
+
+fn wait(goal: Goal, nodes: &[&str], events: Vec<LoopEvent>) -> (Option<Exit>, Captured) {
+    let (mut out, captured) = output();
+    let targets = nodes.iter().map(|node| WaitTarget::from(&requested(node))).collect();
+    let exit = play(
+        WaitReporter::new(&mut out, ReportMode::Progress, GoalTracker::for_targets(goal, targets), ""),
+        events,
+    )
+    .unwrap();
+    (exit, captured)
+}
+
+fn watch(
+    goal: Option<Goal>,
+    nodes: &[&str],
+    events: Vec<LoopEvent>,
+) -> (Result<Option<Exit>, Error>, Captured) {
+    let (mut out, captured) = output();
+    let nodes = nodes.iter().map(ToString::to_string).collect();
+    let exit = play(
+        WaitReporter::new(
+            &mut out,
+            ReportMode::Log(&noon),
+            GoalTracker::new(nodes, goal.map_or(ExitCondition::Never, ExitCondition::Goal)),
+            "",
+        ),
+        events,
+    );
+    (exit, captured)
+}
+
+#[test]
+fn a_drain_is_over_when_every_node_is_drained() {
+    let done = |node| with_status(node, json!({"phase": "Succeeded", "evictionPods": 2}));
+    let mut events = list(vec![requested("n1"), requested("n2"), requested("other")]);
+    events.push(applied(2, done("n1")));
+    let (exit, captured) = wait(Goal::Drained, &["n1", "n2"], events);
+    assert_eq!(exit, None);
+    assert_eq!(captured.data(), "node/n1 drained\n");
+
+    let mut events = list(vec![requested("n1"), requested("n2")]);
+    events.extend([applied(2, done("n1")), applied(3, running_n2()), applied(4, done("n2"))]);
+    let (exit, captured) = wait(Goal::Drained, &["n1", "n2"], events);
+    assert_eq!(exit, Some(Exit::Done));
+    assert_eq!(captured.data(), "node/n1 drained\nnode/n2 drained\n");
+    assert_eq!(
+        captured.messages(),
+        "node/n1: Requested: nm-reconciler has not begun yet\n\
+         node/n2: Requested: nm-reconciler has not begun yet\n\
+         node/n1: Drained: 2 pods gone\n\
+         node/n2: Blocked 40%: 4 pods remaining (1 blocked, 1 terminating, 2 evicting), 4 gone\n\
+         node/n2: blocked shop/cart-0: DisruptionBudget: budget cart has 1\n\
+         node/n2: Drained: 2 pods gone\n\
+         node/n2: unblocked shop/cart-0\n"
+    );
+}
+
+fn running_n2() -> NodeMaintenance {
+    with_status("n2", running(40, &[("cart-0", "budget cart has 1")]))
+}
+
+#[test]
+fn a_drained_node_counts_as_drained_while_the_wait_goes_on() {
+    let mut events = list(vec![with_status("n1", json!({"phase": "Succeeded"})), requested("n2")]);
+    events.push(change(WatchChange::Deleted(Arc::new(requested("n1")))));
+    events.push(applied(2, with_status("n2", json!({"phase": "Succeeded"}))));
+    assert_eq!(wait(Goal::Drained, &["n1", "n2"], events).0, Some(Exit::Done));
+}
+
+#[test]
+fn failure_and_deletion_end_a_wait_while_the_others_continue() {
+    for (event, exit, expected) in [
+        (
+            applied(2, with_status("n1", json!({"phase": "Failed", "lastError": "no such node"}))),
+            Exit::Failed,
+            "node/n1: the maintenance failed: no such node\n",
+        ),
+        (
+            applied(2, stopping(requested("n1"))),
+            Exit::Lost,
+            "node/n1: the maintenance was stopped before the node was drained\n",
+        ),
+        (
+            change(WatchChange::Deleted(Arc::new(requested("n1")))),
+            Exit::Lost,
+            "node/n1: the maintenance was stopped before the node was drained\n",
+        ),
+    ] {
+        let mut events = list(vec![requested("n1"), requested("n2")]);
+        events.push(event);
+        let (ended, captured) = wait(Goal::Drained, &["n1", "n2"], events);
+        assert_eq!(ended, Some(exit));
+        let messages = captured.messages();
+        assert!(messages.contains(expected), "{messages}");
+        assert!(
+            messages.contains("maintenance continues: n2\nhint: `kubectl nm watch n2 --until drained`"),
+            "{messages}"
+        );
+    }
+    let (ended, captured) = wait(Goal::Drained, &["n1"], list(vec![named("n1", "n1", "later")]));
+    assert_eq!(ended, Some(Exit::Lost));
+    assert!(captured.messages().contains("another one was started"), "{}", captured.messages());
+}
+
+#[test]
+fn a_stop_is_over_when_the_objects_are_gone() {
+    let mut events = list(vec![stopping(requested("n1"))]);
+    events.push(change(WatchChange::Deleted(Arc::new(stopping(requested("n1"))))));
+    let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
+    assert_eq!((exit, captured.data().as_str()), (Some(Exit::Done), "node/n1 maintenance stopped\n"));
+    let (exit, _) = wait(Goal::Stopped, &["n1"], list(vec![named("n1", "n1", "later")]));
+    assert_eq!(exit, Some(Exit::Done));
+}
+
+#[test]
+fn a_wait_without_progress_reports_why() {
+    let mut events = list(vec![stopping(requested("n1"))]);
+    events.push(LoopEvent::Heartbeat);
+    let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
+    assert_eq!(exit, None);
+    assert!(
+        captured
+            .messages()
+            .contains("waiting for finalizers: foregroundDeleteNodeMaintenance; nm-reconciler removes")
+    );
+
+    let mut foreign = stopping(requested("n1"));
+    foreign.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
+    let mut events = list(vec![foreign]);
+    events.push(LoopEvent::Heartbeat);
+    let messages = wait(Goal::Stopped, &["n1"], events).1.messages();
+    assert!(messages.contains("node/n1: back in service; finalizers: example.com/audit\n"), "{messages}");
+    assert!(!messages.contains("nm-reconciler"), "{messages}");
+
+    let mut events = list(vec![requested("n1")]);
+    events.push(LoopEvent::Heartbeat);
+    assert!(
+        wait(Goal::Drained, &["n1"], events)
+            .1
+            .messages()
+            .contains("whether it runs is not known: `kubectl get pods")
+    );
+
+    let found = Reconcilers { leadership: Leadership::Held, namespace: Some(String::from("nm")) };
+    let mut events = list(vec![requested("n1")]);
+    events.extend([LoopEvent::Reconcilers(found), LoopEvent::Heartbeat]);
+    let messages = wait(Goal::Drained, &["n1"], events).1.messages();
+    for expected in
+        ["node/n1: nm-reconciler runs, but has not begun for ", "; its log says why: `kubectl logs -n nm -l "]
+    {
+        assert!(messages.contains(expected), "{messages}");
+    }
+
+    let mut events = list(vec![with_status("n1", running(40, &[]))]);
+    events.push(LoopEvent::Heartbeat);
+    assert_eq!(wait(Goal::Drained, &["n1"], events).1.messages().lines().count(), 1);
+}
+
+#[test]
+fn a_wait_that_ends_early_reports_the_states_and_how_to_resume() {
+    for (event, exit, first) in [
+        (LoopEvent::TimedOut(Duration::from_secs(90)), Exit::TimedOut, "timed out after 1m30s"),
+        (LoopEvent::Interrupted, Exit::Interrupted, "interrupted"),
+    ] {
+        let mut events = list(vec![requested("n1")]);
+        events.push(event);
+        let (ended, captured) = wait(Goal::Drained, &["n1"], events);
+        assert_eq!(ended, Some(exit));
+        let messages: Vec<String> = captured.messages().lines().skip(1).map(str::to_owned).collect();
+        assert_eq!(
+            messages,
+            [
+                first,
+                "node/n1: Requested: nm-reconciler has not begun yet",
+                "maintenance continues: n1",
+                "hint: `kubectl nm watch n1 --until drained` resumes waiting, `kubectl nm stop n1` stops the maintenance",
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_log_has_the_time_and_goes_to_stdout() {
+    let mut events = list(vec![requested("n2"), requested("n1")]);
+    events.extend([change(WatchChange::Deleted(Arc::new(requested("n2")))), LoopEvent::Interrupted]);
+    let (exit, captured) = watch(None, &[], events);
+    assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
+    assert_eq!(
+        captured.data(),
+        "2026-01-02T12:00:00Z n1 Requested: nm-reconciler has not begun yet\n\
+         2026-01-02T12:00:00Z n2 Requested: nm-reconciler has not begun yet\n\
+         2026-01-02T12:00:00Z n2 Stopped: the maintenance was deleted\n"
+    );
+    assert_eq!(captured.messages(), "");
+    let (exit, captured) = watch(None, &[], vec![LoopEvent::TimedOut(Duration::from_secs(90))]);
+    assert_eq!(exit.unwrap(), Some(Exit::TimedOut));
+    assert_eq!(captured.messages(), "timed out after 1m30s\n", "also without a goal");
+}
+
+#[test]
+fn a_lost_connection_is_reported_and_what_changed_meanwhile_too() {
+    let lost = Error::Refused { server: "https://c".into() };
+    let mut events = list(vec![requested("n1"), requested("n2")]);
+    events.push(LoopEvent::Watch(WatchUpdate::Lost { since: Timestamp::UNIX_EPOCH, error: lost }));
+    events.push(LoopEvent::Heartbeat);
+    events.extend(list(vec![requested("n2")]));
+    events.push(LoopEvent::Watch(WatchUpdate::Live));
+    let (_, captured) = watch(Some(Goal::Stopped), &[], events);
+    assert!(captured.data().ends_with("n1 Stopped: the maintenance was deleted\n"));
+    assert_eq!(captured.messages().lines().count(), 2);
+    assert!(captured.messages().ends_with("reconnected\n"));
+}
+
+#[test]
+fn a_watch_without_maintenances_ends_as_its_goal_demands() {
+    let (exit, _) = watch(Some(Goal::Drained), &["n1"], list(vec![requested("n2")]));
+    assert!(matches!(exit, Err(Error::NotInMaintenance(nodes)) if nodes == ["n1"]));
+    let (exit, captured) = watch(Some(Goal::Stopped), &["n1"], list(vec![]));
+    assert_eq!(
+        (exit.unwrap(), captured.messages().as_str()),
+        (Some(Exit::Done), "node/n1 is not in maintenance\n")
+    );
+    let (exit, captured) = watch(Some(Goal::Drained), &[], list(vec![]));
+    assert_eq!((exit.unwrap(), captured.messages().as_str()), (Some(Exit::Done), "No maintenances found.\n"));
+    let (exit, _) = watch(None, &["n1"], list(vec![]));
+    assert_eq!(exit.unwrap(), None);
+}
+
+#[test]
+fn a_wait_for_a_stop_reports_maintenances_that_nobody_stopped() {
+    let mut events = list(vec![requested("n1"), stopping(requested("n2"))]);
+    events.push(LoopEvent::Interrupted);
+    let (exit, captured) = watch(Some(Goal::Stopped), &[], events);
+    assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
+    let messages: Vec<String> = captured.messages().lines().map(str::to_owned).collect();
+    assert_eq!(
+        messages[3..],
+        [
+            "maintenance has not been stopped: n1",
+            "hint: `kubectl nm stop n1` stops the maintenance, `kubectl nm watch n1 --until stopped` resumes waiting",
+            "maintenance still stopping: n2",
+            "hint: `kubectl nm watch n2 --until stopped` resumes waiting",
+        ]
+    );
+    let (_, captured) = watch(Some(Goal::Stopped), &["n1"], vec![LoopEvent::Interrupted]);
+    assert!(captured.messages().contains("in unknown state: n1"), "{}", captured.messages());
+}
+
+#[test]
+fn a_log_has_the_times_at_which_the_connection_was_lost_and_restored() {
+    let lost = Error::Refused { server: "https://c".into() };
+    let mut events = list(vec![requested("n1")]);
+    events.extend([
+        LoopEvent::Watch(WatchUpdate::Lost { since: Timestamp::UNIX_EPOCH, error: lost }),
+        LoopEvent::Watch(WatchUpdate::Live),
+    ]);
+    let (_, captured) = watch(None, &[], events);
+    let messages: Vec<String> = captured.messages().lines().map(str::to_owned).collect();
+    assert!(messages[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{messages:?}");
+    assert_eq!(messages[1], "2026-01-02T12:00:00Z reconnected");
+}
+
+#[test]
+fn a_wait_for_a_stop_does_not_report_blocked_pods() {
+    let was = || stopping(with_status("n1", running(40, &[("cart-0", "budget cart has 1")])));
+    let mut events = list(vec![was()]);
+    events.push(change(WatchChange::Deleted(Arc::new(was()))));
+    let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
+    assert_eq!(exit, Some(Exit::Done));
+    assert_eq!(captured.data(), "node/n1 maintenance stopped\n");
+    assert_eq!(captured.messages(), "node/n1: Stopped: the node is back in service\n");
+}
+
+#[test]
+fn a_drain_that_times_out_together_with_its_wait_does_not_continue() {
+    let cordoned = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let draining = |node| with_status(node, json!({"phase": "Running", "conditions": cordoned}));
+    let both = || ["n1", "n2"].map(draining);
+    let failed = with_status(
+        "n1",
+        json!({"phase": "Failed", "lastError": "the drain timed out after 60 s, 1 pod is left",
+            "conditions": [{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z"}]}),
+    );
+    let timed_out = || LoopEvent::TimedOut(Duration::from_secs(60));
+    let queued = || applied(9, requested("n2"));
+    for (last, left, others, exit) in [
+        (vec![timed_out()], "n1, n2", "", Exit::TimedOut),
+        (vec![applied(9, failed), timed_out()], "n2", "", Exit::TimedOut),
+        (vec![queued(), timed_out()], "n1", "n2", Exit::TimedOut),
+        (vec![LoopEvent::Interrupted], "", "n1, n2", Exit::Interrupted),
+    ] {
+        let (mut out, captured) = output();
+        let targets: Vec<WaitTarget> = both().iter().map(WaitTarget::from).collect();
+        let uids = targets.iter().map(|target| target.uid.clone()).collect();
+        let tracker = GoalTracker::for_targets(Goal::Drained, targets).with_same_timeout(uids);
+        let reporter = WaitReporter::new(&mut out, ReportMode::Progress, tracker, "");
+        let events = list(both().into()).into_iter().chain(last).collect();
+        assert_eq!(play(reporter, events).unwrap(), Some(exit));
+        let said = captured.messages();
+        let named = |what: &str| said.lines().find_map(|line| line.strip_prefix(what)).unwrap_or_default();
+        assert_eq!(named("the drain times out as well: "), left, "{said}");
+        assert_eq!(named("maintenance continues: "), others, "{said}");
+    }
+}

@@ -1,0 +1,187 @@
+//! The layout of the screen for its size.
+//!
+//! The view draws with it and keys scroll with it, so that both agree. Where there is less space, parts of the screen
+//! and columns are left out.
+
+use nm_core::terminal::text::harmless;
+use ratatui::layout::{Constraint, Layout, Rect};
+
+use crate::model::{Model, SideContent};
+use crate::wrapping::wrap;
+
+/// Below so many columns or rows, dialogs that change the cluster do not open.
+const SMALL_BELOW: (u16, u16) = (40, 8);
+
+/// From so many columns on, the side pane is beside the rows; below, it is under them.
+const BESIDE_FROM: u16 = 120;
+
+/// The areas of the screen. Areas that are not shown are empty.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScreenLayout {
+    pub(crate) header: Rect,
+    pub(crate) summary: Rect,
+    /// What an ended drain has done and cost.
+    pub(crate) outcome: Rect,
+    pub(crate) banner: Rect,
+    pub(crate) heads: Rect,
+    pub(crate) body: Rect,
+    pub(crate) side: Rect,
+    pub(crate) volumes: Rect,
+    pub(crate) blockers: Rect,
+    pub(crate) why: Rect,
+    /// Where a replay is.
+    pub(crate) replay: Rect,
+    pub(crate) footer: Rect,
+}
+
+impl ScreenLayout {
+    pub(crate) fn whole(model: &Model) -> Self {
+        let (width, height) = model.size;
+        Self::of(model, Rect { x: 0, y: 0, width, height })
+    }
+
+    pub(crate) fn of(model: &Model, area: Rect) -> Self {
+        let tall = area.height;
+        let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
+        let wrapped = |text: &str| count(wrap(text, text_columns(area)).len()).min(tall / 4).max(1);
+        let banner = model.banner().map_or(0, |(text, _)| wrapped(&text));
+        let (why, command) = remedy_lines(model, area);
+        let blockers = blockers_text(model).map_or(0, |text| wrapped(&text).min(MOST_BLOCKERS));
+        let footer = model.notice.as_ref().map_or(1, |notice| wrapped(&notice.text));
+        let volumes = u16::try_from(model.attached_volumes().len()).unwrap_or(u16::MAX);
+        let [header, summary, outcome, banner, rest, volumes, blockers, why, replay, footer] =
+            Layout::vertical([
+                Constraint::Length(1),
+                Constraint::Length(if model.open.is_some() { 2 } else { 1 }),
+                lines(count(outcome_lines(model, area).len()), tall >= 16),
+                lines(banner, tall >= 10),
+                Constraint::Fill(1),
+                // The headings and the volumes, in a third of the screen at most.
+                lines(volumes.saturating_add(1).min(tall / 3), tall >= 10 && volumes > 0),
+                lines(blockers, tall >= 14),
+                lines(count(why.len() + command.len()), tall >= 12),
+                lines(1, model.replay.is_some()),
+                Constraint::Length(footer),
+            ])
+            .areas(area);
+        let parts = if area.width >= BESIDE_FROM {
+            Layout::horizontal([Constraint::Fill(11), Constraint::Fill(9)]).spacing(1)
+        } else {
+            Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)])
+        };
+        let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
+        let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
+        Self { header, summary, outcome, banner, heads, body, side, volumes, blockers, why, replay, footer }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        usize::from(self.body.height)
+    }
+
+    /// How many columns a line of the side pane has.
+    pub(crate) fn side_columns(&self) -> usize {
+        usize::from(self.side.width.saturating_sub(2))
+    }
+
+    /// How many lines the side pane shows, without its title.
+    pub(crate) fn side_rows(&self) -> usize {
+        usize::from(self.side.height.saturating_sub(1))
+    }
+}
+
+/// From so many rows on, what a drain has done and cost is there in full.
+const WHOLE_OUTCOME_FROM: u16 = 24;
+
+/// What the drain of the open node has done and cost, in lines.
+pub(crate) fn outcome_lines(model: &Model, area: Rect) -> Vec<String> {
+    let outcome = model.outcome();
+    if area.height < WHOLE_OUTCOME_FROM {
+        return outcome;
+    }
+    outcome.iter().flat_map(|line| wrap(&harmless(line), text_columns(area))).collect()
+}
+
+/// How many lines the most frequent blockers have at most.
+const MOST_BLOCKERS: u16 = 2;
+
+/// The most frequent blockers, if there are any.
+pub(crate) fn blockers_text(model: &Model) -> Option<String> {
+    let blockers = model.blockers();
+    (!blockers.is_empty()).then(|| format!("{BLOCKERS_LABEL}{}", blockers.join(", ")))
+}
+
+pub(crate) const BLOCKERS_LABEL: &str = "blockers: ";
+
+fn count(lines: usize) -> u16 {
+    u16::try_from(lines).unwrap_or(u16::MAX)
+}
+
+/// How many columns a sentence has, with a blank at both ends.
+pub(crate) fn text_columns(area: Rect) -> usize {
+    usize::from(area.width.saturating_sub(2))
+}
+
+/// From so many rows on, what to do about the selected row may have several lines.
+const SEVERAL_LINES_FROM: u16 = 20;
+
+/// Why the selected row is blocked and what to do, and the command for it, in lines that fit behind a label.
+pub(crate) fn remedy_lines(model: &Model, area: Rect) -> (Vec<String>, Vec<String>) {
+    // The pane has the same.
+    let is_shown = model.side.is_none_or(|side| side.shows != SideContent::Details);
+    let Some((why, remedy)) = model.remedy().filter(|_| is_shown) else { return (Vec::new(), Vec::new()) };
+    let most = if area.height >= SEVERAL_LINES_FROM { 3 } else { 1 };
+    let fit = |text: String| {
+        let mut lines = wrap(&harmless(&text), text_columns(area).saturating_sub(REMEDY_LABEL.into()));
+        if lines.len() > most {
+            // The canvas marks where it is cut.
+            let rest = lines.split_off(most - 1).join(" ");
+            lines.push(rest);
+        }
+        lines
+    };
+    // The advice comes first: a long message would cut it off, and is in the row as well.
+    (fit(format!("{} ({why})", remedy.advice)), fit(remedy.command))
+}
+
+/// The width of `why> `.
+pub(crate) const REMEDY_LABEL: u16 = 5;
+
+/// The areas of the page that shows what kubectl prints.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutputLayout {
+    pub(crate) command: Rect,
+    pub(crate) body: Rect,
+    pub(crate) footer: Rect,
+}
+
+impl OutputLayout {
+    pub(crate) fn whole(model: &Model) -> Self {
+        let (width, height) = model.size;
+        Self::of(model, Rect { x: 0, y: 0, width, height })
+    }
+
+    pub(crate) fn of(model: &Model, area: Rect) -> Self {
+        let space = usize::from(area.width.saturating_sub(2));
+        let command = model.output.as_ref().map_or(0, |page| wrap(&page.command, space).len());
+        // The command in full, unless nothing else would fit.
+        let command = u16::try_from(command).unwrap_or(u16::MAX).min(area.height / 3).max(1);
+        let [command, body, footer] =
+            Layout::vertical([Constraint::Length(command), Constraint::Fill(1), Constraint::Length(1)])
+                .areas(area);
+        Self { command, body, footer }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        usize::from(self.body.height)
+    }
+
+    /// How many columns a line has, beside a blank at both ends.
+    pub(crate) fn columns(&self) -> usize {
+        usize::from(self.body.width.saturating_sub(2))
+    }
+}
+
+/// Whether the screen is too small to list what would happen.
+pub(crate) fn is_small(model: &Model) -> bool {
+    model.size.0 < SMALL_BELOW.0 || model.size.1 < SMALL_BELOW.1
+}

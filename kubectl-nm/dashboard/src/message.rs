@@ -1,0 +1,192 @@
+//! The messages that change the model, and the effects that `update` returns.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use nm_core::client::watch_stream::WatchChange;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::text::Line;
+use nm_shared::NodeMaintenance;
+use serde_json::Value;
+
+use crate::config::remembered_choice::Choice;
+use crate::model::dialogs::pod_dialog::{PodAction, PodFacts, PodTarget, in_words};
+use crate::model::dialogs::start_preview::PlanRequest;
+use crate::model::panes::output::OutputChange;
+use crate::objects::node_metadata::NodeMetadata;
+use crate::objects::node_pod::NodePod;
+use crate::objects::replacements::{ReplacementChange, ReplacementScope};
+use crate::objects::watch_state::{PodCountError, WatchKind, WatchState};
+
+#[derive(Debug)]
+pub(crate) enum Message {
+    Input(crossterm::event::Event),
+    /// The clock ticked; once a second.
+    Tick(Timestamp),
+    Maintenances(WatchChange<NodeMaintenance>),
+    Nodes(WatchChange<NodeMetadata>),
+    Pods {
+        /// The node of the watch. A watch on a node that was closed meanwhile may still deliver messages.
+        node: String,
+        change: WatchChange<NodePod>,
+    },
+    Events {
+        node: String,
+        change: WatchChange<Event>,
+    },
+    /// From a watch for the tree of replacements.
+    Replacements {
+        node: String,
+        scope: ReplacementScope,
+        change: ReplacementChange,
+    },
+    Watch {
+        kind: WatchKind,
+        /// The node of the watch, if it is on one; see [`Message::Pods`].
+        node: Option<String>,
+        state: WatchState,
+    },
+    /// How many pods run on nodes; an error ends a count early.
+    PodCounts {
+        counts: Vec<(String, usize)>,
+        error: Option<PodCountError>,
+    },
+    /// The plan of what was typed in the start dialog.
+    Planned {
+        request: PlanRequest,
+        result: Result<Vec<Line>, Error>,
+    },
+    /// What is known of the pod that a dialog is about.
+    PodFacts {
+        action: PodAction,
+        target: PodTarget,
+        result: Result<PodFacts, Error>,
+    },
+    /// From the run of kubectl with this number.
+    Output {
+        id: u64,
+        change: OutputChange,
+    },
+    Done(Result<String, CommandError>),
+    /// A program that we started, such as a credential plugin, wrote to standard error.
+    ProgramOutput(String),
+    /// The watches on a node have ended, so that its data grows old. Only in recordings.
+    NodeClosed(String),
+    /// The recording ended early, for this reason.
+    RecordingFailed(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// Some requests failed; the error is that of the first.
+    #[error("{name}{}: {}{}", if *others > 0 { format!(" and {others} more") } else { String::new() },
+        in_words(source), succeeded.as_ref().map(|words| format!("; {words}")).unwrap_or_default())]
+    Refused { name: String, others: usize, source: Box<Error>, succeeded: Option<String> },
+    /// The API server's answer to an eviction, in words.
+    #[error("{pod}: {answer}")]
+    NotEvicted { pod: String, answer: String },
+    #[error("{command}: {why}")]
+    Kubectl { command: String, why: String },
+    /// The dashboard ended before the answer. `flags` are the connection flags, each with a space before it.
+    #[error(
+        "the API server did not answer a request of the dashboard, which may have succeeded; \
+         run `kubectl nm status{flags}` to check"
+    )]
+    NoAnswer { flags: String },
+}
+
+#[cfg(test)]
+impl CommandError {
+    /// One request that failed.
+    pub(crate) fn refused(name: &str) -> Self {
+        Self::Refused { name: name.to_owned(), others: 0, source: Box::new(Error::Declined), succeeded: None }
+    }
+}
+
+/// An action outside of the model, carried out in `run`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Effect {
+    /// Watch the pods of this node and the events about it, and stop watching those of another.
+    Open(String),
+    Close,
+    /// Watch this for the tree of replacements of the open node, beside what is watched for it already.
+    WatchReplacements(BTreeSet<ReplacementScope>),
+    /// Watch whole nodes instead of their metadata, from now on.
+    WatchWholeNodes,
+    /// Count the pods on these nodes.
+    CountPods(Vec<String>),
+    /// Make the plan of the start dialog, a moment after the last such request.
+    Plan(PlanRequest),
+    /// The plan is not needed any more.
+    CancelPlan,
+    /// Restart every watch now, and redraw the whole screen.
+    Reconnect,
+    Start(Vec<NodeMaintenance>),
+    /// Delete the maintenances with these names, each only if it still has this uid.
+    Stop(Vec<(String, String)>),
+    /// Pause the maintenances, or resume them.
+    Pause {
+        targets: Vec<Arc<NodeMaintenance>>,
+        pause: bool,
+    },
+    /// Apply this merge patch to the maintenance.
+    Change {
+        target: Arc<NodeMaintenance>,
+        patch: Value,
+    },
+    /// Find out what there is to know of a pod before this is done.
+    LookUp {
+        action: PodAction,
+        target: PodTarget,
+    },
+    /// Request the eviction of the pod with this uid.
+    Evict {
+        target: PodTarget,
+        uid: String,
+    },
+    /// Delete the pod, if it still has this uid.
+    DeletePod {
+        target: PodTarget,
+        uid: String,
+    },
+    /// Run kubectl with these arguments and show what it prints; this ends an earlier run.
+    Read {
+        id: u64,
+        arguments: Vec<String>,
+    },
+    /// Nobody reads what kubectl prints any more.
+    StopReading,
+    /// Lend the terminal to kubectl with these arguments, which opens an editor.
+    Edit {
+        arguments: Vec<String>,
+    },
+    /// Write this into the configuration.
+    Remember(Choice),
+    /// Copy this to the clipboard of the user's terminal (OSC 52).
+    Copy(String),
+    /// Suspend as Ctrl-Z does, and take the screen again afterwards.
+    Suspend,
+    /// End, because the goal was reached or never will be.
+    End(Exit),
+    /// Release the screen and end.
+    Quit,
+}
+
+impl Effect {
+    /// Whether it changes something in the cluster.
+    pub(crate) fn changes(&self) -> bool {
+        matches!(
+            self,
+            Self::Start(_)
+                | Self::Stop(_)
+                | Self::Pause { .. }
+                | Self::Change { .. }
+                | Self::Evict { .. }
+                | Self::DeletePod { .. }
+                | Self::Edit { .. }
+        )
+    }
+}

@@ -1,0 +1,153 @@
+//! The dialogs, with what is typed in them.
+
+pub(crate) mod change_dialog;
+pub(crate) mod column_dialog;
+pub(crate) mod pod_dialog;
+pub(crate) mod start_options;
+pub(crate) mod start_plan;
+pub(crate) mod start_preview;
+
+use std::sync::Arc;
+
+use nm_core::maintenance::node;
+use nm_core::terminal::command_context::{nm_command, shell_quoted};
+use nm_shared::NodeMaintenance;
+
+use crate::model::dialogs::change_dialog::ChangeDialog;
+use crate::model::dialogs::column_dialog::ColumnDialog;
+use crate::model::dialogs::pod_dialog::PodDialog;
+use crate::model::dialogs::start_preview::StartPreview;
+use crate::model::text_field::Field;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Dialog {
+    /// The help, scrolled by so many lines.
+    Help(usize),
+    Start(Box<StartDialog>),
+    Stop(StopDialog),
+    Pause(PauseDialog),
+    Change(Box<ChangeDialog>),
+    Pod(Box<PodDialog>),
+    Columns(ColumnDialog),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum StartField {
+    #[default]
+    Nodes,
+    Reason,
+    /// The flags of `start`.
+    Options,
+    /// How many nodes begin now, of several.
+    AtATime,
+    Count,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct StartDialog {
+    /// Names and patterns of nodes.
+    pub(crate) nodes: Field,
+    pub(crate) reason: Field,
+    pub(crate) options: Field,
+    pub(crate) at_a_time: Field,
+    pub(crate) count: Field,
+    pub(crate) focus: StartField,
+    pub(crate) preview: StartPreview,
+}
+
+impl StartDialog {
+    pub(crate) fn field(&mut self) -> &mut Field {
+        match self.focus {
+            StartField::Nodes => &mut self.nodes,
+            StartField::Reason => &mut self.reason,
+            StartField::Options => &mut self.options,
+            StartField::AtATime => &mut self.at_a_time,
+            StartField::Count => &mut self.count,
+        }
+    }
+
+    pub(crate) fn back(&mut self, several: bool) {
+        self.move_focus(several, -1);
+    }
+
+    pub(crate) fn next(&mut self, several: bool) {
+        self.move_focus(several, 1);
+    }
+
+    /// Moves through the fields, and from the last to the first. The last two are only there for several nodes.
+    fn move_focus(&mut self, several: bool, by: isize) {
+        let fields = [
+            StartField::Nodes,
+            StartField::Reason,
+            StartField::Options,
+            StartField::AtATime,
+            StartField::Count,
+        ];
+        let fields = if several { &fields[..] } else { &fields[..3] };
+        // A field that is no longer there counts as the last one.
+        let at = fields.iter().position(|field| *field == self.focus).unwrap_or(fields.len() - 1);
+        let to = at.checked_add_signed(by).unwrap_or(fields.len() - 1);
+        self.focus = fields.get(to).copied().unwrap_or_default();
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StopDialog {
+    /// The maintenances that were selected when the dialog opened.
+    pub(crate) targets: Vec<Arc<NodeMaintenance>>,
+    pub(crate) count: Field,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PauseDialog {
+    /// The maintenances that were selected when the dialog opened, and that this changes.
+    pub(crate) targets: Vec<Arc<NodeMaintenance>>,
+    /// Whether they are paused, and not resumed.
+    pub(crate) pause: bool,
+    pub(crate) count: Field,
+}
+
+/// The command of the plugin for these maintenances. `kubectl` is kubectl with the connection flags.
+pub(crate) fn plugin_command(kubectl: &str, verb: &str, targets: &[Arc<NodeMaintenance>]) -> String {
+    let nodes: Vec<_> = targets.iter().map(|target| shell_quoted(node(target))).collect();
+    let nodes = nodes.join(" ");
+    // The API server accepts any name of a node in a maintenance.
+    if targets.iter().any(|target| node(target).starts_with('-')) {
+        return format!("{} -- {nodes}", nm_command(kubectl, verb));
+    }
+    nm_command(kubectl, &format!("{verb} {nodes}"))
+}
+
+/// Whether what was typed confirms so many: one needs only Enter, several need their number.
+pub(crate) fn is_confirmed(typed: &Field, count: usize) -> bool {
+    count == 1 || (count > 1 && typed.text().trim() == count.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_core::testing::objects::requested;
+
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_node_is_never_a_flag() {
+        let command =
+            |node: &str| plugin_command("kubectl --context c", "stop", &[Arc::new(requested(node))]);
+        assert_eq!(command("n1"), "kubectl nm stop n1 --context c");
+        assert_eq!(command("--all"), "kubectl nm stop --context c -- --all");
+    }
+
+    #[test]
+    fn several_nodes_need_their_number_typed() {
+        for (typed, count, confirmed) in [
+            ("", 0, false),
+            ("0", 0, false),
+            ("", 1, true),
+            ("", 2, false),
+            ("3", 2, false),
+            (" 2 ", 2, true),
+        ] {
+            assert_eq!(is_confirmed(&Field::new(typed), count), confirmed, "{typed} {count}");
+        }
+    }
+}

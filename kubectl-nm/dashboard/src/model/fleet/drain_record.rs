@@ -1,0 +1,284 @@
+//! What this program has seen of each drain, for the summary at its end: the pods that took longest, what blocked pods,
+//! and how many ready pods workloads lost. An object has only its present state, and nothing is shown that was not seen.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use nm_core::args::duration::age;
+use nm_core::explain::owner::Owner;
+use nm_core::explain::remedy;
+use nm_core::maintenance::changes::MaintenanceChange;
+use nm_core::maintenance::{cordoned_since, drain_result, node, status, uid};
+use nm_core::terminal::text::counted;
+use nm_shared::{NodeMaintenance, PodReference};
+
+use crate::objects::workload::ReadyPods;
+
+/// How many of the slowest pods, of the blockers and of the workloads a summary names.
+const NAMED: usize = 3;
+
+/// A namespace, and what controls pods in it; none for pods without a controller.
+pub(crate) type WorkloadName = (String, Option<Owner>);
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DrainRecords {
+    /// By the uid of the maintenance.
+    records: BTreeMap<String, DrainRecord>,
+    /// The summaries of drains that were seen to end, by node and in the order in which they ended.
+    ended: Vec<(String, String, Vec<String>)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DrainRecord {
+    /// The pods that were the last to go, and how long after the cordon, the slowest first.
+    slowest: Vec<(PodReference, SignedDuration)>,
+    /// What blocked pods, such as `PDB shop/cart`: which pods, and how many evictions of each were refused.
+    blockers: BTreeMap<String, BTreeMap<PodReference, i32>>,
+    readiness: BTreeMap<WorkloadName, SeenReadiness>,
+}
+
+/// The lowest readiness of a workload that was seen, and since when it has been watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SeenReadiness {
+    pub(crate) lowest: ReadyPods,
+    pub(crate) since: Timestamp,
+}
+
+impl DrainRecords {
+    pub(crate) fn observe(&mut self, changes: &[MaintenanceChange], now: Timestamp) {
+        for change in changes {
+            match change {
+                MaintenanceChange::Updated { before, now: object } => {
+                    let record = self.records.entry(uid(object)).or_default();
+                    record.observe(before.as_deref(), object, now);
+                    let has_ended = |object: &NodeMaintenance| drain_result(object).is_some();
+                    if has_ended(object) && before.as_deref().is_some_and(|before| !has_ended(before)) {
+                        self.ended.retain(|(known, ..)| *known != uid(object));
+                        self.ended.push((uid(object), node(object).to_owned(), Vec::new()));
+                    }
+                }
+                MaintenanceChange::Deleted(last) => {
+                    let summary = self.summary(last);
+                    self.records.remove(&uid(last));
+                    if let Some(ended) = self.ended.iter_mut().find(|(known, ..)| *known == uid(last)) {
+                        ended.2 = summary;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn of(&self, maintenance: &NodeMaintenance) -> Option<&DrainRecord> {
+        self.records.get(&uid(maintenance))
+    }
+
+    pub(crate) fn observe_readiness(
+        &mut self,
+        maintenance: &NodeMaintenance,
+        workload: WorkloadName,
+        readiness: ReadyPods,
+        now: Timestamp,
+    ) {
+        self.records.entry(uid(maintenance)).or_default().observe_readiness(workload, readiness, now);
+    }
+
+    /// The summary of a drain that has ended; empty before.
+    pub(crate) fn summary(&self, maintenance: &NodeMaintenance) -> Vec<String> {
+        let Some(result) = drain_result(maintenance) else { return Vec::new() };
+        let seen = self.of(maintenance).map(DrainRecord::lines).unwrap_or_default();
+        [vec![result], seen].concat()
+    }
+
+    /// The nodes whose drains were seen to end, with their summaries. `find` finds a maintenance by its uid.
+    pub(crate) fn ended<'a>(
+        &self,
+        find: impl Fn(&str) -> Option<&'a NodeMaintenance>,
+    ) -> Vec<(String, Vec<String>)> {
+        let summary = |(uid, node, last): &(String, String, Vec<String>)| {
+            let lines = find(uid).map_or_else(|| last.clone(), |object| self.summary(object));
+            (node.clone(), lines)
+        };
+        self.ended.iter().map(summary).collect()
+    }
+}
+
+impl DrainRecord {
+    fn observe(&mut self, before: Option<&NodeMaintenance>, object: &NodeMaintenance, now: Timestamp) {
+        for pod in &status(object).blocked_pods {
+            let blocker = remedy::common_blocker(&pod.namespace, pod.reason, &pod.facts);
+            let attempts = self.blockers.entry(blocker).or_default().entry(pod.reference()).or_default();
+            *attempts = pod.attempts.max(*attempts);
+        }
+        let left = &status(object).pending_pods_refs;
+        // Pods that go while as many are left are not among the slowest.
+        let (Some(before), Some(cordoned), true) = (before, cordoned_since(object), left.len() < NAMED)
+        else {
+            return;
+        };
+        let at = status(object).last_update.as_ref().map_or(now, |time| time.0);
+        let after = at.duration_since(cordoned);
+        let gone = status(before).pending_pods_refs.iter().filter(|pod| !left.contains(pod));
+        self.slowest.extend(gone.map(|pod| (pod.clone(), after)));
+        self.slowest.sort_by_key(|(_, after)| Reverse(*after));
+        self.slowest.truncate(NAMED);
+    }
+
+    fn observe_readiness(&mut self, workload: WorkloadName, readiness: ReadyPods, now: Timestamp) {
+        let seen = self.readiness.entry(workload).or_insert(SeenReadiness { lowest: readiness, since: now });
+        if readiness.missing() > seen.lowest.missing() {
+            seen.lowest = readiness;
+        }
+    }
+
+    pub(crate) fn readiness(&self, workload: &WorkloadName) -> Option<SeenReadiness> {
+        self.readiness.get(workload).copied()
+    }
+
+    /// What was seen, a line for each kind of fact.
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.slowest.is_empty() {
+            let pods = self.slowest.iter().map(|(pod, after)| format!("{pod} {}", age(after.as_secs())));
+            lines.push(format!("slowest, since the cordon: {}", pods.collect::<Vec<_>>().join(", ")));
+        }
+        if !self.blockers.is_empty() {
+            let mut blockers: Vec<_> = self.blockers.iter().collect();
+            blockers.sort_by_key(|(_, pods)| Reverse(pods.len()));
+            let words = blockers.iter().map(|(blocker, pods)| {
+                let refused: i32 = pods.values().sum();
+                let refused = match usize::try_from(refused) {
+                    Ok(0) | Err(_) => String::new(),
+                    Ok(count) => format!(", {} refused", counted(count, "eviction")),
+                };
+                format!("{blocker} ({}{refused})", counted(pods.len(), "pod"))
+            });
+            lines.push(format!("blocked by: {}", first(words.collect())));
+        }
+        if !self.readiness.is_empty() {
+            let mut lost: Vec<_> =
+                self.readiness.iter().filter(|(_, seen)| seen.lowest.missing() > 0).collect();
+            lost.sort_by_key(|(_, seen)| Reverse(seen.lowest.missing()));
+            let words = lost.iter().map(|((namespace, workload), seen)| {
+                let workload = workload.as_ref().map_or("", Owner::text);
+                let ReadyPods { ready, wanted } = seen.lowest;
+                format!("{namespace} {workload} {ready}/{wanted}")
+            });
+            lines.push(if lost.is_empty() {
+                format!("readiness lost: none, of {}", counted(self.readiness.len(), "workload"))
+            } else {
+                format!("readiness lost: {}", first(words.collect()))
+            });
+        }
+        lines
+    }
+}
+
+/// The first of the words, and how many more there are.
+fn first(words: Vec<String>) -> String {
+    let more = words.len().saturating_sub(NAMED);
+    let named = words.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{named} and {more} more") } else { named }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nm_core::testing::objects::with_status;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A status so many seconds after the cordon, with these pods left to go.
+    fn draining(seconds: i64, left: &[&str], blocked: &Value) -> NodeMaintenance {
+        let cordoned: Timestamp = "2026-01-02T03:00:00Z".parse().unwrap();
+        let at = (cordoned + SignedDuration::from_secs(seconds)).to_string();
+        let left: Vec<Value> = left.iter().map(|name| json!({"namespace": "shop", "name": name})).collect();
+        let drained = if left.is_empty() { "True" } else { "False" };
+        let condition = |type_: &str, status: &str, since: &str| json!({"type": type_, "status": status, "reason": "R", "message": "", "lastTransitionTime": since});
+        with_status(
+            "n1",
+            json!({
+                "phase": if left.is_empty() { "Succeeded" } else { "Running" }, "evictionPods": 5, "lastUpdate": at,
+                "pendingPodsRefs": left, "podCounts": {"gone": 5 - left.len(), "waiting": left.len()},
+                "blockedPods": blocked, "conditions": [
+                    condition("Cordoned", "True", &cordoned.to_string()), condition("Drained", drained, &at)],
+            }),
+        )
+    }
+
+    fn follow(objects: Vec<NodeMaintenance>) -> (DrainRecords, NodeMaintenance) {
+        let mut records = DrainRecords::default();
+        let mut before = None;
+        for object in objects {
+            let object = Arc::new(object);
+            let change = MaintenanceChange::Updated { before: before.replace(object.clone()), now: object };
+            records.observe(&[change], Timestamp::UNIX_EPOCH);
+        }
+        (records, before.unwrap().as_ref().clone())
+    }
+
+    #[test]
+    fn a_summary_names_the_slowest_pods_and_what_blocked_them() {
+        let budget = |name: &str, attempts: i32| {
+            json!({"namespace": "shop", "name": name, "reason": "DisruptionBudget", "message": "m",
+                "since": "2026-01-02T03:00:01Z", "attempts": attempts, "budget": {"name": "cart"}})
+        };
+        let held = json!({"namespace": "shop", "name": "c", "reason": "Finalizers", "message": "m",
+            "since": "2026-01-02T03:00:01Z", "attempts": 0});
+        let none = || json!([]);
+        let (records, last) = follow(vec![
+            draining(0, &["a", "b", "c", "d", "e"], &none()),
+            draining(5, &["a", "b", "c"], &json!([budget("a", 3), held])),
+            draining(30, &["a", "b"], &json!([budget("a", 7), budget("b", 1)])),
+            draining(70, &["a"], &json!([budget("a", 9)])),
+            draining(130, &[], &none()),
+        ]);
+        assert_eq!(
+            records.summary(&last),
+            [
+                "5 pods moved in 2m10s",
+                "slowest, since the cordon: shop/a 2m10s, shop/b 70s, shop/c 30s",
+                "blocked by: PDB shop/cart (2 pods, 10 evictions refused), finalizers in shop (1 pod)",
+            ]
+        );
+        assert_eq!(records.ended(|_| Some(&last)).len(), 1);
+        assert_eq!(records.ended(|_| None)[0].1, Vec::<String>::new(), "it is not known what became of it");
+    }
+
+    #[test]
+    fn a_drain_that_was_over_before_has_only_what_its_object_says() {
+        let (records, last) = follow(vec![draining(130, &[], &json!([]))]);
+        assert_eq!(records.summary(&last), ["5 pods moved in 2m10s"]);
+        assert!(records.ended(|_| Some(&last)).is_empty());
+        let (records, last) = follow(vec![draining(5, &["a"], &json!([]))]);
+        assert_eq!(records.summary(&last), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_summary_of_a_maintenance_that_was_stopped_stays() {
+        let (mut records, last) = follow(vec![draining(5, &["a"], &json!([])), draining(9, &[], &json!([]))]);
+        let summary = records.summary(&last);
+        records.observe(&[MaintenanceChange::Deleted(Arc::new(last))], Timestamp::UNIX_EPOCH);
+        assert_eq!(records.ended(|_| None), [("n1".to_owned(), summary)]);
+    }
+
+    #[test]
+    fn the_lowest_readiness_is_the_one_that_lacked_most() {
+        let mut record = DrainRecord::default();
+        let workload = || ("shop".to_owned(), Owner::recorded("sts/cart"));
+        assert_eq!(record.readiness(&workload()), None);
+        for (second, ready, wanted) in [(1, 3, 3), (2, 1, 3), (3, 2, 3), (4, 1, 1)] {
+            let now = Timestamp::from_second(second).unwrap();
+            record.observe_readiness(workload(), ReadyPods { ready, wanted }, now);
+        }
+        let seen = record.readiness(&workload()).unwrap();
+        assert_eq!(seen.lowest, ReadyPods { ready: 1, wanted: 3 });
+        assert_eq!(seen.since, Timestamp::from_second(1).unwrap());
+        assert_eq!(record.lines(), ["readiness lost: shop sts/cart 1/3"]);
+        let mut record = DrainRecord::default();
+        record.observe_readiness(workload(), ReadyPods { ready: 4, wanted: 3 }, Timestamp::UNIX_EPOCH);
+        assert_eq!(record.lines(), ["readiness lost: none, of 1 workload"]);
+    }
+}

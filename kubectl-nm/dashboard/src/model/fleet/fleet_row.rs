@@ -1,0 +1,196 @@
+//! A row of the fleet: a node and its maintenance.
+
+use std::cmp::{Ordering, Reverse};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use nm_core::explain::remedy;
+use nm_core::maintenance::creator::creator;
+use nm_core::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress, uid};
+use nm_shared::api::condition::ConditionType;
+use nm_shared::{NodeMaintenance, Phase};
+
+use crate::model::lists::filter::Fields;
+use crate::model::lists::listing::{Row, Sort};
+
+pub(crate) const IDLE: &str = "Idle";
+
+/// The states of rows with their words, those that need attention first.
+pub(crate) fn states() -> impl Iterator<Item = (Option<State>, &'static str)> {
+    State::ALL.into_iter().map(|state| (Some(state), state.word())).chain([(None, IDLE)])
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct FleetRow {
+    key: String,
+    pub(crate) node: String,
+    pub(crate) state: Option<State>,
+    /// Percentage of the pods to move that are gone.
+    pub(crate) percent: i32,
+    pub(crate) gone: i32,
+    pub(crate) pods: i32,
+    pub(crate) blocked: i32,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) ended: Option<Timestamp>,
+    pub(crate) blockers: Vec<(String, usize)>,
+    /// The reason for the maintenance; empty if none was given.
+    pub(crate) reason: String,
+    /// The roll that created the maintenance, or else the program.
+    pub(crate) creator: String,
+    /// The name of the maintenance.
+    pub(crate) name: String,
+    /// The phase of the API; empty before the first status.
+    pub(crate) phase: &'static str,
+    /// What blocks pods, and which: reasons and names.
+    block_reasons: Vec<&'static str>,
+    blocking: Vec<String>,
+    why: String,
+    namespaces: Vec<String>,
+}
+
+impl FleetRow {
+    pub(crate) fn of(maintenance: &NodeMaintenance) -> Self {
+        let status = status(maintenance);
+        let state = State::of(maintenance);
+        let mut blockers: Vec<(String, usize)> = Vec::new();
+        let mut namespaces: Vec<String> = Vec::new();
+        let (mut block_reasons, mut blocking) = (Vec::new(), Vec::new());
+        for pod in &status.blocked_pods {
+            let blocker = remedy::common_blocker(&pod.namespace, pod.reason, &pod.facts);
+            match blockers.iter_mut().find(|(known, _)| *known == blocker) {
+                Some((_, count)) => *count += 1,
+                None => blockers.push((blocker, 1)),
+            }
+            if !block_reasons.contains(&pod.reason.as_str()) {
+                block_reasons.push(pod.reason.as_str());
+            }
+            blocking.push(pod.name.clone());
+            blocking.extend(pod.facts.budget.iter().map(|budget| budget.name.clone()));
+            if !namespaces.contains(&pod.namespace) {
+                namespaces.push(pod.namespace.clone());
+            }
+        }
+        let drained =
+            condition(maintenance, ConditionType::Drained).map(|condition| condition.last_transition_time.0);
+        let ended = match state {
+            State::Drained => drained,
+            State::Failed => status.last_update.as_ref().map(|time| time.0),
+            _ => None,
+        };
+        Self {
+            key: uid(maintenance),
+            node: maintenance.spec.node_name.clone(),
+            state: Some(state),
+            percent: status.drain_progress,
+            gone: pods_gone(status),
+            pods: status.eviction_pods,
+            blocked: status.pod_counts.blocked,
+            started: maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            ended,
+            blockers,
+            reason: maintenance.spec.reason.clone().unwrap_or_default(),
+            creator: creator(maintenance).unwrap_or_default(),
+            name: maintenance.name_any(),
+            phase: status.phase.map_or("", Phase::as_str),
+            block_reasons,
+            blocking,
+            why: why(maintenance, state),
+            namespaces,
+        }
+    }
+
+    pub(crate) fn idle(node: &str) -> Self {
+        Self {
+            key: format!("node/{node}"),
+            node: node.to_owned(),
+            why: String::from("not in maintenance"),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn state_word(&self) -> &'static str {
+        self.state.map_or(IDLE, State::word)
+    }
+
+    /// Whether its pods have been counted, which is when the drain starts.
+    pub(crate) fn has_started(&self) -> bool {
+        !matches!(self.state, None | Some(State::Requested | State::Planned | State::Queued))
+    }
+
+    /// Progress for a bar: so many of so many. Without pods to move, the percentage decides.
+    pub(crate) fn progress(&self) -> (i32, i32) {
+        if self.pods == 0 { (self.percent, 100) } else { (self.gone, self.pods) }
+    }
+
+    /// For how many seconds the maintenance has been running, or ran.
+    pub(crate) fn seconds(&self, now: Timestamp) -> Option<i64> {
+        Some(self.ended.unwrap_or(now).duration_since(self.started?).as_secs())
+    }
+
+    /// Why it is in its state; empty if there is nothing to add.
+    pub(crate) fn why(&self, now: Timestamp) -> &str {
+        let is_new = self.seconds(now).is_none_or(|seconds| seconds < PICKUP_TIMEOUT);
+        match self.state {
+            Some(State::Requested) if !is_new => "nm-reconciler has not begun",
+            _ => &self.why,
+        }
+    }
+}
+
+fn why(maintenance: &NodeMaintenance, state: State) -> String {
+    let status = status(maintenance);
+    let first = status.blocked_pods.first();
+    match (state, first) {
+        (State::Blocked, Some(pod)) => {
+            let short = remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
+            match status.pod_counts.blocked - 1 {
+                0 => short,
+                more => format!("{short} (+{more})"),
+            }
+        }
+        (State::Stopping, _) => stop_progress(maintenance),
+        (State::Planned, _) => String::from("begins when it is resumed"),
+        (State::Drained, _) => String::new(),
+        (State::Queued | State::Failed, _) => reason(maintenance).to_owned(),
+        _ => status.last_error.clone(),
+    }
+}
+
+impl Row for FleetRow {
+    const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name, Sort::Progress, Sort::Age];
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn order(&self, other: &Self, by: Sort) -> Ordering {
+        // Nodes without a maintenance come last.
+        let attention = |row: &Self| (row.state.is_none(), row.state, Reverse(row.blocked));
+        // A row without a start time sorts last.
+        let started = |row: &Self| (row.started.is_none(), row.started);
+        let first = match by {
+            Sort::Risk => attention(self).cmp(&attention(other)),
+            Sort::Name | Sort::Pool => Ordering::Equal,
+            Sort::Progress => self.percent.cmp(&other.percent),
+            Sort::Age => started(self).cmp(&started(other)),
+        };
+        first.then_with(|| self.node.cmp(&other.node)).then_with(|| self.key.cmp(&other.key))
+    }
+
+    fn fields(&self) -> Fields<'_> {
+        Fields {
+            node: Some(&self.node),
+            namespaces: self.namespaces.iter().map(String::as_str).collect(),
+            state: self.state_word(),
+            phase: self.phase,
+            reasons: [self.reason.as_str()].into_iter().chain(self.block_reasons.iter().copied()).collect(),
+            objects: [&self.node, &self.name].into_iter().chain(&self.blocking).map(String::as_str).collect(),
+            texts: [&self.why, &self.creator, "", ""],
+            ..Fields::default()
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked > 0 || self.state == Some(State::Failed)
+    }
+}

@@ -1,0 +1,209 @@
+//! The fleet: all maintenances, the metadata of their nodes, and the rows that show them.
+
+pub(crate) mod drain_record;
+pub(crate) mod fleet_row;
+pub(crate) mod node_list;
+pub(crate) mod node_row;
+pub(crate) mod pod_counts;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use nm_core::client::watch_stream::WatchChange;
+use nm_core::error::Error;
+use nm_core::maintenance::changes::MaintenanceChange;
+use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
+use nm_shared::NodeMaintenance;
+use nm_shared::gate::ownership::oldest;
+
+use crate::model::fleet::fleet_row::FleetRow;
+use crate::model::lists::listing::{Listing, Row};
+use crate::objects::node_metadata::NodeMetadata;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FrequentBlocker {
+    /// The cause, such as `PDB shop/cart`.
+    pub(crate) cause: String,
+    pub(crate) nodes: usize,
+    /// How many pods it blocks, as far as statuses list them.
+    pub(crate) pods: usize,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Fleet {
+    /// The nodes that are shown; none means all.
+    scope: Vec<String>,
+    /// Whether the maintenances are known. Until then, the selection cannot have been deliberate.
+    complete: bool,
+    pub(crate) tracker: GoalTracker,
+    nodes: BTreeMap<String, Arc<NodeMetadata>>,
+    pub(crate) rows: Listing<FleetRow>,
+    pub(crate) marked: BTreeSet<String>,
+    pub(crate) blockers: Vec<FrequentBlocker>,
+}
+
+impl Fleet {
+    /// A fleet of these nodes; of all nodes in maintenance, if none is given.
+    pub(crate) fn new(scope: Vec<String>, tracker: GoalTracker) -> Self {
+        let mut fleet = Self {
+            scope,
+            complete: false,
+            tracker,
+            nodes: BTreeMap::new(),
+            rows: Listing::default(),
+            marked: BTreeSet::new(),
+            blockers: Vec::new(),
+        };
+        fleet.rebuild();
+        fleet
+    }
+
+    /// Applies a change that the watch on maintenances reported.
+    pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
+        let update = self.tracker.apply_to_all(change)?;
+        if matches!(change, WatchChange::Listed(_)) {
+            if !std::mem::replace(&mut self.complete, true) {
+                self.rows.unpin();
+            }
+            self.rebuild();
+        } else {
+            update.changes.iter().for_each(|change| self.apply_to_row(change));
+            self.refresh();
+        }
+        Ok(update)
+    }
+
+    fn apply_to_row(&mut self, change: &MaintenanceChange) {
+        let idle = FleetRow::idle(change.node());
+        match change {
+            MaintenanceChange::Updated { now, .. } if self.is_in_scope(change.node()) => {
+                let row = FleetRow::of(now);
+                let key = row.key().to_owned();
+                self.rows.upsert(row);
+                self.rows.move_selection(idle.key(), &key);
+                self.rows.remove(idle.key());
+            }
+            MaintenanceChange::Updated { .. } => {}
+            MaintenanceChange::Deleted(last) => {
+                self.show_if_idle(change.node());
+                self.rows.move_selection(FleetRow::of(last).key(), idle.key());
+                self.rows.remove(FleetRow::of(last).key());
+            }
+        }
+    }
+
+    fn refresh(&mut self) {
+        let rows = &self.rows;
+        self.marked.retain(|key| rows.get(key).is_some());
+        self.blockers = self.count_blockers();
+    }
+
+    pub(crate) fn apply_nodes(&mut self, change: &WatchChange<NodeMetadata>) {
+        match change {
+            WatchChange::Listed(all) => {
+                self.nodes =
+                    all.iter().map(|metadata| (metadata.name.clone(), Arc::clone(metadata))).collect();
+            }
+            WatchChange::Applied(metadata) => {
+                self.nodes.insert(metadata.name.clone(), Arc::clone(metadata));
+            }
+            WatchChange::Deleted(metadata) => {
+                self.nodes.remove(&metadata.name);
+            }
+        }
+    }
+
+    /// The maintenance of a node: the oldest, if there are several, as in the reconciler.
+    pub(crate) fn maintenance_of(&self, node: &str) -> Option<&Arc<NodeMaintenance>> {
+        let of_node = self.tracker.cache().all().filter(|object| object.spec.node_name == node);
+        oldest(of_node)
+    }
+
+    /// The maintenances by node, each as [`Self::maintenance_of`] has it.
+    pub(crate) fn maintenances_by_node(&self) -> HashMap<&str, &Arc<NodeMaintenance>> {
+        let mut by_node: HashMap<&str, &Arc<NodeMaintenance>> = HashMap::new();
+        for object in self.tracker.cache().all() {
+            let known = by_node.entry(&object.spec.node_name).or_insert(object);
+            if let Some(older) = oldest([*known, object]) {
+                *known = older;
+            }
+        }
+        by_node
+    }
+
+    pub(crate) fn maintenance(&self, uid: &str) -> Option<&Arc<NodeMaintenance>> {
+        self.tracker.cache().get(uid)
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<NodeMaintenance>> {
+        self.tracker.cache().all().find(|object| object.name_any() == name)
+    }
+
+    pub(crate) fn node(&self, node: &str) -> Option<&NodeMetadata> {
+        self.nodes.get(node).map(AsRef::as_ref)
+    }
+
+    pub(crate) fn shared_node(&self, node: &str) -> Option<&Arc<NodeMetadata>> {
+        self.nodes.get(node)
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<NodeMetadata>> {
+        self.nodes.values()
+    }
+
+    pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(String::as_str)
+    }
+
+    fn is_in_scope(&self, node: &str) -> bool {
+        self.scope.is_empty() || self.scope.iter().any(|name| name == node)
+    }
+
+    fn show_if_idle(&mut self, node: &str) {
+        if self.scope.iter().any(|name| name == node) && self.maintenance_of(node).is_none() {
+            self.rows.upsert(FleetRow::idle(node));
+        }
+    }
+
+    fn rebuild(&mut self) {
+        let selected = self.rows.pinned().map(|row| (row.key().to_owned(), row.node.clone()));
+        let objects = self.tracker.cache().all().filter(|object| self.is_in_scope(&object.spec.node_name));
+        let mut rows: Vec<FleetRow> = objects.map(|object| FleetRow::of(object)).collect();
+        let scope: BTreeSet<&str> = self.scope.iter().map(String::as_str).collect();
+        let idle = scope.into_iter().filter(|node| self.maintenance_of(node).is_none());
+        rows.extend(idle.map(FleetRow::idle));
+        self.rows.replace(rows);
+        if let Some((key, node)) = selected {
+            self.select_again(&key, &node);
+        }
+        self.refresh();
+    }
+
+    /// Moves the selection to the new row of its node, if the old one is gone.
+    fn select_again(&mut self, key: &str, node: &str) {
+        let now =
+            self.maintenance_of(node).map_or_else(|| FleetRow::idle(node), |object| FleetRow::of(object));
+        let is_there = |key: &str| self.rows.get(key).is_some();
+        if is_there(key) || !is_there(now.key()) {
+            return;
+        }
+        if let Some(instead) = self.rows.selected().map(|row| row.key().to_owned()) {
+            self.rows.move_selection(&instead, now.key());
+        }
+    }
+
+    fn count_blockers(&self) -> Vec<FrequentBlocker> {
+        let mut counted: HashMap<&str, (usize, usize)> = HashMap::new();
+        for (cause, count) in self.rows.all().flat_map(|row| &row.blockers) {
+            let (nodes, pods) = counted.entry(cause).or_default();
+            *nodes += 1;
+            *pods += count;
+        }
+        let blocker =
+            |(cause, (nodes, pods)): (&str, _)| FrequentBlocker { cause: cause.to_owned(), nodes, pods };
+        let mut blockers: Vec<FrequentBlocker> = counted.into_iter().map(blocker).collect();
+        blockers.sort_by(|a, b| (b.nodes, b.pods, &a.cause).cmp(&(a.nodes, a.pods, &b.cause)));
+        blockers
+    }
+}

@@ -1,0 +1,84 @@
+//! All nodes of the cluster, with or without a maintenance.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use nm_core::client::watch_stream::WatchChange;
+use nm_core::maintenance::State;
+use nm_shared::NodeMaintenance;
+
+use crate::model::fleet::Fleet;
+use crate::model::fleet::node_row::NodeRow;
+use crate::model::fleet::pod_counts::CountedPods;
+use crate::model::lists::listing::Listing;
+use crate::objects::node_metadata::NodeMetadata;
+
+/// Empty until the view is shown for the first time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodeList {
+    /// Whether whole nodes are watched, because the view was shown.
+    pub(crate) is_watched: bool,
+    /// Whether whole nodes were listed.
+    pub(crate) is_listed: bool,
+    pub(crate) rows: Listing<NodeRow>,
+    /// The names of the marked nodes.
+    pub(crate) marked: BTreeSet<String>,
+    pub(crate) pods: CountedPods,
+}
+
+impl NodeList {
+    /// Applies a change that the watch on nodes reported, and that the fleet knows.
+    pub(crate) fn apply_nodes(&mut self, change: &WatchChange<NodeMetadata>, fleet: &Fleet) {
+        if !self.is_watched {
+            return;
+        }
+        match change {
+            WatchChange::Listed(nodes) => {
+                let is_whole = nodes.iter().all(|node| node.details.is_some());
+                if is_whole && !std::mem::replace(&mut self.is_listed, is_whole) {
+                    // Until now, the selection cannot have been deliberate.
+                    self.rows.unpin();
+                }
+                self.rebuild(fleet);
+            }
+            WatchChange::Applied(node) => self.refresh(&node.name, fleet),
+            WatchChange::Deleted(node) => {
+                self.rows.remove(&node.name);
+                self.marked.remove(&node.name);
+            }
+        }
+    }
+
+    /// Applies a change that the watch on maintenances reported, and that the fleet knows.
+    pub(crate) fn apply_maintenances(&mut self, change: &WatchChange<NodeMaintenance>, fleet: &Fleet) {
+        if !self.is_watched {
+            return;
+        }
+        match change {
+            WatchChange::Listed(_) => self.rebuild(fleet),
+            WatchChange::Applied(object) | WatchChange::Deleted(object) => {
+                self.refresh(&object.spec.node_name, fleet);
+            }
+        }
+    }
+
+    /// Begins to show the nodes that the fleet knows.
+    pub(crate) fn watch(&mut self, fleet: &Fleet) {
+        self.is_watched = true;
+        self.rebuild(fleet);
+    }
+
+    fn rebuild(&mut self, fleet: &Fleet) {
+        let maintenances = fleet.maintenances_by_node();
+        let state = |node: &str| maintenances.get(node).map(|object| State::of(object));
+        self.rows.replace(fleet.nodes().map(|node| NodeRow::new(Arc::clone(node), state(&node.name))));
+        let rows = &self.rows;
+        self.marked.retain(|name| rows.get(name).is_some());
+    }
+
+    fn refresh(&mut self, node: &str, fleet: &Fleet) {
+        let Some(metadata) = fleet.shared_node(node) else { return };
+        let state = fleet.maintenance_of(node).map(|object| State::of(object));
+        self.rows.upsert(NodeRow::new(Arc::clone(metadata), state));
+    }
+}

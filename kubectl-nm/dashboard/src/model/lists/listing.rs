@@ -1,0 +1,323 @@
+//! Rows that stay sorted and filtered while they change, and the selected row.
+//!
+//! A change of one row costs a binary search instead of a sort, so that a node whose 10,000 pods end at once costs no
+//! more than its messages. The selection belongs to a row and not to a position: it moves with its row, so that a key
+//! acts on the row that was on the screen. Until the user moves the selection, a new sorting or filter selects the
+//! first row.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::model::lists::filter::{Fields, Filter};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// What needs attention first.
+    #[default]
+    Risk,
+    Name,
+    /// By pool and zone.
+    Pool,
+    /// Least progress first.
+    Progress,
+    /// Oldest first.
+    Age,
+}
+
+impl Sort {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Risk => "risk",
+            Self::Name => "name",
+            Self::Pool => "pool",
+            Self::Progress => "progress",
+            Self::Age => "age",
+        }
+    }
+
+    /// The one with this word.
+    pub(crate) fn named(word: &str) -> Option<Self> {
+        [Self::Risk, Self::Name, Self::Pool, Self::Progress, Self::Age]
+            .into_iter()
+            .find(|sort| sort.word() == word)
+    }
+
+    /// The one that follows in a view that has these.
+    pub(crate) fn next(self, of: &[Self]) -> Self {
+        let at = of.iter().position(|sort| *sort == self).map_or(0, |at| at + 1);
+        of.get(at).or(of.first()).copied().unwrap_or_default()
+    }
+}
+
+pub(crate) trait Row {
+    /// The orders in which the rows make sense.
+    const SORTS: &'static [Sort];
+
+    fn key(&self) -> &str;
+    /// The order of two rows; equal only for the same row.
+    fn order(&self, other: &Self, by: Sort) -> Ordering;
+    fn fields(&self) -> Fields<'_>;
+    fn is_blocked(&self) -> bool;
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Arrangement {
+    pub(crate) sort: Sort,
+    pub(crate) reversed: bool,
+    pub(crate) filter: Filter,
+    pub(crate) blocked_only: bool,
+}
+
+/// The rows of any view, for keys and the header.
+pub(crate) trait Rows {
+    /// The number of rows, visible or not.
+    fn total(&self) -> usize;
+    fn len(&self) -> usize;
+    fn at(&self) -> usize;
+    /// The visible range on a screen of that height.
+    fn window(&self, height: usize) -> Range<usize>;
+    /// Scrolls so that the selection is on a screen of that height.
+    fn fit(&mut self, height: usize);
+    fn arrangement(&self) -> &Arrangement;
+    fn arrange_by(&mut self, arrangement: Arrangement);
+    fn sorts(&self) -> &'static [Sort];
+    /// Selects the visible row at that index, or the last one.
+    fn select(&mut self, index: usize);
+    /// Selects the first row, whichever that will be.
+    fn go_to_top(&mut self);
+    /// Ties the selection to its row, once the user has seen it there.
+    fn pin(&mut self);
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Listing<R> {
+    /// Slots keep their index while a row exists; free slots are reused.
+    rows: Vec<Option<R>>,
+    free: Vec<usize>,
+    places: HashMap<String, usize>,
+    /// The slots of the visible rows, in order.
+    shown: Vec<usize>,
+    arrangement: Arrangement,
+    /// The key of the selected row; none selects the first row.
+    selected: Option<String>,
+    /// Whether the user moved the selection.
+    moved: bool,
+    at: usize,
+    top: usize,
+}
+
+impl<R> Default for Listing<R> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            free: Vec::new(),
+            places: HashMap::new(),
+            shown: Vec::new(),
+            arrangement: Arrangement::default(),
+            selected: None,
+            moved: false,
+            at: 0,
+            top: 0,
+        }
+    }
+}
+
+impl<R: Row> Rows for Listing<R> {
+    fn total(&self) -> usize {
+        self.places.len()
+    }
+
+    fn len(&self) -> usize {
+        self.shown.len()
+    }
+
+    fn at(&self) -> usize {
+        self.at
+    }
+
+    fn window(&self, height: usize) -> Range<usize> {
+        let highest = (self.at + 1).saturating_sub(height);
+        let lowest = self.shown.len().saturating_sub(height);
+        let top = self.top.max(highest).min(self.at.max(highest)).min(lowest.max(highest));
+        top..(top + height).min(self.shown.len())
+    }
+
+    fn fit(&mut self, height: usize) {
+        self.top = self.window(height).start;
+    }
+
+    fn arrangement(&self) -> &Arrangement {
+        &self.arrangement
+    }
+
+    fn arrange_by(&mut self, arrangement: Arrangement) {
+        self.arrangement = arrangement;
+        self.unpin();
+        self.arrange();
+    }
+
+    fn sorts(&self) -> &'static [Sort] {
+        R::SORTS
+    }
+
+    fn select(&mut self, index: usize) {
+        self.moved = true;
+        self.select_at(index);
+    }
+
+    fn go_to_top(&mut self) {
+        (self.at, self.selected, self.moved) = (0, None, false);
+    }
+
+    fn pin(&mut self) {
+        if self.selected.is_none() {
+            self.select_at(self.at);
+        }
+    }
+}
+
+impl<R: Row> Listing<R> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &R> {
+        self.rows.iter().flatten()
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&R> {
+        self.rows[*self.places.get(key)?].as_ref()
+    }
+
+    pub(crate) fn nth(&self, index: usize) -> Option<&R> {
+        self.rows[*self.shown.get(index)?].as_ref()
+    }
+
+    pub(crate) fn selected(&self) -> Option<&R> {
+        self.nth(self.at)
+    }
+
+    pub(crate) fn upsert(&mut self, row: R) {
+        if let Some(place) = self.places.get(row.key()).copied() {
+            self.hide(place);
+            self.rows[place] = Some(row);
+            self.show(place);
+        } else {
+            let key = row.key().to_owned();
+            let place = self.free.pop().unwrap_or_else(|| {
+                self.rows.push(None);
+                self.rows.len() - 1
+            });
+            self.rows[place] = Some(row);
+            self.places.insert(key, place);
+            self.show(place);
+        }
+        self.restore_selection();
+    }
+
+    pub(crate) fn remove(&mut self, key: &str) {
+        if let Some(place) = self.places.remove(key) {
+            self.hide(place);
+            self.rows[place] = None;
+            self.free.push(place);
+            self.restore_selection();
+        }
+    }
+
+    /// Replaces all rows; selection, sorting and filter stay.
+    pub(crate) fn replace(&mut self, rows: impl IntoIterator<Item = R>) {
+        self.free.clear();
+        // Store the rows in order: then memory order is screen order, and later sorts find them mostly sorted.
+        let (sort, mut rows) = (self.arrangement.sort, rows.into_iter().collect::<Vec<R>>());
+        rows.sort_by(|one, other| one.order(other, sort));
+        self.places = rows.iter().enumerate().map(|(place, row)| (row.key().to_owned(), place)).collect();
+        self.rows = rows.into_iter().map(Some).collect();
+        self.arrange();
+    }
+
+    /// Takes over the arrangement, the selection and the scrolling of a listing of the same rows at another time.
+    pub(crate) fn look_like(&mut self, seen: &Self) {
+        self.arrangement = seen.arrangement.clone();
+        self.selected.clone_from(&seen.selected);
+        (self.moved, self.at, self.top) = (seen.moved, seen.at, seen.top);
+        self.arrange();
+    }
+
+    /// Moves the selection from one key to another, if the first is selected.
+    pub(crate) fn move_selection(&mut self, key: &str, by: &str) {
+        if self.selected.as_deref() == Some(key) {
+            self.selected = Some(by.to_owned());
+            self.restore_selection();
+        }
+    }
+
+    fn select_at(&mut self, index: usize) {
+        self.at = index.min(self.shown.len().saturating_sub(1));
+        self.selected = self.selected().map(|row| row.key().to_owned());
+    }
+
+    /// The selected row, if the selection is tied to it.
+    pub(crate) fn pinned(&self) -> Option<&R> {
+        self.selected().filter(|_| self.selected.is_some())
+    }
+
+    /// Lets the selection return to the first row, unless the user moved it.
+    pub(crate) fn unpin(&mut self) {
+        if !self.moved {
+            self.selected = None;
+        }
+    }
+
+    fn passes(&self, row: &R) -> bool {
+        let Arrangement { filter, blocked_only, .. } = &self.arrangement;
+        (!blocked_only || row.is_blocked()) && (filter.is_empty() || filter.matches(&row.fields()))
+    }
+
+    fn compare(&self, one: usize, other: usize) -> Ordering {
+        let (Some(one), Some(other)) = (&self.rows[one], &self.rows[other]) else { return Ordering::Equal };
+        let order = one.order(other, self.arrangement.sort);
+        if self.arrangement.reversed { order.reverse() } else { order }
+    }
+
+    fn index_of(&self, place: usize) -> Result<usize, usize> {
+        self.shown.binary_search_by(|other| self.compare(*other, place))
+    }
+
+    fn hide(&mut self, place: usize) {
+        if let Ok(index) = self.index_of(place)
+            && self.shown[index] == place
+        {
+            self.shown.remove(index);
+        }
+    }
+
+    fn show(&mut self, place: usize) {
+        if self.rows[place].as_ref().is_some_and(|row| self.passes(row))
+            && let Err(index) = self.index_of(place)
+        {
+            self.shown.insert(index, place);
+        }
+    }
+
+    fn arrange(&mut self) {
+        let passing = (0..self.rows.len())
+            .filter(|place| self.rows[*place].as_ref().is_some_and(|row| self.passes(row)));
+        let mut shown: Vec<usize> = passing.collect();
+        shown.sort_by(|one, other| self.compare(*one, *other));
+        self.shown = shown;
+        self.restore_selection();
+    }
+
+    /// Finds the selected row again. If it is gone, the row in its place is selected.
+    fn restore_selection(&mut self) {
+        let Some(selected) = &self.selected else {
+            self.at = 0;
+            return;
+        };
+        match self.places.get(selected).and_then(|place| self.index_of(*place).ok()) {
+            Some(index) => self.at = index,
+            None => self.select_at(self.at),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "listing_tests.rs"]
+mod tests;

@@ -1,0 +1,432 @@
+//! The state of the dashboard: what is known of the cluster, and what the user is looking at.
+//!
+//! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
+
+pub(crate) mod command_line;
+pub(crate) mod dialogs;
+pub(crate) mod fleet;
+pub(crate) mod lists;
+pub(crate) mod open_node;
+mod page;
+pub(crate) mod panes;
+pub(crate) mod replay;
+pub(crate) mod text_field;
+pub(crate) mod tree;
+pub(crate) mod watch_health;
+
+use std::cmp::Reverse;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nm_core::args::names;
+use nm_core::maintenance::{State, attached_volumes};
+use nm_core::terminal::text::counted;
+use nm_core::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
+use nm_shared::{AttachedVolume, NodeMaintenance};
+
+use self::dialogs::start_plan::StartPlan;
+use self::dialogs::{Dialog, StartDialog};
+use self::fleet::Fleet;
+use self::fleet::drain_record::DrainRecords;
+use self::fleet::fleet_row::FleetRow;
+use self::fleet::node_list::NodeList;
+use self::lists::filter::Filter;
+use self::lists::listing::{Arrangement, Row, Rows};
+pub(crate) use self::open_node::OpenNode;
+use self::panes::maintenance_yaml::Document;
+use self::panes::output::OutputPage;
+use self::replay::{BackgroundNodes, ReplayStatus};
+use self::text_field::Field;
+use self::tree::Tree;
+use self::watch_health::WatchHealth;
+use crate::config::action_table::{Action, ActionEntry};
+use crate::config::appearance::Appearance;
+use crate::config::config_file::{Config, ConfigError};
+use crate::objects::watch_state::{WatchKind, WatchState};
+
+/// What recordings have to do with what is received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordingMode {
+    Off,
+    /// It is recorded.
+    Recording,
+    /// It comes from a recording.
+    Replay,
+}
+
+impl Options {
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recording == RecordingMode::Recording
+    }
+
+    pub(crate) fn is_replay(&self) -> bool {
+        self.recording == RecordingMode::Replay
+    }
+
+    /// Whether an action is not disabled as a whole.
+    pub(crate) fn offers(&self, entry: &ActionEntry) -> bool {
+        !(self.readonly && entry.changes || self.is_replay() && entry.action.needs_cluster())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The nodes on the command line. One opens its node view, several limit the fleet to them, none means all.
+    pub nodes: Vec<String>,
+    /// Whether to begin with all nodes of the cluster.
+    pub all_nodes: bool,
+    /// The name of the kubeconfig's context, for the header.
+    pub context: String,
+    /// The kubectl command line for this cluster, for commands to paste: `kubectl` with the connection flags of this
+    /// invocation (`kubectl --context prod`), quoted for a shell.
+    pub kubectl: String,
+    pub readonly: bool,
+    pub recording: RecordingMode,
+    /// Columns and keys.
+    pub config: Config,
+    /// What the last line shows at first.
+    pub notice: Option<String>,
+    pub appearance: Appearance,
+    /// What turns colours off, if something does. Then the theme cannot be changed.
+    pub without_colours: Option<&'static str>,
+    /// Columns and rows of the terminal at the start; later sizes arrive as messages.
+    pub size: (u16, u16),
+    /// The time at the start; later times arrive as messages.
+    pub now: Timestamp,
+}
+
+/// What is shown while no node is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// The maintenances, and the named nodes.
+    Fleet,
+    /// All nodes of the cluster.
+    Nodes,
+}
+
+/// The pane beside the rows, or below them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SidePane {
+    pub(crate) shows: SideContent,
+    /// Whether keys scroll it, and not the rows.
+    pub(crate) has_focus: bool,
+    /// The first visible line.
+    pub(crate) top: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SideContent {
+    /// Events about the open node and its maintenance.
+    Events,
+    /// The maintenance as YAML.
+    Document,
+    /// The conditions of the maintenance.
+    Conditions,
+    /// The selected row in full.
+    Details,
+}
+
+/// A short message in the last line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Notice {
+    pub(crate) text: String,
+    pub(crate) is_bad: bool,
+    pub(crate) at: Timestamp,
+}
+
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub(crate) options: Options,
+    pub(crate) now: Timestamp,
+    pub(crate) size: (u16, u16),
+    pub(crate) fleet: Fleet,
+    /// What was seen of each drain.
+    pub(crate) records: DrainRecords,
+    pub(crate) nodes: NodeList,
+    pub(crate) page: Page,
+    /// The targets of the goal that reached it, or never will.
+    pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
+    pub(crate) open: Option<OpenNode>,
+    pub(crate) background: BackgroundNodes,
+    pub(crate) health: WatchHealth,
+    pub(crate) dialog: Option<Dialog>,
+    /// What a command of kubectl prints, on the whole screen.
+    pub(crate) output: Option<OutputPage>,
+    /// How often kubectl was run.
+    pub(crate) runs: u64,
+    /// The filter that is being typed, and the one before it.
+    pub(crate) typing: Option<(Field, Filter)>,
+    /// The command that is being typed.
+    pub(crate) command: Option<Field>,
+    pub(crate) side: Option<SidePane>,
+    /// Whether the side pane wraps long lines.
+    pub(crate) is_wrapped: bool,
+    /// The YAML in the side pane.
+    pub(crate) document: Document,
+    pub(crate) notice: Option<Notice>,
+    /// Requests to start and stop that the API server has not answered, oldest first, as the last line shows them.
+    pub(crate) pending_requests: Vec<String>,
+    /// Where a replay is.
+    pub(crate) replay: Option<ReplayStatus>,
+}
+
+/// Why there is no node of a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NodeNameError {
+    #[error("{text}: {why}")]
+    Invalid { text: String, why: String },
+    #[error("node {0} does not exist")]
+    Unknown(String),
+}
+
+impl Model {
+    pub(crate) fn new(options: Options, tracker: GoalTracker) -> Self {
+        let scope = if options.nodes.len() > 1 { options.nodes.clone() } else { Vec::new() };
+        let open = match options.nodes.as_slice() {
+            [name] => Some(OpenNode::new(name)),
+            _ => None,
+        };
+        let open = open.map(|mut open| {
+            if options.is_recording() {
+                open.tree.watch();
+            }
+            open
+        });
+        let page = if options.all_nodes { Page::Nodes } else { Page::Fleet };
+        // A recording has whole nodes, so that a replay can show them.
+        let is_watched = options.all_nodes || options.is_recording() || options.is_replay();
+        let notice = options.notice.clone().map(|text| Notice { text, is_bad: true, at: options.now });
+        Self {
+            now: options.now,
+            size: options.size,
+            fleet: Fleet::new(scope, tracker),
+            records: DrainRecords::default(),
+            nodes: NodeList { is_watched, ..NodeList::default() },
+            page,
+            options,
+            settled: Vec::new(),
+            open,
+            background: BackgroundNodes::default(),
+            health: WatchHealth::default(),
+            dialog: None,
+            output: None,
+            runs: 0,
+            typing: None,
+            command: None,
+            side: None,
+            is_wrapped: true,
+            document: Document::default(),
+            notice,
+            pending_requests: Vec::new(),
+            replay: None,
+        }
+    }
+
+    pub(crate) fn opened(&self) -> Option<&str> {
+        self.open.as_ref().map(|open| open.name.as_str())
+    }
+
+    /// The maintenance of the open node, or of the selected row.
+    pub(crate) fn maintenance(&self) -> Option<&Arc<NodeMaintenance>> {
+        match &self.open {
+            Some(open) => self.fleet.maintenance_of(&open.name),
+            None if self.shows_nodes() => self.fleet.maintenance_of(self.selected_node()?),
+            None => self.fleet.maintenance(self.fleet.rows.selected()?.key()),
+        }
+    }
+
+    /// The volumes that are still attached to the open node.
+    pub(crate) fn attached_volumes(&self) -> &[AttachedVolume] {
+        let maintenance = self.opened().and_then(|node| self.fleet.maintenance_of(node));
+        maintenance.map_or(&[], |maintenance| attached_volumes(maintenance))
+    }
+
+    pub(crate) fn open_row(&self) -> Option<FleetRow> {
+        self.fleet.maintenance_of(self.opened()?).map(|object| FleetRow::of(object))
+    }
+
+    pub(crate) fn freshness(&self) -> &WatchState {
+        let beside = match &self.open {
+            Some(open) => Some((WatchKind::Pods, open.pods.complete)),
+            None if self.shows_nodes() => Some((WatchKind::Nodes, self.nodes.is_listed)),
+            None => None,
+        };
+        self.health.overall(beside)
+    }
+
+    pub(crate) fn is_stale(&self) -> bool {
+        let is_live = *self.health.of(WatchKind::Maintenances) == WatchState::Live;
+        let shows_maintenance =
+            self.opened().is_some_and(|node| !is_live && self.fleet.maintenance_of(node).is_some());
+        match self.freshness() {
+            WatchState::Live => false,
+            WatchState::Lost { .. } => true,
+            WatchState::Connecting | WatchState::Forbidden(_) | WatchState::Unrecorded => {
+                self.rows().total() > 0 || shows_maintenance
+            }
+        }
+    }
+
+    /// What the drain of the open node has done and cost, once it has ended.
+    pub(crate) fn outcome(&self) -> Vec<String> {
+        let maintenance = self.opened().and_then(|node| self.fleet.maintenance_of(node));
+        maintenance.map(|maintenance| self.records.summary(maintenance)).unwrap_or_default()
+    }
+
+    pub(crate) fn nodes_are_known(&self) -> bool {
+        let is_listed =
+            matches!(self.health.of(WatchKind::Nodes), WatchState::Live | WatchState::Lost { .. });
+        // A watch may be live before its first list has arrived.
+        is_listed && self.fleet.node_names().next().is_some()
+    }
+
+    /// The node of this name. Without permission to list nodes, there may be one.
+    pub(crate) fn node_named(&self, text: &str) -> Result<String, NodeNameError> {
+        let invalid = |why| NodeNameError::Invalid { text: text.to_owned(), why };
+        let name = names::parse_node(text).map_err(invalid)?;
+        let is_unknown = self.fleet.node(&name).is_none() && self.fleet.maintenance_of(&name).is_none();
+        if is_unknown && self.nodes_are_known() {
+            return Err(NodeNameError::Unknown(name));
+        }
+        Ok(name)
+    }
+
+    pub(crate) fn start_plan(&self, dialog: &StartDialog) -> StartPlan {
+        StartPlan::of(dialog.nodes.text(), &self.fleet, self.nodes_are_known())
+            .with_reason(dialog.reason.text())
+            .with_options(dialog.options.text())
+            .with_at_a_time(dialog.at_a_time.text())
+    }
+
+    /// A notice about the whole view, and whether it reports a problem.
+    pub(crate) fn banner(&self) -> Option<(String, bool)> {
+        match self.freshness() {
+            WatchState::Lost { error, .. } if self.options.is_replay() => return Some((error.clone(), true)),
+            WatchState::Lost { error, .. } => {
+                return Some((format!("Disconnected, retrying: {error}"), true));
+            }
+            WatchState::Forbidden(why) if self.is_stale() => {
+                let again = self.hint(Action::Reconnect);
+                let words = "You no longer have permission to list maintenances";
+                return Some((format!("{words}, {again} tries again: {why}"), true));
+            }
+            WatchState::Live | WatchState::Connecting | WatchState::Forbidden(_) | WatchState::Unrecorded => {
+            }
+        }
+        if self.shows_nodes() && self.nodes.pods.is_forbidden() {
+            let words = "No permission to list pods: their number is not known.";
+            return Some((format!("{words} {} tries again", self.hint(Action::Reconnect)), true));
+        }
+        let open = self.open.as_ref()?;
+        if *self.health.of(WatchKind::Pods) == WatchState::Unrecorded {
+            let words = "The recording has no pods of this node so far: showing the pods of the status";
+            return Some((words.to_owned(), true));
+        }
+        if open.pods.hidden {
+            let words = "No permission to list pods: showing the pods of the status.";
+            return Some((format!("{words} {} tries again", self.hint(Action::Reconnect)), true));
+        }
+        let Some(row) = self.open_row() else {
+            let is_unknown = self.nodes_are_known() && self.fleet.node(&open.name).is_none();
+            return Some(match (is_unknown, self.options.readonly) {
+                (true, _) => (format!("Node {} does not exist.", open.name), true),
+                (false, true) => (String::from("Not in maintenance."), false),
+                (false, false) => {
+                    let start = self.hint(Action::Start);
+                    (format!("Not in maintenance. {start} starts a maintenance"), false)
+                }
+            });
+        };
+        let gone_before = open.tree.gone_before(row.gone);
+        if open.tree.is_shown && gone_before > 0 {
+            let words = "left before you opened this node and are not shown";
+            return Some((format!("{} {words}", counted(gone_before, "pod")), false));
+        }
+        let why = row.why(self.now);
+        match row.state {
+            Some(State::Blocked | State::Draining | State::Drained) => None,
+            _ if why.is_empty() => None,
+            state => Some((why.to_owned(), state == Some(State::Failed))),
+        }
+    }
+
+    pub(crate) fn blockers(&self) -> Vec<String> {
+        if self.shows_nodes() {
+            return Vec::new();
+        }
+        if self.open.is_none() {
+            let is_any_blocked = self.fleet.rows.all().any(Row::is_blocked);
+            let blockers = self.fleet.blockers.iter().filter(|_| is_any_blocked);
+            return blockers.map(|of| format!("{} {}", of.cause, counted(of.nodes, "node"))).collect();
+        }
+        let mut blockers = self.open_row().map(|row| row.blockers).unwrap_or_default();
+        blockers.sort_by_key(|(_, pods)| Reverse(*pods));
+        // The blocker of a single pod is shown as the reason already.
+        let are_several = blockers.iter().map(|(_, pods)| pods).sum::<usize>() > 1;
+        let blockers = blockers.iter().filter(|_| are_several);
+        blockers.map(|(cause, pods)| format!("{cause} {}", counted(*pods, "pod"))).collect()
+    }
+
+    pub(crate) fn rows(&self) -> &dyn Rows {
+        match &self.open {
+            Some(open) if open.tree.is_shown => &open.tree.rows,
+            Some(open) => &open.pods.rows,
+            None if self.page == Page::Nodes => &self.nodes.rows,
+            None => &self.fleet.rows,
+        }
+    }
+
+    pub(crate) fn rows_mut(&mut self) -> &mut dyn Rows {
+        match &mut self.open {
+            Some(OpenNode { tree: tree @ Tree { is_shown: true, .. }, .. }) => &mut tree.rows,
+            Some(OpenNode { pods, .. }) => &mut pods.rows,
+            None if self.page == Page::Nodes => &mut self.nodes.rows,
+            None => &mut self.fleet.rows,
+        }
+    }
+
+    pub(crate) fn arrangement(&self) -> &Arrangement {
+        self.rows().arrangement()
+    }
+
+    pub(crate) fn rearrange(&mut self, change: impl FnOnce(&mut Arrangement)) {
+        let mut arrangement = self.arrangement().clone();
+        change(&mut arrangement);
+        self.rows_mut().arrange_by(arrangement);
+    }
+
+    /// The key of an action in brackets, for sentences.
+    pub(crate) fn hint(&self, action: Action) -> String {
+        self.options.config.keys.hint(action)
+    }
+
+    /// Notes a request to the API server, which is shown until it is answered.
+    pub(crate) fn note_request(&mut self, words: String) {
+        self.notice = None;
+        self.pending_requests.push(words);
+    }
+
+    /// Notes that the API server has answered. Which request it was does not matter: there is rarely more than one.
+    pub(crate) fn note_answer(&mut self) {
+        if !self.pending_requests.is_empty() {
+            self.pending_requests.remove(0);
+        }
+    }
+
+    pub(crate) fn notify(&mut self, text: String) {
+        self.notice = Some(Notice { text, is_bad: false, at: self.now });
+    }
+
+    pub(crate) fn show_error(&mut self, text: String) {
+        self.notice = Some(Notice { text, is_bad: true, at: self.now });
+    }
+
+    /// Reports where a choice was remembered, or why it was not. It holds until the end in both cases.
+    pub(crate) fn note_choice(&mut self, remembered: Result<PathBuf, ConfigError>) {
+        match remembered {
+            Ok(path) => self.notify(format!("remembered in {}", path.display())),
+            Err(error) => self.show_error(format!("not remembered: {error}")),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A node whose pods are shown.
+
+pub(crate) mod pod_row;
+pub(crate) mod pod_target;
+pub(crate) mod pods;
+
+use std::collections::BTreeMap;
+
+use crate::model::open_node::pod_row::PodRow;
+use crate::model::open_node::pods::PodList;
+use crate::model::panes::events::NodeEvents;
+use crate::model::tree::Tree;
+use crate::model::tree::tree_row::TreeRow;
+use crate::objects::watch_state::{WatchKind, WatchState};
+
+#[derive(Debug, Clone)]
+pub(crate) struct OpenNode {
+    pub(crate) name: String,
+    pub(crate) pods: PodList,
+    /// Where the pods went.
+    pub(crate) tree: Tree,
+    pub(crate) events: NodeEvents,
+    /// The name of its maintenance, to which events refer. Usually it is that of the node.
+    pub(crate) subject: String,
+    /// The states of the watches on it, in a replay.
+    pub(crate) health: BTreeMap<WatchKind, WatchState>,
+}
+
+impl OpenNode {
+    pub(crate) fn new(name: &str) -> Self {
+        let name = name.to_owned();
+        Self {
+            subject: name.clone(),
+            name,
+            pods: PodList::default(),
+            tree: Tree::default(),
+            events: NodeEvents::default(),
+            health: BTreeMap::new(),
+        }
+    }
+
+    /// The selected pod of the node; none if a row of the tree is selected that is something else.
+    pub(crate) fn selected_pod(&self) -> Option<&PodRow> {
+        if self.tree.is_shown { self.selected_in_tree()?.pod() } else { self.pods.rows.selected() }
+    }
+
+    pub(super) fn selected_in_tree(&self) -> Option<&TreeRow> {
+        self.tree.rows.selected().filter(|_| self.tree.is_shown)
+    }
+}

@@ -1,0 +1,146 @@
+//! What the selected row is, for actions on it.
+
+use kube::ResourceExt;
+use nm_core::explain::owner::Owner;
+use nm_core::maintenance::{State, status};
+use nm_shared::{BlockReason, DrainSpec, NodeMaintenance, PodState};
+
+use crate::config::action_table::{Action, View};
+use crate::config::columns::ListName;
+use crate::model::dialogs::pod_dialog::PodTarget;
+use crate::model::open_node::pod_row::PodRow;
+use crate::model::tree::tree_row::TreeItem;
+use crate::model::{Model, Page};
+use crate::objects::node_pod::PodId;
+
+/// An object in the cluster, as the selected row stands for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SelectedObject {
+    Pod(PodTarget),
+    /// With its namespace.
+    Workload(String, Owner),
+    Node(String),
+    /// The name of a `NodeMaintenance`.
+    Maintenance(String),
+}
+
+impl Model {
+    pub(crate) fn view(&self) -> View {
+        match &self.open {
+            Some(open) if open.tree.is_shown => View::Tree,
+            Some(_) => View::Pods,
+            None if self.page == Page::Nodes => View::Nodes,
+            None => View::Fleet,
+        }
+    }
+
+    /// The list whose columns can be chosen.
+    pub(crate) fn list_name(&self) -> Option<ListName> {
+        match self.view() {
+            View::Fleet => Some(ListName::Maintenances),
+            View::Nodes => Some(ListName::Nodes),
+            View::Pods => Some(ListName::Pods),
+            View::Tree => None,
+        }
+    }
+
+    pub(crate) fn selected_object(&self) -> Option<SelectedObject> {
+        let Some(open) = &self.open else {
+            return match self.page {
+                Page::Nodes => self.selected_node().map(|node| SelectedObject::Node(node.to_owned())),
+                Page::Fleet => Some(match self.maintenance() {
+                    Some(maintenance) => SelectedObject::Maintenance(maintenance.name_any()),
+                    None => SelectedObject::Node(self.selected_node()?.to_owned()),
+                }),
+            };
+        };
+        if let Some(row) = open.selected_pod() {
+            return Some(SelectedObject::Pod(self.target(&row.id)));
+        }
+        let row = open.selected_in_tree()?;
+        match &row.item {
+            TreeItem::Replacement { replica, .. } => Some(SelectedObject::Pod(self.target(&replica.id))),
+            TreeItem::Workload { .. } => {
+                let (namespace, owner) = row.group.name.clone();
+                owner.map(|owner| SelectedObject::Workload(namespace, owner))
+            }
+            TreeItem::NoReplacement(_) | TreeItem::Pod(_) => None,
+        }
+    }
+
+    /// The pod whose budget is to be edited: the selected one, or the first that blocks the selected node.
+    pub(crate) fn pod_behind_budget(&self) -> Option<PodTarget> {
+        match self.selected_object()? {
+            SelectedObject::Pod(target) => Some(target),
+            SelectedObject::Workload(..) => None,
+            SelectedObject::Node(_) | SelectedObject::Maintenance(_) => {
+                let blocked = &status(self.maintenance()?).blocked_pods;
+                let has_budget = |reason| {
+                    matches!(reason, BlockReason::DisruptionBudget | BlockReason::MultipleDisruptionBudgets)
+                };
+                let pod = blocked.iter().find(|pod| has_budget(pod.reason))?;
+                let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+                Some(PodTarget { namespace, name, uid: None, grace: None })
+            }
+        }
+    }
+
+    fn target(&self, id: &PodId) -> PodTarget {
+        // Where only a status names pods, the key is not a uid.
+        let is_uid = !id.key.contains('/');
+        let spec = self.maintenance().and_then(|object| object.spec.drain.clone()).unwrap_or_default();
+        PodTarget {
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+            uid: is_uid.then(|| id.key.clone()),
+            grace: Some(spec.grace_period_seconds).filter(|seconds| *seconds >= 0),
+        }
+    }
+
+    /// Why the drain does not evict the selected pod of the node now; none if nothing but the cluster prevents it.
+    pub(crate) fn why_not_evicted(&self, row: &PodRow) -> Option<String> {
+        let Some(maintenance) = self.maintenance() else {
+            return Some(String::from("the node is not in maintenance"));
+        };
+        let of_pod = match row.progress.state? {
+            PodState::Staying => Some(format!("it stays on the node: {}", row.progress.message)),
+            PodState::Terminating => Some(String::from("it is terminating already")),
+            PodState::Gone => Some(String::from("it is gone")),
+            PodState::Migrating => Some(String::from("KubeVirt is migrating its virtual machine")),
+            PodState::Surging => Some(format!("it is being replaced first: {}", row.progress.message)),
+            PodState::Blocked => excluded(row.progress.reason, maintenance),
+            PodState::Waiting => Some(row.progress.message.clone()).filter(|_| {
+                let completing = status(maintenance).completing_pods.iter().flatten();
+                completing
+                    .into_iter()
+                    .any(|pod| (&pod.namespace, &pod.name) == (&row.id.namespace, &row.id.name))
+            }),
+            PodState::Evicting => None,
+        };
+        of_pod.or_else(|| {
+            let resume = self.hint(Action::Pause);
+            Some(match State::of(maintenance) {
+                State::Stopping => String::from("the node is returning to service"),
+                State::Paused => format!("the drain is paused, {resume} resumes it"),
+                State::Planned => format!("the drain has not begun, {resume} begins it"),
+                State::Queued | State::Requested => String::from("the drain has not begun"),
+                State::Failed => String::from("the drain has failed"),
+                State::Draining | State::Blocked | State::Drained => return None,
+            })
+        })
+    }
+}
+
+/// Why the drain's own settings exclude the pod.
+fn excluded(reason: Option<BlockReason>, maintenance: &NodeMaintenance) -> Option<String> {
+    let DrainSpec { force, delete_empty_dir_data, .. } = maintenance.spec.drain.clone().unwrap_or_default();
+    match reason? {
+        BlockReason::Unmanaged if !force => {
+            Some(String::from("no controller recreates it, and the drain has --force=false"))
+        }
+        BlockReason::LocalStorage if !delete_empty_dir_data => {
+            Some(String::from("it has emptyDir data, and the drain has --delete-emptydir-data=false"))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,367 @@
+//! The pods of the open node: those that the watch reports, joined with what the status reports about them.
+//!
+//! A pod that disappears is kept as gone. Without permission to list pods, the pods that the status names are shown.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nm_core::maintenance::changes::{completion_progress, surge_state};
+use nm_core::maintenance::status;
+use nm_shared::drain::plan::{StayReason, Verdict};
+use nm_shared::{
+    BlockReason, BlockedPod, CompletingPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance,
+    PodReference, PodState, ReturnedPod, SurgingPod,
+};
+
+use crate::model::lists::listing::{Listing, Row};
+use crate::model::open_node::pod_row::{PodProgress, PodRow};
+use crate::objects::node_pod::{NodePod, PodId};
+
+/// From so many changes on, a full sort is cheaper than moving rows one by one.
+const FULL_SORT_FROM: usize = 256;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PodList {
+    watched: HashMap<String, WatchedPod>,
+    /// By namespace and name, because statuses name pods so.
+    ids: HashMap<String, Arc<PodId>>,
+    /// What the last status reported about all pods, and the pods that it named.
+    last_status: (StatusSummary, Vec<String>),
+    spec: DrainSpec,
+    pub(crate) rows: Listing<PodRow>,
+    pub(crate) complete: bool,
+    pub(crate) hidden: bool,
+}
+
+#[derive(Debug, Clone)]
+struct WatchedPod {
+    pod: Arc<NodePod>,
+    verdict: Verdict,
+}
+
+impl WatchedPod {
+    fn new(pod: &Arc<NodePod>, spec: &DrainSpec, now: Timestamp) -> Self {
+        Self { pod: Arc::clone(pod), verdict: pod.verdict(spec, now) }
+    }
+
+    fn row(&self, status: &StatusView<'_>, now: Timestamp) -> PodRow {
+        PodRow { id: Arc::clone(&self.pod.id), progress: self.progress(status, now) }
+    }
+
+    fn progress(&self, status: &StatusView<'_>, now: Timestamp) -> PodProgress {
+        let summary = status.summary;
+        if !summary.in_maintenance {
+            return PodProgress::default();
+        }
+        let own = PodProgress::of(&self.pod, self.verdict, now);
+        if matches!(self.verdict, Verdict::Stay(_)) {
+            return own;
+        }
+        let waiting = |message: &str| PodProgress { message: message.to_owned(), ..PodState::Waiting.into() };
+        let id = &self.pod.id;
+        match (own.state, status.progress(&id.namespace, &id.name)) {
+            // The pod is newer than the status, which may be from before the eviction.
+            (Some(PodState::Terminating), Some(reported))
+                if reported.reason != Some(BlockReason::NodeNotReady) =>
+            {
+                own
+            }
+            (_, Some(reported)) => reported,
+            (Some(PodState::Waiting), None) if summary.all_requested => PodState::Evicting.into(),
+            (Some(PodState::Waiting), None) if summary.is_cut => {
+                waiting("possibly blocked: the status does not list all blocked pods")
+            }
+            (Some(PodState::Waiting), None) if summary.order == DrainOrder::PriorityAscending => {
+                waiting(if self.pod.pod.registers_plugin {
+                    "waits for pods of lower priority or with volumes"
+                } else {
+                    "waits for pods of lower priority"
+                })
+            }
+            (_, None) => own,
+        }
+    }
+}
+
+impl PodList {
+    pub(crate) fn list(
+        &mut self,
+        pods: &[Arc<NodePod>],
+        maintenance: Option<&NodeMaintenance>,
+        now: Timestamp,
+    ) {
+        self.complete = true;
+        if std::mem::take(&mut self.hidden) {
+            // The rows that a status named have other keys than those of pods.
+            let is_gone = |row: &&PodRow| row.progress.state == Some(PodState::Gone);
+            let gone: Vec<PodRow> = self.rows.all().filter(is_gone).cloned().collect();
+            self.rows.replace(gone);
+        }
+        self.spec = spec(maintenance);
+        let watched = pods.iter().map(|pod| (pod.id.key.clone(), WatchedPod::new(pod, &self.spec, now)));
+        self.watched = watched.collect();
+        self.ids =
+            pods.iter().map(|pod| (path(&pod.id.namespace, &pod.id.name), Arc::clone(&pod.id))).collect();
+        self.replace(maintenance, now);
+    }
+
+    pub(crate) fn apply(
+        &mut self,
+        pod: &Arc<NodePod>,
+        maintenance: Option<&NodeMaintenance>,
+        now: Timestamp,
+    ) {
+        let watched = WatchedPod::new(pod, &self.spec, now);
+        self.rows.upsert(watched.row(&StatusView::of(maintenance), now));
+        self.ids.insert(path(&pod.id.namespace, &pod.id.name), Arc::clone(&pod.id));
+        self.watched.insert(pod.id.key.clone(), watched);
+    }
+
+    pub(crate) fn remove(&mut self, id: &PodId, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        let uid = id.key.as_str();
+        self.watched.remove(uid);
+        // Another pod may have this name already.
+        let path = path(&id.namespace, &id.name);
+        if self.ids.get(&path).is_some_and(|known| known.key == uid) {
+            self.ids.remove(&path);
+        }
+        match self.rows.get(uid).filter(|row| maintenance.is_some() && had_to_go(row)) {
+            Some(row) => self.rows.upsert(gone(row, now)),
+            None => self.rows.remove(uid),
+        }
+    }
+
+    /// Shows the pods that the status names, because the user has no permission to list pods.
+    pub(crate) fn hide(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        self.hidden = true;
+        self.watched.clear();
+        self.ids.clear();
+        self.replace(maintenance, now);
+    }
+
+    pub(crate) fn apply_status(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        if self.hidden {
+            self.replace(maintenance, now);
+            return;
+        }
+        let judged_again = self.judge_again(maintenance, now);
+        let status = StatusView::of(maintenance);
+        let named = status.named_pods();
+        let changed = if status.summary == self.last_status.0 && !judged_again {
+            // Only pods that the status names now, or named before, can have changed: few of ten thousand.
+            let paths = self.last_status.1.iter().chain(&named);
+            let concerned = paths.filter_map(|path| self.watched.get(&self.ids.get(path)?.key));
+            self.changed(concerned, &status, now)
+        } else {
+            self.changed(self.watched.values(), &status, now)
+        };
+        self.upsert(changed);
+        self.last_status = (status.summary, named);
+    }
+
+    /// Judges every pod again if the drain spec changed. Returns whether it did. After a maintenance is gone, the
+    /// verdicts do not matter.
+    fn judge_again(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) -> bool {
+        let spec = spec(maintenance);
+        if maintenance.is_none() || spec == self.spec {
+            return false;
+        }
+        self.spec = spec;
+        for watched in self.watched.values_mut() {
+            watched.verdict = watched.pod.verdict(&self.spec, now);
+        }
+        true
+    }
+
+    /// Returns whether a row has changed.
+    pub(crate) fn tick(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) -> bool {
+        let terminating = self.watched.values().filter(|watched| watched.pod.deadline().is_some());
+        let changed = self.changed(terminating, &StatusView::of(maintenance), now);
+        let has_changed = !changed.is_empty();
+        self.upsert(changed);
+        has_changed
+    }
+
+    /// New rows for those of the pods whose state changed.
+    fn changed<'a>(
+        &self,
+        concerned: impl IntoIterator<Item = &'a WatchedPod>,
+        status: &StatusView<'_>,
+        now: Timestamp,
+    ) -> Vec<PodRow> {
+        let rows = concerned.into_iter().map(|watched| watched.row(status, now));
+        rows.filter(|row| self.rows.get(row.key()).is_none_or(|known| known.progress != row.progress))
+            .collect()
+    }
+
+    fn upsert(&mut self, changed: Vec<PodRow>) {
+        if changed.len() < FULL_SORT_FROM {
+            for row in changed {
+                self.rows.upsert(row);
+            }
+            return;
+        }
+        let keys: HashSet<String> = changed.iter().map(|row| row.key().to_owned()).collect();
+        let same = self.rows.all().filter(|row| !keys.contains(row.key())).cloned();
+        let rows: Vec<PodRow> = same.chain(changed).collect();
+        self.rows.replace(rows);
+    }
+
+    /// Rebuilds all rows. Pods that were there before and are missing now become gone.
+    fn replace(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        let status = StatusView::of(maintenance);
+        self.last_status = (status.summary, status.named_pods());
+        let mut rows: Vec<PodRow> = if self.hidden {
+            status.rows()
+        } else {
+            self.watched.values().map(|watched| watched.row(&status, now)).collect()
+        };
+        if maintenance.is_some() {
+            let present: HashSet<&str> = rows.iter().map(Row::key).collect();
+            let missing = self.rows.all().filter(|row| had_to_go(row) && !present.contains(row.key()));
+            let missing: Vec<PodRow> = missing.map(|row| gone(row, now)).collect();
+            rows.extend(missing);
+        }
+        self.rows.replace(rows);
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct StatusSummary {
+    in_maintenance: bool,
+    /// Whether the eviction of every pod that is not blocked, terminating or completing has been requested.
+    all_requested: bool,
+    /// Whether it counts more blocked pods than it lists.
+    is_cut: bool,
+    order: DrainOrder,
+}
+
+#[derive(Default)]
+struct StatusView<'a> {
+    summary: StatusSummary,
+    blocked: HashMap<(&'a str, &'a str), &'a BlockedPod>,
+    migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
+    completing: HashMap<(&'a str, &'a str), &'a CompletingPod>,
+    surging: HashMap<(&'a str, &'a str), &'a SurgingPod>,
+    returned: HashMap<(&'a str, &'a str), &'a ReturnedPod>,
+    pending: &'a [PodReference],
+}
+
+impl<'a> StatusView<'a> {
+    fn of(maintenance: Option<&'a NodeMaintenance>) -> Self {
+        let Some(maintenance) = maintenance else { return Self::default() };
+        let status = status(maintenance);
+        let blocked =
+            status.blocked_pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
+        let migrating = status.migrating_pods.iter().flatten();
+        let migrating = migrating.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
+        let completing = status.completing_pods.iter().flatten();
+        let completing: HashMap<_, _> =
+            completing.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod)).collect();
+        let surging = status.surging_pods.iter().flatten();
+        let surging = surging.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
+        let returned = status.returned_pods.iter().flatten();
+        let returned = returned.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
+        let counts = &status.pod_counts;
+        let others_waiting = usize::try_from(counts.waiting).unwrap_or(0).saturating_sub(completing.len());
+        let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
+        Self {
+            summary: StatusSummary {
+                in_maintenance: true,
+                all_requested: others_waiting == 0 && counts.evicting > 0,
+                is_cut: counts.blocked > listed,
+                order: spec(Some(maintenance)).order,
+            },
+            blocked: blocked.collect(),
+            migrating: migrating.collect(),
+            completing,
+            surging: surging.collect(),
+            returned: returned.collect(),
+            pending: &status.pending_pods_refs,
+        }
+    }
+
+    fn named_pods(&self) -> Vec<String> {
+        let named = self.blocked.keys().chain(self.migrating.keys());
+        let named =
+            named.chain(self.completing.keys()).chain(self.surging.keys()).chain(self.returned.keys());
+        named.map(|(namespace, name)| path(namespace, name)).collect()
+    }
+
+    /// What it reports about that pod, if anything.
+    fn progress(&self, namespace: &str, name: &str) -> Option<PodProgress> {
+        if let Some(pod) = self.blocked.get(&(namespace, name)) {
+            return Some(PodProgress {
+                since: Some(pod.since.0),
+                reason: Some(pod.reason),
+                message: pod.message.clone(),
+                attempts: pod.attempts,
+                facts: Some(Box::new(pod.facts.clone())),
+                ..PodState::Blocked.into()
+            });
+        }
+        if let Some(pod) = self.completing.get(&(namespace, name)) {
+            let (since, message) = (Some(pod.since.0), completion_progress(pod));
+            return Some(PodProgress { since, message, ..PodState::Waiting.into() });
+        }
+        if let Some(pod) = self.surging.get(&(namespace, name)) {
+            let (since, message) = (Some(pod.since.0), surge_state(pod));
+            return Some(PodProgress { since, message, ..PodState::Surging.into() });
+        }
+        if let Some(pod) = self.returned.get(&(namespace, name)) {
+            let (since, message) = (Some(pod.since.0), StayReason::Returned.word().to_owned());
+            return Some(PodProgress { since, message, ..PodState::Staying.into() });
+        }
+        let pod = self.migrating.get(&(namespace, name))?;
+        let message = match &pod.target {
+            Some(target) => format!("{} to {target}", pod.machine),
+            None => format!("{} to a node not chosen yet", pod.machine),
+        };
+        let since = pod.since.as_ref().map(|since| since.0);
+        Some(PodProgress { since, message, ..PodState::Migrating.into() })
+    }
+
+    /// A row for every pod that still has to go.
+    fn rows(&self) -> Vec<PodRow> {
+        let row = |PodReference { namespace, name }: &PodReference| {
+            let id = PodId {
+                key: path(namespace, name),
+                namespace: namespace.clone(),
+                name: name.clone(),
+                ..PodId::default()
+            };
+            let on_node =
+                || PodProgress { message: String::from("still on the node"), ..PodState::Waiting.into() };
+            PodRow { id: Arc::new(id), progress: self.progress(namespace, name).unwrap_or_else(on_node) }
+        };
+        self.pending.iter().map(row).collect()
+    }
+}
+
+fn path(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// Whether a pod has to go, or had to; then it is kept as gone after it disappeared.
+pub(crate) fn had_to_go(row: &PodRow) -> bool {
+    !matches!(row.progress.state, None | Some(PodState::Staying))
+}
+
+fn gone(row: &PodRow, now: Timestamp) -> PodRow {
+    match row.progress.state {
+        Some(PodState::Gone) => row.clone(),
+        _ => PodRow {
+            id: Arc::clone(&row.id),
+            progress: PodProgress { since: Some(now), ..PodState::Gone.into() },
+        },
+    }
+}
+
+fn spec(maintenance: Option<&NodeMaintenance>) -> DrainSpec {
+    maintenance.and_then(|maintenance| maintenance.spec.drain.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "pods_tests.rs"]
+mod tests;

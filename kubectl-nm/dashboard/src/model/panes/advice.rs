@@ -1,0 +1,125 @@
+//! What blocks the selected row and what to do about it, and what is copied.
+
+use nm_core::explain::explanation;
+use nm_core::explain::remedy::{self, Case, Remedy};
+use nm_core::maintenance::{Reconcilers, State, status};
+use nm_core::terminal::command_context::shell_quoted;
+use nm_core::terminal::text::harmless;
+use nm_shared::NodeMaintenance;
+
+use crate::model::fleet::fleet_row::FleetRow;
+use crate::model::fleet::node_row::NodeRow;
+use crate::model::lists::listing::Row;
+use crate::model::open_node::pod_row::PodRow;
+use crate::model::tree::tree_row::{TreeItem, TreeRow};
+use crate::model::{Model, OpenNode};
+
+impl Model {
+    /// What blocks the selected row, or else the first row, and what to do about it.
+    pub(crate) fn remedy(&self) -> Option<(String, Remedy)> {
+        self.remedy_of_selected().or_else(|| match &self.open {
+            Some(open) => {
+                let first = open.pods.rows.nth(0).and_then(|row| self.remedy_of_pod(open, row));
+                first.or_else(|| self.remedy_of_node(self.maintenance()?))
+            }
+            None if self.shows_nodes() => None,
+            None => self.remedy_of_node(self.fleet.maintenance(self.fleet.rows.nth(0)?.key())?),
+        })
+    }
+
+    pub(super) fn remedy_of_selected(&self) -> Option<(String, Remedy)> {
+        match &self.open {
+            Some(open) => match open.selected_pod() {
+                Some(row) => self.remedy_of_pod(open, row),
+                None => self.remedy_of_replacement(open.selected_in_tree()?),
+            },
+            None => self.remedy_of_node(self.maintenance()?),
+        }
+    }
+
+    fn remedy_of_pod(&self, open: &OpenNode, row: &PodRow) -> Option<(String, Remedy)> {
+        let case = Case {
+            kubectl: &self.options.kubectl,
+            node: &open.name,
+            namespace: &row.id.namespace,
+            name: &row.id.name,
+            owner: row.id.owner.as_ref(),
+            reason: row.progress.reason?,
+            facts: row.progress.facts.as_deref()?,
+        };
+        Some((why(&case, &row.progress.message), remedy::remedy(&case)))
+    }
+
+    /// What a replacement waits for, and a command that shows more.
+    fn remedy_of_replacement(&self, row: &TreeRow) -> Option<(String, Remedy)> {
+        let TreeItem::Replacement { replica, message } = &row.item else { return None };
+        let id = &replica.id;
+        let (namespace, name) = (shell_quoted(&id.namespace), shell_quoted(&id.name));
+        let command = format!("{} -n {namespace} describe pod {name}", self.options.kubectl);
+        let advice = String::from("See what the replacement waits for");
+        (!message.is_empty())
+            .then(|| (format!("{}/{}: {message}", id.namespace, id.name), Remedy { advice, command }))
+    }
+
+    fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+        let is_stopping = State::of(maintenance) == State::Stopping;
+        let Some(pod) = status(maintenance).blocked_pods.first().filter(|_| !is_stopping) else {
+            return self.remedy_of_cause(maintenance);
+        };
+        let case = Case {
+            kubectl: &self.options.kubectl,
+            node: &maintenance.spec.node_name,
+            namespace: &pod.namespace,
+            name: &pod.name,
+            owner: None,
+            reason: pod.reason,
+            facts: &pod.facts,
+        };
+        Some((format!("{}: {}", case.node, why(&case, &pod.message)), remedy::remedy(&case)))
+    }
+
+    /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
+    fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+        let waits = matches!(State::of(maintenance), State::Queued | State::Planned | State::Paused);
+        let causes =
+            explanation::causes(maintenance, &Reconcilers::default(), &self.options.kubectl, self.now);
+        let cause = causes.into_iter().find(|cause| waits || !cause.passes)?;
+        let what = cause.what.into_iter().next()?;
+        let why = format!("{}: {}", maintenance.spec.node_name, what.trim_end_matches('.'));
+        Some((why, Remedy { advice: cause.advice, command: cause.commands.into_iter().next()? }))
+    }
+
+    /// What the user most likely wants to paste: the command for the selected row, or a description of it.
+    pub(crate) fn copy_text(&self) -> Option<String> {
+        let command = self.remedy_of_selected().map(|(_, remedy)| remedy.command);
+        let text = command.or_else(|| self.selected_line())?;
+        // It is pasted where line breaks and control characters take effect.
+        Some(harmless(&text))
+    }
+
+    fn selected_line(&self) -> Option<String> {
+        if let Some(open) = &self.open {
+            let Some(row) = open.selected_pod() else { return open.selected_in_tree()?.line() };
+            let (id, progress) = (&row.id, &row.progress);
+            let line = format!("{} {}/{} {}", progress.word(), id.namespace, id.name, progress.message);
+            return Some(line.trim_end().to_owned());
+        }
+        if self.shows_nodes() {
+            return self.nodes.rows.selected().map(NodeRow::line);
+        }
+        let row = self.fleet.rows.selected()?;
+        let FleetRow { node, percent, gone, pods, .. } = row;
+        let line = format!("{node} {} {percent}% {gone}/{pods} {}", row.state_word(), row.why(self.now));
+        Some(line.trim_end().to_owned())
+    }
+}
+
+/// What blocks a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.
+fn why(case: &Case<'_>, message: &str) -> String {
+    format!(
+        "{}/{}: {}",
+        case.namespace,
+        case.name,
+        remedy::in_short(case.namespace, case.reason, case.facts, message)
+    )
+}

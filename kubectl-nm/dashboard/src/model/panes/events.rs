@@ -1,0 +1,108 @@
+//! The events about the open node and its maintenance, the latest first.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
+use nm_core::client::watch_stream::WatchChange;
+
+const SHOWN: usize = 500;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeEvent {
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) is_warning: bool,
+    pub(crate) reason: String,
+    pub(crate) note: String,
+    pub(crate) count: i32,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodeEvents {
+    by_uid: HashMap<String, NodeEvent>,
+    latest: Vec<NodeEvent>,
+    pub(crate) complete: bool,
+}
+
+impl NodeEvents {
+    /// Applies a change that a watch reported. There may be several, one for each name that events refer to.
+    pub(crate) fn apply(&mut self, change: &WatchChange<Event>) {
+        match change {
+            WatchChange::Listed(events) => {
+                self.complete = true;
+                for event in events {
+                    self.insert(event);
+                }
+            }
+            WatchChange::Applied(event) => self.insert(event),
+            // API servers delete events after an hour. They are still worth showing.
+            WatchChange::Deleted(_) => {}
+        }
+        let mut latest: Vec<NodeEvent> = self.by_uid.values().cloned().collect();
+        latest.sort_by(|a, b| (b.at, &a.reason, &a.note).cmp(&(a.at, &b.reason, &b.note)));
+        latest.truncate(SHOWN);
+        self.latest = latest;
+    }
+
+    pub(crate) fn latest(&self) -> &[NodeEvent] {
+        &self.latest
+    }
+
+    fn insert(&mut self, event: &Arc<Event>) {
+        let key = event.uid().unwrap_or_else(|| event.name_any());
+        self.by_uid.insert(key, NodeEvent::from(event.as_ref()));
+    }
+}
+
+impl From<&Event> for NodeEvent {
+    fn from(event: &Event) -> Self {
+        let series = event.series.as_ref();
+        let at = series
+            .map(|series| series.last_observed_time.0)
+            .or_else(|| event.deprecated_last_timestamp.as_ref().map(|time| time.0))
+            .or_else(|| event.event_time.as_ref().map(|time| time.0))
+            .or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0));
+        Self {
+            at,
+            is_warning: event.type_.as_deref() == Some("Warning"),
+            reason: event.reason.clone().unwrap_or_default(),
+            note: event.note.clone().unwrap_or_default(),
+            count: series.map(|series| series.count).or(event.deprecated_count).unwrap_or(1).max(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(name: &str, value: serde_json::Value) -> Arc<Event> {
+        let mut event: Event = serde_json::from_value(value).unwrap();
+        event.metadata.name = Some(name.to_owned());
+        Arc::new(event)
+    }
+
+    #[test]
+    fn the_latest_comes_first_and_events_that_the_server_deletes_stay() {
+        let mut events = NodeEvents::default();
+        let old =
+            event("a", json!({"reason": "Old", "metadata": {}, "eventTime": "2026-01-01T00:00:00.000000Z"}));
+        let new =
+            event("b", json!({"reason": "New", "metadata": {}, "eventTime": "2026-01-01T00:00:09.000000Z"}));
+        events.apply(&WatchChange::Listed(vec![Arc::clone(&old), new]));
+        events.apply(&WatchChange::Deleted(old));
+        let again = json!({"reason": "Old", "type": "Warning", "metadata": {}, "eventTime": "2026-01-01T00:00:00.000000Z",
+            "series": {"count": 3, "lastObservedTime": "2026-01-01T00:01:00.000000Z"}});
+        events.apply(&WatchChange::Applied(event("a", again)));
+        let shown: Vec<(&str, i32, bool)> = events
+            .latest()
+            .iter()
+            .map(|event| (event.reason.as_str(), event.count, event.is_warning))
+            .collect();
+        assert_eq!(shown, [("Old", 3, true), ("New", 1, false)]);
+    }
+}

@@ -1,0 +1,194 @@
+//! The lines of the side pane: events, conditions, the maintenance as YAML, or the selected row in full.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use nm_core::args::duration::age;
+use nm_core::explain::owner::Owner;
+use nm_core::explain::remedy;
+use nm_core::maintenance::{attached_volumes, status};
+use nm_core::terminal::text::harmless;
+use nm_shared::NodeMaintenance;
+use nm_shared::api::condition::ConditionType;
+
+use crate::model::fleet::fleet_row::FleetRow;
+use crate::model::open_node::pod_row::{PodRow, detail};
+use crate::model::panes::events::NodeEvent;
+use crate::model::tree::tree_row::{TreeItem, TreeRow};
+use crate::model::{Model, OpenNode, SideContent};
+use crate::objects::watch_state::{WatchKind, WatchState};
+use crate::wrapping::wrap;
+
+/// How a line is emphasised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineKind {
+    Plain,
+    Strong,
+    Quiet,
+    Bad,
+}
+
+pub(crate) type PaneLine = (String, LineKind);
+
+/// How many blocked pods of a node are listed.
+const LISTED_PODS: usize = 20;
+
+impl Model {
+    /// The lines of the side pane in so many columns; empty if there is none.
+    pub(crate) fn pane_lines(&self, width: usize) -> Vec<PaneLine> {
+        let Some(side) = self.side else { return Vec::new() };
+        let lines = match side.shows {
+            SideContent::Document => {
+                self.document.lines.iter().map(|line| (line.clone(), LineKind::Plain)).collect()
+            }
+            SideContent::Events => self.open.as_ref().map_or_else(Vec::new, |open| self.event_lines(open)),
+            SideContent::Conditions => self.condition_lines(),
+            SideContent::Details => self.detail_lines(),
+        };
+        if !self.is_wrapped {
+            return lines;
+        }
+        let broken = |(text, kind): PaneLine| {
+            wrap(&harmless(&text), width).into_iter().map(move |part| (part, kind)).collect::<Vec<_>>()
+        };
+        lines.into_iter().flat_map(broken).collect()
+    }
+
+    fn event_lines(&self, open: &OpenNode) -> Vec<PaneLine> {
+        let line = |event: &NodeEvent| {
+            let ago =
+                event.at.map_or_else(|| String::from("-"), |at| age(self.now.duration_since(at).as_secs()));
+            let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
+            let (sign, kind) = if event.is_warning { ("!", LineKind::Bad) } else { (" ", LineKind::Plain) };
+            (format!("{ago:>5} {sign}{}{times}: {}", event.reason, event.note), kind)
+        };
+        let lines: Vec<PaneLine> = open.events.latest().iter().map(line).collect();
+        if !lines.is_empty() {
+            return lines;
+        }
+        let words = match self.health.of(WatchKind::Events) {
+            WatchState::Forbidden(why) => {
+                return vec![
+                    (String::from("You have no permission to list events:"), LineKind::Bad),
+                    (why.clone(), LineKind::Plain),
+                ];
+            }
+            WatchState::Connecting => "loading events",
+            WatchState::Unrecorded => "the events were not recorded",
+            WatchState::Lost { error, .. } => error,
+            WatchState::Live => "no recent events",
+        };
+        vec![(words.to_owned(), LineKind::Quiet)]
+    }
+
+    fn condition_lines(&self) -> Vec<PaneLine> {
+        let Some(maintenance) = self.maintenance() else { return vec![self.not_in_maintenance()] };
+        let conditions = &status(maintenance).conditions;
+        if conditions.is_empty() {
+            return vec![(String::from("the status has no conditions"), LineKind::Quiet)];
+        }
+        let line = |condition: &Condition| {
+            let Condition { type_, status, reason, message, .. } = condition;
+            let ago = age(self.now.duration_since(condition.last_transition_time.0).as_secs());
+            let is_bad = type_ == ConditionType::Degraded.as_str() && status == "True";
+            let kind = if is_bad { LineKind::Bad } else { LineKind::Strong };
+            let head = (format!("{type_} {status}  {reason}  for {ago}"), kind);
+            let message = Some((format!("  {message}"), LineKind::Plain)).filter(|_| !message.is_empty());
+            std::iter::once(head).chain(message).collect::<Vec<_>>()
+        };
+        let volumes = attached_volumes(maintenance).iter().map(|volume| {
+            let ago = age(self.now.duration_since(volume.since.0).as_secs());
+            let error = volume.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+            let kind = if volume.error.is_some() { LineKind::Bad } else { LineKind::Plain };
+            (format!("volume {} of {} attached for {ago}{error}", volume.label(), volume.driver), kind)
+        });
+        conditions.iter().flat_map(line).chain(volumes).collect()
+    }
+
+    /// The selected row with everything that its columns may cut.
+    fn detail_lines(&self) -> Vec<PaneLine> {
+        let mut lines = if let Some(open) = &self.open {
+            match (open.selected_pod(), open.selected_in_tree()) {
+                (Some(row), _) => self.pod_lines(row),
+                (None, Some(row)) => tree_lines(row),
+                (None, None) => Vec::new(),
+            }
+        } else {
+            let node = self.nodes.rows.selected().filter(|_| self.shows_nodes());
+            let node = node.map(|row| (row.line(), LineKind::Strong));
+            let maintenance = self.maintenance().map(|object| self.maintenance_lines(object));
+            node.into_iter().chain(maintenance.unwrap_or_else(|| vec![self.not_in_maintenance()])).collect()
+        };
+        if let Some((why, remedy)) = self.remedy_of_selected() {
+            lines.push((String::new(), LineKind::Plain));
+            lines.push((format!("{why}."), LineKind::Bad));
+            lines.push((format!("{}:", remedy.advice), LineKind::Plain));
+            lines.push((format!("  {}", remedy.command), LineKind::Strong));
+        }
+        if lines.is_empty() {
+            lines.push((String::from("no row is selected"), LineKind::Quiet));
+        }
+        lines
+    }
+
+    fn pod_lines(&self, row: &PodRow) -> Vec<PaneLine> {
+        let path = format!("{}/{}", row.id.namespace, row.id.name);
+        let progress = &row.progress;
+        let owner = row.id.owner.as_ref().map_or("none", Owner::text);
+        let mut lines =
+            vec![(path, LineKind::Strong), named("State", progress.word()), named("Owner", owner)];
+        if let Some(since) = progress.since {
+            lines.push(named("For", &age(self.now.duration_since(since).as_secs())));
+        }
+        if let Some(reason) = progress.reason {
+            lines.push(named("Reason", reason.as_str()));
+        }
+        let short = detail(row, self.now);
+        lines.extend(Some(named("Detail", &short)).filter(|_| !short.is_empty()));
+        let is_new = !progress.message.is_empty() && progress.message != short;
+        lines.extend(is_new.then(|| named("Message", &progress.message)));
+        lines
+    }
+
+    fn maintenance_lines(&self, object: &NodeMaintenance) -> Vec<PaneLine> {
+        let row = FleetRow::of(object);
+        let state = format!("{} {}% {}/{}", row.state_word(), row.percent, row.gone, row.pods);
+        let mut lines = vec![(row.node.clone(), LineKind::Strong), named("State", &state)];
+        for (name, text) in [
+            ("Why", row.why(self.now)),
+            ("Reason", row.reason.as_str()),
+            ("Creator", row.creator.as_str()),
+            ("Name", row.name.as_str()),
+            ("Last error", status(object).last_error.as_str()),
+        ] {
+            // The last error is often why it is in its state.
+            let is_new = !lines.iter().any(|(known, _)| known.ends_with(&format!(": {text}")));
+            let is_shown = !text.is_empty() && (name != "Last error" || is_new);
+            lines.extend(is_shown.then(|| named(name, text)));
+        }
+        let blocked = &status(object).blocked_pods;
+        for pod in blocked.iter().take(LISTED_PODS) {
+            let short = remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
+            lines.push((format!("blocked {}/{}: {short}", pod.namespace, pod.name), LineKind::Bad));
+        }
+        let more = blocked.len().saturating_sub(LISTED_PODS);
+        lines.extend((more > 0).then(|| (format!("and {more} more blocked pods"), LineKind::Quiet)));
+        lines
+    }
+
+    fn not_in_maintenance(&self) -> PaneLine {
+        let is_any = self.open.is_some() || self.selected_node().is_some();
+        let words = if is_any { "not in maintenance" } else { "no row is selected" };
+        (words.to_owned(), LineKind::Quiet)
+    }
+}
+
+fn tree_lines(row: &TreeRow) -> Vec<PaneLine> {
+    let text = match &row.item {
+        TreeItem::NoReplacement(why) => Some(why.clone()),
+        _ => row.line(),
+    };
+    text.into_iter().map(|text| (text, LineKind::Strong)).collect()
+}
+
+fn named(name: &str, value: &str) -> PaneLine {
+    (format!("{name}: {value}"), LineKind::Plain)
+}

@@ -1,0 +1,196 @@
+//! A row of the tree of replacements: a workload, a pod of it that leaves the node, or what replaces that pod.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nm_core::explain::owner::Owner;
+use nm_shared::PodState;
+
+use crate::model::fleet::drain_record::{SeenReadiness, WorkloadName};
+use crate::model::lists::filter::Fields;
+use crate::model::lists::listing::{Row, Sort};
+use crate::model::open_node::pod_row::PodRow;
+use crate::objects::replacement_pod::{Replica, ReplicaState};
+use crate::objects::workload::ReadyPods;
+
+/// How much attention a workload needs; the first needs most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Attention {
+    Blocked,
+    /// A replacement does not become Ready by itself.
+    Stuck,
+    Moving,
+    /// Each pod that left has a replacement that is Ready.
+    Done,
+}
+
+/// The workload of a row.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct WorkloadGroup {
+    pub(crate) name: WorkloadName,
+    pub(crate) attention: Attention,
+}
+
+impl WorkloadGroup {
+    /// Such as `sts/cart`; empty for pods without a controller.
+    fn text(&self) -> &str {
+        self.name.1.as_ref().map_or("", Owner::text)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TreeRow {
+    pub(crate) group: Arc<WorkloadGroup>,
+    key: String,
+    /// Its place within the workload.
+    place: usize,
+    pub(crate) item: TreeItem,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TreeItem {
+    Workload {
+        readiness: Option<ReadyPods>,
+        seen: Option<SeenReadiness>,
+        unknown: Unknown,
+    },
+    Pod(Box<PodRow>),
+    Replacement {
+        replica: Arc<Replica>,
+        message: String,
+    },
+    /// Why no replacement is shown.
+    NoReplacement(String),
+}
+
+/// Why the readiness of a workload is not known, or not current.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    #[default]
+    Nothing,
+    /// The user has no permission to list this resource.
+    Forbidden(&'static str),
+    /// Data from before this time.
+    OldSince(Timestamp),
+}
+
+impl TreeRow {
+    pub(crate) fn new(group: &Arc<WorkloadGroup>, place: usize, item: TreeItem) -> Self {
+        let (namespace, owner) = &group.name;
+        // Unlike the text, it distinguishes kinds of different API groups.
+        let workload = owner.as_ref().map_or(Cow::Borrowed(""), Owner::argument);
+        let key = match &item {
+            TreeItem::Workload { .. } => format!("{namespace}/{workload}"),
+            TreeItem::Pod(row) => row.id.key.clone(),
+            // The same row, whichever pod replaces the one above it.
+            TreeItem::Replacement { .. } | TreeItem::NoReplacement(_) => {
+                format!("{namespace}/{workload}#{place}")
+            }
+        };
+        Self { group: Arc::clone(group), key, place, item }
+    }
+
+    /// The pod that leaves, if the row is one.
+    pub(crate) fn pod(&self) -> Option<&PodRow> {
+        match &self.item {
+            TreeItem::Pod(row) => Some(row),
+            _ => None,
+        }
+    }
+
+    /// The row as one line of text; none if there is nothing to copy.
+    pub(crate) fn line(&self) -> Option<String> {
+        let (namespace, workload) = (&self.group.name.0, self.group.text());
+        match &self.item {
+            TreeItem::Replacement { replica, message } => {
+                let (word, name, node) = (replica.state.word(), &replica.id.name, &replica.node);
+                Some(format!("{word} {namespace}/{name} {node} {message}").trim_end().to_owned())
+            }
+            TreeItem::Workload { .. } => Some(format!("{namespace} {workload}").trim_end().to_owned()),
+            TreeItem::Pod(_) | TreeItem::NoReplacement(_) => None,
+        }
+    }
+
+    pub(crate) fn word(&self) -> &'static str {
+        match &self.item {
+            TreeItem::Workload { .. } if self.is_blocked() => PodState::Blocked.word(),
+            TreeItem::Workload { .. } | TreeItem::NoReplacement(_) => "",
+            TreeItem::Pod(row) => row.progress.word(),
+            TreeItem::Replacement { replica, .. } => replica.state.word(),
+        }
+    }
+}
+
+impl Row for TreeRow {
+    // Workloads have no age here.
+    const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name];
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn order(&self, other: &Self, by: Sort) -> Ordering {
+        let (own, others) = (&self.group, &other.group);
+        let first = match by {
+            Sort::Name => Ordering::Equal,
+            Sort::Risk | Sort::Pool | Sort::Progress | Sort::Age => own.attention.cmp(&others.attention),
+        };
+        first.then_with(|| own.name.cmp(&others.name)).then_with(|| self.place.cmp(&other.place))
+    }
+
+    fn fields(&self) -> Fields<'_> {
+        let (name, message, node) = match &self.item {
+            TreeItem::Workload { .. } => ("", "", None),
+            TreeItem::Pod(row) => (row.id.name.as_str(), row.progress.message.as_str(), None),
+            TreeItem::Replacement { replica, message } => {
+                (replica.id.name.as_str(), message.as_str(), Some(replica.node.as_str()))
+            }
+            TreeItem::NoReplacement(why) => ("", why.as_str(), None),
+        };
+        let (reasons, objects) = match &self.item {
+            TreeItem::Pod(row) => {
+                (row.progress.reason.iter().map(|reason| reason.as_str()).collect(), row.objects().collect())
+            }
+            _ => (Vec::new(), vec![name]),
+        };
+        Fields {
+            node,
+            namespaces: vec![&self.group.name.0],
+            state: self.word(),
+            reasons,
+            objects,
+            workload: self.group.name.1.as_ref(),
+            texts: [name, self.group.text(), message, ""],
+            ..Fields::default()
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        match &self.item {
+            TreeItem::Workload { .. } => self.group.attention <= Attention::Stuck,
+            TreeItem::Pod(row) => row.is_blocked(),
+            TreeItem::Replacement { replica, .. } => replica.state.is_stuck(),
+            TreeItem::NoReplacement(_) => false,
+        }
+    }
+}
+
+/// How much attention a workload needs that has these pods and replacements.
+pub(crate) fn attention<'a>(
+    pods: impl IntoIterator<Item = (&'a PodRow, Option<&'a Arc<Replica>>)>,
+) -> Attention {
+    let of_pod = |(row, replacement): (&PodRow, Option<&Arc<Replica>>)| match replacement {
+        _ if row.is_blocked() => Attention::Blocked,
+        Some(replica) if replica.state.is_stuck() => Attention::Stuck,
+        Some(replica) if replica.state == ReplicaState::Ready && is_gone(row) => Attention::Done,
+        None if is_gone(row) && row.id.controller.is_empty() => Attention::Done,
+        _ => Attention::Moving,
+    };
+    pods.into_iter().map(of_pod).min().unwrap_or(Attention::Done)
+}
+
+fn is_gone(row: &PodRow) -> bool {
+    row.progress.state == Some(PodState::Gone)
+}

@@ -1,0 +1,143 @@
+//! The dashboard of `kubectl nm roll`: the state in [`model`], drawn by [`view`], with the keys and the screen of a terminal.
+
+pub(super) mod model;
+pub(super) mod view;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crossterm::event::EventStream;
+use futures::future::LocalBoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use nm_core::error::Error;
+use nm_core::terminal::text::Line;
+use nm_roll::command::NodeOutputLine;
+use nm_roll::view::{RollInput, RollReporter, RollView};
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use self::model::{RollEffect, RollModel};
+use crate::config::appearance::Appearance;
+use crate::config::key_map::KeyMap;
+use crate::screen::redraw::Redraw;
+use crate::screen::signals::{self, Signal};
+use crate::screen::terminal::Screen;
+
+/// How often times on the screen are updated.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many messages of other programs may be queued.
+const MESSAGE_QUEUE: usize = 16;
+
+/// Shows a roll full-screen. Dropping it releases the screen.
+pub struct RollDashboard {
+    model: RollModel,
+    screen: Screen,
+    inputs: EventStream,
+    signals: BoxStream<'static, Signal>,
+    /// What other programs wrote to standard error.
+    messages: mpsc::Receiver<String>,
+    ticks: Interval,
+    redraw: Redraw,
+}
+
+impl RollDashboard {
+    /// Takes the screen, for the roll of this name, whose commands have their output in a folder. The last line shows the notice until a key is pressed.
+    pub fn open(
+        name: &str,
+        appearance: Appearance,
+        keys: KeyMap,
+        log_folder: Option<PathBuf>,
+        notice: Option<String>,
+    ) -> Result<Self, Error> {
+        let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
+        let signals = signals::listen().map_err(Error::Screen)?;
+        let screen = Screen::take(to).map_err(Error::Screen)?;
+        let size = screen.size().map_err(Error::Screen)?;
+        let mut ticks = interval(TICK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut redraw = Redraw::default();
+        redraw.now();
+        let mut model = RollModel::new(name, appearance, keys, size, Timestamp::now());
+        (model.log_folder, model.notice) = (log_folder, notice);
+        Ok(Self { model, screen, inputs: EventStream::new(), signals, messages, ticks, redraw })
+    }
+
+    /// Releases the screen. Returns what stays on the terminal.
+    pub fn close(self) -> Vec<Line> {
+        drop(self.screen);
+        self.model.last_lines()
+    }
+
+    /// Shows what changes on the terminal until there is an input. Nothing is lost when the future is dropped.
+    async fn input(&mut self) -> io::Result<RollInput> {
+        loop {
+            if self.redraw.is_due() {
+                self.screen.draw(|frame| view::draw(&self.model, frame))?;
+                self.redraw.done();
+            }
+            tokio::select! {
+                biased;
+                Some(signal) = self.signals.next() => {
+                    match signal {
+                        Signal::End | Signal::Interrupt => return Ok(RollInput::Leave),
+                        Signal::Stop => self.screen.suspend()?,
+                        Signal::Continue => self.screen.retake()?,
+                    }
+                    self.redraw.now();
+                }
+                event = self.inputs.next() => {
+                    // Without a terminal, nobody sees the roll.
+                    let Some(Ok(event)) = event else { return Ok(RollInput::Leave) };
+                    self.redraw.now();
+                    match self.model.react(&event) {
+                        Some(RollEffect::Input(input)) => return Ok(input),
+                        Some(RollEffect::Suspend) => self.screen.suspend()?,
+                        None => {}
+                    }
+                }
+                () = self.redraw.wait() => {}
+                Some(text) = self.messages.recv() => {
+                    self.model.notify(text);
+                    self.redraw.soon();
+                }
+                _ = self.ticks.tick() => {
+                    self.model.now = Timestamp::now();
+                    self.redraw.soon();
+                }
+            }
+        }
+    }
+}
+
+impl RollReporter for RollDashboard {
+    fn show(&mut self, view: &RollView) -> Result<(), Error> {
+        self.model.show(view);
+        self.redraw.soon();
+        Ok(())
+    }
+
+    fn output(&mut self, line: &NodeOutputLine) -> Result<(), Error> {
+        self.model.output(line);
+        self.redraw.soon();
+        Ok(())
+    }
+
+    fn ask(&mut self, node: &str) -> Result<(), Error> {
+        self.model.asked = Some(node.to_owned());
+        self.redraw.soon();
+        Ok(())
+    }
+
+    fn show_error(&mut self, error: &Error) {
+        self.model.fail(error.to_string());
+        self.redraw.soon();
+    }
+
+    fn next_input(&mut self) -> LocalBoxFuture<'_, Result<RollInput, Error>> {
+        async { self.input().await.map_err(Error::Screen) }.boxed_local()
+    }
+}

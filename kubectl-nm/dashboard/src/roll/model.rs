@@ -1,0 +1,395 @@
+//! The state of the dashboard of a roll: what is known of the roll, and what the user looks at. Nothing here does I/O or reads
+//! a clock.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use jiff::{SignedDuration, Timestamp};
+use nm_core::args::duration::age;
+use nm_core::maintenance::State;
+use nm_core::terminal::text::{Line, Style, counted, plain};
+use nm_roll::command::NodeOutputLine;
+use nm_roll::decide::{NodeProgress, RollState};
+use nm_roll::record::{RollNode, RollRecord, Step};
+use nm_roll::settings::NodeAction;
+use nm_roll::view::{Estimate, RollInput, RollView};
+
+use crate::config::action_table::Action;
+use crate::config::appearance::Appearance;
+use crate::config::key_map::KeyMap;
+use crate::update::navigation::Motion;
+
+/// The most lines of output that are kept of a node.
+const MAX_OUTPUT: usize = 200;
+
+/// How many lines of output of the node that halted the roll stay on the terminal.
+const LAST_OUTPUT: usize = 10;
+
+/// A roll is shown each second. After this time without, the cluster does not respond to a request.
+const STALE_AFTER: SignedDuration = SignedDuration::from_secs(5);
+
+/// What a key leads to, outside of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RollEffect {
+    Input(RollInput),
+    /// Suspend as Ctrl-Z does, and take the screen again afterwards.
+    Suspend,
+}
+
+/// A node of the roll.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RollRow {
+    /// As it was seen last.
+    pub(crate) progress: NodeProgress,
+    pub(crate) state: RowState,
+    /// The working time of the roll when its maintenance began, in milliseconds.
+    began_millis: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowState {
+    Planned,
+    UnderWay,
+    /// Pods block its drain.
+    Blocked,
+    /// It halted the roll.
+    Halted,
+    /// Done, in this time since its maintenance began. The time while nobody ran the roll, and while it was paused or halted,
+    /// does not count.
+    Done(Option<SignedDuration>),
+    /// Its maintenance was deleted before it was done.
+    Removed,
+}
+
+impl RowState {
+    pub(crate) fn has_left(self) -> bool {
+        matches!(self, Self::Done(_) | Self::Removed)
+    }
+}
+
+impl RollRow {
+    fn of(progress: &NodeProgress, node: Option<&RollNode>, record: &RollRecord) -> Self {
+        let is_blocked = progress.step == Step::Draining
+            && node.is_some_and(|node| State::of(&node.object) == State::Blocked);
+        let state = match &record.halt {
+            Some(halt) if halt.node == progress.node => RowState::Halted,
+            _ if is_blocked => RowState::Blocked,
+            _ if progress.step == Step::Planned => RowState::Planned,
+            _ => RowState::UnderWay,
+        };
+        let begun = node.filter(|node| node.record.began.is_some());
+        Self { progress: progress.clone(), state, began_millis: begun.map(|node| node.record.began_millis) }
+    }
+
+    /// The row of a node that is no longer part of the roll.
+    fn left(mut self, record: &RollRecord) -> Self {
+        if !self.state.has_left() {
+            self.state = if record.released.contains(&self.progress.node) {
+                let took = |began| SignedDuration::from_millis(record.worked_millis.saturating_sub(began));
+                RowState::Done(self.began_millis.map(took))
+            } else {
+                RowState::Removed
+            };
+            self.progress.detail.clear();
+        }
+        self
+    }
+}
+
+/// The roll as a whole, as it was shown last.
+#[derive(Debug, Clone)]
+pub(crate) struct ShownRoll {
+    pub(crate) record: RollRecord,
+    pub(crate) state: RollState,
+    /// How many nodes the roll has, done or not.
+    pub(crate) nodes: usize,
+    pub(crate) pods: i64,
+    pub(crate) estimate: Option<Estimate>,
+    /// When its maintenances were created; none if none of them is left.
+    pub(crate) began: Option<Timestamp>,
+    /// How many nodes may be under way at once.
+    pub(crate) at_a_time: usize,
+    /// What it does with a drained node.
+    pub(crate) action: Option<String>,
+    pub(crate) is_current: bool,
+    /// When it was last known to be current.
+    pub(crate) current_at: Timestamp,
+    at: Timestamp,
+}
+
+/// What a roll does with a drained node, if it does anything.
+pub(crate) fn action_words(action: Option<&NodeAction>) -> Option<String> {
+    Some(match action? {
+        NodeAction::Run(command) => format!("runs {command}"),
+        NodeAction::Job(job) => {
+            let name = ["name", "generateName"].iter().find_map(|field| job["metadata"][*field].as_str());
+            name.map_or_else(|| String::from("creates a Job"), |name| format!("creates Job {name}"))
+        }
+    })
+}
+
+#[derive(Debug)]
+pub(crate) struct RollModel {
+    pub(crate) appearance: Appearance,
+    pub(crate) keys: KeyMap,
+    pub(crate) size: (u16, u16),
+    pub(crate) now: Timestamp,
+    pub(crate) name: String,
+    pub(crate) reason: String,
+    /// Where the output of the commands is kept.
+    pub(crate) log_folder: Option<PathBuf>,
+    /// None before the roll is read.
+    pub(crate) shown: Option<ShownRoll>,
+    /// In the order of the roll. Nodes that were done before the dashboard opened are not known.
+    pub(crate) rows: Vec<RollRow>,
+    output: HashMap<String, VecDeque<String>>,
+    /// The node that printed last.
+    last_printed: Option<String>,
+    /// The node that the user selected; none follows the nodes that are under way.
+    selected: Option<String>,
+    /// The drained node that has to be confirmed.
+    pub(crate) asked: Option<String>,
+    /// The pause that is requested, until it takes effect.
+    pub(crate) requested_pause: Option<bool>,
+    /// An error or a message of another program, until the next key.
+    pub(crate) notice: Option<String>,
+    /// The first line of the help; none if it is closed.
+    pub(crate) help: Option<usize>,
+}
+
+impl RollModel {
+    pub(crate) fn new(
+        name: &str,
+        appearance: Appearance,
+        keys: KeyMap,
+        size: (u16, u16),
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            appearance,
+            keys,
+            size,
+            now,
+            name: name.to_owned(),
+            reason: String::new(),
+            log_folder: None,
+            shown: None,
+            rows: Vec::new(),
+            output: HashMap::new(),
+            last_printed: None,
+            selected: None,
+            asked: None,
+            requested_pause: None,
+            notice: None,
+            help: None,
+        }
+    }
+
+    pub(crate) fn show(&mut self, view: &RollView) {
+        if let RollState::TakenOver(_) = view.state {
+            return;
+        }
+        let record = view.record;
+        if let Some(reason) = view.roll.nodes.first().and_then(|node| node.object.spec.reason.as_deref()) {
+            reason.clone_into(&mut self.reason);
+        }
+        let nodes: HashMap<&str, &RollNode> =
+            view.roll.nodes.iter().map(|node| (node.node(), node)).collect();
+        let key = |row: &RollRow| (row.progress.position, row.progress.node.clone());
+        let mut rows: BTreeMap<_, _> = self.rows.drain(..).map(|row| (key(&row), row.left(record))).collect();
+        for progress in view.progress {
+            let row = RollRow::of(progress, nodes.get(progress.node.as_str()).copied(), record);
+            rows.insert(key(&row), row);
+        }
+        self.rows = rows.into_values().collect();
+        self.requested_pause.take_if(|paused| *paused == record.paused);
+        self.asked.take_if(|node| !view.progress.iter().any(|progress| progress.node == *node));
+        self.now = view.now;
+        let current_before = self.shown.as_ref().map(|shown| shown.current_at);
+        let created =
+            view.roll.nodes.iter().filter_map(|node| node.object.metadata.creation_timestamp.as_ref());
+        let began_before = self.shown.as_ref().and_then(|shown| shown.began);
+        let settings = &view.roll.settings;
+        self.shown = Some(ShownRoll {
+            record: record.clone(),
+            state: view.state.clone(),
+            nodes: view.roll.settings.nodes(),
+            pods: view.moved_pods(),
+            estimate: view.estimate(),
+            began: created.map(|time| time.0).chain(began_before).min(),
+            at_a_time: settings.max_unavailable,
+            action: action_words(settings.action.as_ref()),
+            is_current: view.is_current,
+            current_at: current_before.filter(|_| !view.is_current).unwrap_or(view.now),
+            at: view.now,
+        });
+    }
+
+    pub(crate) fn output(&mut self, line: &NodeOutputLine) {
+        let NodeOutputLine { node, text } = line;
+        // Programs draw their progress with carriage returns.
+        let text = text.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
+        let lines = self.output.entry(node.clone()).or_default();
+        if lines.len() == MAX_OUTPUT {
+            lines.pop_front();
+        }
+        lines.push_back(plain(text));
+        self.last_printed = Some(node.clone());
+    }
+
+    pub(crate) fn notify(&mut self, text: String) {
+        self.notice = Some(text);
+    }
+
+    /// Shows that an input could not be carried out.
+    pub(crate) fn fail(&mut self, error: String) {
+        self.requested_pause = None;
+        self.notify(error);
+    }
+
+    pub(crate) fn react(&mut self, event: &Event) -> Option<RollEffect> {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.press(*key),
+            Event::Resize(width, height) => {
+                self.size = (*width, *height);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn press(&mut self, key: KeyEvent) -> Option<RollEffect> {
+        self.notice = None;
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c') => return Some(RollEffect::Input(RollInput::Leave)),
+                KeyCode::Char('z') => return Some(RollEffect::Suspend),
+                _ => {}
+            }
+        }
+        let action = self.keys.action(key);
+        let motion = action.and_then(Motion::of);
+        if let Some(top) = self.help.take() {
+            self.help =
+                motion.map(|motion| motion.target(top, usize::from(self.size.1)).min(usize::from(u8::MAX)));
+            return None;
+        }
+        // While there is a question, its answers go before the keys of the configuration.
+        if self.asked.is_some()
+            && !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+            && let KeyCode::Char(c @ ('y' | 'Y' | 'n' | 'N')) = key.code
+        {
+            self.asked = None;
+            return Some(RollEffect::Input(RollInput::Answer(c.eq_ignore_ascii_case(&'y'))));
+        }
+        if let Some(motion) = motion {
+            self.select(motion);
+            return None;
+        }
+        match action? {
+            Action::Quit => return Some(RollEffect::Input(RollInput::Leave)),
+            Action::Suspend => return Some(RollEffect::Suspend),
+            Action::Pause => return self.toggle_pause(),
+            Action::Help => self.help = Some(0),
+            Action::Back => self.selected = None,
+            // A roll has no use for the others.
+            _ => {}
+        }
+        None
+    }
+
+    fn toggle_pause(&mut self) -> Option<RollEffect> {
+        let pause = !self.shown.as_ref()?.record.paused;
+        if self.requested_pause.is_some() {
+            return None;
+        }
+        self.requested_pause = Some(pause);
+        Some(RollEffect::Input(RollInput::Pause(pause)))
+    }
+
+    fn select(&mut self, motion: Motion) {
+        let line = self.focus().unwrap_or(0);
+        // The first key selects the row that the dashboard follows.
+        let target = match motion {
+            Motion::By(_) if self.selected().is_none() => line,
+            _ => motion.target(line, usize::from(self.size.1) / 2),
+        };
+        let row = self.rows.get(target).or(self.rows.last());
+        self.selected = row.map(|row| row.progress.node.clone());
+    }
+
+    /// The row that the user selected.
+    pub(crate) fn selected(&self) -> Option<usize> {
+        let selected = self.selected.as_deref()?;
+        self.rows.iter().position(|row| row.progress.node == selected)
+    }
+
+    /// The row that is selected, or else the first that is under way.
+    pub(crate) fn focus(&self) -> Option<usize> {
+        let first = |is_wanted: fn(RowState) -> bool| self.rows.iter().position(|row| is_wanted(row.state));
+        self.selected()
+            .or_else(|| first(|state| state == RowState::Halted))
+            .or_else(|| first(|state| !state.has_left() && state != RowState::Planned))
+            .or_else(|| first(|state| state == RowState::Planned))
+            .or(self.rows.len().checked_sub(1))
+    }
+
+    /// Whether what is shown may be out of date.
+    pub(crate) fn is_stale(&self) -> bool {
+        let is_stale =
+            |shown: &ShownRoll| !shown.is_current || self.now.duration_since(shown.at) >= STALE_AFTER;
+        self.shown.as_ref().is_some_and(is_stale)
+    }
+
+    /// How many nodes were done before the dashboard opened.
+    pub(crate) fn done_before(&self) -> usize {
+        let seen = self.rows.iter().filter(|row| matches!(row.state, RowState::Done(_))).count();
+        self.shown.as_ref().map_or(0, |shown| shown.record.done.nodes).saturating_sub(seen)
+    }
+
+    /// The nodes whose output is shown, with it: the selected one, or else those whose action is running, or else the one
+    /// that printed last.
+    pub(crate) fn outputs(&self) -> Vec<(&RollRow, Vec<&str>)> {
+        let with_output = |row: &&RollRow| self.output.contains_key(&row.progress.node);
+        let is_acting = |row: &&RollRow| row.progress.step == Step::Acting && !row.state.has_left();
+        let mut rows: Vec<&RollRow> = match self.selected() {
+            Some(at) => vec![&self.rows[at]],
+            None => self.rows.iter().filter(is_acting).collect(),
+        };
+        if rows.is_empty() {
+            rows.extend(self.rows.iter().find(|row| self.last_printed.as_ref() == Some(&row.progress.node)));
+        }
+        rows.retain(with_output);
+        rows.into_iter().map(|row| (row, self.output_of(&row.progress.node))).collect()
+    }
+
+    fn output_of(&self, node: &str) -> Vec<&str> {
+        self.output.get(node).into_iter().flatten().map(String::as_str).collect()
+    }
+
+    /// What stays on the terminal after the dashboard: the nodes that are done, and the last output of the node that halted
+    /// the roll.
+    pub(crate) fn last_lines(&self) -> Vec<Line> {
+        let mut lines = Vec::new();
+        match self.done_before() {
+            0 => {}
+            1 => lines.push(Line::new("1 node was done before.")),
+            before => lines.push(Line::new(format!("{before} nodes were done before."))),
+        }
+        for row in &self.rows {
+            let RowState::Done(took) = row.state else { continue };
+            let pods = counted(usize::try_from(row.progress.pods.0).unwrap_or_default(), "pod");
+            let took = took.map(|took| format!(" in {}", age(took.as_secs()))).unwrap_or_default();
+            let line = Line::new(format!("node/{} ", row.progress.node)).with(Style::Good, "Done");
+            lines.push(line.and(format!(": {pods} moved{took}")));
+        }
+        let halt = self.shown.as_ref().and_then(|shown| shown.record.halt.as_ref());
+        if let Some(halt) = halt {
+            let output = self.output_of(&halt.node);
+            let last = &output[output.len().saturating_sub(LAST_OUTPUT)..];
+            lines.extend(last.iter().map(|text| Line::new(format!("  {} | {text}", halt.node))));
+        }
+        lines
+    }
+}

@@ -1,0 +1,471 @@
+//! Draws the dashboard of a roll. Nothing here changes it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nm_core::args::duration::{age, show};
+use nm_core::terminal::text::counted;
+use nm_roll::decide::{NodeProgress, ReadyTime, RollState};
+use nm_roll::report::estimate_text;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+
+use crate::config::action_table::Action;
+use crate::config::key_map::KeyMap;
+use crate::roll::model::{RollModel, RollRow, RowState, ShownRoll};
+use crate::view::canvas::{Canvas, line, wrapped};
+use crate::view::dialogs::draw_keys;
+use crate::view::footer::draw_key_line;
+use crate::view::header::data_age;
+use crate::view::table::{Column, draw_cells, fit};
+use crate::view::theme::{Glyphs, Tone};
+
+/// From so many columns on, the summary has a bar, and the beginning its time.
+const BAR_FROM: u16 = 60;
+
+/// From so many rows on, there is space for more than the table.
+const TALL: u16 = 14;
+
+/// From so many rows on, there is space for the settings of the roll.
+const ROOMY: u16 = 18;
+
+/// The cursor comes before the first column.
+const INDENT: u16 = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RollColumn {
+    Wave,
+    Node,
+    Step,
+    Time,
+    Pods,
+    Detail,
+}
+
+const COLUMNS: [Column<RollColumn>; 6] = [
+    Column::new(RollColumn::Wave, "WAVE", 4, 0, 2),
+    Column::new(RollColumn::Node, "NODE", 9, 0, 9),
+    Column::new(RollColumn::Step, "STEP", 11, 0, 8),
+    Column::new(RollColumn::Time, "FOR", 5, 0, 6),
+    Column::new(RollColumn::Pods, "PODS", 5, 0, 5),
+    Column::new(RollColumn::Detail, "DETAIL", 14, 1, 1),
+];
+
+type TonedLines = Vec<(String, Tone)>;
+
+pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
+    let area = frame.area();
+    let canvas = &mut Canvas::new(frame.buffer_mut(), model.appearance);
+    let is_tall = area.height >= TALL;
+    let settings = if area.height >= ROOMY { settings(model, area.width) } else { TonedLines::new() };
+    let state = limited(state(model, area.width), if is_tall { 3 } else { 1 });
+    let question = limited(question(model, area.width), 2);
+    let columns = columns(model, area.width);
+    let why = limited(why(model, &columns, area.width), if is_tall { 2 } else { 0 });
+    let length = |lines: &TonedLines| u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let fixed = 4 + length(&settings) + length(&state) + length(&question) + length(&why);
+    let output = if is_tall { output_height(model, area.height.saturating_sub(fixed)) } else { 0 };
+    let [
+        header,
+        summary,
+        settings_area,
+        state_area,
+        question_area,
+        heads,
+        body,
+        why_area,
+        output_area,
+        footer,
+    ] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(length(&settings)),
+        Constraint::Length(length(&state)),
+        Constraint::Length(length(&question)),
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(length(&why)),
+        Constraint::Length(output),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    draw_header(model, canvas, header);
+    canvas.write_lines(question_area, 1, &question);
+    // Stale data never looks live.
+    canvas.fade(model.is_stale());
+    if let Some(shown) = &model.shown {
+        draw_summary(model, shown, canvas, summary);
+    }
+    canvas.write_lines(settings_area, 1, &settings);
+    canvas.write_lines(state_area, 1, &state);
+    draw_rows(model, &columns, canvas, heads, body);
+    canvas.write_lines(why_area, 1, &why);
+    draw_outputs(model, canvas, output_area);
+    canvas.fade(false);
+    draw_footer(model, canvas, footer);
+    if let Some(top) = model.help {
+        draw_help(model, top, canvas, area);
+    }
+}
+
+/// At most so many lines. The rest is in the last one, whose end the canvas marks as cut.
+fn limited(mut lines: TonedLines, rows: usize) -> TonedLines {
+    if lines.len() > rows && rows > 0 {
+        let rest = lines.split_off(rows - 1);
+        let tone = rest[0].1;
+        let words: Vec<String> = rest.into_iter().map(|(text, _)| text).collect();
+        lines.push((words.join(" "), tone));
+    }
+    lines.truncate(rows);
+    lines
+}
+
+/// The text in lines that fit the width.
+fn paragraph(text: &str, width: u16, tone: Tone) -> TonedLines {
+    wrapped(text, width.saturating_sub(2)).into_iter().map(|line| (line, tone)).collect()
+}
+
+fn draw_header(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
+    let (word, tone) = state_word(model, canvas.glyphs);
+    let start = canvas.write_right(Rect { width: area.width.saturating_sub(1), ..area }, &word, tone);
+    let area = Rect { width: start.saturating_sub(area.x + 1), ..area };
+    let x = canvas.write(area, area.x + 1, "nm roll", Tone::Strong);
+    let x = canvas.write(area, x + 1, &model.name, Tone::Strong);
+    canvas.write(area, x + 2, &model.reason, Tone::Plain);
+}
+
+/// What the roll does, in a word.
+fn state_word(model: &RollModel, glyphs: &Glyphs) -> (String, Tone) {
+    let Some(ShownRoll { record, state, current_at, .. }) = &model.shown else {
+        return (String::from("connecting"), Tone::Busy);
+    };
+    let (word, tone) = match state {
+        _ if model.is_stale() => return (data_age(*current_at, model.now), Tone::Alarm),
+        _ if record.halt.is_some() => ("HALTED", Tone::Alarm),
+        _ if model.asked.is_some() => ("CONFIRM", Tone::Alarm),
+        RollState::Done => ("done", Tone::Good),
+        RollState::Aborted(_) => ("ABORTED", Tone::Alarm),
+        _ if record.paused => ("paused", Tone::Busy),
+        RollState::Waiting(_) => ("waiting", Tone::Busy),
+        _ => return (format!("working {}", glyphs.live), Tone::Good),
+    };
+    (word.to_owned(), tone)
+}
+
+fn draw_summary(model: &RollModel, shown: &ShownRoll, canvas: &mut Canvas<'_>, area: Rect) {
+    let done = shown.record.done.nodes;
+    let mut x = canvas.write(area, area.x + 1, &format!("{done}/{} nodes done", shown.nodes), Tone::Strong);
+    if area.width >= BAR_FROM {
+        let part = (i32::try_from(done).unwrap_or(i32::MAX), i32::try_from(shown.nodes).unwrap_or(i32::MAX));
+        x = canvas.write(area, x + 1, &format!("[{}]", canvas.bar(part, area.width / 5)), Tone::Plain);
+    }
+    let moved = format!("{} moved", counted(usize::try_from(shown.pods).unwrap_or_default(), "pod"));
+    x = canvas.write(area, x + 2, &moved, Tone::Plain);
+    let before = model.done_before();
+    if before > 0 {
+        x = canvas.write_whole(area, x + 2, &format!("{before} done before"), Tone::Quiet).unwrap_or(x);
+    }
+    if let Some(runner) = &shown.record.runner {
+        canvas.write_whole(area, x + 2, &format!("run by {}", runner.who), Tone::Quiet);
+    }
+}
+
+/// Since when the roll runs, and what it does. What does not fit is cut.
+fn settings(model: &RollModel, width: u16) -> TonedLines {
+    let Some(ShownRoll { began, at_a_time, action, .. }) = &model.shown else { return TonedLines::new() };
+    let began = began.map(|began| {
+        let since = model.now.duration_since(began);
+        let format = if since.as_hours() < 24 { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" };
+        let at = if width < BAR_FROM { String::new() } else { format!(" {},", began.strftime(format)) };
+        format!("began{at} {} ago", age(since.as_secs()))
+    });
+    let at_a_time = format!("{} at a time", counted(*at_a_time, "node"));
+    let parts: Vec<String> = began.into_iter().chain([at_a_time]).chain(action.clone()).collect();
+    vec![(parts.join("  "), Tone::Plain)]
+}
+
+/// What happens next, and when the roll will end.
+fn state(model: &RollModel, width: u16) -> TonedLines {
+    let Some(ShownRoll { record, state, estimate, .. }) = &model.shown else {
+        return paragraph("Reading the roll from the cluster.", width, Tone::Plain);
+    };
+    let (text, tone) = match (state, &record.halt) {
+        _ if model.is_stale() => (String::from("The cluster does not respond."), Tone::Bad),
+        (_, Some(halt)) => (format!("halted: {}", halt.message), Tone::Bad),
+        (RollState::Done, _) => (String::from("All nodes are done."), Tone::Good),
+        (RollState::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
+        _ if record.paused => {
+            let pause = model.keys.hint(Action::Pause);
+            (
+                format!("No further node or action begins, and drains are paused. {pause} continues."),
+                Tone::Busy,
+            )
+        }
+        (RollState::Waiting(why), _) => (format!("no node begins: {why}"), Tone::Busy),
+        _ => match estimate {
+            Some(estimate) => (estimate_text(estimate, model.now), Tone::Plain),
+            None => (String::from("The time left is estimated once a node is done."), Tone::Quiet),
+        },
+    };
+    paragraph(&text, width, tone)
+}
+
+fn question(model: &RollModel, width: u16) -> TonedLines {
+    let Some(node) = &model.asked else { return TonedLines::new() };
+    let text = format!("{node} is drained. Continue with it? [y] yes  [n] no, halt the roll");
+    paragraph(&text, width, Tone::Alarm)
+}
+
+/// What a node waits for, if the table cuts it off: the selected node, or else the first that is blocked, or else the first
+/// that is under way.
+fn why(model: &RollModel, columns: &[Column<RollColumn>], width: u16) -> TonedLines {
+    let blocked = || model.rows.iter().find(|row| row.state == RowState::Blocked);
+    let focus = || model.rows.get(model.focus()?);
+    let selected = model.selected().map(|at| &model.rows[at]);
+    let Some(row) = selected.or_else(blocked).or_else(focus) else { return TonedLines::new() };
+    let (node, detail) = (&row.progress.node, detail(row, model.now));
+    let column = columns.iter().find(|column| column.what == RollColumn::Detail);
+    let is_cut = column.is_none_or(|column| detail.chars().count() > usize::from(column.width));
+    // Why the roll halted is above the table.
+    if detail.is_empty() || !is_cut || row.state == RowState::Halted {
+        return TonedLines::new();
+    }
+    let tone = if row.state == RowState::Blocked { Tone::Bad } else { Tone::Plain };
+    paragraph(&format!("{node}: {detail}"), width, tone)
+}
+
+fn columns(model: &RollModel, width: u16) -> Vec<Column<RollColumn>> {
+    let mut columns = COLUMNS;
+    let longest = model.rows.iter().map(|row| row.progress.node.len()).max().unwrap_or(0);
+    columns[1].width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
+    fit(&columns, width.saturating_sub(INDENT))
+}
+
+fn draw_rows(
+    model: &RollModel,
+    columns: &[Column<RollColumn>],
+    canvas: &mut Canvas<'_>,
+    heads: Rect,
+    body: Rect,
+) {
+    draw_cells(columns, INDENT, canvas, heads, |column, _| (column.head.to_owned(), Tone::Quiet));
+    let height = usize::from(body.height);
+    // The focus stays in the middle, so that the nodes before and after it are visible.
+    let lowest = model.rows.len().saturating_sub(height);
+    let top = model.focus().unwrap_or(0).saturating_sub(height / 2).min(lowest);
+    let mut wave = None;
+    for (at, (index, row)) in (0u16..).zip(model.rows.iter().enumerate().skip(top).take(height)) {
+        let area = line(body, at);
+        // Each wave is named once.
+        let is_first = wave.replace(row.progress.wave) != Some(row.progress.wave);
+        draw_cells(columns, INDENT, canvas, area, |column, canvas| {
+            cell(row, column.what, is_first, model, canvas.glyphs)
+        });
+        if model.selected() == Some(index) {
+            canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
+            canvas.select(area);
+        }
+    }
+}
+
+fn cell(
+    row: &RollRow,
+    column: RollColumn,
+    is_first: bool,
+    model: &RollModel,
+    glyphs: &Glyphs,
+) -> (String, Tone) {
+    let RollRow { progress, state, .. } = row;
+    let tone = if state.has_left() { Tone::Quiet } else { Tone::Plain };
+    let text = match column {
+        RollColumn::Wave if is_first => progress.wave.saturating_add(1).to_string(),
+        RollColumn::Wave => String::new(),
+        RollColumn::Node if state.has_left() => progress.node.clone(),
+        RollColumn::Node => return (progress.node.clone(), Tone::Strong),
+        RollColumn::Step => {
+            let (sign, tone) = sign(row, glyphs);
+            return (format!("{sign}{}", step_word(row)), tone);
+        }
+        RollColumn::Time => match state {
+            RowState::Planned | RowState::Removed => String::from("-"),
+            RowState::Done(took) => took.map_or_else(|| String::from("-"), |took| age(took.as_secs())),
+            _ => age(model.now.duration_since(progress.since).as_secs()),
+        },
+        RollColumn::Pods if *state == RowState::Planned => String::from("-"),
+        RollColumn::Pods => format!("{}/{}", progress.pods.0, progress.pods.1),
+        RollColumn::Detail => detail(row, model.now),
+    };
+    (text, tone)
+}
+
+/// What a node waits for, or what blocks it.
+fn detail(row: &RollRow, now: Timestamp) -> String {
+    let NodeProgress { detail, ready_time, .. } = &row.progress;
+    match (row.state, ready_time) {
+        (RowState::Removed, _) => String::from("its maintenance was deleted"),
+        (RowState::UnderWay, Some(ReadyTime { since, wanted })) => {
+            let ready = age(now.duration_since(*since).as_secs());
+            format!("Ready for {ready} of {}", show(Duration::from_secs(*wanted)))
+        }
+        _ => detail.clone(),
+    }
+}
+
+fn step_word(row: &RollRow) -> &'static str {
+    match row.state {
+        RowState::Done(_) => "Done",
+        RowState::Removed => "Removed",
+        _ => row.progress.step.word(),
+    }
+}
+
+fn sign(row: &RollRow, glyphs: &Glyphs) -> (&'static str, Tone) {
+    match row.state {
+        RowState::Blocked | RowState::Halted => ("!", Tone::Bad),
+        RowState::Done(_) => (glyphs.done, Tone::Quiet),
+        RowState::Removed => ("-", Tone::Quiet),
+        RowState::Planned | RowState::UnderWay => Glyphs::step(row.progress.step),
+    }
+}
+
+/// How many lines the output gets: what the table does not need, and at least half of both.
+fn output_height(model: &RollModel, space: u16) -> u16 {
+    let outputs = model.outputs();
+    if outputs.is_empty() {
+        return 0;
+    }
+    let rows = u16::try_from(model.rows.len()).unwrap_or(u16::MAX);
+    space.saturating_sub(rows).max(space / 2)
+}
+
+/// Draws the last lines of output of each node below its name.
+fn draw_outputs(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
+    let mut outputs = model.outputs();
+    // Each has a title and a line at least.
+    outputs.truncate(usize::from(area.height / 2));
+    let lengths: Vec<usize> = outputs.iter().map(|(_, lines)| lines.len() + 1).collect();
+    let heights = shares(&lengths, usize::from(area.height));
+    let lengths = heights.iter().map(|height| Constraint::Length(u16::try_from(*height).unwrap_or(u16::MAX)));
+    let areas = Layout::vertical(lengths.chain([Constraint::Fill(1)])).split(area);
+    for ((row, lines), area) in outputs.iter().zip(areas.iter()) {
+        let head = line(*area, 0);
+        let across = canvas.glyphs.frame[0].repeat(usize::from(head.width));
+        canvas.write(head, head.x, &across, Tone::Quiet);
+        let x = canvas.write(head, head.x + 1, &format!(" {} ", row.progress.node), Tone::Strong);
+        let step = format!(" {} ", step_word(row));
+        let log = model.log_folder.as_ref().map(|folder| folder.join(format!("{}.log", row.progress.node)));
+        let log = log.map(|log| format!(" log {} ", log.display())).unwrap_or_default();
+        // The table has the step, too.
+        let space = usize::from((head.x + head.width).saturating_sub(x + 1));
+        let (step_width, log_width) = (step.chars().count() + 1, log.chars().count());
+        let shown = match log_width {
+            0 => vec![step],
+            _ if step_width + log_width <= space => vec![step, log],
+            _ if log_width <= space => vec![log],
+            _ => vec![step],
+        };
+        let _ = shown.iter().fold(x, |x, text| canvas.write(head, x + 1, text, Tone::Quiet));
+        let height = usize::from(area.height.saturating_sub(1));
+        let last = &lines[lines.len().saturating_sub(height)..];
+        for (at, text) in (1u16..).zip(last) {
+            let line = line(*area, at);
+            canvas.write(line, line.x + 1, text, Tone::Plain);
+        }
+    }
+}
+
+/// Divides a height evenly among parts, none of which gets more than its length.
+fn shares(lengths: &[usize], height: usize) -> Vec<usize> {
+    let mut shares = vec![0; lengths.len()];
+    let mut by_length: Vec<usize> = (0..lengths.len()).collect();
+    by_length.sort_by_key(|at| lengths[*at]);
+    let mut left = height;
+    for (divided, at) in by_length.into_iter().enumerate() {
+        shares[at] = lengths[at].min(left / (lengths.len() - divided));
+        left -= shares[at];
+    }
+    shares
+}
+
+fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
+    if let Some(notice) = &model.notice {
+        canvas.write(area, area.x + 1, notice, Tone::Bad);
+        return;
+    }
+    let is_paused = model.shown.as_ref().is_some_and(|shown| shown.record.paused);
+    let pause = match model.requested_pause {
+        Some(true) => "pausing",
+        Some(false) => "continuing",
+        None if is_paused => "continue",
+        None => "pause",
+    };
+    let map = &model.keys;
+    // What has no key cannot be done: a roll has no command line.
+    let has_key = |action: &(Action, &'static str)| !map.keys(action.0).is_empty();
+    let actions = [(Action::Quit, "leave"), (Action::Help, "help"), (Action::Pause, pause)];
+    let mut keys: Vec<_> =
+        actions.into_iter().filter(has_key).map(|(action, word)| (map.shortest(action), word)).collect();
+    keys.push((map.up_and_down(), "select"));
+    if model.selected().is_some() {
+        keys.push((map.shortest(Action::Back), "follow"));
+    }
+    let keys: Vec<(&str, &str)> = keys.iter().map(|(key, what)| (key.as_str(), *what)).collect();
+    draw_key_line(&keys, canvas, area);
+}
+
+fn draw_help(model: &RollModel, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
+    let width = area.width.saturating_sub(2).min(76);
+    let area = Rect { x: area.x + (area.width - width) / 2, width, ..area };
+    let lines = help(&model.keys);
+    let lines: Vec<(&str, &str)> = lines.iter().map(|(key, what)| (key.as_str(), *what)).collect();
+    draw_keys(lines.iter(), top, canvas, area, &model.keys);
+}
+
+/// Keys and what they do. Without a key, a heading or a sentence.
+fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
+    let said = |text| Some((String::new(), text));
+    // What has no key cannot be done: a roll has no command line.
+    let keys = |action, what| Some((map.keys(action).join(", "), what)).filter(|(keys, _)| !keys.is_empty());
+    let lines = [
+        said("View"),
+        keys(Action::Down, "select the next node, and show its output only"),
+        keys(Action::Up, "the node before"),
+        keys(Action::PageDown, "half a screen down"),
+        keys(Action::PageUp, "half a screen up"),
+        keys(Action::Top, "the first node"),
+        keys(Action::Bottom, "the last node"),
+        keys(Action::Back, "follow the nodes under way, and show their output"),
+        said(""),
+        said("Actions"),
+        keys(Action::Pause, "pause the roll, or continue it"),
+        Some((String::from("y, n"), "continue with a drained node, or halt the roll")),
+        keys(Action::Quit, "leave the roll as it is; running commands end"),
+        keys(Action::Suspend, "suspend"),
+        said(""),
+        said("While the roll is paused, no further node or action begins, and"),
+        said("drains evict no pods. Actions that have begun continue."),
+        said("`kubectl nm roll resume` continues a roll that was left."),
+        said(""),
+        said("! blocked or halted   ? to confirm   ~ under way   < returning"),
+        said(". planned"),
+    ];
+    lines.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_shares_the_height_and_short_ones_leave_space_to_long_ones() {
+        for (lengths, height, expected) in [
+            (&[20, 3][..], 14, &[11, 3][..]),
+            (&[20, 20], 13, &[6, 7]),
+            (&[2, 20, 4], 12, &[2, 6, 4]),
+            (&[1, 1], 8, &[1, 1]),
+            (&[], 8, &[]),
+        ] {
+            assert_eq!(shares(lengths, height), expected);
+        }
+    }
+}

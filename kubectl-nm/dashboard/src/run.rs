@@ -1,0 +1,423 @@
+//! The event loop: every event becomes a message, `update` answers with effects, and the screen is drawn when something
+//! changed. Nothing in the loop waits for a server.
+
+use std::io;
+use std::time::Duration;
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use nm_core::client::cluster::Cluster;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::Line;
+use nm_core::watch::event_loop::expiry;
+use nm_core::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::config::remembered_choice::remember_choice;
+use crate::message::{CommandError, Effect, Message};
+use crate::model::dialogs::pod_dialog::shown_command;
+use crate::model::{Model, Options};
+use crate::objects::watch_state::WatchKind;
+use crate::recording::error::RecordingError;
+use crate::recording::recorded_nodes::followed;
+use crate::recording::recorder::{NewRecording, Recorder};
+use crate::screen::redraw::Redraw;
+use crate::screen::signals::{self, Signal};
+use crate::screen::terminal::Screen;
+use crate::tasks::actions;
+use crate::tasks::editor::{Editor, Inputs};
+use crate::tasks::kubectl::{self, KubectlOutput};
+use crate::tasks::pending_commands::await_results;
+use crate::tasks::pod_count;
+use crate::tasks::pod_requests;
+use crate::tasks::start_plans::StartPlans;
+use crate::update::update;
+use crate::view;
+use crate::watches::Watches;
+
+/// How often ages on the screen are updated.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many messages may be queued; watches wait when there are more.
+const MESSAGE_QUEUE: usize = 256;
+
+/// How many drains are summed up at the end.
+const MAX_SUMMARIES: usize = 10;
+
+#[derive(Debug)]
+pub enum EndReason {
+    /// Its goal was reached, or never will be.
+    Settled(Vec<(WaitTarget, TargetOutcome)>, Exit),
+    Quit,
+    /// Ctrl-C, a signal, or a terminal that is gone.
+    Interrupted,
+    TimedOut(Duration),
+    /// The screen cannot be drawn.
+    Failed(io::Error),
+}
+
+#[derive(Debug)]
+pub struct DashboardExit {
+    pub reason: EndReason,
+    /// Since when the view may have been out of date; none if it was current.
+    pub stale_since: Option<Timestamp>,
+    /// The results of commands that ended after the screen was released.
+    pub results: Vec<Result<String, CommandError>>,
+    pub tracker: GoalTracker,
+    /// What the drains that ended meanwhile have done and cost.
+    pub summaries: Vec<Line>,
+    /// How many messages were recorded, if that was asked for.
+    pub recorded: Option<Result<u64, RecordingError>>,
+}
+
+/// Runs the dashboard until it ends. Takes the screen and releases it.
+pub async fn run(
+    options: Options,
+    cluster: &Cluster,
+    tracker: GoalTracker,
+    timeout: Option<Duration>,
+    recording: Option<NewRecording>,
+    out: &mut Output,
+) -> Result<DashboardExit, Error> {
+    LocalSet::new().run_until(Box::pin(until_ended(options, cluster, tracker, timeout, recording, out))).await
+}
+
+async fn until_ended(
+    options: Options,
+    cluster: &Cluster,
+    tracker: GoalTracker,
+    timeout: Option<Duration>,
+    recording: Option<NewRecording>,
+    out: &mut Output,
+) -> Result<DashboardExit, Error> {
+    let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
+    let signals = signals::listen().map_err(Error::Screen)?;
+    let (program_output, program_outputs) = mpsc::channel(MESSAGE_QUEUE);
+    let mut screen = Screen::take(program_output).map_err(Error::Screen)?;
+    let options = Options { size: screen.size().map_err(Error::Screen)?, ..options };
+    let model = Model::new(options, tracker);
+    let recorder = recording.map(|recording| recording.begin(Box::new(report_to(to.clone()))));
+    let mut watches = Watches::start(cluster, model.nodes.is_watched, to.clone());
+    if let Some(node) = model.opened() {
+        watches.open(node, node);
+    }
+    let mut dashboard = Dashboard::new(model, watches, cluster, to, recorder);
+    let mut sources = Sources { signals, messages, program_outputs };
+    // Also without a screen, commands that were begun are awaited, and the recording is completed.
+    let ended = dashboard.until_end(&mut screen, &mut sources, timeout).await;
+    let reason = ended.unwrap_or_else(EndReason::Failed);
+    let Sources { mut signals, mut messages, .. } = sources;
+    drop(screen);
+    let Dashboard { model, watches, commands, recorder, .. } = dashboard;
+    // Their messages would fill the queue that the results of commands go through.
+    drop(watches);
+    let end = async { while signals.next().await.is_some_and(|signal| !signal.ends()) {} };
+    let results = await_results(commands, &mut messages, end, cluster.flags(), out).await;
+    let stale_since = model.health.stale_since(WatchKind::Maintenances);
+    let summaries = summaries(&model);
+    // The writer of the recording may be about to report an error to nobody.
+    drop(messages);
+    let written = recorder.map(Recorder::finish);
+    Ok(DashboardExit {
+        reason,
+        stale_since,
+        results,
+        tracker: model.fleet.tracker,
+        summaries,
+        recorded: written,
+    })
+}
+
+/// The summaries of the drains that ended, the latest ones if there are many.
+pub fn summaries(model: &Model) -> Vec<Line> {
+    let ended = model.records.ended(|uid| model.fleet.maintenance(uid).map(AsRef::as_ref));
+    let latest = &ended[ended.len().saturating_sub(MAX_SUMMARIES)..];
+    let of_node = |(node, lines): &(String, Vec<String>)| {
+        lines.iter().map(|line| Line::new(format!("node/{node}: {line}"))).collect::<Vec<_>>()
+    };
+    latest.iter().flat_map(of_node).collect()
+}
+
+/// What the dashboard waits for, beside keys.
+struct Sources {
+    signals: BoxStream<'static, Signal>,
+    messages: mpsc::Receiver<Message>,
+    /// What other programs write to standard error.
+    program_outputs: mpsc::Receiver<String>,
+}
+
+struct Dashboard<'a> {
+    model: Model,
+    watches: Watches,
+    /// Commands that are running, as local tasks of this thread.
+    commands: JoinSet<()>,
+    /// The count of pods that is under way, if one is. Unlike commands, it ends with the dashboard.
+    counts: JoinSet<()>,
+    /// What is being found out about the pod of a dialog.
+    lookups: JoinSet<()>,
+    plans: StartPlans,
+    /// The run of kubectl whose output is on the screen.
+    kubectl: KubectlOutput,
+    editor: Editor,
+    inputs: Inputs,
+    cluster: &'a Cluster,
+    to: mpsc::Sender<Message>,
+    recorder: Option<Recorder>,
+}
+
+impl<'a> Dashboard<'a> {
+    fn new(
+        model: Model,
+        watches: Watches,
+        cluster: &'a Cluster,
+        to: mpsc::Sender<Message>,
+        recorder: Option<Recorder>,
+    ) -> Self {
+        Self {
+            model,
+            watches,
+            commands: JoinSet::new(),
+            counts: JoinSet::new(),
+            lookups: JoinSet::new(),
+            plans: StartPlans::default(),
+            kubectl: KubectlOutput::default(),
+            editor: Editor::default(),
+            inputs: Inputs::open(),
+            cluster,
+            to,
+            recorder,
+        }
+    }
+
+    /// Runs until there is a reason to end. While an editor has the terminal, it is waited for: what was typed there is not
+    /// lost.
+    async fn until_end(
+        &mut self,
+        screen: &mut Screen,
+        Sources { signals, messages, program_outputs }: &mut Sources,
+        timeout: Option<Duration>,
+    ) -> io::Result<EndReason> {
+        let mut ticks = interval(TICK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // A timeout too long for the clock never ends.
+        let deadline = timeout.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
+        let mut redraw = Redraw::default();
+        let mut after_editor: Option<EndReason> = None;
+        loop {
+            let is_lent = self.editor.is_running();
+            if !is_lent && let Some(reason) = after_editor.take() {
+                return Ok(reason);
+            }
+            if redraw.is_due() && !is_lent {
+                screen.draw(|frame| view::draw(&self.model, frame))?;
+                redraw.done();
+            }
+            let message = tokio::select! {
+                biased;
+                Some(signal) = signals.next() => match signal {
+                    // These are for the program that has the terminal.
+                    Signal::Interrupt | Signal::Continue if is_lent => continue,
+                    Signal::End | Signal::Interrupt => return Ok(EndReason::Interrupted),
+                    Signal::Stop if is_lent => {
+                        Screen::stop_job()?;
+                        continue;
+                    }
+                    Signal::Stop => {
+                        screen.suspend()?;
+                        redraw.now();
+                        continue;
+                    }
+                    Signal::Continue => {
+                        screen.retake()?;
+                        redraw.now();
+                        continue;
+                    }
+                },
+                input = self.inputs.next() => match input {
+                    Some(Ok(event)) if is_ctrl_c(&event) => return Ok(EndReason::Interrupted),
+                    Some(Ok(event)) => {
+                        panic_on_request(&event);
+                        redraw.now();
+                        Message::Input(event)
+                    }
+                    // The terminal is gone.
+                    Some(Err(_)) | None => return Ok(EndReason::Interrupted),
+                },
+                outcome = self.editor.ended() => {
+                    if after_editor.is_some() {
+                        self.report_at_end(outcome);
+                        continue;
+                    }
+                    self.take_back(screen, &mut redraw)?;
+                    Message::Done(outcome)
+                }
+                () = redraw.wait(), if !is_lent => continue,
+                after = expiry(deadline), if after_editor.is_none() => {
+                    after_editor = Some(EndReason::TimedOut(after));
+                    continue;
+                }
+                _ = ticks.tick() => Message::Tick(Timestamp::now()),
+                Some(text) = program_outputs.recv() => Message::ProgramOutput(text),
+                Some(message) = messages.recv() => message,
+            };
+            redraw.soon();
+            self.record(&message);
+            let is_about_maintenances = matches!(message, Message::Maintenances(_));
+            let effect = update(&mut self.model, message);
+            if is_about_maintenances {
+                self.follow();
+            }
+            if let Some(effect) = effect
+                && let Some(reason) = self.carry_out(effect, screen, &mut redraw)?
+            {
+                after_editor.get_or_insert(reason);
+            }
+        }
+    }
+
+    /// Has this reported beside the results of commands that are running when the dashboard ends.
+    fn report_at_end(&mut self, outcome: Result<String, CommandError>) {
+        let to = self.to.clone();
+        self.commands.spawn_local(async move {
+            let _ = to.send(Message::Done(outcome)).await;
+        });
+    }
+
+    /// Records what comes from the cluster.
+    fn record(&mut self, message: &Message) {
+        let Some(recorder) = &mut self.recorder else { return };
+        if let Some(error) = recorder.record(Timestamp::now(), message) {
+            update(&mut self.model, Message::RecordingFailed(error.to_string()));
+        }
+    }
+
+    /// Watches what belongs in a recording although nobody looks at it.
+    fn follow(&mut self) {
+        if self.recorder.is_some() {
+            let objects = self.model.fleet.tracker.cache().all().map(AsRef::as_ref);
+            for node in self.watches.follow(followed(objects, &self.model.options.nodes)) {
+                self.record(&Message::NodeClosed(node));
+            }
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        effect: Effect,
+        screen: &mut Screen,
+        redraw: &mut Redraw,
+    ) -> io::Result<Option<EndReason>> {
+        match effect {
+            Effect::Open(node) => {
+                let subject = self.model.open.as_ref().map_or(&node, |open| &open.subject);
+                if let Some(closed) = self.watches.open(&node, subject) {
+                    self.record(&Message::NodeClosed(closed));
+                }
+            }
+            Effect::Close => {
+                if let Some(node) = self.watches.close() {
+                    self.record(&Message::NodeClosed(node));
+                }
+            }
+            Effect::WatchReplacements(scopes) => self.watches.watch_replacements(&scopes),
+            Effect::WatchWholeNodes => self.watches.watch_whole_nodes(),
+            Effect::CountPods(nodes) => {
+                self.counts = JoinSet::new();
+                self.counts.spawn_local(pod_count::count(self.cluster.clone(), nodes, self.to.clone()));
+            }
+            Effect::Reconnect => {
+                self.watches.reconnect();
+                // Other programs may have written on the screen.
+                screen.wipe()?;
+            }
+            // A second safeguard: `update` does not return these in read-only mode.
+            effect if self.model.options.readonly && effect.changes() => {}
+            Effect::Plan(request) => self.plans.make(self.cluster.clone(), request, self.to.clone()),
+            Effect::CancelPlan => self.plans.cancel(),
+            Effect::Start(wanted) => {
+                self.plans.cancel();
+                self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
+            }
+            Effect::Stop(unwanted) => {
+                self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
+            }
+            Effect::Pause { targets, pause } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.commands.spawn_local(actions::suspend(cluster, targets, pause, to));
+            }
+            Effect::Change { target, patch } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.commands.spawn_local(actions::change(cluster, target, patch, to));
+            }
+            Effect::LookUp { action, target } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.lookups = JoinSet::new();
+                self.lookups.spawn_local(pod_requests::look_up(cluster, action, target, to));
+            }
+            Effect::Evict { target, uid } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.commands.spawn_local(pod_requests::evict(cluster, target, uid, to));
+            }
+            Effect::DeletePod { target, uid } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.commands.spawn_local(pod_requests::delete(cluster, target, uid, to));
+            }
+            Effect::Read { id, arguments } => {
+                self.kubectl.read(self.cluster.kubectl_arguments(), &arguments, id, self.to.clone());
+            }
+            Effect::StopReading => self.kubectl.stop(),
+            Effect::Edit { arguments } => {
+                let shown = shown_command(self.cluster.kubectl(), &arguments);
+                self.inputs.close();
+                Screen::lend(&shown)?;
+                self.editor.start(kubectl::command(self.cluster.kubectl_arguments(), &arguments), shown);
+            }
+            Effect::Remember(choice) => self.model.note_choice(remember_choice(&choice)),
+            Effect::Copy(text) => screen.copy(&text)?,
+            Effect::Suspend => {
+                screen.suspend()?;
+                redraw.now();
+            }
+            Effect::End(exit) => {
+                return Ok(Some(EndReason::Settled(std::mem::take(&mut self.model.settled), exit)));
+            }
+            Effect::Quit => return Ok(Some(EndReason::Quit)),
+        }
+        Ok(None)
+    }
+
+    /// Takes the terminal back from the editor. Its size may have changed meanwhile.
+    fn take_back(&mut self, screen: &mut Screen, redraw: &mut Redraw) -> io::Result<()> {
+        screen.take_back()?;
+        self.inputs = Inputs::open();
+        let (width, height) = screen.size()?;
+        update(&mut self.model, Message::Input(Event::Resize(width, height)));
+        redraw.now();
+        Ok(())
+    }
+}
+
+/// Reports to the dashboard that the recording ended early.
+fn report_to(to: mpsc::Sender<Message>) -> impl FnOnce(String) + Send {
+    // Without a receiver the dashboard has ended.
+    move |why| drop(to.blocking_send(Message::RecordingFailed(why)))
+}
+
+/// In raw mode Ctrl-C is a key with the same meaning as the signal.
+pub(super) fn is_ctrl_c(event: &Event) -> bool {
+    matches!(event, Event::Key(KeyEvent { code: KeyCode::Char('c'), modifiers, .. })
+        if modifiers.contains(KeyModifiers::CONTROL))
+}
+
+/// Panics on F12 if an environment variable is set, for the test that a panic restores the terminal.
+fn panic_on_request(event: &Event) {
+    let requested = cfg!(feature = "testing") && std::env::var_os("KUBECTL_NM_PANIC_ON_F12").is_some();
+    let is_f12 = matches!(event, Event::Key(KeyEvent { code: KeyCode::F(12), .. }));
+    assert!(!(requested && is_f12), "F12, as asked");
+}

@@ -1,0 +1,97 @@
+//! Makes the plans of the start dialog: a moment after the last key, and only the last one that was requested.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nm_core::client::cluster::Cluster;
+use nm_core::error::Error;
+use nm_core::plan::planning::Planning;
+use nm_core::plan::text::in_short;
+use nm_core::terminal::text::Line;
+use tokio::sync::mpsc::Sender;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::message::Message;
+use crate::model::dialogs::start_preview::PlanRequest;
+
+/// How long nothing has to be typed before the cluster is read.
+const TYPING_PAUSE: Duration = Duration::from_millis(500);
+
+/// The plan that is being made, if one is.
+#[derive(Default)]
+pub(crate) struct StartPlans(JoinSet<()>);
+
+impl StartPlans {
+    /// Makes a plan, and no longer the one before.
+    pub(crate) fn make(&mut self, cluster: Cluster, request: PlanRequest, to: Sender<Message>) {
+        self.cancel();
+        self.0.spawn_local(async move {
+            sleep(TYPING_PAUSE).await;
+            let result = plan(&cluster, &request).await;
+            // The receiver is gone if the dashboard has ended.
+            let _ = to.send(Message::Planned { request, result }).await;
+        });
+    }
+
+    pub(crate) fn cancel(&mut self) {
+        self.0 = JoinSet::new();
+    }
+}
+
+async fn plan(cluster: &Cluster, request: &PlanRequest) -> Result<Vec<Line>, Error> {
+    let PlanRequest { nodes, drain } = request.clone();
+    let planning = Planning::read(nodes, drain, cluster, Timestamp::now()).await?;
+    let answers = planning.answers(cluster, &Cell::new(0)).await?;
+    Ok(in_short(&planning.report(&answers)))
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_core::testing::fake_server::{cluster, failure};
+    use tokio::sync::mpsc;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    fn of(node: &str) -> PlanRequest {
+        PlanRequest { nodes: vec![node.to_owned()], drain: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_last_of_several_requests_reads_the_cluster() {
+        let (cluster, requests) = cluster(|_, _| failure(403, "Forbidden", "x"));
+        let (to, mut from) = mpsc::channel(4);
+        let made = async {
+            let mut plans = StartPlans::default();
+            for node in ["a", "b", "c"] {
+                plans.make(cluster.clone(), of(node), to.clone());
+                sleep(TYPING_PAUSE / 2).await;
+            }
+            assert!(requests.lock().unwrap().is_empty(), "nothing is read while somebody types");
+            from.recv().await
+        };
+        let Some(Message::Planned { request, result }) = LocalSet::new().run_until(made).await else {
+            panic!("no plan")
+        };
+        assert_eq!(request, of("c"));
+        let lines: Vec<String> = result.unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(lines[0], "It is unknown whether the drain would be blocked.");
+        assert!(from.try_recv().is_err(), "the others were cancelled");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plan_that_is_cancelled_reads_nothing() {
+        let (cluster, requests) = cluster(|_, _| failure(403, "Forbidden", "x"));
+        let (to, mut from) = mpsc::channel(4);
+        let cancelled = async {
+            let mut plans = StartPlans::default();
+            plans.make(cluster.clone(), of("a"), to);
+            plans.cancel();
+            from.recv().await
+        };
+        assert!(LocalSet::new().run_until(cancelled).await.is_none());
+        assert!(requests.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,157 @@
+//! The dialogs: opening them, typing in them, and confirming.
+
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use kube::ResourceExt;
+use nm_core::maintenance::{node, uid};
+use nm_shared::NodeMaintenance;
+
+use crate::config::action_table::Action;
+use crate::layout::is_small;
+use crate::message::Effect;
+use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed};
+use crate::model::text_field::Field;
+use crate::model::{Model, Page};
+use crate::update::navigation::Motion;
+use crate::update::{change_dialog, choices, pod_actions, start_dialog};
+
+/// Opens the start dialog, with the idle nodes among the marked or selected ones.
+pub(super) fn open_start(model: &mut Model) -> Option<Effect> {
+    let mut idle = match model.opened() {
+        Some(node) => vec![node.to_owned()],
+        None => model.chosen_nodes(),
+    };
+    idle.retain(|node| model.fleet.maintenance_of(node).is_none());
+    let nodes = Field::new(idle.join(" "));
+    start_dialog::show(model, StartDialog { nodes, ..StartDialog::default() })
+}
+
+/// Opens the stop dialog for the open node's maintenance, the marked ones, or the selected one.
+pub(super) fn open_stop(model: &mut Model) {
+    let Some(targets) = chosen(model, "stop") else { return };
+    model.dialog = Some(Dialog::Stop(StopDialog { targets, count: Field::default() }));
+}
+
+/// Opens the dialog that pauses the open node's maintenance, the marked ones, or the selected one. If all of them are
+/// suspended, it resumes them.
+pub(super) fn open_pause(model: &mut Model) {
+    let Some(mut targets) = chosen(model, "pause") else { return };
+    let pause = targets.iter().any(|target| !target.spec.suspend);
+    targets.retain(|target| target.spec.suspend != pause);
+    model.dialog = Some(Dialog::Pause(PauseDialog { targets, pause, count: Field::default() }));
+}
+
+/// The maintenances that a key acts on, in the order of their nodes. If there is none, that is reported.
+fn chosen(model: &mut Model, verb: &str) -> Option<Vec<Arc<NodeMaintenance>>> {
+    let fleet = &model.fleet;
+    let mut objects: Vec<_> = if model.open.is_some() || model.marked().is_empty() {
+        model.maintenance().into_iter().cloned().collect()
+    } else if model.page == Page::Nodes {
+        model.marked().iter().filter_map(|node| fleet.maintenance_of(node)).cloned().collect()
+    } else {
+        model.marked().iter().filter_map(|key| fleet.maintenance(key)).cloned().collect()
+    };
+    if objects.is_empty() {
+        model.show_error(format!("no maintenance to {verb} here"));
+        return None;
+    }
+    objects.retain(|object| object.metadata.deletion_timestamp.is_none());
+    if objects.is_empty() {
+        model.show_error(String::from("the maintenance is already stopping"));
+        return None;
+    }
+    objects.sort_by(|a, b| node(a).cmp(node(b)));
+    Some(objects)
+}
+
+pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
+    match model.dialog.take() {
+        Some(Dialog::Help(top)) => {
+            help(model, top, key);
+            None
+        }
+        // What is not visible is not confirmed.
+        Some(dialog) if is_small(model) => {
+            model.dialog = Some(dialog).filter(|_| key.code != KeyCode::Esc);
+            model.dialog.is_none().then_some(Effect::CancelPlan)
+        }
+        Some(Dialog::Start(dialog)) => start_dialog::press(model, *dialog, key),
+        Some(Dialog::Columns(dialog)) => choices::press(model, dialog, key),
+        Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
+        Some(Dialog::Pause(dialog)) => pause(model, dialog, key),
+        Some(Dialog::Change(dialog)) => change_dialog::press(model, *dialog, key),
+        Some(Dialog::Pod(dialog)) => pod_actions::press(model, *dialog, key),
+        None => None,
+    }
+}
+
+pub(super) fn paste(model: &mut Model, text: &str) -> Option<Effect> {
+    match model.dialog.take() {
+        Some(Dialog::Start(mut dialog)) => {
+            dialog.field().add(text);
+            return start_dialog::show(model, *dialog);
+        }
+        Some(Dialog::Stop(mut dialog)) => {
+            dialog.count.add(text);
+            model.dialog = Some(Dialog::Stop(dialog));
+        }
+        Some(Dialog::Pause(mut dialog)) => {
+            dialog.count.add(text);
+            model.dialog = Some(Dialog::Pause(dialog));
+        }
+        Some(Dialog::Change(mut dialog)) => {
+            dialog.field().add(text);
+            model.dialog = Some(Dialog::Change(dialog));
+        }
+        other => model.dialog = other,
+    }
+    None
+}
+
+fn help(model: &mut Model, top: usize, key: KeyEvent) {
+    let keys = &model.options.config.keys;
+    let top = match Motion::of_key(keys, key) {
+        Some(motion) => motion.target(top, usize::from(model.size.1)),
+        None if matches!(key.code, KeyCode::Esc | KeyCode::Enter) => return,
+        None if matches!(keys.action(key), Some(Action::Back | Action::Help | Action::Quit)) => return,
+        None => top,
+    };
+    model.dialog = Some(Dialog::Help(top));
+}
+
+fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effect> {
+    match key.code {
+        KeyCode::Esc => return None,
+        KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
+            model.marked_mut().clear();
+            model.note_request(match dialog.targets.as_slice() {
+                [target] => format!("stopping {} ...", node(target)),
+                targets => format!("stopping {} maintenances ...", targets.len()),
+            });
+            let targets = dialog.targets.iter().map(|target| (target.name_any(), uid(target)));
+            return Some(Effect::Stop(targets.collect()));
+        }
+        _ => dialog.count.press(key),
+    }
+    model.dialog = Some(Dialog::Stop(dialog));
+    None
+}
+
+fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Effect> {
+    match key.code {
+        KeyCode::Esc => return None,
+        KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
+            model.marked_mut().clear();
+            let verb = if dialog.pause { "pausing" } else { "resuming" };
+            model.note_request(match dialog.targets.as_slice() {
+                [target] => format!("{verb} {} ...", node(target)),
+                targets => format!("{verb} {} maintenances ...", targets.len()),
+            });
+            return Some(Effect::Pause { targets: dialog.targets, pause: dialog.pause });
+        }
+        _ => dialog.count.press(key),
+    }
+    model.dialog = Some(Dialog::Pause(dialog));
+    None
+}

@@ -1,0 +1,67 @@
+//! The start dialog: typing in it, its plan, and starting.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::message::Effect;
+use crate::model::Model;
+use crate::model::dialogs::start_options::completion;
+use crate::model::dialogs::start_plan::StartPlan;
+use crate::model::dialogs::start_preview::PreviewStep;
+use crate::model::dialogs::{Dialog, StartDialog, StartField};
+
+/// Shows the dialog as it is now, and follows what is typed with the plan.
+pub(super) fn show(model: &mut Model, mut dialog: StartDialog) -> Option<Effect> {
+    let plan = model.start_plan(&dialog);
+    let nodes = model.nodes_are_known().then(|| model.fleet.node_names().count());
+    let step = dialog.preview.follow(plan.request(), nodes);
+    model.dialog = Some(Dialog::Start(Box::new(dialog)));
+    step.map(effect)
+}
+
+pub(super) fn press(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Option<Effect> {
+    let plan = model.start_plan(&dialog);
+    let several = plan.nodes.len() > 1;
+    match key.code {
+        KeyCode::Esc => return dialog.preview.is_pending().then_some(Effect::CancelPlan),
+        KeyCode::Char('p') if key.modifiers == KeyModifiers::CONTROL => {
+            let step = plan.request().map(|request| dialog.preview.make(request));
+            model.dialog = Some(Dialog::Start(Box::new(dialog)));
+            return step.map(effect);
+        }
+        KeyCode::Tab => match rest_of_option(&dialog) {
+            Some(rest) => dialog.options.add(&rest),
+            None => dialog.next(several),
+        },
+        KeyCode::Down => dialog.next(several),
+        KeyCode::BackTab | KeyCode::Up => dialog.back(several),
+        KeyCode::Enter if plan.is_confirmed(&dialog.count) => return Some(begin(model, &dialog, &plan)),
+        // Move to the field that is still missing, or wrong.
+        KeyCode::Enter if plan.problems.is_empty() && several => dialog.focus = StartField::Count,
+        KeyCode::Enter => dialog.focus = plan.wrong.unwrap_or_default(),
+        _ => dialog.field().press(key),
+    }
+    show(model, dialog)
+}
+
+fn begin(model: &mut Model, dialog: &StartDialog, plan: &StartPlan) -> Effect {
+    model.marked_mut().clear();
+    let verb = if plan.beginning == 0 { "planning" } else { "starting" };
+    model.note_request(match plan.nodes.as_slice() {
+        [node] => format!("{verb} {node} ..."),
+        nodes => format!("{verb} {} nodes ...", nodes.len()),
+    });
+    Effect::Start(plan.objects(dialog.reason.text()))
+}
+
+/// What completes the option before the cursor.
+fn rest_of_option(dialog: &StartDialog) -> Option<String> {
+    let is_typed = dialog.focus == StartField::Options && dialog.options.is_at_end();
+    completion(dialog.options.text()).filter(|_| is_typed)
+}
+
+fn effect(step: PreviewStep) -> Effect {
+    match step {
+        PreviewStep::Make(request) => Effect::Plan(request),
+        PreviewStep::Cancel => Effect::CancelPlan,
+    }
+}

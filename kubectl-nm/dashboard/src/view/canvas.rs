@@ -1,0 +1,149 @@
+//! Writes text on the screen. All text passes through here, where control characters are made visible.
+
+use nm_core::terminal::text::harmless;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Margin, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Span;
+
+use crate::config::appearance::Appearance;
+use crate::view::theme::{Glyphs, Tone};
+use crate::wrapping::wrap;
+
+pub(crate) struct Canvas<'a> {
+    buffer: &'a mut Buffer,
+    appearance: Appearance,
+    pub(crate) glyphs: &'static Glyphs,
+    faded: bool,
+}
+
+impl<'a> Canvas<'a> {
+    pub(crate) fn new(buffer: &'a mut Buffer, appearance: Appearance) -> Self {
+        Self { buffer, appearance, glyphs: Glyphs::of(appearance.ascii), faded: false }
+    }
+
+    /// Dims what is written from now on, because it may be out of date.
+    pub(crate) fn fade(&mut self, faded: bool) {
+        self.faded = faded;
+    }
+
+    /// Writes text on the area's first line from column `x` on, cut at the area's right end. Returns the column after
+    /// it.
+    pub(crate) fn write(&mut self, area: Rect, x: u16, text: &str, tone: Tone) -> u16 {
+        let end = area.x + area.width;
+        if area.height == 0 || x >= end {
+            return x;
+        }
+        let text = self.shown(text);
+        let width = end - x;
+        let mut style = self.appearance.theme.style(tone);
+        if self.faded {
+            style = style.add_modifier(Modifier::DIM);
+        }
+        // A string has no more columns than bytes, and counting bytes is cheap.
+        if text.len() <= usize::from(width) || Span::raw(&*text).width() <= usize::from(width) {
+            return self.buffer.set_stringn(x, area.y, text, usize::from(width), style).0;
+        }
+        let (x, _) = self.buffer.set_stringn(x, area.y, text, usize::from(width - 1), style);
+        self.buffer.set_stringn(x, area.y, self.glyphs.more, 1, style).0
+    }
+
+    pub(crate) fn write_whole(&mut self, area: Rect, x: u16, text: &str, tone: Tone) -> Option<u16> {
+        let width = Span::raw(self.shown(text)).width();
+        let fits = usize::from(x) + width <= usize::from(area.x + area.width);
+        fits.then(|| self.write(area, x, text, tone))
+    }
+
+    /// Writes text aligned with the area's right end. Returns its first column.
+    pub(crate) fn write_right(&mut self, area: Rect, text: &str, tone: Tone) -> u16 {
+        let width = u16::try_from(Span::raw(self.shown(text)).width()).unwrap_or(u16::MAX).min(area.width);
+        let x = area.x + area.width - width;
+        self.write(area, x, text, tone);
+        x
+    }
+
+    /// Writes a text in as many lines as the area has; what does not fit is cut at the end of the last one.
+    pub(crate) fn write_wrapped(&mut self, area: Rect, text: &str, tone: Tone) {
+        let mut lines = wrap(&harmless(text), usize::from(area.width.saturating_sub(2)));
+        let height = usize::from(area.height);
+        if lines.len() > height && height > 0 {
+            let rest = lines.split_off(height - 1).join(" ");
+            lines.push(rest);
+        }
+        let lines: Vec<_> = lines.into_iter().map(|line| (line, tone)).collect();
+        self.write_lines(area, 1, &lines);
+    }
+
+    pub(crate) fn write_lines(&mut self, area: Rect, indent: u16, lines: &[(String, Tone)]) {
+        for (line, (text, tone)) in area.rows().zip(lines) {
+            self.write(line, line.x + indent, text, *tone);
+        }
+    }
+
+    /// Writes paragraphs of which each is broken between words.
+    pub(crate) fn write_paragraphs(&mut self, area: Rect, indent: u16, paragraphs: &[(String, Tone)]) {
+        let width = area.width.saturating_sub(indent + 1);
+        let lines = paragraphs.iter().flat_map(|(text, tone)| {
+            let lines = if text.is_empty() { vec![String::new()] } else { wrapped(text, width) };
+            lines.into_iter().map(move |line| (line, *tone))
+        });
+        self.write_lines(area, indent, &lines.collect::<Vec<_>>());
+    }
+
+    pub(crate) fn select(&mut self, area: Rect) {
+        self.buffer.set_style(area, self.appearance.theme.selection());
+    }
+
+    pub(crate) fn bar(&self, (part, of): (i32, i32), width: u16) -> String {
+        let width = usize::from(width);
+        let part = usize::try_from(part.clamp(0, of.max(0))).unwrap_or(0);
+        let full = usize::try_from(of).ok().filter(|of| *of > 0).map_or(0, |of| part * width / of);
+        format!("{}{}", self.glyphs.full.repeat(full), self.glyphs.empty.repeat(width - full))
+    }
+
+    /// Draws an empty frame with a title. Returns the area within.
+    pub(crate) fn frame(&mut self, area: Rect, title: &str) -> Rect {
+        let [across, down, corners @ ..] = self.glyphs.frame;
+        let inner = across.repeat(usize::from(area.width.saturating_sub(2)));
+        let blank = " ".repeat(usize::from(area.width.saturating_sub(2)));
+        for line in area.rows() {
+            let text = match line.y {
+                y if y == area.y => format!("{}{inner}{}", corners[0], corners[1]),
+                y if y + 1 == area.y + area.height => format!("{}{inner}{}", corners[3], corners[2]),
+                _ => format!("{down}{blank}{down}"),
+            };
+            self.buffer.set_style(line, Style::reset());
+            self.write(line, line.x, &text, Tone::Plain);
+        }
+        self.write(area.inner(Margin::new(2, 0)), area.x + 2, &format!(" {title} "), Tone::Strong);
+        area.inner(Margin::new(2, 1))
+    }
+
+    fn shown(&self, text: &str) -> String {
+        let text = harmless(text);
+        if self.appearance.ascii && !text.is_ascii() {
+            text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect()
+        } else {
+            text
+        }
+    }
+}
+
+pub(crate) fn line(area: Rect, row: u16) -> Rect {
+    if row < area.height { Rect { y: area.y + row, height: 1, ..area } } else { Rect { height: 0, ..area } }
+}
+
+/// The text in lines of that width at most, broken between words.
+pub(crate) fn wrapped(text: &str, width: u16) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(last) if last.len() + word.len() < usize::from(width) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}

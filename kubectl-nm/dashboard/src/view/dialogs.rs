@@ -1,0 +1,277 @@
+//! The dialogs: each lists what will happen before it does.
+
+use std::sync::LazyLock;
+
+use nm_core::maintenance::{State, node, uid};
+use nm_core::terminal::text::counted;
+use nm_shared::{NodeMaintenance, PodState};
+use ratatui::layout::Rect;
+
+use crate::config::action_table::{ACTIONS, Action, ActionEntry, HelpGroup};
+use crate::config::columns::ListName;
+use crate::config::key_map::KeyMap;
+use crate::layout::{ScreenLayout, is_small};
+use crate::model::Model;
+use crate::model::dialogs::column_dialog::ColumnDialog;
+use crate::model::dialogs::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
+use crate::model::fleet::fleet_row::FleetRow;
+use crate::model::text_field::Field;
+use crate::view::action_dialogs::{change_lines, change_title, column_lines, pod_lines, pod_title};
+use crate::view::canvas::{Canvas, line};
+use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed};
+use crate::view::start_dialog::start_lines;
+use crate::view::theme::Tone;
+use crate::view::{fleet, node as pods, nodes, table};
+use crate::wrapping::wrap;
+
+const WIDEST: u16 = 76;
+
+pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
+    if is_small(model) && !matches!(dialog, Dialog::Help(_)) {
+        canvas.write(line(area, 0), area.x, "window too small  [Esc] cancel", Tone::Alarm);
+        return;
+    }
+    let width = area.width.saturating_sub(2).min(WIDEST);
+    let area = Rect { x: area.x + (area.width - width) / 2, width, ..area };
+    let (caret, more) = (canvas.glyphs.caret, canvas.glyphs.more);
+    let typed = |name: &str, field: &Field| {
+        let space = usize::from(width).saturating_sub(name.len() + 5);
+        format!("{name} {}", field.shown(caret, more, space))
+    };
+    match dialog {
+        Dialog::Help(top) => draw_help(model, *top, canvas, area),
+        Dialog::Start(dialog) => {
+            let plan = model.start_plan(dialog);
+            let title = match plan.nodes.len() {
+                0 => String::from("put nodes into maintenance"),
+                count => format!("start {}", counted(count, "node")),
+            };
+            draw_lines(canvas, area, &title, &start_lines(model, dialog, &plan, typed));
+        }
+        Dialog::Stop(dialog) => {
+            let title = format!("stop {}", counted(dialog.targets.len(), "maintenance"));
+            draw_lines(canvas, area, &title, &stop_lines(model, dialog, typed));
+        }
+        Dialog::Pause(dialog) => {
+            let verb = if dialog.pause { "pause" } else { "resume" };
+            let title = format!("{verb} {}", counted(dialog.targets.len(), "maintenance"));
+            draw_lines(canvas, area, &title, &pause_lines(model, dialog, typed));
+        }
+        Dialog::Change(dialog) => {
+            draw_lines(canvas, area, &change_title(dialog), &change_lines(model, dialog, typed));
+        }
+        Dialog::Columns(dialog) => {
+            let title = format!("columns of {}", dialog.list.name());
+            let space = (width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
+            let lines = column_lines(dialog, &fitting(model, dialog), canvas.glyphs.cursor, space);
+            draw_lines(canvas, area, &title, &lines);
+        }
+        Dialog::Pod(dialog) => {
+            draw_lines(canvas, area, &pod_title(dialog), &pod_lines(model, dialog, typed));
+        }
+    }
+}
+
+/// The chosen columns that fit the screen.
+fn fitting(model: &Model, dialog: &ColumnDialog) -> Vec<&'static str> {
+    let (screen, chosen) = (ScreenLayout::whole(model), dialog.chosen());
+    match dialog.list {
+        ListName::Maintenances => table::names(&fleet::COLUMNS, &fleet::columns(model, &chosen, &screen)),
+        ListName::Nodes => table::names(&nodes::COLUMNS, &nodes::columns(model, &chosen, &screen)),
+        ListName::Pods => table::names(&pods::COLUMNS, &pods::columns(&chosen, &screen)),
+    }
+}
+
+fn draw_lines(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: &[DialogLine]) {
+    let lines = fit_lines(lines, area.width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
+    let inner = canvas.frame(Rect { y: area.y + (area.height - height) / 3, height, ..area }, title);
+    for (line, DialogLine { text, tone, .. }) in inner.rows().zip(&lines) {
+        canvas.write(line, line.x, text, *tone);
+    }
+}
+
+/// The state of a maintenance as it is by now.
+fn state_of(model: &Model, target: &NodeMaintenance) -> String {
+    let row = model.fleet.maintenance(&uid(target)).map(|object| FleetRow::of(object));
+    row.map_or_else(|| String::from("already gone"), |row| format!("{} {}%", row.state_word(), row.percent))
+}
+
+fn pause_lines(
+    model: &Model,
+    dialog: &PauseDialog,
+    typed: impl Fn(&str, &Field) -> String,
+) -> Vec<DialogLine> {
+    let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
+    let count = dialog.targets.len();
+    let verb = if dialog.pause { "pause" } else { "resume" };
+    let only = match dialog.targets.as_slice() {
+        [target] => Some(State::of(target)),
+        _ => None,
+    };
+    let what = match (dialog.pause, only) {
+        (false, Some(State::Planned)) => "The maintenance begins, and its pods are evicted:",
+        (false, Some(_)) => "The drain continues:",
+        (false, None) => "The drains continue, and planned maintenances begin:",
+        (true, Some(State::Requested | State::Queued)) => {
+            "The maintenance does not begin until it is resumed:"
+        }
+        (true, Some(_)) => "No more pods are evicted until it is resumed. The node stays cordoned:",
+        (true, None) => "No more pods are evicted until they are resumed. Cordoned nodes stay cordoned:",
+    };
+    let mut lines = vec![sentence(what), DialogLine::blank()];
+    lines.extend(listed(
+        dialog.targets.iter().map(|target| format!("  {}  {}", node(target), state_of(model, target))),
+    ));
+    lines.push(DialogLine::blank());
+    lines.push(command_line(&plugin_command(&model.options.kubectl, verb, &dialog.targets)));
+    lines.push(DialogLine::blank());
+    if count > 1 {
+        let count = typed(&format!("Type {count} to {verb} {count} maintenances:"), &dialog.count);
+        lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
+    }
+    let ready = is_confirmed(&dialog.count, count);
+    let enter = if ready { format!("[Enter] {verb}  ") } else { String::new() };
+    lines.push(DialogLine::new(format!("{enter}[Esc] cancel"), Tone::Quiet, LinePriority::Required));
+    lines
+}
+
+/// The command that does the same.
+fn command_line(command: &str) -> DialogLine {
+    DialogLine::new(command, Tone::Quiet, LinePriority::Listed)
+}
+
+fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
+    let count = dialog.targets.len();
+    let they = if count == 1 { "the node returns" } else { "the nodes return" };
+    let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
+    let mut lines = vec![sentence(&format!("The drain ends, and {they} to service:")), DialogLine::blank()];
+    lines.extend(listed(dialog.targets.iter().map(|target| {
+        let state = state_of(model, target);
+        let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
+            Some(true) => ", becomes schedulable",
+            Some(false) => ", stays cordoned, as before the maintenance",
+            None => "",
+        };
+        format!("  {}  {state}{back}", node(target))
+    })));
+    lines.push(sentence("Pods that were evicted are not moved back."));
+    lines.extend(age_of_nodes(model));
+    lines.push(command_line(&plugin_command(&model.options.kubectl, "stop", &dialog.targets)));
+    lines.push(DialogLine::blank());
+    if count > 1 {
+        let count = typed(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
+        lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
+    }
+    let ready = is_confirmed(&dialog.count, count);
+    let keys = format!("{}[Esc] cancel", if ready { "[Enter] stop  " } else { "" });
+    lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
+    lines
+}
+
+fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
+    let lines = help_lines(model);
+    let lines: Vec<(&str, &str)> = lines.iter().map(|(key, what)| (key.as_str(), *what)).collect();
+    draw_keys(lines.iter(), top, canvas, area, &model.options.config.keys);
+}
+
+/// The lines of the help: a key and what it does; without a key, a heading or a sentence.
+fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
+    let (options, keys) = (&model.options, &model.options.config.keys);
+    let of_replay: &[(&str, &str)] = if options.is_replay() { REPLAY_HELP } else { &[] };
+    let mut lines: Vec<_> = of_replay.iter().map(|(key, what)| ((*key).to_owned(), *what)).collect();
+    let keys_of = |entry: &ActionEntry| match keys.keys(entry.action) {
+        [] => format!(":{}", entry.name),
+        keys => keys.join(", "),
+    };
+    for group in HelpGroup::ALL {
+        lines.push((String::new(), group.heading()));
+        let entries = ACTIONS.iter().filter(|entry| entry.group == group && options.offers(entry));
+        lines.extend(entries.map(|entry| (keys_of(entry), entry.help)));
+        lines.push((String::new(), ""));
+    }
+    let filters = FILTERS.iter().copied().chain(STATE_WORDS.iter().map(String::as_str));
+    lines.extend(filters.chain(SIGNS.iter().copied()).map(|note| (String::new(), note)));
+    lines
+}
+
+/// The column in which the help shows what a key does.
+const HELP_TEXT: u16 = 15;
+
+/// Draws keys and what they do, from line `top` on. Without a key, a line is a heading or a sentence.
+pub(crate) fn draw_keys<'a>(
+    keys: impl Iterator<Item = &'a (&'a str, &'a str)>,
+    top: usize,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+    map: &KeyMap,
+) {
+    // The frame takes two columns at both sides.
+    let space = area.width.saturating_sub(4);
+    let wrapped = |(key, what): &'a (&'a str, &'a str)| -> Vec<(Option<&str>, String)> {
+        if key.is_empty() {
+            return vec![(None, (*what).to_owned())];
+        }
+        let parts = wrap(what, usize::from(space.saturating_sub(HELP_TEXT)));
+        // Many keys have a line of their own.
+        let own = key.len() + 3 > usize::from(HELP_TEXT);
+        let own_line = own.then(|| (Some(*key), String::new()));
+        let key_of = |at: usize| if at == 0 && !own { key } else { "" };
+        let parts = parts.into_iter().enumerate().map(|(at, part)| (Some(key_of(at)), part));
+        own_line.into_iter().chain(parts).collect()
+    };
+    let lines: Vec<(Option<&str>, String)> = keys.flat_map(wrapped).collect();
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
+    let outer = Rect { y: area.y + (area.height - height) / 2, height, ..area };
+    let inner = canvas
+        .frame(outer, &format!("help  [{}] scroll  {} close", map.up_and_down(), map.hint(Action::Back)));
+    let top = top.min(lines.len().saturating_sub(usize::from(inner.height)));
+    for (line, (key, what)) in inner.rows().zip(&lines[top..]) {
+        if let Some(key) = key {
+            canvas.write(line, line.x + 2, key, Tone::Strong);
+            canvas.write(line, line.x + HELP_TEXT, what, Tone::Plain);
+        } else {
+            let is_heading = what.len() < 12;
+            canvas.write(line, line.x, what, if is_heading { Tone::Strong } else { Tone::Plain });
+        }
+    }
+}
+
+/// What the help shows of filters, below the keys.
+const FILTERS: &[&str] = &[
+    "All words of a filter have to match; one with ! must not. ns:, node:,",
+    "workload: and object: take a prefix of a name or a pattern with * and ?,",
+    "reason: a part of a reason, phase: a prefix of a phase of the API. Each",
+    "may be a /regular expression/, as any other word. state: takes a prefix:",
+];
+
+/// The words that the filter `state:` takes.
+static STATE_WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let nodes = State::ALL.map(State::word);
+    let pods = PodState::ALL.map(PodState::word);
+    let replacements = ["Unscheduled", "Starting", "NotReady", "Ready"];
+    let lines = |words: &[&str], of: &str| {
+        let words: Vec<String> =
+            words.iter().map(|word| word.to_lowercase()).chain([format!("({of})")]).collect();
+        words.chunks(7).map(|line| format!("  {}", line.join(" "))).collect::<Vec<_>>()
+    };
+    [lines(&nodes, "nodes"), lines(&pods, "pods"), lines(&replacements, "replacements")].concat()
+});
+
+/// What the signs mean.
+const SIGNS: &[&str] = &[
+    "",
+    "! blocked or failed   ~ in progress   > migrating, surging   . waiting",
+    "? not picked up by nm-reconciler   < stopping   = staying   : paused",
+];
+
+/// The keys of a replay, beside the others.
+pub(crate) const REPLAY_HELP: &[(&str, &str)] = &[
+    ("", "Replay"),
+    ("Space", "pause, or play; at the end, begin again"),
+    ("Left Right", "10 s back and forward; with Shift, a minute"),
+    ("Home End", "the beginning and the end"),
+    ("0 ... 9", "so many tenths of the recording"),
+    ("+ -", "faster and slower"),
+    ("", ""),
+];

@@ -1,0 +1,189 @@
+//! The summary: totals of all maintenances, or the details of one node.
+
+use jiff::{SignedDuration, Timestamp};
+use nm_core::args::duration::age;
+use nm_core::maintenance::{State, condition, cordoned_since, status};
+use nm_shared::api::condition::{ConditionReason, ConditionType};
+use nm_shared::{NodeMaintenance, PodState};
+use ratatui::layout::Rect;
+
+use crate::layout::{ScreenLayout, outcome_lines};
+use crate::model::fleet::fleet_row::{FleetRow, states};
+use crate::model::{Model, OpenNode};
+use crate::objects::watch_state::WatchKind;
+use crate::view::canvas::{Canvas, line};
+use crate::view::header::age_word;
+use crate::view::theme::Tone;
+
+const FLEET_BAR: u16 = 24;
+
+/// From so many columns on, the states have their signs in the summary.
+const ROOMY: u16 = 100;
+
+/// How long a drain has to run before the time left is estimated.
+const MIN_ELAPSED: SignedDuration = SignedDuration::from_secs(5);
+
+/// Draws how many nodes are in each state, and how many pods are gone.
+pub(super) fn draw_fleet(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let count = |state| model.fleet.rows.all().filter(|row| row.state == state).count();
+    let (gone, pods) = model.fleet.rows.all().fold((0_i32, 0_i32), |(gone, pods), row| {
+        (gone.saturating_add(row.gone), pods.saturating_add(row.pods))
+    });
+    let mut segments: Vec<(String, Tone)> = Vec::new();
+    for (state, word) in states() {
+        let count = count(state);
+        if count > 0 {
+            let (glyph, tone) = canvas.glyphs.node(state);
+            let glyph = if area.width >= ROOMY { glyph } else { "" };
+            segments.push((format!("{glyph}{word} {count}"), tone));
+        }
+    }
+    if pods > 0 {
+        segments.push((format!("pods {gone}/{pods}"), Tone::Strong));
+    }
+    let mut x = area.x + 1;
+    for (text, tone) in &segments {
+        x = canvas.write_whole(area, x, text, *tone).map_or(x, |end| end + 2);
+    }
+    if pods > 0 && x + FLEET_BAR + 2 <= area.x + area.width {
+        canvas.write(area, x - 1, &format!("[{}]", canvas.bar((gone, pods), FLEET_BAR)), Tone::Plain);
+    }
+}
+
+/// Draws what there is to know of a node beside its pods.
+pub(super) fn draw_node(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
+    let maintenance = model.fleet.maintenance_of(&open.name);
+    facts(model, open, maintenance.map(AsRef::as_ref), canvas, line(screen.summary, 0));
+    if let Some(maintenance) = maintenance {
+        progress(model, maintenance, canvas, line(screen.summary, 1));
+    }
+}
+
+/// Draws what the drain has done and cost.
+pub(super) fn draw_outcome(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let tone = |at| if at == 0 { Tone::Good } else { Tone::Plain };
+    // Of the whole screen, as the layout counts them.
+    let (width, height) = model.size;
+    let lines = outcome_lines(model, Rect { x: 0, y: 0, width, height })
+        .into_iter()
+        .enumerate()
+        .map(|(at, line)| (line, tone(at)));
+    canvas.write_lines(area, 1, &lines.collect::<Vec<_>>());
+}
+
+fn facts(
+    model: &Model,
+    open: &OpenNode,
+    maintenance: Option<&NodeMaintenance>,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+) {
+    let metadata = model.fleet.node(&open.name);
+    let holds = |type_| maintenance.and_then(|object| condition(object, type_));
+    let reason = maintenance.and_then(|object| object.spec.reason.as_deref()).unwrap_or("-");
+    let is_cordoned = maintenance.and_then(cordoned_since).is_some();
+    let before = match metadata.and_then(|metadata| metadata.was_schedulable) {
+        Some(true) => " (was schedulable)",
+        Some(false) => " (was cordoned before)",
+        None => "",
+    };
+    let waits = holds(ConditionType::Drained)
+        .is_some_and(|drained| ConditionReason::of(drained) == Some(ConditionReason::LeaseHeld));
+    let lost = holds(ConditionType::Degraded).is_some_and(|degraded| {
+        degraded.status == "True" && ConditionReason::of(degraded) == Some(ConditionReason::LeaseLost)
+    });
+    let (lease, lease_tone) = match (waits, lost, is_cordoned) {
+        (true, ..) => ("another holder", Tone::Bad),
+        (_, true, _) => ("LOST", Tone::Bad),
+        (.., true) => ("held", Tone::Plain),
+        _ => ("-", Tone::Plain),
+    };
+    let cordoned = format!("{}{before}", if is_cordoned { "yes" } else { "no" });
+    let mut x = area.x + 1;
+    let mut facts = vec![("Cordoned", cordoned.as_str(), Tone::Plain), ("Lease", lease, lease_tone)];
+    if metadata.is_some_and(|metadata| metadata.control_plane) {
+        facts.push(("Role", "control plane", Tone::Strong));
+    }
+    let age = age_word(model.health.of(WatchKind::Nodes), model.now);
+    if let Some((age, tone)) = age.as_ref().filter(|_| metadata.is_some()) {
+        facts.push(("Node", age, *tone));
+    }
+    facts.push(("Reason", reason, Tone::Plain));
+    for (name, value, tone) in facts {
+        x = canvas.write(area, x, &format!("{name}: "), Tone::Quiet);
+        x = canvas.write(area, x, value, tone) + 2;
+    }
+}
+
+fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_>, area: Rect) {
+    let row = FleetRow::of(maintenance);
+    let mut x = area.x + 1;
+    if area.width >= 60 {
+        let width = (area.width / 5).min(40);
+        x = canvas.write(area, x, &format!("[{}]", canvas.bar(row.progress(), width)), Tone::Plain) + 1;
+    }
+    let far = match row.pods {
+        0 if !row.has_started() => String::from("not started"),
+        _ => format!("{}% {}/{}", row.percent, row.gone, row.pods),
+    };
+    x = canvas.write(area, x, &far, Tone::Strong) + 2;
+    let counts = status(maintenance).pod_counts;
+    if counts.blocked > 0 {
+        x = canvas.write(area, x, &format!("blocked {}", counts.blocked), Tone::Bad) + 2;
+    }
+    if matches!(row.state, Some(State::Draining | State::Blocked)) {
+        x = canvas.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
+    }
+    for (state, count) in counts.by_state() {
+        // The beginning of the line has these.
+        if !matches!(state, PodState::Blocked | PodState::Gone) {
+            let (_, tone) = canvas.glyphs.pod(Some(state));
+            let shown = format!("{} {count}", state.word().to_lowercase());
+            x = canvas.write_whole(area, x, &shown, tone).map_or(x, |end| end + 2);
+        }
+    }
+}
+
+fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
+    let since = cordoned_since(maintenance).or(row.started);
+    let unblocked = row.pods.saturating_sub(row.gone).saturating_sub(row.blocked);
+    let left = since.and_then(|since| estimate(row.gone, unblocked, since, model.now));
+    match (left, row.blocked) {
+        (None, 1..) if unblocked <= 0 => String::from("no ETA while blocked"),
+        (None, _) => String::from("ETA -"),
+        (Some(left), 0) => format!("ETA ~{}", age(left.as_secs())),
+        (Some(left), _) => format!("ETA ~{} (unblocked)", age(left.as_secs())),
+    }
+}
+
+/// The time until the pods that nothing blocks are gone, at the average rate so far; none if there is no basis for it.
+fn estimate(gone: i32, unblocked: i32, since: Timestamp, now: Timestamp) -> Option<SignedDuration> {
+    let so_far = now.duration_since(since);
+    if gone <= 0 || unblocked <= 0 || so_far < MIN_ELAPSED {
+        return None;
+    }
+    let seconds = so_far.as_secs().checked_mul(i64::from(unblocked))? / i64::from(gone);
+    Some(SignedDuration::from_secs(seconds.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_uses_the_average_rate_and_needs_progress() {
+        let started = Timestamp::UNIX_EPOCH;
+        for (gone, unblocked, seconds, expected) in [
+            (10, 5, 60, Some(30)),
+            (1, 1000, 60, Some(60_000)),
+            (100, 1, 10, Some(1)),
+            (0, 5, 60, None),
+            (5, 0, 60, None),
+            (5, 5, 4, None),
+        ] {
+            let now = started + SignedDuration::from_secs(seconds);
+            let estimated = estimate(gone, unblocked, started, now).map(|left| left.as_secs());
+            assert_eq!(estimated, expected, "{gone} {unblocked} {seconds}");
+        }
+    }
+}

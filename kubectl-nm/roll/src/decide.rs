@@ -1,0 +1,479 @@
+//! What a roll does next: a pure function of its records, of what was observed in the cluster, and of the time.
+//!
+//! The runner calls it after each event and carries out its [`RollChange`]s. Every change is written on condition that the
+//! object is still the one that the decision has read, so that a program that was replaced, or that sees the cluster late,
+//! changes nothing.
+
+use std::collections::HashSet;
+
+use jiff::{SignedDuration, Timestamp};
+use nm_core::args::duration;
+use nm_core::maintenance::status;
+use nm_shared::NodeMaintenance;
+
+use crate::absence::{Departure, LeftNode};
+use crate::departures::{self, Departures};
+pub use crate::gates::ReadyTime;
+use crate::gates::{Gates, Next};
+use crate::observed::Observed;
+pub use crate::record::HEARTBEAT_TIMEOUT;
+use crate::record::{
+    ActionState, Halt, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, SETTINGS, Step, annotation,
+};
+use crate::settings::RollSettings;
+use crate::window::WindowState;
+
+/// How often the runner confirms that it still runs the roll.
+pub(crate) const HEARTBEAT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum RollChange {
+    /// Write the record of the roll to the anchor.
+    Record(RollRecord),
+    /// Write this record of a node with its baseline, and resume its maintenance.
+    Begin(String, NodeRecord),
+    /// Write this record of a node. If it returns to service, add the finalizer that keeps its maintenance.
+    Write(String, NodeRecord),
+    /// Pause the drain of a node, because the roll was paused when it began.
+    Pause(String),
+    /// Write this record of a node, and start its command or its Job.
+    Act(String, NodeRecord),
+    /// Delete the maintenance of a node.
+    Delete(String),
+    /// Remove the finalizer that keeps the maintenance of a node.
+    Release(String),
+    /// Create the maintenance of a node again that was deleted and has returned.
+    Recreate(Box<NodeMaintenance>),
+}
+
+impl RollChange {
+    /// The node that it is about; none if it is about the roll as a whole.
+    pub(super) fn node(&self) -> Option<&str> {
+        match self {
+            Self::Record(_) => None,
+            Self::Begin(node, _)
+            | Self::Write(node, _)
+            | Self::Pause(node)
+            | Self::Act(node, _)
+            | Self::Delete(node)
+            | Self::Release(node) => Some(node),
+            Self::Recreate(maintenance) => Some(&maintenance.spec.node_name),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RollState {
+    Working,
+    /// Nothing is under way, and nothing can begin; why.
+    Waiting(String),
+    Halted(Halt),
+    /// Somebody else runs the roll now.
+    TakenOver(Runner),
+    /// Somebody has aborted the roll, and nothing is left to finish; who.
+    Aborted(String),
+    Done,
+}
+
+/// A node of the roll, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeProgress {
+    pub node: String,
+    pub wave: usize,
+    pub position: usize,
+    pub step: Step,
+    pub since: Timestamp,
+    /// What it waits for, or what blocks it; empty if its step says all.
+    pub detail: String,
+    /// If it has to stay Ready, for how long.
+    pub ready_time: Option<ReadyTime>,
+    /// Pods that are gone, and pods that had to go.
+    pub pods: (i64, i64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decisions {
+    pub(crate) changes: Vec<RollChange>,
+    /// In the order of the roll, as it is recorded: what the changes write is shown when it is written.
+    pub progress: Vec<NodeProgress>,
+    pub state: RollState,
+}
+
+/// Decides what the roll does next. `record` is the newest record that this program knows.
+pub fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> Decisions {
+    if let Some(other) = record.runner.as_ref().filter(|runner| runner.id != observed.runner) {
+        return Decisions {
+            changes: Vec::new(),
+            progress: Vec::new(),
+            state: RollState::TakenOver(other.clone()),
+        };
+    }
+    let mut next = RollRecord { asked: false, ..record.clone() };
+    next.released.retain(|released| roll.node(released).is_some());
+    let Departures { roll: whole, are_pending } = departures::note(roll, observed, &mut next);
+    let mut pass =
+        Pass { roll: &whole, stored: roll, observed, next, changes: Vec::new(), progress: Vec::new() };
+    if let Some((node, why)) = &observed.broken {
+        pass.halt(node, why.clone(), false);
+    }
+    pass.advance_nodes();
+    pass.pause_drains();
+    let mut waits = pass.begin().or_else(|| pass.halting(record));
+    let is_settled = pass.is_settled();
+    if !observed.is_current {
+        // Decisions from old data may be wrong. They are only shown.
+        waits = Some(match pass.next.halt.as_ref().filter(|_| record.halt.is_none()) {
+            // Whoever resumes the roll has to know it.
+            Some(halt) => format!("{}; the roll halts when the cluster responds again", halt.message),
+            None => match &observed.login {
+                Some(why) => format!("somebody has to log in: {why}"),
+                None => String::from("the cluster does not respond"),
+            },
+        });
+        (pass.next, pass.changes) = (record.clone(), Vec::new());
+    }
+    pass.finish(record, waits, is_settled, are_pending)
+}
+
+/// The record with a heartbeat, if one is due while the changes of a decision are still being carried out.
+pub(crate) fn heartbeat(roll: &Roll, record: &RollRecord, observed: &Observed) -> Option<RollRecord> {
+    let is_mine = record.runner.as_ref().is_some_and(|runner| runner.id == observed.runner);
+    if !is_mine || !(record.asked || is_due(record, observed.now)) {
+        return None;
+    }
+    let next = RollRecord { asked: false, ..record.clone() };
+    let pass = Pass { roll, stored: roll, observed, next, changes: Vec::new(), progress: Vec::new() };
+    Some(pass.stamped())
+}
+
+/// Whether it is time for a heartbeat.
+fn is_due(record: &RollRecord, now: Timestamp) -> bool {
+    record.runner.as_ref().is_none_or(|runner| now.duration_since(runner.at).abs() >= HEARTBEAT_INTERVAL)
+}
+
+struct Pass<'a> {
+    /// With its absent nodes.
+    roll: &'a Roll,
+    /// As its maintenances describe it.
+    stored: &'a Roll,
+    observed: &'a Observed,
+    next: RollRecord,
+    changes: Vec<RollChange>,
+    progress: Vec<NodeProgress>,
+}
+
+impl Pass<'_> {
+    fn settings(&self) -> &RollSettings {
+        &self.roll.settings
+    }
+
+    fn is_halted(&self) -> bool {
+        self.next.halt.is_some()
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.observed.aborted.is_some() || self.next.aborted.is_some()
+    }
+
+    fn halt(&mut self, node: &str, message: String, timed_out: bool) {
+        let (node, at) = (node.to_owned(), self.observed.now);
+        self.next.halt.get_or_insert(Halt { node, message, at, timed_out });
+    }
+
+    fn advance_nodes(&mut self) {
+        let roll = self.roll;
+        for node in &roll.nodes {
+            let name = node.node().to_owned();
+            if self.next.released.contains(&name) {
+                match self.observed.failed.get(&name) {
+                    Some(why) => self.halt(&name, why.clone(), false),
+                    None if node.is_kept() => self.changes.push(RollChange::Release(name)),
+                    None => {}
+                }
+                continue;
+            }
+            let (mut detail, mut ready_time) = (String::new(), None);
+            let gates = Gates { settings: &roll.settings, observed: self.observed };
+            match self.next_of(node, &gates) {
+                Next::Wait(why) => (detail, ready_time) = (why, gates.ready_time(node)),
+                Next::Halt(message) => {
+                    detail.clone_from(&message);
+                    self.halt(&name, message, false);
+                }
+                Next::DrainTimedOut(message) => {
+                    detail.clone_from(&message);
+                    self.halt(&name, message, true);
+                }
+                Next::Failed(record, message) => {
+                    detail.clone_from(&message);
+                    self.write(node, record);
+                    self.halt(&name, message, false);
+                }
+                Next::Delete if !self.is_halted() => self.changes.push(RollChange::Delete(name.clone())),
+                Next::Leave(why) => {
+                    detail = why;
+                    self.leave(node);
+                }
+                // What is under way when the roll halts is left as it is, but the result of an action is not lost.
+                Next::Write(record) if !self.is_halted() || node.record.step == Step::Acting => {
+                    self.write(node, record);
+                }
+                Next::Act(..) if self.is_aborted() && node.record.action.is_none() => {
+                    detail = String::from("the roll was aborted");
+                }
+                Next::Act(..) if self.next.paused && !self.is_aborted() => {
+                    detail = String::from("the roll is paused, and its action has not begun");
+                }
+                Next::Act(record, why) => {
+                    detail = why;
+                    if !self.is_halted() {
+                        self.changes.push(RollChange::Act(name.clone(), record));
+                    }
+                }
+                Next::Done if !self.is_halted() => self.release(node),
+                Next::Write(_) | Next::Delete | Next::Done => {}
+            }
+            self.progress.push(NodeProgress {
+                node: name,
+                wave: node.record.wave,
+                position: node.record.position,
+                step: node.record.step,
+                since: node.record.since,
+                detail,
+                ready_time,
+                pods: moved(node),
+            });
+        }
+        self.progress.sort_by_key(|progress| progress.position);
+    }
+
+    /// What a node does next. A node that was absent and has returned gets its maintenance again.
+    fn next_of(&mut self, node: &RollNode, gates: &Gates) -> Next {
+        if !(node.is_absent() && self.observed.nodes.contains_key(node.node())) {
+            return gates.next_of(node);
+        }
+        if let Some(why) = self.observed.failed.get(node.node()) {
+            return Next::Halt(why.clone());
+        }
+        if self.stored.node(node.node()).is_some() {
+            return Next::Wait(String::from(
+                "the node has returned: its earlier maintenance is being deleted",
+            ));
+        }
+        if !self.is_halted() {
+            self.changes.push(RollChange::Recreate(Box::new(self.recreated(node))));
+        }
+        let refused = self.observed.refused.get(node.node()).cloned();
+        Next::Wait(
+            refused
+                .unwrap_or_else(|| String::from("the node has returned: its maintenance is created again")),
+        )
+    }
+
+    /// The maintenance of a node that has returned, which goes on from where it was. What is not drained any more is drained
+    /// before its action begins.
+    fn recreated(&self, node: &RollNode) -> NodeMaintenance {
+        let step = match node.record.step {
+            Step::Confirming => Step::Draining,
+            Step::Acting if node.record.action.is_none() => Step::Draining,
+            // It was back in service already. Its maintenance is deleted again, without a drain.
+            Step::Recovering | Step::Soaking => Step::Returning,
+            step => step,
+        };
+        let record = NodeRecord { step, since: self.observed.now, ..node.record.clone() };
+        let mut object = (*node.object).clone();
+        object.spec.suspend =
+            matches!(step, Step::Planned | Step::Returning) || (step == Step::Draining && self.next.paused);
+        let annotations = object.metadata.annotations.get_or_insert_default();
+        annotations.insert(SETTINGS.to_owned(), annotation(self.settings()));
+        annotations.insert(NODE.to_owned(), annotation(&record));
+        object
+    }
+
+    /// Writes the record of a node: to its maintenance or, if that is gone with the node, to the record of the roll.
+    fn write(&mut self, node: &RollNode, record: NodeRecord) {
+        if !node.is_absent() {
+            return self.changes.push(RollChange::Write(node.node().to_owned(), record));
+        }
+        let absent = self.next.absent.iter_mut().filter(|absent| absent.node() == node.node());
+        for absent in absent {
+            let annotations = absent.maintenance.metadata.annotations.get_or_insert_default();
+            annotations.insert(NODE.to_owned(), annotation(&record));
+        }
+    }
+
+    /// A node whose maintenance has not begun leaves the roll, because it does not exist any more.
+    fn leave(&mut self, node: &RollNode) {
+        let name = node.node();
+        if !self.next.left.iter().any(|left| left.node == name) {
+            self.next.left.push(LeftNode { node: name.to_owned(), why: Departure::NodeDeleted });
+        }
+        self.next.absent.retain(|absent| absent.node() != name);
+        if !node.is_absent() {
+            self.changes.push(RollChange::Delete(name.to_owned()));
+        }
+    }
+
+    /// The node is done. Its maintenance is released once that is recorded.
+    fn release(&mut self, node: &RollNode) {
+        let seconds = self.worked_millis().saturating_sub(node.record.began_millis).max(0) / 1000;
+        let done = &mut self.next.done;
+        done.nodes = done.nodes.saturating_add(1);
+        done.pods = done.pods.saturating_add(moved(node).0);
+        done.seconds = done.seconds.saturating_add(seconds);
+        done.slowest_seconds = done.slowest_seconds.max(seconds);
+        self.next.skipped.retain(|skipped| skipped != node.node());
+        self.next.nodes.retain(|left| left != node.node());
+        self.next.released.push(node.node().to_owned());
+        self.changes.push(RollChange::Release(node.node().to_owned()));
+    }
+
+    /// The working time of the roll until now, in milliseconds.
+    fn worked_millis(&self) -> i64 {
+        let now = self.observed.now;
+        let RollRecord { runner, worked_millis, halt, paused, .. } = &self.next;
+        let Some(runner) = runner.as_ref().filter(|_| halt.is_none() && !paused) else {
+            return *worked_millis;
+        };
+        // A longer time was not spent on the roll: the computer slept, or its clock was set.
+        let since = now.duration_since(runner.at).clamp(SignedDuration::ZERO, HEARTBEAT_TIMEOUT);
+        worked_millis.saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// Pauses the nodes that have begun at the moment at which the roll was paused.
+    fn pause_drains(&mut self) {
+        let draining = self.stored.nodes.iter().filter(|node| node.drains() && !node.is_leaving());
+        let late = draining.filter(|node| self.observed.to_pause.contains(node.node()));
+        self.changes.extend(late.map(|node| RollChange::Pause(node.node().to_owned())));
+    }
+
+    /// Begins the nodes whose turn it is. Returns why none can begin, if none is under way.
+    fn begin(&mut self) -> Option<String> {
+        let planned: Vec<&RollNode> = self
+            .roll
+            .nodes
+            .iter()
+            .filter(|node| node.record.step == Step::Planned && !node.is_leaving())
+            .collect();
+        let names: HashSet<&str> = planned.iter().map(|node| node.node()).collect();
+        let under_way: Vec<&NodeProgress> =
+            self.progress.iter().filter(|progress| !names.contains(progress.node.as_str())).collect();
+        let exists = |node: &&&RollNode| !node.is_absent() && self.observed.nodes.contains_key(node.node());
+        let first = planned.iter().find(exists)?;
+        if self.is_halted() {
+            return None;
+        }
+        if self.next.paused {
+            return under_way.is_empty().then(|| String::from("paused"));
+        }
+        if let Some(why) = self.closed_window() {
+            return under_way.is_empty().then_some(why);
+        }
+        // A wave is done before the next one begins.
+        let wave = under_way.iter().map(|progress| progress.wave).chain([first.record.wave]).min()?;
+        let slots = self.settings().max_unavailable.saturating_sub(under_way.len());
+        let next = planned.iter().filter(exists).filter(|node| node.record.wave == wave).take(slots);
+        let (now, began_millis) = (self.observed.now, self.worked_millis());
+        let begun: Vec<RollChange> = next
+            .map(|node| {
+                let (step, began, record) = (Step::Draining, Some(now), node.record.clone());
+                let record = NodeRecord { step, since: now, began, began_millis, ..record };
+                RollChange::Begin(node.node().to_owned(), record)
+            })
+            .collect();
+        self.changes.extend(begun);
+        None
+    }
+
+    /// What a roll that halts still waits for; none if it does not halt, or has halted.
+    fn halting(&self, before: &RollRecord) -> Option<String> {
+        let halt = before.halt.as_ref().filter(|_| !self.is_settled())?;
+        let acting = self.observed.actions.iter().filter(|(_, state)| **state == ActionState::Running);
+        let acting: Vec<&str> = acting.map(|(node, _)| node.as_str()).collect();
+        if acting.is_empty() {
+            return None;
+        }
+        let what = format!("waits for the end of the action of {}", acting.join(", "));
+        Some(format!("{}; the roll {what}, and then halts", halt.message))
+    }
+
+    /// Whether no action is under way, and nothing is left to write: the program may end.
+    fn is_settled(&self) -> bool {
+        let is_running = self.observed.actions.values().any(|action| *action == ActionState::Running);
+        !is_running && self.changes.is_empty()
+    }
+
+    /// Why no node may begin now; none if one may.
+    fn closed_window(&self) -> Option<String> {
+        let now = self.observed.now;
+        match self.settings().windows.at(now) {
+            WindowState::Closed { opens } => {
+                Some(format!("the window opens at {}", self.settings().windows.show(opens)))
+            }
+            WindowState::Open { until: Some(until) } => {
+                let slowest = SignedDuration::from_secs(self.next.done.slowest_seconds);
+                (until.duration_since(now) < slowest).then(|| {
+                    format!(
+                        "the window closes at {}, and the slowest node so far took {}",
+                        self.settings().windows.show(until),
+                        duration::show(slowest.unsigned_abs())
+                    )
+                })
+            }
+            WindowState::Open { until: None } => None,
+        }
+    }
+
+    /// The next record, with a heartbeat of this program.
+    fn stamped(&self) -> RollRecord {
+        let mut next = RollRecord { worked_millis: self.worked_millis(), ..self.next.next() };
+        if let Some(runner) = &mut next.runner {
+            runner.at = self.observed.now;
+        }
+        next
+    }
+
+    fn finish(
+        mut self,
+        before: &RollRecord,
+        waits: Option<String>,
+        is_settled: bool,
+        are_pending: bool,
+    ) -> Decisions {
+        let anchor = self.stored.anchor(&self.next);
+        // The object that had the record is gone, and nobody has copied it.
+        let is_missing = anchor.is_some_and(|anchor| anchor.revision < Some(before.revision));
+        let aborted = self.observed.aborted.as_ref().or(before.aborted.as_ref());
+        // The finalizers of others may keep the maintenance of a node that is done.
+        let is_over =
+            |node: &RollNode| !node.is_kept() && before.released.iter().any(|one| one == node.node());
+        let state = match (&before.halt, waits) {
+            (Some(halt), _) if is_settled => RollState::Halted(halt.clone()),
+            // Which nodes are not done is in the record first.
+            (None, _)
+                if self.roll.nodes.iter().all(is_over)
+                    && !are_pending
+                    && (&self.next.left, &self.next.absent) == (&before.left, &before.absent) =>
+            {
+                aborted.map_or(RollState::Done, |who| RollState::Aborted(who.clone()))
+            }
+            (_, Some(why)) => RollState::Waiting(why),
+            (_, None) => RollState::Working,
+        };
+        if self.next != *before || is_due(before, self.observed.now) || is_missing {
+            // First: what is released next must be in the record.
+            self.changes.insert(0, RollChange::Record(self.stamped()));
+        }
+        Decisions { changes: self.changes, progress: self.progress, state }
+    }
+}
+
+/// How many of the pods that had to go are gone, and how many there were.
+fn moved(node: &RollNode) -> (i64, i64) {
+    let status = status(&node.object);
+    (status.pod_counts.gone.into(), status.eviction_pods.into())
+}
+
+#[cfg(test)]
+#[path = "decide_tests/mod.rs"]
+mod tests;

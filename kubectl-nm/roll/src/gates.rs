@@ -1,0 +1,449 @@
+//! The gates of a node: what it waits for in each step, and what comes next.
+//!
+//! If the program dies while a command runs, the result of the command is unknown: the node stays in the step `Acting`, and
+//! `roll resume` runs the command again. Only a reboot since the command began is visible, by the boot ID, and is not
+//! repeated.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use nm_core::maintenance::{State, status};
+use nm_shared::api::condition::ConditionReason;
+use nm_shared::decide::drain_status;
+use nm_shared::{BlockedPod, NodeMaintenance, Phase};
+
+use crate::observed::{Health, NodeView, Observed, shown};
+use crate::record::{ActionRecord, ActionState, Halt, NodeRecord, RollNode, Step};
+use crate::settings::RollSettings;
+
+/// For how long a roll that is resumed waits for nm-reconciler to try a failed drain again.
+const FAILED_DRAIN_GRACE: SignedDuration = SignedDuration::from_secs(45);
+
+/// How long the first check of what is not watched may take, in seconds.
+const FIRST_CHECK_TIMEOUT: u64 = 60;
+
+/// What a node does next.
+pub(super) enum Next {
+    Wait(String),
+    /// It takes another step, with this record.
+    Write(NodeRecord),
+    /// Its command or its Job begins, with this record; why it begins again.
+    Act(NodeRecord, String),
+    /// Its maintenance is deleted: it returns to service.
+    Delete,
+    /// It leaves the roll before it has begun; why.
+    Leave(String),
+    /// All its gates are passed.
+    Done,
+    Halt(String),
+    /// Its drain timed out: the roll halts, and the drain does not continue without more time.
+    DrainTimedOut(String),
+    /// Its action has failed, which is recorded.
+    Failed(NodeRecord, String),
+}
+
+/// For how long a node has to be Ready before it returns to service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadyTime {
+    /// Since when it is, as far as it counts.
+    pub since: Timestamp,
+    /// In seconds.
+    pub wanted: u64,
+}
+
+/// The gates of the nodes of a roll.
+pub(super) struct Gates<'a> {
+    pub(super) settings: &'a RollSettings,
+    pub(super) observed: &'a Observed,
+}
+
+impl Gates<'_> {
+    pub(super) fn next_of(&self, node: &RollNode) -> Next {
+        let name = node.node();
+        if node.is_leaving() {
+            return Next::Wait(String::from("its maintenance is being deleted"));
+        }
+        if let Some(why) = self.observed.failed.get(name) {
+            return Next::Halt(why.clone());
+        }
+        let view = self.observed.nodes.get(name);
+        if view.is_none() && self.needs_node(node) {
+            return self.await_return(node);
+        }
+        match node.record.step {
+            Step::Planned => Next::Wait(self.observed.refused.get(name).cloned().unwrap_or_default()),
+            Step::Draining => self.next_of_draining(node, view),
+            Step::Confirming => match self.observed.confirmed.get(name) {
+                Some(true) => self.after_confirmation(node),
+                Some(false) => Next::Halt(format!("node {name} is drained, and was not confirmed")),
+                None => Next::Wait(String::from("waits for a confirmation")),
+            },
+            Step::Acting => self.next_of_acting(node, view),
+            Step::Rejoining => self.next_of_rejoining(node, view),
+            Step::Checking => match self.check(node, view) {
+                None => self.step(node, Step::Returning),
+                Some(why) => self.wait_for_health(node, why),
+            },
+            Step::Returning => self.next_of_returning(node),
+            Step::Recovering => match self.recovery(node, view) {
+                None => self.step(node, Step::Soaking),
+                Some(why) => self.wait_for_health(node, why),
+            },
+            // It has to be healthy for the whole time.
+            Step::Soaking if problem(node, view).is_some() => self.step(node, Step::Recovering),
+            Step::Soaking => {
+                let soak = Duration::from_secs(self.settings.soak_seconds);
+                if self.observed.elapsed(self.observed.since(node)) < soak {
+                    Next::Wait(String::new())
+                } else {
+                    Next::Done
+                }
+            }
+        }
+    }
+
+    /// Whether a node can do nothing in its step while it does not exist. A command that was interrupted begins again, because
+    /// it may be what brings the node back.
+    fn needs_node(&self, node: &RollNode) -> bool {
+        match node.record.step {
+            Step::Planned | Step::Draining | Step::Confirming => true,
+            Step::Acting => {
+                let is_begun = node.record.action.is_some() && !node.is_absent();
+                !is_begun && !self.observed.actions.contains_key(node.node())
+            }
+            Step::Rejoining | Step::Checking | Step::Returning | Step::Recovering | Step::Soaking => false,
+        }
+    }
+
+    /// The node does not exist, and the roll waits for it.
+    fn await_return(&self, node: &RollNode) -> Next {
+        let name = node.node();
+        let timeout = self.settings.return_timeout_seconds;
+        if !self.observed.is_missing_for(name, timeout) {
+            return Next::Wait(String::from("the node does not exist: waits for its return"));
+        }
+        if node.record.step == Step::Planned {
+            return Next::Leave(String::from("the node does not exist any more"));
+        }
+        Next::Halt(format!("node {name} does not exist, and has not returned after {}", shown(timeout)))
+    }
+
+    /// The node takes this step now.
+    fn step(&self, node: &RollNode, step: Step) -> Next {
+        Next::Write(NodeRecord { step, since: self.observed.now, ..node.record.clone() })
+    }
+
+    fn next_of_draining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
+        let (name, status) = (node.node(), status(&node.object));
+        match State::of(&node.object) {
+            State::Drained => {
+                let mut drained = node.clone();
+                boot_id(view).unwrap_or_default().clone_into(&mut drained.record.boot_id);
+                if self.settings.confirm {
+                    self.step(&drained, Step::Confirming)
+                } else {
+                    self.after_confirmation(&drained)
+                }
+            }
+            State::Failed
+                if is_about_missing_node(&node.object) && view.is_some_and(|view| self.is_new(view)) =>
+            {
+                Next::Wait(String::from("the node has returned: waits for nm-reconciler"))
+            }
+            State::Failed => {
+                let message = format!("the drain of node {name} failed: {}", status.last_error);
+                if self.is_past_deadline(node) {
+                    Next::DrainTimedOut(message)
+                } else if self.may_be_tried_again(node) {
+                    Next::Wait(format!("waits for nm-reconciler to try again: {}", status.last_error))
+                } else {
+                    Next::Halt(message)
+                }
+            }
+            State::Blocked => {
+                let since = |pod: &BlockedPod| self.observed.blocked_since(node, pod);
+                let oldest = status.blocked_pods.iter().min_by_key(|pod| (since(pod), pod.since.0));
+                let Some(pod) = oldest else { return Next::Wait(String::new()) };
+                let which = format!("pod {}/{}: {}", pod.namespace, pod.name, pod.message);
+                match self.settings.halt_on_blocked_seconds {
+                    Some(limit) if self.observed.is_blocked_for(node, pod, limit) => Next::Halt(format!(
+                        "the drain of node {name} is blocked for more than {} by {which}",
+                        shown(limit)
+                    )),
+                    _ => Next::Wait(format!("blocked by {which}")),
+                }
+            }
+            State::Queued => {
+                Next::Wait(String::from("queued by --max-unavailable, or by another holder of the node"))
+            }
+            State::Paused | State::Planned if node.object.spec.suspend => Next::Wait(String::from("paused")),
+            State::Requested | State::Planned
+                if self.observed.has_timed_out(node, self.settings.return_timeout_seconds) =>
+            {
+                let after = shown(self.settings.return_timeout_seconds);
+                Next::Halt(format!("nm-reconciler has not begun the drain of node {name} after {after}"))
+            }
+            State::Requested | State::Paused | State::Planned => {
+                Next::Wait(String::from("waits for nm-reconciler"))
+            }
+            State::Draining | State::Stopping => Next::Wait(String::new()),
+        }
+    }
+
+    /// Whether a node exists only for so short a time that nm-reconciler may not have taken notice.
+    fn is_new(&self, view: &NodeView) -> bool {
+        !self.observed.has_passed(view.seen_since, self.settings.return_timeout_seconds)
+    }
+
+    /// Whether the time limit of a drain has passed: no other try begins.
+    fn is_past_deadline(&self, node: &RollNode) -> bool {
+        let now = self.observed.now;
+        let drain = node.object.spec.drain.clone().unwrap_or_default();
+        drain_status::deadline(&node.object, &drain, now).is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Whether a drain failed before this program continued the roll, and nm-reconciler may not have tried again yet.
+    fn may_be_tried_again(&self, node: &RollNode) -> bool {
+        let Observed { now, started, .. } = *self.observed;
+        self.observed.is_inherited(node) && now.duration_since(started) < FAILED_DRAIN_GRACE
+    }
+
+    /// The step after the drain.
+    fn after_confirmation(&self, node: &RollNode) -> Next {
+        self.step(node, if self.settings.action.is_some() { Step::Acting } else { Step::Rejoining })
+    }
+
+    fn next_of_acting(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
+        let name = node.node();
+        let Some(seen) = self.observed.actions.get(name) else { return self.begin_action(node, view) };
+        let attempt = node.record.action.as_ref().map_or(1, |action| action.attempt);
+        let ended = ActionRecord { attempt, state: seen.clone() };
+        let message = match seen {
+            ActionState::Running => return Next::Wait(String::new()),
+            ActionState::Succeeded => return self.rejoin(node, ended),
+            ActionState::Disconnected if self.settings.expect_reboot => return self.rejoin(node, ended),
+            // The reboot ends the pod of the Job, which may be known before the new boot ID.
+            ActionState::JobFailed(_)
+                if self.has_rebooted_as_expected(node, view)
+                    || (self.settings.expect_reboot && !is_ready(view)) =>
+            {
+                return self.rejoin(node, ended);
+            }
+            ActionState::Disconnected => format!("the command for node {name} failed: exit code 255"),
+            ActionState::Failed(why) | ActionState::JobFailed(why) => {
+                format!("the action for node {name} failed: {why}")
+            }
+        };
+        if node.record.action.as_ref() == Some(&ended) {
+            return Next::Halt(message);
+        }
+        Next::Failed(NodeRecord { action: Some(ended), ..node.record.clone() }, message)
+    }
+
+    fn rejoin(&self, node: &RollNode, action: ActionRecord) -> Next {
+        let mut ended = node.clone();
+        ended.record.action = Some(action);
+        self.step(&ended, Step::Rejoining)
+    }
+
+    /// Begins an action, or continues where another program left it: what failed is tried again, and of what was interrupted
+    /// only a reboot is visible.
+    fn begin_action(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
+        // The node was deleted and has returned: what runs on it is drained again first.
+        if matches!(status(&node.object).phase, None | Some(Phase::Pending | Phase::Running)) {
+            let timeout = self.settings.return_timeout_seconds;
+            return if self.observed.has_timed_out(node, timeout) {
+                let name = node.node();
+                Next::Halt(format!("node {name} is not drained again after {}", shown(timeout)))
+            } else {
+                Next::Wait(String::from("it has returned, and is drained again"))
+            };
+        }
+        let (attempt, why) = match &node.record.action {
+            None => (1, String::new()),
+            Some(ActionRecord { state: ActionState::Running | ActionState::JobFailed(_), .. })
+                if self.has_rebooted_as_expected(node, view) =>
+            {
+                return self.step(node, Step::Rejoining);
+            }
+            Some(ActionRecord { attempt, state: ActionState::Running }) => {
+                (*attempt, String::from("was interrupted, and begins again"))
+            }
+            Some(ActionRecord { state: ActionState::Succeeded, .. }) => {
+                return self.step(node, Step::Rejoining);
+            }
+            Some(ActionRecord { attempt, state: ActionState::Disconnected }) => {
+                (attempt.saturating_add(1), String::from("ended with exit code 255, and begins again"))
+            }
+            Some(ActionRecord { attempt, state: ActionState::Failed(why) | ActionState::JobFailed(why) }) => {
+                (attempt.saturating_add(1), format!("failed, and begins again: {why}"))
+            }
+        };
+        self.act(node, view, attempt, why)
+    }
+
+    fn act(&self, node: &RollNode, view: Option<&NodeView>, attempt: u32, why: String) -> Next {
+        let record = NodeRecord {
+            step: Step::Acting,
+            since: self.observed.now,
+            action: Some(ActionRecord { attempt, state: ActionState::Running }),
+            boot_id: boot_id(view).unwrap_or(&node.record.boot_id).to_owned(),
+            ..node.record.clone()
+        };
+        Next::Act(record, why)
+    }
+
+    fn has_rebooted_as_expected(&self, node: &RollNode, view: Option<&NodeView>) -> bool {
+        self.settings.expect_reboot && has_rebooted(node, view)
+    }
+
+    fn next_of_rejoining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
+        let name = node.node();
+        let needs_reboot = self.settings.expect_reboot && !has_rebooted(node, view);
+        let timeout = self.settings.return_timeout_seconds;
+        let limit = SignedDuration::try_from(Duration::from_secs(timeout)).unwrap_or(SignedDuration::MAX);
+        let was_over = |halt: &Halt| halt.node == name || halt.at.duration_since(node.record.since) >= limit;
+        let is_new_try = self.observed.retried.as_ref().is_some_and(was_over)
+            && !self.observed.actions.contains_key(name)
+            && is_ready(view);
+        match &node.record.action {
+            Some(ActionRecord { state: ActionState::Disconnected | ActionState::JobFailed(_), .. })
+                if needs_reboot && is_new_try =>
+            {
+                return self.begin_action(node, view);
+            }
+            Some(ActionRecord { attempt, state: ActionState::Succeeded }) if needs_reboot && is_new_try => {
+                let why = String::from("ended without a reboot, and begins again");
+                return self.act(node, view, attempt.saturating_add(1), why);
+            }
+            _ => {}
+        }
+        let why = match view {
+            None => "it does not exist",
+            Some(_) if needs_reboot => "it has not rebooted",
+            Some(view) if view.ready_since.is_none() => "it is not Ready",
+            Some(_) => return self.step(node, Step::Checking),
+        };
+        if self.observed.has_timed_out(node, timeout) {
+            Next::Halt(format!("node {name} is not back after {}: {why}", shown(timeout)))
+        } else {
+            Next::Wait(why.to_owned())
+        }
+    }
+
+    /// Why a node is not healthy yet; none if it is.
+    fn check(&self, node: &RollNode, view: Option<&NodeView>) -> Option<String> {
+        if let Some(problem) = problem(node, view) {
+            return Some(problem);
+        }
+        match self.observed.health.get(&(node.node().to_owned(), Step::Checking)) {
+            Some(Health::Waiting(why)) => return Some(why.clone()),
+            Some(Health::Healthy) => {}
+            None => return Some(String::from("its DaemonSet pods are checked")),
+        }
+        let is_over =
+            |ready: ReadyTime| self.observed.elapsed(ready.since) >= Duration::from_secs(ready.wanted);
+        let is_stable = self.ready_time(node).is_some_and(is_over);
+        (!is_stable).then(|| format!("has to be Ready for {}", shown(self.settings.min_ready_seconds)))
+    }
+
+    /// For how long a node is Ready without new pressure, if that is all that it waits for.
+    pub(super) fn ready_time(&self, node: &RollNode) -> Option<ReadyTime> {
+        let view = self.observed.nodes.get(node.node())?;
+        let health = self.observed.health.get(&(node.node().to_owned(), Step::Checking));
+        let is_healthy = problem(node, Some(view)).is_none() && health == Some(&Health::Healthy);
+        if node.record.step != Step::Checking || node.is_leaving() || !is_healthy {
+            return None;
+        }
+        let before = &node.record.baseline.pressure;
+        let relieved = view.relieved.iter().filter(|(one, _)| !before.contains(one)).map(|(_, at)| *at).max();
+        let since = view.ready_since?.max(self.observed.since(node));
+        let since = relieved.map_or(since, |relieved| since.max(relieved));
+        Some(ReadyTime { since, wanted: self.settings.min_ready_seconds })
+    }
+
+    fn next_of_returning(&self, node: &RollNode) -> Next {
+        if !node.is_kept() {
+            // The finalizer is written together with the step.
+            return Next::Write(node.record.clone());
+        }
+        if !node.is_deleted() {
+            return Next::Delete;
+        }
+        if node.is_in_service() {
+            return self.step(node, Step::Recovering);
+        }
+        let error = &status(&node.object).last_error;
+        let error = if error.is_empty() { String::new() } else { format!(": {error}") };
+        let why = format!("waits for nm-reconciler to uncordon the node{error}");
+        let timeout = self.settings.return_timeout_seconds;
+        if self.observed.has_timed_out(node, timeout) {
+            let name = node.node();
+            return Next::Halt(format!(
+                "node {name} has not returned to service after {}: {why}",
+                shown(timeout)
+            ));
+        }
+        Next::Wait(why)
+    }
+
+    /// Why a node, or what its drain disturbed, has not recovered yet; none if it has.
+    fn recovery(&self, node: &RollNode, view: Option<&NodeView>) -> Option<String> {
+        if let Some(problem) = problem(node, view) {
+            return Some(problem);
+        }
+        match self.observed.health.get(&(node.node().to_owned(), Step::Recovering)) {
+            Some(Health::Healthy) => None,
+            Some(Health::Waiting(why)) => Some(why.clone()),
+            None => Some(String::from("checking the workloads affected by its drain")),
+        }
+    }
+
+    fn wait_for_health(&self, node: &RollNode, why: String) -> Next {
+        let name = node.node();
+        let is_checked = self.observed.health.contains_key(&(name.to_owned(), node.record.step));
+        let timeout = self.settings.recovery_timeout_seconds;
+        let timeout = if is_checked { timeout } else { timeout.max(FIRST_CHECK_TIMEOUT) };
+        if !self.observed.has_timed_out(node, timeout) {
+            return Next::Wait(why);
+        }
+        let after = shown(timeout);
+        let is_of_node = node.record.step == Step::Checking
+            || problem(node, self.observed.nodes.get(name)).is_some_and(|problem| problem == why);
+        Next::Halt(if is_of_node {
+            format!("node {name} is not healthy after {after}: {why}")
+        } else {
+            format!("what the drain of node {name} disturbed is not healthy after {after}: {why}")
+        })
+    }
+}
+
+/// What its status shows about the health of a node: it is not Ready, or reports pressure that it did not report before.
+fn problem(node: &RollNode, view: Option<&NodeView>) -> Option<String> {
+    let Some(view) = view else { return Some(String::from("it does not exist")) };
+    if view.ready_since.is_none() {
+        return Some(String::from("it is not Ready"));
+    }
+    let before = &node.record.baseline.pressure;
+    let new: Vec<&str> =
+        view.pressure.iter().filter(|one| !before.contains(one)).map(String::as_str).collect();
+    (!new.is_empty()).then(|| format!("it reports {}", new.join(", ")))
+}
+
+/// Whether a maintenance failed because its node did not exist.
+fn is_about_missing_node(object: &NodeMaintenance) -> bool {
+    let mut reasons = status(object).conditions.iter().filter_map(ConditionReason::of);
+    reasons.any(|reason| reason == ConditionReason::NodeNotFound)
+}
+
+fn boot_id(view: Option<&NodeView>) -> Option<&str> {
+    view.map(|view| view.boot_id.as_str()).filter(|boot_id| !boot_id.is_empty())
+}
+
+fn is_ready(view: Option<&NodeView>) -> bool {
+    view.is_some_and(|view| view.ready_since.is_some())
+}
+
+fn has_rebooted(node: &RollNode, view: Option<&NodeView>) -> bool {
+    boot_id(view).is_some_and(|boot_id| boot_id != node.record.boot_id)
+}

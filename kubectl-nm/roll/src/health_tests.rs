@@ -1,0 +1,176 @@
+use nm_core::testing::fake_server::{cluster, failure};
+
+use super::*;
+
+const AGENT: &str = "/apis/apps/v1/namespaces/ops/daemonsets/agent";
+
+fn disturbed(kind: DisturbedKind, name: &str) -> DisturbedObject {
+    DisturbedObject { kind, namespace: String::from("ops"), name: name.to_owned() }
+}
+
+/// A pod of a controller on the node.
+fn pod(name: &str, owner: (&str, &str), is_ready: bool) -> Value {
+    json!({
+        "metadata": {"namespace": "ops", "name": name, "labels": {"app": owner.1}, "ownerReferences": [{
+            "apiVersion": "apps/v1", "kind": owner.0, "name": owner.1, "uid": "u", "controller": true}]},
+        "spec": {"nodeName": "n1", "containers": []},
+        "status": {"phase": "Running", "conditions": [
+            {"type": "Ready", "status": if is_ready { "True" } else { "False" }}]},
+    })
+}
+
+fn list(kind: &str, items: &[Value]) -> (u16, Value) {
+    (200, json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {}, "items": items}))
+}
+
+fn object(kind: &str, name: &str, fields: &Value) -> Value {
+    let mut object =
+        json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"namespace": "ops", "name": name}});
+    object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    object
+}
+
+/// Whether the node passes the gate with these pods, and with this answer for the DaemonSet.
+async fn checked(pods: Vec<Value>, set: (u16, Value)) -> Health {
+    let (cluster, _) = cluster(move |_, path| match path {
+        AGENT => set.clone(),
+        _ => list("Pod", &pods),
+    });
+    daemon_sets(&cluster, "n1", &[disturbed(DisturbedKind::DaemonSet, "agent")]).await.unwrap()
+}
+
+fn daemon_set_with(wanted: i64, scheduled: i64) -> (u16, Value) {
+    let status = json!({"status": {"desiredNumberScheduled": wanted, "currentNumberScheduled": scheduled}});
+    (200, object("DaemonSet", "agent", &status))
+}
+
+#[tokio::test]
+async fn a_daemon_set_has_to_have_a_ready_pod_on_the_node_again() {
+    let agent = |is_ready| pod("agent-1", ("DaemonSet", "agent"), is_ready);
+    assert_eq!(checked(vec![agent(true)], daemon_set_with(3, 3)).await, Health::Healthy);
+    let waiting = Health::Waiting(String::from("the pod of DaemonSet ops/agent is not Ready"));
+    assert_eq!(checked(vec![agent(false)], daemon_set_with(3, 3)).await, waiting);
+    assert_eq!(checked(vec![], daemon_set_with(3, 2)).await, waiting);
+    let other = pod("other-1", ("DaemonSet", "other"), true);
+    assert_eq!(checked(vec![other], daemon_set_with(3, 2)).await, waiting);
+    let mut leaving = agent(true);
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+    assert_eq!(checked(vec![leaving], daemon_set_with(3, 3)).await, waiting);
+    // Whether the set still wants a pod there is not known.
+    assert_eq!(checked(vec![], failure(403, "Forbidden", "agent")).await, waiting);
+    let mut changed = daemon_set_with(2, 2);
+    changed.1["metadata"]["generation"] = json!(2);
+    changed.1["status"]["observedGeneration"] = json!(1);
+    assert_eq!(checked(vec![], changed).await, waiting, "the status is of before a change");
+}
+
+#[tokio::test]
+async fn a_daemon_set_that_was_deleted_or_no_longer_selects_the_node_is_not_waited_for() {
+    assert_eq!(checked(vec![], failure(404, "NotFound", "agent")).await, Health::Healthy);
+    assert_eq!(checked(vec![], daemon_set_with(2, 2)).await, Health::Healthy);
+}
+
+#[tokio::test]
+async fn what_was_not_healthy_before_the_drain_need_not_be_healthy_afterwards() {
+    let pods = [
+        pod("web-1", ("Deployment", "web"), true),
+        pod("ill-1", ("Deployment", "ill"), true),
+        pod("db-0", ("StatefulSet", "db"), true),
+        pod("agent-1", ("DaemonSet", "agent"), true),
+        pod("broken-1", ("DaemonSet", "broken"), false),
+    ];
+    let budget = |name: &str, healthy: i64| {
+        json!({"metadata": {"namespace": "ops", "name": name},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}},
+            "status": {"currentHealthy": healthy, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 3}})
+    };
+    let (cluster, _) = cluster(move |_, path| match path.rsplit('/').next().unwrap() {
+        "pods" => list("Pod", &pods),
+        "poddisruptionbudgets" => list("PodDisruptionBudget", &[budget("calm", 2), budget("tight", 1)]),
+        "calm" => (200, object("PodDisruptionBudget", "calm", &budget("calm", 2))),
+        "tight" => (200, object("PodDisruptionBudget", "tight", &budget("tight", 1))),
+        "web" => (
+            200,
+            object(
+                "Deployment",
+                "web",
+                &json!({"spec": {"replicas": 2}, "status": {"availableReplicas": 2}}),
+            ),
+        ),
+        "ill" => (
+            200,
+            object(
+                "Deployment",
+                "ill",
+                &json!({"spec": {"replicas": 2}, "status": {"availableReplicas": 1}}),
+            ),
+        ),
+        "db" => (
+            200,
+            object("StatefulSet", "db", &json!({"spec": {"replicas": 3}, "status": {"readyReplicas": 3}})),
+        ),
+        other => failure(404, "NotFound", other),
+    });
+    let pressure = BTreeSet::from([String::from("DiskPressure")]);
+    let before = baseline(&cluster, "n1", &NodeView { pressure, ..NodeView::default() }, &BTreeSet::new())
+        .await
+        .unwrap();
+    assert_eq!(before.pressure, ["DiskPressure"]);
+    let names: Vec<&str> = before.healthy.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["web", "db", "agent", "calm"]);
+}
+
+#[tokio::test]
+async fn a_workload_of_another_api_group_is_not_read_as_one_of_apps() {
+    let mut foreign = pod("db-0", ("StatefulSet", "db"), true);
+    foreign["metadata"]["ownerReferences"][0]["apiVersion"] = json!("apps.kruise.io/v1beta1");
+    let (cluster, requests) = cluster(move |_, path| match path.rsplit('/').next().unwrap() {
+        "pods" => list("Pod", std::slice::from_ref(&foreign)),
+        "poddisruptionbudgets" => list("PodDisruptionBudget", &[]),
+        other => failure(404, "NotFound", other),
+    });
+    let before = baseline(&cluster, "n1", &NodeView::default(), &BTreeSet::new()).await.unwrap();
+    assert_eq!(before.healthy, []);
+    let requests = requests.lock().unwrap();
+    assert!(!requests.iter().any(|request| request.contains("statefulsets")), "{requests:?}");
+}
+
+#[tokio::test]
+async fn workloads_and_budgets_recover_when_their_numbers_are_back() {
+    use DisturbedKind::{Deployment, PodDisruptionBudget, ReplicaSet, StatefulSet};
+    let replicas = |ready: &str, number: i64| json!({"spec": {"replicas": 3}, "status": {(ready): number}});
+    let healthy = |number: i64| json!({"status": {"currentHealthy": number, "desiredHealthy": 3}});
+    for (kind, fields, problem) in [
+        (Deployment, replicas("availableReplicas", 3), None),
+        (
+            Deployment,
+            replicas("availableReplicas", 2),
+            Some("Deployment ops/x has 2 of 3 replicas available"),
+        ),
+        (Deployment, json!({"status": {}}), Some("Deployment ops/x has 0 of 1 replicas available")),
+        (
+            ReplicaSet,
+            replicas("availableReplicas", 1),
+            Some("ReplicaSet ops/x has 1 of 3 replicas available"),
+        ),
+        (StatefulSet, replicas("readyReplicas", 3), None),
+        (StatefulSet, replicas("readyReplicas", 0), Some("StatefulSet ops/x has 0 of 3 replicas ready")),
+        (PodDisruptionBudget, healthy(3), None),
+        (PodDisruptionBudget, healthy(2), Some("PodDisruptionBudget ops/x has 2 of 3 pods healthy")),
+    ] {
+        let found = object(kind.word(), "x", &fields);
+        let (cluster, _) = cluster(move |_, _| (200, found.clone()));
+        let expected = problem.map_or(Health::Healthy, |why| Health::Waiting(why.to_owned()));
+        assert_eq!(recovery(&cluster, &[disturbed(kind, "x")]).await.unwrap(), expected, "{fields}");
+    }
+    // Its status is of before a change.
+    let mut old = object("Deployment", "x", &replicas("availableReplicas", 3));
+    (old["metadata"]["generation"], old["status"]["observedGeneration"]) = (json!(2), json!(1));
+    for (answer, is_healthy) in
+        [((200, old), false), (failure(404, "NotFound", "x"), true), (failure(403, "Forbidden", "x"), true)]
+    {
+        let (cluster, _) = cluster(move |_, _| answer.clone());
+        let health = recovery(&cluster, &[disturbed(Deployment, "x")]).await.unwrap();
+        assert_eq!(health == Health::Healthy, is_healthy, "{health:?}");
+    }
+}

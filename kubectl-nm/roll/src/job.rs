@@ -1,0 +1,214 @@
+//! The Job that a roll runs on each drained node.
+//!
+//! Its pod is bound to the node without the scheduler and tolerates every taint. The maintenances of the roll leave pods
+//! with the roll's label alone, so the Job's pod is not evicted.
+
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+use kube::api::{ListParams, LogParams};
+use nm_core::args::duration;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects;
+use nm_core::error::Error;
+use nm_shared::DrainSpec;
+use serde_json::{Value, json};
+
+use crate::error::{JobProblem, RollError};
+use crate::record::{ActionState, LABEL, NodeRecord};
+use crate::settings;
+
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Seconds after which a finished Job is deleted, unless its file says otherwise.
+const TTL: i64 = 7 * MIN_TTL;
+
+/// For so many seconds a finished Job stays at least: whoever runs the roll has to see how it ended.
+const MIN_TTL: i64 = 86_400;
+
+/// The most lines of a Job's log that are shown.
+const MAX_LOG_LINES: i64 = 100;
+
+/// How many bytes of them are shown, of each pod. Its lines may be of any length.
+const MAX_LOG_BYTES: i64 = 256 << 10;
+
+/// Of how many pods the lines are shown. Those of others may have the label of the Job.
+const MAX_LOG_PODS: usize = 10;
+
+const MAX_BYTES: usize = 32 * 1024;
+
+/// Reads the file with the Job of a roll.
+pub fn read(file: &Path, namespace: Option<&str>) -> Result<Value, RollError> {
+    let job = std::fs::read_to_string(file).map_err(Into::into).and_then(|text| parse(&text, namespace));
+    job.map_err(|problem| RollError::Job { file: file.to_owned(), problem: Box::new(problem) })
+}
+
+/// Parses the file with the Job. It has no name of its own: each node gets a Job named after the roll.
+fn parse(text: &str, namespace: Option<&str>) -> Result<Value, JobProblem> {
+    // Editors on Windows write a byte order mark.
+    let mut job: Value = serde_saphyr::from_str(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+    if (job["apiVersion"].as_str(), job["kind"].as_str()) != (Some("batch/v1"), Some("Job")) {
+        return Err(JobProblem::OtherKind);
+    }
+    settings::check_job(&job)?;
+    if job.pointer("/spec/template/spec/containers").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        return Err(JobProblem::NoContainers);
+    }
+    if job["metadata"]["namespace"].as_str().is_none_or(str::is_empty) {
+        job["metadata"]["namespace"] = json!(namespace.unwrap_or(DEFAULT_NAMESPACE));
+    }
+    let length = job.to_string().len();
+    if length > MAX_BYTES { Err(JobProblem::TooLarge { length, most: MAX_BYTES }) } else { Ok(job) }
+}
+
+/// The drain settings under which the pods of the roll's Jobs stay.
+pub fn sparing_jobs(drain: Option<DrainSpec>) -> DrainSpec {
+    let mut drain = drain.unwrap_or_default();
+    let mut selector = drain.pod_selector.as_deref().cloned().unwrap_or_default();
+    let expressions = selector.match_expressions.get_or_insert_default();
+    expressions.push(LabelSelectorRequirement {
+        key: LABEL.to_owned(),
+        operator: String::from("DoesNotExist"),
+        values: None,
+    });
+    drain.pod_selector = Some(selector.into());
+    drain
+}
+
+/// The Job of a node. Its name stays the same when the roll is resumed, unless it has failed: then there is a new Job for the
+/// next attempt.
+pub fn of_node(template: &Value, roll: &str, node: &str, record: &NodeRecord) -> Value {
+    let began = record.began.unwrap_or(record.since).as_second();
+    let attempt = match record.action.as_ref().map_or(1, |action| action.attempt) {
+        0 | 1 => String::new(),
+        again => format!("-{again}"),
+    };
+    let mut job = template.clone();
+    job["metadata"]["name"] = json!(format!("{roll}-{}-{began}{attempt}", record.position));
+    if let Some(metadata) = job["metadata"].as_object_mut() {
+        metadata.remove("generateName");
+    }
+    job["metadata"]["labels"][LABEL] = json!(roll);
+    let spec = &mut job["spec"];
+    let ttl = spec["ttlSecondsAfterFinished"].as_i64().unwrap_or(TTL);
+    spec["ttlSecondsAfterFinished"] = json!(ttl.max(MIN_TTL));
+    spec["template"]["metadata"]["labels"][LABEL] = json!(roll);
+    let pod = &mut spec["template"]["spec"];
+    pod["nodeName"] = json!(node);
+    if pod["restartPolicy"].is_null() {
+        pod["restartPolicy"] = json!("Never");
+    }
+    pod["tolerations"] = json!([{"operator": "Exists"}]);
+    for kind in ["initContainers", "containers"] {
+        for container in pod[kind].as_array_mut().into_iter().flatten() {
+            for field in ["command", "args"] {
+                for word in container[field].as_array_mut().into_iter().flatten() {
+                    if let Some(text) = word.as_str() {
+                        *word = json!(text.replace("{}", node));
+                    }
+                }
+            }
+            let mut env = container["env"].as_array().cloned().unwrap_or_default();
+            env.push(json!({"name": "NM_NODE", "value": node}));
+            container["env"] = json!(env);
+        }
+    }
+    job
+}
+
+/// Creates the Job, unless it exists.
+pub(crate) async fn create(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+    let refused = match objects::create(cluster, job, false).await {
+        Err(error) if error.status().is_some_and(kube::core::Status::is_already_exists) => error,
+        created => return created.map(drop),
+    };
+    let node = |job: &Value| job.pointer("/spec/template/spec/nodeName").cloned();
+    match objects::get(cluster, job).await? {
+        Some(found) if node(&found) == node(job) => Ok(()),
+        // It runs on another node, or is gone by now.
+        _ => Err(refused),
+    }
+}
+
+/// Lets the API server check the Job of a node. Nothing is created.
+pub async fn check_creation(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+    objects::create(cluster, job, true).await.map(drop)
+}
+
+/// Waits until the Job has ended, and returns how.
+pub(crate) async fn finish(cluster: &Cluster, job: &Value, timeout: Duration) -> ActionState {
+    let ended = async {
+        loop {
+            match state(cluster, job).await {
+                Ok(ActionState::Running) => {}
+                Ok(ended) => return ended,
+                Err(error) if error.is_transient() || error.needs_login() => {}
+                Err(error) => return ActionState::Failed(error.to_string()),
+            }
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    };
+    let Ok(ended) = tokio::time::timeout(timeout, ended).await else {
+        // If that fails, the message still names the Job.
+        let _ = delete(cluster, job).await;
+        return ActionState::Failed(format!("{} still ran after {}", name(job), duration::show(timeout)));
+    };
+    ended
+}
+
+/// Deletes the Job and its pods.
+pub(crate) async fn delete(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+    objects::delete(cluster, job).await.map(drop)
+}
+
+async fn state(cluster: &Cluster, job: &Value) -> Result<ActionState, Error> {
+    let Some(found) = objects::get(cluster, job).await? else {
+        return Ok(ActionState::Failed(format!("{} was deleted", name(job))));
+    };
+    let conditions = found.pointer("/status/conditions").and_then(Value::as_array);
+    let is_true = |type_: &str| {
+        conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| condition["type"] == type_ && condition["status"] == "True")
+    };
+    if is_true("Complete").is_some() {
+        return Ok(ActionState::Succeeded);
+    }
+    Ok(match is_true("Failed") {
+        Some(failed) => {
+            let why = failed["message"].as_str().unwrap_or("failed");
+            ActionState::JobFailed(format!("{}: {why}", name(job)))
+        }
+        None => ActionState::Running,
+    })
+}
+
+/// The last lines that the Job's pods printed; none without permission.
+pub(crate) async fn log(cluster: &Cluster, job: &Value) -> Vec<String> {
+    let namespace = job["metadata"]["namespace"].as_str();
+    let selector =
+        format!("batch.kubernetes.io/job-name={}", job["metadata"]["name"].as_str().unwrap_or_default());
+    let which = ListParams::default().labels(&selector);
+    let pods = objects::list(cluster, ("v1", "Pod"), namespace, &which).await.unwrap_or_default();
+    let (tail_lines, limit_bytes) = (Some(MAX_LOG_LINES), Some(MAX_LOG_BYTES));
+    let params = LogParams { tail_lines, limit_bytes, ..LogParams::default() };
+    let mut lines = Vec::new();
+    for pod in pods.into_iter().take(MAX_LOG_PODS) {
+        let log = objects::log(cluster, &pod, &params).await.unwrap_or_default();
+        lines.extend(log.lines().map(str::to_owned));
+    }
+    lines
+}
+
+fn name(job: &Value) -> String {
+    let field = |name: &str| job["metadata"][name].as_str().unwrap_or_default();
+    format!("Job {}/{}", field("namespace"), field("name"))
+}
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

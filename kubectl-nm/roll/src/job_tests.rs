@@ -1,0 +1,169 @@
+use nm_core::testing::fake_server::{cluster, failure};
+
+use super::*;
+use crate::record::{ActionRecord, Baseline, Step};
+use crate::settings::RollSettings;
+
+const CONTAINER: &str = "{name: a, image: i, command: [upgrade], args: ['--node={}']}";
+
+fn template(fields: &str) -> Result<Value, JobProblem> {
+    parse(&format!("{{apiVersion: batch/v1, kind: Job, {fields}}}"), Some("ops"))
+}
+
+fn valid() -> Value {
+    template(&format!("spec: {{template: {{spec: {{containers: [{CONTAINER}]}}}}}}")).unwrap()
+}
+
+fn record(attempt: Option<u32>) -> NodeRecord {
+    NodeRecord {
+        wave: 0,
+        position: 3,
+        step: Step::Acting,
+        since: "2026-01-02T03:04:05Z".parse().unwrap(),
+        began: Some("2026-01-02T03:00:00Z".parse().unwrap()),
+        began_millis: 0,
+        boot_id: String::new(),
+        action: attempt.map(|attempt| ActionRecord { attempt, state: ActionState::Running }),
+        baseline: Baseline::default(),
+    }
+}
+
+/// The Job as the server returns it, with this condition.
+fn stored(condition: &str, message: &str) -> (u16, Value) {
+    let mut job = of_node(&valid(), "r", "n1", &record(None));
+    if !condition.is_empty() {
+        job["status"]["conditions"] = json!([{"type": condition, "status": "True", "message": message}]);
+    }
+    (200, job)
+}
+
+#[test]
+fn a_file_that_is_no_job_is_refused_when_it_is_read() {
+    let pod = format!("spec: {{template: {{spec: {{containers: [{CONTAINER}]}}}}}}");
+    assert!(template(&pod).is_ok());
+    for malformed in [
+        "spec: {}",
+        "spec: {template: {spec: {containers: []}}}",
+        "spec: {template: {spec: {containers: [a]}}}",
+        "spec: {template: {spec: {containers: {name: a}}}}",
+        &format!("spec: {{template: {{spec: {{initContainers: x, containers: [{CONTAINER}]}}}}}}"),
+        &format!("spec: {{template: {{metadata: x, spec: {{containers: [{CONTAINER}]}}}}}}"),
+        &format!("spec: {{template: {{metadata: {{labels: [a]}}, spec: {{containers: [{CONTAINER}]}}}}}}"),
+        &format!("metadata: x, {pod}"),
+        &format!("metadata: {{labels: [a]}}, {pod}"),
+        &format!("metadata: {{labels: a}}, {pod}"),
+        "spec: {template: {spec: {containers: [{name: a, command: x}]}}}",
+        "spec: {template: {spec: {containers: [{name: a, env: {A: b}}]}}}",
+        &format!(
+            "spec: {{ttlSecondsAfterFinished: soon, template: {{spec: {{containers: [{CONTAINER}]}}}}}}"
+        ),
+    ] {
+        assert!(template(malformed).is_err(), "{malformed}");
+    }
+}
+
+#[test]
+fn a_file_may_begin_with_a_byte_order_mark() {
+    assert_eq!(parse(&format!("\u{feff}{}", valid()), None).unwrap(), valid());
+}
+
+#[test]
+fn settings_whose_job_is_malformed_are_not_read() {
+    let settings = |job: &Value| {
+        serde_json::from_value::<RollSettings>(json!({
+            "waves": [1], "maxUnavailable": 1, "action": {"job": job}, "minReadySeconds": 30,
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1,
+        }))
+    };
+    assert!(settings(&valid()).is_ok());
+    for path in ["/metadata", "/spec", "/spec/template/spec/containers/0"] {
+        let mut job = valid();
+        *job.pointer_mut(path).unwrap() = json!("x");
+        assert!(settings(&job).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn the_job_of_a_node_runs_there_under_a_name_of_its_own() {
+    let job = of_node(&valid(), "r", "n1", &record(None));
+    let pod = &job["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!((&pod["nodeName"], &pod["restartPolicy"]), (&json!("n1"), &json!("Never")));
+    assert_eq!(pod["tolerations"], json!([{"operator": "Exists"}]));
+    assert_eq!((&container["command"], &container["args"]), (&json!(["upgrade"]), &json!(["--node=n1"])));
+    assert_eq!(container["env"], json!([{"name": "NM_NODE", "value": "n1"}]));
+    assert_eq!(job["metadata"]["namespace"], "ops");
+    for labels in [&job["metadata"]["labels"], &job["spec"]["template"]["metadata"]["labels"]] {
+        assert_eq!(labels[LABEL], "r");
+    }
+    let name = |attempt: Option<u32>| {
+        of_node(&valid(), "r", "n1", &record(attempt))["metadata"]["name"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(name(Some(1)), name(None), "a roll that is resumed follows its Job");
+    assert_eq!(name(Some(2)), name(None) + "-2", "a Job that failed is replaced");
+}
+
+#[test]
+fn a_finished_job_stays_for_a_day_or_longer() {
+    let ttl = |said: Value| {
+        let mut job = valid();
+        job["spec"]["ttlSecondsAfterFinished"] = said;
+        of_node(&job, "r", "n1", &record(None))["spec"]["ttlSecondsAfterFinished"].as_i64().unwrap()
+    };
+    let day = 86_400;
+    assert_eq!((ttl(json!(0)), ttl(json!(100)), ttl(json!(2 * day))), (day, day, 2 * day));
+    assert!(ttl(Value::Null) > 3 * day, "over a weekend");
+}
+
+#[tokio::test]
+async fn a_job_that_exists_is_followed_only_if_it_is_for_the_node() {
+    let (cluster, _) = cluster(|method, _| match method {
+        "POST" => failure(409, "AlreadyExists", "r-3"),
+        _ => stored("", ""),
+    });
+    let [own, other] = ["n1", "n2"].map(|node| of_node(&valid(), "r", node, &record(None)));
+    create(&cluster, &own).await.unwrap();
+    assert!(create(&cluster, &other).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_a_job_ended_is_what_its_conditions_say() {
+    let minute = Duration::from_secs(60);
+    let job = of_node(&valid(), "r", "n1", &record(None));
+    let name = job["metadata"]["name"].as_str().unwrap();
+    let failed = |why: String| ActionState::Failed(why);
+    for (answer, ended) in [
+        (stored("Complete", ""), ActionState::Succeeded),
+        (stored("Failed", "too often"), ActionState::JobFailed(format!("Job ops/{name}: too often"))),
+        (failure(404, "NotFound", "r-3"), failed(format!("Job ops/{name} was deleted"))),
+    ] {
+        let (cluster, _) = cluster(move |_, _| answer.clone());
+        assert_eq!(finish(&cluster, &job, minute).await, ended);
+    }
+    let (cluster, _) = cluster(|_, _| failure(403, "Forbidden", "r-3"));
+    assert!(matches!(finish(&cluster, &job, minute).await, ActionState::Failed(_)), "it cannot be followed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_takes_too_long_is_deleted_and_an_api_server_that_fails_is_asked_again() {
+    let minute = Duration::from_secs(60);
+    let job = of_node(&valid(), "r", "n1", &record(None));
+    for answer in [stored("", ""), stored("SuccessCriteriaMet", ""), failure(503, "ServiceUnavailable", "")] {
+        let (cluster, requests) = cluster(move |_, _| answer.clone());
+        let ActionState::Failed(why) = finish(&cluster, &job, minute).await else { panic!() };
+        assert!(why.ends_with("still ran after 1m"), "{why}");
+        assert!(requests.lock().unwrap().iter().any(|request| request.starts_with("DELETE ")));
+    }
+}
+
+#[tokio::test]
+async fn no_more_of_what_a_job_prints_is_read_than_is_shown() {
+    let pod = |at: usize| json!({"metadata": {"namespace": "ops", "name": format!("p{at}")}});
+    let pods: Vec<Value> = (0..50).map(pod).collect();
+    let (cluster, _) = cluster(move |_, path| match path {
+        "/api/v1/namespaces/ops/pods" => (200, json!({"metadata": {}, "items": pods})),
+        _ => (200, json!("a line")),
+    });
+    let lines = log(&cluster, &of_node(&valid(), "r", "n1", &record(None))).await;
+    assert_eq!(lines.len(), MAX_LOG_PODS);
+}

@@ -1,0 +1,28 @@
+//! Rolls: one node after another is drained, acted on and returned to service.
+//!
+//! [`waves`] orders the nodes, and a maintenance is created for each, suspended. [`record`] is the state of a roll in these
+//! objects. [`decide`] says what happens next, by what is [`observed`], by the [`gates`] of each node and by the
+//! [`departures`] of nodes, of which some return after an [`absence`], and [`runner`]
+//! has it carried out: with [`apply`], which makes the requests and [`backoff`], which delays those that failed, [`actions`], which run a [`command`] or a [`job`] for each node, and [`health`] for its gates.
+//! [`store`] changes a roll from outside. [`report`] and the dashboard show a [`view`] of it.
+
+pub mod absence;
+mod actions;
+mod apply;
+mod backoff;
+pub mod command;
+pub mod decide;
+mod departures;
+pub mod error;
+mod gates;
+pub mod health;
+pub mod job;
+pub mod observed;
+pub mod record;
+pub mod report;
+pub mod runner;
+pub mod settings;
+pub mod store;
+pub mod view;
+pub mod waves;
+pub mod window;

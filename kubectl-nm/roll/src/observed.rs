@@ -1,0 +1,376 @@
+//! What the decisions of a roll depend on, other than its maintenances.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use nm_core::args::duration;
+use nm_core::client::watch_stream::WatchChange;
+use nm_core::maintenance::status;
+use nm_shared::cluster::node;
+use nm_shared::{BlockedPod, NodeMaintenance};
+
+use crate::absence::KnownMaintenance;
+use crate::record::{
+    ActionRecord, ActionState, HEARTBEAT_TIMEOUT, Halt, NodeRecord, Roll, RollNode, RollRecord, Step,
+};
+
+/// A node as the gates read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeView {
+    /// The uid of the `Node` object.
+    pub(crate) uid: String,
+    /// Since when this program has seen this object.
+    pub(crate) seen_since: Timestamp,
+    /// Since when this program has seen the node Ready without interruption; none if it is not Ready.
+    pub(crate) ready_since: Option<Timestamp>,
+    /// When its condition Ready last changed, by the clock of the control plane.
+    pub(crate) ready_transition: Option<Time>,
+    pub(crate) boot_id: String,
+    /// Its conditions that report pressure.
+    pub(crate) pressure: BTreeSet<String>,
+    /// When pressure ended that this program has seen, by condition.
+    pub(crate) relieved: BTreeMap<String, Timestamp>,
+}
+
+/// The health of what is probed for a node: its DaemonSet pods while it is [`Step::Checking`], and what its drain disturbed
+/// while it is [`Step::Recovering`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    Healthy,
+    /// What is not healthy.
+    Waiting(String),
+}
+
+/// What is observed apart from the maintenances.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    pub(crate) now: Timestamp,
+    /// Since when this program runs the roll. No gate times out because of the time before.
+    pub(crate) started: Timestamp,
+    /// When somebody let the paused roll continue, as this program has seen, or when the cluster was seen again after a long
+    /// time.
+    pub(crate) resumed: Option<Timestamp>,
+    /// Since when the maintenances or nodes may be out of date; none while they are not.
+    pub(crate) lost_since: Option<Timestamp>,
+    /// Why the API server accepts no request until somebody has logged in.
+    pub(crate) login: Option<String>,
+    /// The id of this program.
+    pub(crate) runner: String,
+    /// Whether the maintenances and nodes are up to date, as far as is known.
+    pub(crate) is_current: bool,
+    pub nodes: BTreeMap<String, NodeView>,
+    pub(crate) health: BTreeMap<(String, Step), Health>,
+    /// When this program first saw each node in its step.
+    pub(crate) steps: BTreeMap<String, SeenStep>,
+    /// When this program first saw each blocked pod, by its node, its name and the time since when it is blocked.
+    pub(crate) blocked: BTreeMap<(String, String, Timestamp), Timestamp>,
+    /// The commands and Jobs that this program has begun.
+    pub(crate) actions: BTreeMap<String, ActionState>,
+    /// The answers to the question whether the roll continues with a drained node.
+    pub(crate) confirmed: BTreeMap<String, bool>,
+    /// Why the maintenance of a node cannot begin yet.
+    pub(crate) refused: BTreeMap<String, String>,
+    /// The nodes whose drains are to be paused, because somebody has paused the roll.
+    pub(crate) to_pause: BTreeSet<String>,
+    /// Why a node cannot continue: the API server refuses what the roll does with it.
+    pub(crate) failed: BTreeMap<String, String>,
+    /// Why the roll as a whole cannot continue, and the node that this is about, if it is about one.
+    pub(crate) broken: Option<(String, String)>,
+    /// Why the roll had halted before this program continued it. Its node gets another try, and so do others whose time was
+    /// over by then.
+    pub(crate) retried: Option<Halt>,
+    /// The maintenances that this program has seen, by node, without those that are released.
+    pub(crate) known: BTreeMap<String, KnownMaintenance>,
+    /// Since when this program has seen that a node does not exist.
+    pub(crate) missing: BTreeMap<String, Timestamp>,
+    /// Who aborted the roll. It is kept here because the record may be deleted before it is read.
+    pub(crate) aborted: Option<String>,
+}
+
+/// When this program first saw a node in its step, by its own clock: the times in the objects are by the clocks of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeenStep {
+    step: Step,
+    /// The time in the record.
+    since: Timestamp,
+    at: Timestamp,
+    /// Whether the node was in the step when the program began.
+    is_inherited: bool,
+}
+
+impl NodeView {
+    /// The view of a node at this time, after an earlier view of it.
+    pub fn of(node: &Node, before: Option<&Self>, now: Timestamp) -> Self {
+        let status = node.status.as_ref();
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let is_pressure = |type_: &str| type_.ends_with("Pressure") || type_ == "NetworkUnavailable";
+        let info = status.and_then(|status| status.node_info.as_ref());
+        let boot_id = info.map(|info| info.boot_id.clone()).unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+        let ready_transition = ready.and_then(|ready| ready.last_transition_time.clone());
+        // A node that has rebooted in between was not Ready all the time.
+        let before = before.filter(|before| before.boot_id == boot_id);
+        let pressure: BTreeSet<String> = conditions
+            .iter()
+            .filter(|condition| condition.status == "True" && is_pressure(&condition.type_))
+            .map(|condition| condition.type_.clone())
+            .collect();
+        let mut relieved = before.map(|before| before.relieved.clone()).unwrap_or_default();
+        let ended = before.into_iter().flat_map(|before| before.pressure.difference(&pressure));
+        relieved.extend(ended.map(|one| (one.clone(), now)));
+        // Nor was one whose condition has changed and changed back while no watch was there to see it.
+        let was_ready = before.filter(|before| before.ready_transition == ready_transition);
+        let uid = node.uid().unwrap_or_default();
+        let same = before.filter(|before| before.uid == uid);
+        Self {
+            seen_since: same.map_or(now, |before| before.seen_since),
+            uid,
+            ready_since: node::reports_ready(node)
+                .then(|| was_ready.and_then(|before| before.ready_since).unwrap_or(now)),
+            ready_transition,
+            boot_id,
+            pressure,
+            relieved,
+        }
+    }
+}
+
+impl Observed {
+    /// What a program observes that only shows a roll.
+    pub fn shown_at(now: Timestamp, roll: &Roll, nodes: BTreeMap<String, NodeView>) -> Self {
+        let runner = roll.record.as_ref().and_then(|record| record.runner.as_ref());
+        let is_running = |action: &ActionRecord| runner.is_some() && action.state == ActionState::Running;
+        let acting = roll.nodes.iter().filter(|node| node.record.action.as_ref().is_some_and(is_running));
+        Self {
+            now,
+            started: now,
+            runner: runner.map(|runner| runner.id.clone()).unwrap_or_default(),
+            is_current: true,
+            nodes,
+            actions: acting.map(|node| (node.node().to_owned(), ActionState::Running)).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Notes the time. Returns whether this program did not run for so long that its watches may be lost without a sign: the
+    /// computer slept.
+    pub(super) fn advance(&mut self, now: Timestamp) -> bool {
+        let before = std::mem::replace(&mut self.now, now);
+        let has_slept = before != Timestamp::default() && now.duration_since(before) > HEARTBEAT_TIMEOUT;
+        if has_slept {
+            self.note_lost(before);
+        }
+        has_slept
+    }
+
+    /// The maintenances or nodes may be out of date since this time.
+    pub(super) fn note_lost(&mut self, since: Timestamp) {
+        self.lost_since = Some(self.lost_since.map_or(since, |earlier| earlier.min(since)));
+    }
+
+    /// Notes whether both watches are live. When the cluster is seen again after a long time, all times begin anew, and what
+    /// was known of the health of nodes and workloads is forgotten. After a shorter time, a node that was not Ready meanwhile
+    /// is recognised by its condition.
+    pub(super) fn note_live(&mut self, is_live: bool) {
+        self.is_current = is_live;
+        if !is_live {
+            self.note_lost(self.now);
+            return;
+        }
+        let now = self.now;
+        if self.lost_since.take().is_none_or(|since| now.duration_since(since) <= HEARTBEAT_TIMEOUT) {
+            return;
+        }
+        self.resumed = Some(now);
+        for seen in self.steps.values_mut() {
+            seen.at = now;
+        }
+        for ready_since in self.nodes.values_mut().filter_map(|node| node.ready_since.as_mut()) {
+            *ready_since = now;
+        }
+        self.health.clear();
+    }
+
+    /// Notes the result of a check that began at this time, unless the cluster was not seen since then.
+    pub(super) fn note_health(&mut self, node: String, step: Step, health: Health, began: Timestamp) {
+        let is_old = self.lost_since.is_some() || self.resumed.is_some_and(|resumed| began < resumed);
+        if !is_old {
+            self.health.insert((node, step), health);
+        }
+    }
+
+    /// Applies what the watch of nodes reported at this time.
+    pub(super) fn apply_nodes(&mut self, change: WatchChange<Node>, now: Timestamp) {
+        let mut insert = |node: &Node| {
+            let name = node.name_any();
+            let view = NodeView::of(node, self.nodes.get(&name), now);
+            self.nodes.insert(name, view);
+        };
+        match change {
+            WatchChange::Listed(nodes) => {
+                for node in &nodes {
+                    insert(node);
+                }
+                let names: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
+                self.nodes.retain(|name, _| names.contains(name));
+            }
+            WatchChange::Applied(node) => insert(&node),
+            WatchChange::Deleted(node) => {
+                self.nodes.remove(&node.name_any());
+            }
+        }
+    }
+
+    /// Replaces the record that this program knows by a newer one in the objects.
+    ///
+    /// The command that pauses the roll also pauses the drains that are under way at that time. This program pauses those
+    /// that it has begun at the same moment. Later it pauses none, because somebody may resume a single node.
+    pub(super) fn adopt_newer(&mut self, record: &mut RollRecord, roll: &Roll) {
+        let Some(newer) = roll.record.as_ref().filter(|newer| newer.revision > record.revision) else {
+            return;
+        };
+        // Somebody may have resumed it since.
+        self.aborted.clone_from(&newer.aborted);
+        if !newer.paused {
+            if record.paused {
+                self.resumed = Some(self.now);
+            }
+            self.to_pause.clear();
+        } else if !record.paused {
+            self.to_pause =
+                roll.nodes.iter().filter(|node| node.drains()).map(|node| node.node().to_owned()).collect();
+        }
+        *record = newer.clone();
+    }
+
+    /// Notes what is first seen of a roll now.
+    pub(super) fn note(&mut self, roll: &Roll, record: &RollRecord) {
+        self.note_maintenances(roll, record);
+        let (now, is_inherited) = (self.now, self.steps.is_empty());
+        let steps = roll.nodes.iter().map(|node| {
+            let (name, since) = (node.node().to_owned(), node.record.since);
+            let known = self.seen(node).copied();
+            let at = match since {
+                _ if is_inherited => self.started.min(now),
+                // This program has written it itself.
+                own if (self.started..=now).contains(&own) => own,
+                _ => now,
+            };
+            (name, known.unwrap_or(SeenStep { step: node.record.step, since, at, is_inherited }))
+        });
+        let steps = steps.collect();
+        let blocked = roll.nodes.iter().flat_map(|node| {
+            let pods = &status(&node.object).blocked_pods;
+            pods.iter().map(|pod| {
+                let key = blocked_key(node, pod);
+                let at = self.blocked.get(&key).copied().unwrap_or(now);
+                (key, at)
+            })
+        });
+        let blocked = blocked.collect();
+        (self.steps, self.blocked) = (steps, blocked);
+    }
+
+    /// Notes which nodes and maintenances are gone.
+    fn note_maintenances(&mut self, roll: &Roll, record: &RollRecord) {
+        let now = self.now;
+        for known in self.known.values_mut() {
+            known.lost.get_or_insert(now);
+        }
+        for node in &roll.nodes {
+            let lost = node
+                .is_leaving()
+                .then(|| self.known.get(node.node()).and_then(|known| known.lost).unwrap_or(now));
+            let known = KnownMaintenance { object: Arc::clone(&node.object), lost };
+            self.known.insert(node.node().to_owned(), known);
+        }
+        let is_released = |name: &String| record.released.contains(name);
+        self.known.retain(|name, _| !is_released(name));
+        let absent = record.absent.iter().map(|absent| absent.node().to_owned());
+        let names = roll.nodes.iter().map(|node| node.node().to_owned()).chain(absent);
+        let missing = names.chain(self.known.keys().cloned()).filter(|name| !self.nodes.contains_key(name));
+        let since = |name: String| {
+            let since = self.missing.get(&name).copied().unwrap_or(now);
+            (name, since)
+        };
+        self.missing = missing.map(since).collect();
+    }
+
+    /// Notes the newest state of a maintenance, which may be gone before the next decision.
+    pub(super) fn note_maintenance(&mut self, object: &Arc<NodeMaintenance>) {
+        if let Some(known) = self.known.get_mut(&object.spec.node_name)
+            && known.object.metadata.uid == object.metadata.uid
+        {
+            known.object = Arc::clone(object);
+        }
+    }
+
+    /// Whether somebody has deleted the maintenance of a node that this program has seen, and the node exists.
+    pub(super) fn has_lost_maintenance(&self, name: &str) -> bool {
+        let uid_now = self.nodes.get(name).map(|view| view.uid.as_str());
+        self.known.get(name).is_some_and(|known| known.is_deleted_alone(uid_now, self.now))
+    }
+
+    /// Whether a node has not existed for this long. The time before this program started, or before the end of a pause, does
+    /// not count.
+    pub(super) fn is_missing_for(&self, name: &str, seconds: u64) -> bool {
+        let Some(since) = self.missing.get(name) else { return false };
+        self.has_passed(*since, seconds)
+    }
+
+    /// Whether this time has passed. Nothing times out while the cluster is not seen.
+    pub(super) fn has_passed(&self, since: Timestamp, seconds: u64) -> bool {
+        let since = self.resumed.map_or(since, |resumed| since.max(resumed));
+        self.is_current && self.elapsed(since) >= Duration::from_secs(seconds)
+    }
+
+    fn seen(&self, node: &RollNode) -> Option<&SeenStep> {
+        let NodeRecord { step, since, .. } = &node.record;
+        self.steps.get(node.node()).filter(|seen| (seen.step, seen.since) == (*step, *since))
+    }
+
+    /// Since when a node is in its step, as far as this program has seen it.
+    pub(super) fn since(&self, node: &RollNode) -> Timestamp {
+        self.seen(node).map_or_else(|| node.record.since.max(self.started), |seen| seen.at)
+    }
+
+    /// Whether a node was in its step before this program began.
+    pub(super) fn is_inherited(&self, node: &RollNode) -> bool {
+        self.seen(node).is_some_and(|seen| seen.is_inherited)
+    }
+
+    /// Since when this program has seen a pod of a node blocked. A pause does not count.
+    pub(super) fn blocked_since(&self, node: &RollNode, pod: &BlockedPod) -> Timestamp {
+        let since = self.blocked.get(&blocked_key(node, pod)).copied().unwrap_or(self.now);
+        self.resumed.map_or(since, |resumed| since.max(resumed))
+    }
+
+    pub(super) fn elapsed(&self, since: Timestamp) -> Duration {
+        Duration::try_from(self.now.duration_since(since)).unwrap_or_default()
+    }
+
+    /// Whether a node is in its step for this long. The time before this program started, or before the end of a pause, does not
+    /// count. Nothing times out while the cluster is not seen.
+    pub(super) fn has_timed_out(&self, node: &RollNode, seconds: u64) -> bool {
+        self.has_passed(self.since(node), seconds)
+    }
+
+    /// Whether a pod of a node is blocked for this long.
+    pub(super) fn is_blocked_for(&self, node: &RollNode, pod: &BlockedPod, seconds: u64) -> bool {
+        self.is_current && self.elapsed(self.blocked_since(node, pod)) >= Duration::from_secs(seconds)
+    }
+}
+
+fn blocked_key(node: &RollNode, pod: &BlockedPod) -> (String, String, Timestamp) {
+    (node.node().to_owned(), format!("{}/{}", pod.namespace, pod.name), pod.since.0)
+}
+
+/// A number of seconds as people write it.
+pub(super) fn shown(seconds: u64) -> String {
+    duration::show(Duration::from_secs(seconds))
+}

@@ -1,0 +1,477 @@
+//! The state of a roll, which is kept in annotations of its maintenances and nowhere else.
+//!
+//! Each maintenance of the roll has the settings of the roll and the [`NodeRecord`] of its node. Before the roll deletes a
+//! maintenance, so that its node returns to service, it adds a finalizer to it. The finalizer keeps the object, with its
+//! records, until the node has recovered and soaked. The [`RollRecord`] is about the roll as a whole. It is in one of the
+//! maintenances, the anchor: the last one in the order that is not done. Before the anchor is done, the record is written to
+//! another maintenance; the record with the highest `revision` counts.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use nm_shared::NodeMaintenance;
+use nm_shared::cluster::node;
+use nm_shared::gate::ownership;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::absence::{AbsentNode, LeftNode};
+use crate::error::RollError;
+use crate::settings::RollSettings;
+
+pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
+
+pub const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
+pub const NODE: &str = "kubectl-nm.dev/roll-node";
+pub const STATE: &str = "kubectl-nm.dev/roll-state";
+
+/// After this time without a heartbeat, a roll has no runner.
+pub const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
+
+/// All annotations of an object together may have 256 KiB.
+const MAX_NAMES_BYTES: usize = 160 * 1024;
+
+/// How far a node has come, from its maintenance being planned to its return to service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Step {
+    /// Its maintenance is suspended.
+    Planned,
+    Draining,
+    /// It is drained, and somebody has to confirm before the roll continues.
+    Confirming,
+    /// The command or the Job is under way.
+    Acting,
+    /// It has to reboot, or to become Ready.
+    Rejoining,
+    /// It has to stay Ready, without new pressure and with its DaemonSet pods Ready.
+    Checking,
+    /// Its maintenance is being deleted.
+    Returning,
+    /// It is in service. The workloads and budgets that its drain disturbed have to be healthy again.
+    Recovering,
+    Soaking,
+}
+
+impl Step {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Planned => "Planned",
+            Self::Draining => "Draining",
+            Self::Confirming => "Confirming",
+            Self::Acting => "Acting",
+            Self::Rejoining => "Rejoining",
+            Self::Checking => "Checking",
+            Self::Returning => "Returning",
+            Self::Recovering => "Recovering",
+            Self::Soaking => "Soaking",
+        }
+    }
+}
+
+/// The state of a node before its maintenance began. What was unhealthy then does not have to be healthy afterwards.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Baseline {
+    /// Its conditions that reported pressure.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) pressure: Vec<String>,
+    /// The healthy workloads and budgets of its pods, and each `DaemonSet` whose pod on it was Ready.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) healthy: Vec<DisturbedObject>,
+}
+
+/// A workload or a budget that a drain disturbs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct DisturbedObject {
+    pub(crate) kind: DisturbedKind,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) enum DisturbedKind {
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    PodDisruptionBudget,
+}
+
+/// The record of a node, in an annotation of its maintenance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRecord {
+    /// From 0.
+    pub wave: usize,
+    /// In the order of the whole roll, from 0.
+    pub position: usize,
+    pub step: Step,
+    pub since: Timestamp,
+    /// When its maintenance began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<Timestamp>,
+    /// The [working time](RollRecord::worked_millis) of the roll, in milliseconds, when its maintenance began.
+    #[serde(default)]
+    pub began_millis: i64,
+    /// Its bootID when its drain had ended or, if there is an action, when that began. With `--expect-reboot` it has to change.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
+    /// None before the command or the Job has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<ActionRecord>,
+    #[serde(default)]
+    pub baseline: Baseline,
+}
+
+/// The command or the Job of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionRecord {
+    /// From 1. It is begun again after it has failed.
+    pub(crate) attempt: u32,
+    /// [`ActionState::Running`] unless its end was seen: if no program runs it, how it ended is unknown.
+    pub state: ActionState,
+}
+
+/// How far a command or a Job has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ActionState {
+    Running,
+    Succeeded,
+    /// The command lost its connection, as `ssh NODE reboot` does: exit code 255.
+    Disconnected,
+    Failed(String),
+    /// All pods failed that the Job may have, also because their node reboots.
+    JobFailed(String),
+}
+
+/// The record of the roll as a whole, in an annotation of the anchor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RollRecord {
+    pub revision: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runner: Option<Runner>,
+    /// Whether no further node and no further action begins, because somebody paused the roll.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub halt: Option<Halt>,
+    /// Who aborted the roll. Nodes whose action had begun are finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aborted: Option<String>,
+    /// Whether somebody waits for a heartbeat, to know whether the runner is alive.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
+    /// The nodes that count as [`done`](Self::done), and whose maintenances are not gone yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub released: Vec<String>,
+    /// The nodes that the roll began with and that are not done; none if their names are too long for an annotation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+    /// The nodes whose `Node` objects were deleted, and their maintenances with them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<AbsentNode>,
+    /// The nodes that have left the roll although they are not done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<LeftNode>,
+    /// The nodes that somebody took out of the roll with `--skip`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
+    pub done: DoneNodes,
+    /// For how many milliseconds a program has run the roll, without the time while it was paused or halted.
+    pub worked_millis: i64,
+    /// Of how many nodes nothing is known, because an earlier record was deleted with its maintenance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<usize>,
+}
+
+/// Who runs a roll.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runner {
+    /// Distinguishes the programs.
+    pub id: String,
+    /// The user and the machine, for people.
+    pub who: String,
+    /// When the program last wrote this.
+    pub at: Timestamp,
+}
+
+/// Why a roll halted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halt {
+    pub node: String,
+    pub message: String,
+    pub at: Timestamp,
+    /// Whether its drain timed out, and cannot continue without more time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
+}
+
+/// The nodes that are done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DoneNodes {
+    pub nodes: usize,
+    /// The pods that their drains moved.
+    pub pods: i64,
+    /// The sum of the working times of the roll from their begin to their end, in seconds.
+    pub seconds: i64,
+    /// The time of the slowest, in seconds.
+    pub slowest_seconds: i64,
+}
+
+/// A maintenance of a roll.
+#[derive(Clone, Debug)]
+pub struct RollNode {
+    pub object: Arc<NodeMaintenance>,
+    pub record: NodeRecord,
+    /// The revision of the record of the roll that this object has.
+    pub revision: Option<u64>,
+}
+
+impl RollNode {
+    /// # Errors
+    ///
+    /// When the node's name or the record is not valid.
+    pub(crate) fn of(object: &Arc<NodeMaintenance>) -> Result<Self, RollError> {
+        // Commands and selectors contain the name.
+        if !node::is_valid_name(&object.spec.node_name) {
+            return Err(RollError::InvalidNode {
+                roll: roll_of(object),
+                maintenance: object.name_any(),
+                node: object.spec.node_name.clone(),
+            });
+        }
+        let record = required(object, NODE)?;
+        let revision = parse::<RollRecord>(object, STATE)?.map(|state| state.revision);
+        Ok(Self { object: Arc::clone(object), record, revision })
+    }
+
+    /// Whether its command or its Job has begun or, without one, its drain has ended, and it is not back in service.
+    pub fn is_worked_on(&self) -> bool {
+        let step = self.record.step;
+        (Step::Acting..Step::Returning).contains(&step)
+            && (step > Step::Acting || self.record.action.is_some())
+    }
+
+    pub fn node(&self) -> &str {
+        &self.object.spec.node_name
+    }
+
+    /// Whether its drain is under way and not paused.
+    pub(crate) fn drains(&self) -> bool {
+        self.record.step == Step::Draining && !self.object.spec.suspend
+    }
+
+    /// Whether its `Node` object was deleted, and its maintenance with it: the object is what is created again.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.object.metadata.uid.is_none()
+    }
+
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.object.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether the roll keeps the object although it is deleted.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.object.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+    }
+
+    /// Whether somebody has deleted the maintenance: the node leaves the roll.
+    pub fn is_leaving(&self) -> bool {
+        self.is_deleted() && !self.is_kept()
+    }
+
+    /// Whether nm-reconciler has returned the node to service.
+    pub fn is_in_service(&self) -> bool {
+        ownership::is_released(&self.object)
+    }
+
+    /// The finalizers of the object with that of the roll, or without it.
+    pub(crate) fn finalizers(&self, is_kept: bool) -> Vec<String> {
+        finalizers(&self.object, is_kept)
+    }
+}
+
+/// A roll as its maintenances describe it.
+#[derive(Clone, Debug)]
+pub struct Roll {
+    pub name: String,
+    pub settings: RollSettings,
+    /// In the order of the roll.
+    pub nodes: Vec<RollNode>,
+    /// None while its maintenances are being created.
+    pub record: Option<RollRecord>,
+}
+
+impl Roll {
+    /// The roll of this name among maintenances; none if there is none of it.
+    ///
+    /// # Errors
+    ///
+    /// When an annotation of one of its maintenances is not valid.
+    pub fn find<'a>(
+        name: &str,
+        all: impl IntoIterator<Item = &'a Arc<NodeMaintenance>>,
+    ) -> Result<Option<Self>, RollError> {
+        let (mut nodes, mut newest, mut settings) = (Vec::new(), None::<RollRecord>, None);
+        let mut settings_text = None;
+        for object in all.into_iter().filter(|object| roll_name(object) == Some(name)) {
+            let node = RollNode::of(object)?;
+            // Nearly always all maintenances have the same text, which may contain a whole Job.
+            let text = annotation_text(object, SETTINGS);
+            if text.is_none() || text != settings_text {
+                settings.get_or_insert(required(object, SETTINGS)?);
+                settings_text = text;
+            }
+            let state = parse::<RollRecord>(object, STATE)?;
+            newest = newest.into_iter().chain(state).max_by_key(|state| state.revision);
+            nodes.push(node);
+        }
+        nodes.sort_by_key(|node: &RollNode| node.record.position);
+        Ok(settings.map(|settings| Self { name: name.to_owned(), settings, nodes, record: newest }))
+    }
+
+    /// The maintenance that has the record of the roll: the last one that is not done, or else the last one.
+    pub(crate) fn anchor(&self, record: &RollRecord) -> Option<&RollNode> {
+        let is_left = |node: &RollNode| !record.released.iter().any(|released| released == node.node());
+        self.nodes
+            .iter()
+            .filter(|node| !node.is_leaving() && !node.is_absent())
+            .max_by_key(|node| (is_left(node), node.record.position, Reverse(node.object.name_any())))
+    }
+
+    /// The record of a roll whose maintenances are all created. If it was interrupted right after that, an empty one. If
+    /// somebody has deleted the maintenance with the record, what the others show of it.
+    pub fn complete_record(&self) -> Result<RollRecord, RollError> {
+        let (created, all) = (self.nodes.len(), self.settings.nodes());
+        match &self.record {
+            Some(record) => Ok(record.clone()),
+            None if self.is_record_lost() => Ok(RollRecord {
+                worked_millis: self.nodes.iter().map(|node| node.record.began_millis).max().unwrap_or(0),
+                unknown: Some(all.saturating_sub(created)),
+                ..RollRecord::default()
+            }),
+            None if created == all => Ok(RollRecord::default()),
+            None => Err(RollError::Incomplete { name: self.name.clone(), created, all }),
+        }
+    }
+
+    /// Whether the maintenance with the record of the roll was deleted. Before the first node begins, that cannot be
+    /// distinguished from a roll whose maintenances were not all created.
+    pub fn is_record_lost(&self) -> bool {
+        self.record.is_none() && self.nodes.iter().any(|node| node.record.began.is_some())
+    }
+
+    /// Whether all maintenances of the roll have these settings. Others may write them.
+    pub fn has_only(&self, settings: &RollSettings) -> bool {
+        let stored = |node: &RollNode| parse::<RollSettings>(&node.object, SETTINGS).ok().flatten();
+        self.nodes.iter().all(|node| stored(node).as_ref() == Some(settings))
+    }
+
+    pub fn node(&self, name: &str) -> Option<&RollNode> {
+        self.nodes.iter().find(|node| node.node() == name)
+    }
+}
+
+impl RollRecord {
+    /// The next revision.
+    pub(crate) fn next(&self) -> Self {
+        Self { revision: self.revision.saturating_add(1), ..self.clone() }
+    }
+}
+
+/// The finalizers of an object with that of the roll, or without it.
+pub(crate) fn finalizers(object: &NodeMaintenance, is_kept: bool) -> Vec<String> {
+    let others = object.finalizers().iter().filter(|finalizer| *finalizer != FINALIZER);
+    others.cloned().chain(is_kept.then(|| FINALIZER.to_owned())).collect()
+}
+
+/// The names of the nodes of a roll, as they fit into its record.
+pub fn node_names(roll: &Roll) -> Vec<String> {
+    let bytes = roll.nodes.iter().fold(0_usize, |bytes, node| bytes.saturating_add(node.node().len() + 3));
+    if bytes > MAX_NAMES_BYTES {
+        return Vec::new();
+    }
+    roll.nodes.iter().map(|node| node.node().to_owned()).collect()
+}
+
+/// The names of the rolls that maintenances are part of.
+pub fn roll_names(all: &[NodeMaintenance]) -> Vec<&str> {
+    let mut names: Vec<&str> = all.iter().filter_map(roll_name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// A value as the text of an annotation.
+pub fn annotation(value: &impl Serialize) -> String {
+    // Maps with text keys and finite numbers are always valid JSON.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// A merge patch of an annotation, for an object at exactly this version.
+pub fn annotation_patch(object: &NodeMaintenance, annotation: &str, value: &impl Serialize) -> Value {
+    let mut patch = version_patch(object);
+    patch["metadata"]["annotations"] = json!({annotation: self::annotation(value)});
+    patch
+}
+
+/// A merge patch for an object at exactly this version, which changes nothing yet.
+pub(crate) fn version_patch(object: &NodeMaintenance) -> Value {
+    let ObjectMeta { uid, resource_version, .. } = &object.metadata;
+    json!({"metadata": {"uid": uid, "resourceVersion": resource_version}})
+}
+
+fn annotation_text<'a>(object: &'a NodeMaintenance, annotation: &str) -> Option<&'a String> {
+    object.metadata.annotations.as_ref()?.get(annotation)
+}
+
+fn roll_of(object: &NodeMaintenance) -> String {
+    roll_name(object).unwrap_or_default().to_owned()
+}
+
+fn required<T: DeserializeOwned>(object: &NodeMaintenance, annotation: &'static str) -> Result<T, RollError> {
+    let missing =
+        || RollError::NoRecord { roll: roll_of(object), maintenance: object.name_any(), annotation };
+    parse(object, annotation)?.ok_or_else(missing)
+}
+
+fn parse<T: DeserializeOwned>(
+    object: &NodeMaintenance,
+    annotation: &'static str,
+) -> Result<Option<T>, RollError> {
+    let text = annotation_text(object, annotation);
+    let invalid = |source| RollError::InvalidRecord {
+        roll: roll_of(object),
+        maintenance: object.name_any(),
+        annotation,
+        source,
+    };
+    text.map(|text| serde_json::from_str(text)).transpose().map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_roll_is_refused_if_it_has_a_node_name_that_no_node_can_have() {
+        for name in ["n1; reboot", "$(reboot)", "`reboot`", "../n1", "-oProxyCommand=x", "n1\nn2", ""] {
+            let object: NodeMaintenance = serde_json::from_value(json!({
+                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                "metadata": {"name": "n1", "labels": {LABEL: "r"}},
+                "spec": {"nodeName": name},
+            }))
+            .unwrap();
+            let refused = Roll::find("r", &[Arc::new(object)]);
+            assert!(matches!(refused, Err(RollError::InvalidNode { .. })), "{name:?}: {refused:?}");
+        }
+    }
+}

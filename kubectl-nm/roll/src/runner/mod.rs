@@ -1,0 +1,488 @@
+//! Runs a roll: watches its maintenances and the nodes, and carries out what [`decide`] decides.
+
+mod outcomes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use futures::stream::{BoxStream, FuturesUnordered, StreamExt, pending};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use kube::api::Api;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::watch_stream::{
+    WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch, watch_current_maintenances,
+};
+use nm_core::error::Error;
+use nm_core::maintenance::cache::MaintenanceCache;
+use nm_core::maintenance::uid;
+use nm_shared::NodeMaintenance;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::actions::RunningActions;
+use crate::apply::{Applied, apply};
+use crate::backoff::Backoff;
+use crate::command::NodeOutputLine;
+use crate::decide::{Decisions, RollChange, RollState, decide, heartbeat};
+use crate::health;
+use crate::job;
+use crate::observed::{Health, Observed};
+use crate::record::{ActionState, Halt, NodeRecord, Roll, RollRecord, Runner, STATE, Step, roll_name};
+use crate::settings::RollSettings;
+use crate::store;
+use crate::view::{RollInput, RollReporter, RollView};
+
+/// How often gates are checked that no watch reports.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How a run of a roll ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RollEnd {
+    /// With the record as it was at the end.
+    Done(Box<RollRecord>),
+    /// The nodes whose command or Job has begun, and that `roll abort` leaves in maintenance.
+    Halted(Halt, Vec<String>),
+    TakenOver(Runner),
+    /// Somebody aborted the roll; who.
+    Aborted(String),
+    /// The user left. The roll stays as it is.
+    Left,
+}
+
+enum Event {
+    Maintenances(WatchUpdate<NodeMaintenance>),
+    Nodes(WatchUpdate<Node>),
+    /// A watch ended for good.
+    Unwatched(Error),
+    Output(NodeOutputLine),
+    Finished(Finished),
+    Input(RollInput),
+    Tick,
+}
+
+/// What ran beside the loop.
+enum Finished {
+    Action(String, ActionState),
+    /// Of a check that began at this time.
+    Health(String, Step, Timestamp, Result<Health, Error>),
+    /// An action that was ended.
+    Ended,
+    /// The roll is paused or continued.
+    Paused(Result<(), Error>),
+    Applied(Box<Applied>),
+    Heartbeat(Box<Applied>),
+}
+
+/// A program that runs a roll.
+pub struct RollRunner<'a> {
+    cluster: &'a Cluster,
+    name: String,
+    /// The settings as they were when the program began. Those in the objects are not read again: a command that somebody
+    /// writes there later is not run.
+    settings: RollSettings,
+    log_folder: Option<PathBuf>,
+    maintenances: MaintenanceCache,
+    are_nodes_listed: bool,
+    /// Whether the maintenances and the nodes are up to date, as far as their watches know.
+    live: (bool, bool),
+    /// The newest record that is known. It outlives the last maintenance.
+    record: RollRecord,
+    observed: Observed,
+    /// Whether the changes of the last decision are being carried out.
+    is_applying: bool,
+    /// Whether a heartbeat is being written meanwhile.
+    is_beating: bool,
+    backoff: Backoff,
+    checking: BTreeSet<String>,
+    asked: Option<String>,
+    tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
+    actions: RunningActions,
+    lines: (mpsc::Sender<NodeOutputLine>, mpsc::Receiver<NodeOutputLine>),
+}
+
+impl<'a> RollRunner<'a> {
+    /// A program that runs this roll: the runner of the record, which is stored. `retried` is why the roll had halted
+    /// before.
+    pub fn new(
+        cluster: &'a Cluster,
+        roll: &Roll,
+        record: RollRecord,
+        retried: Option<Halt>,
+        log_folder: Option<PathBuf>,
+    ) -> Self {
+        let runner = record.runner.as_ref().map(|runner| runner.id.clone()).unwrap_or_default();
+        Self {
+            cluster,
+            name: roll.name.clone(),
+            settings: roll.settings.clone(),
+            log_folder,
+            maintenances: MaintenanceCache::default(),
+            are_nodes_listed: false,
+            live: (true, true),
+            record,
+            observed: Observed { started: Timestamp::now(), runner, retried, ..Observed::default() },
+            is_applying: false,
+            is_beating: false,
+            backoff: Backoff::default(),
+            checking: BTreeSet::new(),
+            asked: None,
+            tasks: FuturesUnordered::new(),
+            actions: RunningActions::default(),
+            lines: mpsc::channel(256),
+        }
+    }
+
+    /// Runs the roll until it is done or halts, or somebody else takes it over.
+    pub async fn run(&mut self, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
+        let mut maintenances =
+            watch_current_maintenances(self.cluster, WatchPolicy::LONG_COMMAND).chain(pending());
+        let mut nodes = watch_nodes(self.cluster).chain(pending());
+        let mut ticks = interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let event = tokio::select! {
+                biased;
+                input = reporter.next_input() => match input? {
+                    RollInput::Leave => return Ok(RollEnd::Left),
+                    input => Event::Input(input),
+                },
+                Some(event) = maintenances.next() => event.map_or_else(Event::Unwatched, Event::Maintenances),
+                Some(event) = nodes.next() => event.map_or_else(Event::Unwatched, Event::Nodes),
+                Some(finished) = self.tasks.next() => Event::Finished(finished),
+                _ = ticks.tick() => Event::Tick,
+                // Last: a command may print without end.
+                Some(line) = self.lines.1.recv() => Event::Output(line),
+            };
+            if self.observed.advance(Timestamp::now()) {
+                // A connection may look alive although it is not, and what it has received may be old.
+                maintenances =
+                    watch_current_maintenances(self.cluster, WatchPolicy::LONG_COMMAND).chain(pending());
+                nodes = watch_nodes(self.cluster).chain(pending());
+                self.live = (false, false);
+                if matches!(event, Event::Maintenances(_) | Event::Nodes(_) | Event::Unwatched(_)) {
+                    continue;
+                }
+            }
+            let is_output = matches!(event, Event::Output(_));
+            self.handle(event, reporter)?;
+            // No decision depends on the output, and each one on the results of the one before.
+            if is_output || !self.is_known() {
+                continue;
+            }
+            let end = if self.is_applying { self.beat()? } else { self.step(reporter)? };
+            if let Some(end) = end {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Gives up the roll, so that somebody else can continue it at once.
+    pub async fn release(&mut self) {
+        store::release_runner(self.cluster, &self.name, &self.observed.runner).await;
+    }
+
+    fn handle(&mut self, event: Event, reporter: &mut dyn RollReporter) -> Result<(), Error> {
+        match event {
+            Event::Maintenances(WatchUpdate::Change(WatchChange::Applied(object)))
+                if self.is_older(&object) => {}
+            Event::Maintenances(WatchUpdate::Change(change)) => {
+                if let Some(change) = self.valid(change) {
+                    self.note_abort(&change);
+                    if let WatchChange::Applied(object) | WatchChange::Deleted(object) = &change {
+                        self.observed.note_maintenance(object);
+                    }
+                    self.maintenances.apply(&change);
+                }
+            }
+            Event::Maintenances(WatchUpdate::Live) => {
+                (self.live.0, self.observed.login) = (true, None);
+            }
+            Event::Nodes(WatchUpdate::Live) => (self.live.1, self.observed.login) = (true, None),
+            Event::Maintenances(WatchUpdate::Lost { since, error }) => {
+                self.live.0 = false;
+                self.note_lost(since, &error);
+            }
+            Event::Nodes(WatchUpdate::Lost { since, error }) => {
+                self.live.1 = false;
+                self.note_lost(since, &error);
+            }
+            Event::Nodes(WatchUpdate::Change(change)) => {
+                self.are_nodes_listed |= matches!(change, WatchChange::Listed(_));
+                self.observed.apply_nodes(change, Timestamp::now());
+            }
+            Event::Unwatched(error) if !self.is_known() => return Err(error),
+            Event::Unwatched(error) => {
+                // What is known of the other objects suffices to store the results of actions.
+                self.live = (true, true);
+                self.stop("", format!("the cluster cannot be watched any more: {error}"));
+            }
+            Event::Output(line) => reporter.output(&line)?,
+            Event::Finished(Finished::Action(node, state)) => {
+                self.actions.forget(&node);
+                self.observed.actions.insert(node, state);
+            }
+            Event::Finished(Finished::Health(node, step, began, health)) => {
+                self.checking.remove(&node);
+                match health {
+                    Ok(health) => self.observed.note_health(node, step, health, began),
+                    Err(error) if error.is_transient() || error.needs_login() => {}
+                    Err(error) => {
+                        self.fail(&node, &format!("the health of node {node} cannot be checked: {error}"));
+                    }
+                }
+            }
+            Event::Finished(Finished::Paused(Ok(())) | Finished::Ended) | Event::Tick => {}
+            Event::Finished(Finished::Paused(Err(error))) => reporter.show_error(&error),
+            Event::Finished(Finished::Applied(applied)) => {
+                self.is_applying = false;
+                self.take_applied(*applied);
+            }
+            Event::Finished(Finished::Heartbeat(mut applied)) => {
+                self.is_beating = false;
+                // The record is adopted from its object by the next decision: somebody may have paused the roll meanwhile.
+                for (change, _) in applied.outcomes.extract_if(.., |(_, outcome)| outcome.is_ok()) {
+                    self.backoff.succeeded(&change);
+                }
+                self.take_applied(*applied);
+            }
+            Event::Input(input) => self.take_input(input),
+        }
+        Ok(())
+    }
+
+    fn note_lost(&mut self, since: Timestamp, error: &Error) {
+        self.observed.login = error.needs_login().then(|| error.to_string());
+        self.observed.note_lost(since);
+    }
+
+    /// Whether the watch is behind what this program has written itself. Versions of one object are comparable numbers
+    /// (KEP-5504).
+    fn is_older(&self, object: &NodeMaintenance) -> bool {
+        let version = |object: &NodeMaintenance| object.resource_version()?.parse::<u64>().ok();
+        let known = self.maintenances.get(&uid(object)).and_then(|known| version(known));
+        known.zip(version(object)).is_some_and(|(known, new)| new < known)
+    }
+
+    /// Remembers that somebody has aborted the roll: the object with that record is deleted soon.
+    fn note_abort(&mut self, change: &WatchChange<NodeMaintenance>) {
+        let WatchChange::Applied(object) = change else { return };
+        if roll_name(object) != Some(&self.name) {
+            return;
+        }
+        let record = object.annotations().get(STATE).and_then(|text| serde_json::from_str(text).ok());
+        let Some(RollRecord { revision, aborted: Some(who), .. }) = record else { return };
+        if revision > self.record.revision {
+            self.observed.aborted = Some(who);
+        }
+    }
+
+    /// Whether all objects have been listed.
+    fn is_known(&self) -> bool {
+        self.maintenances.is_complete() && self.are_nodes_listed
+    }
+
+    /// The change with valid objects only. The roll halts because of the others, and its actions still end in order: what was
+    /// known of such an object is kept.
+    fn valid(&mut self, change: WatchChange<NodeMaintenance>) -> Option<WatchChange<NodeMaintenance>> {
+        let mut valid = |object: Arc<NodeMaintenance>| match Roll::find(&self.name, [&object]) {
+            Ok(_) => Some(object),
+            Err(error) => {
+                self.stop(&object.spec.node_name, error.to_string());
+                self.maintenances.get(&uid(&object)).map(Arc::clone)
+            }
+        };
+        match change {
+            WatchChange::Listed(objects) => {
+                Some(WatchChange::Listed(objects.into_iter().filter_map(valid).collect()))
+            }
+            WatchChange::Applied(object) => valid(object).map(WatchChange::Applied),
+            WatchChange::Deleted(object) => Some(WatchChange::Deleted(object)),
+        }
+    }
+
+    /// The roll cannot continue, because of a node or as a whole: it halts.
+    fn stop(&mut self, node: &str, why: String) {
+        self.observed.broken.get_or_insert((node.to_owned(), why));
+    }
+
+    /// The roll halts because of a node.
+    fn fail(&mut self, node: &str, why: &str) {
+        self.observed.failed.insert(node.to_owned(), why.to_owned());
+    }
+
+    fn take_input(&mut self, input: RollInput) {
+        match input {
+            RollInput::Answer(answer) => {
+                if let Some(node) = self.asked.take() {
+                    self.observed.confirmed.insert(node, answer);
+                }
+            }
+            RollInput::Pause(paused) => {
+                let (cluster, name) = (self.cluster, self.name.clone());
+                self.tasks.push(Box::pin(async move {
+                    Finished::Paused(store::pause(cluster, &name, paused).await.map(drop))
+                }));
+            }
+            RollInput::Leave => {}
+        }
+    }
+
+    fn roll(&self) -> Result<Option<Roll>, Error> {
+        Ok(Roll::find(&self.name, self.maintenances.all())?)
+    }
+
+    /// Decides once, and begins to carry it out.
+    fn step(&mut self, reporter: &mut dyn RollReporter) -> Result<Option<RollEnd>, Error> {
+        let roll = self.roll()?.map(|roll| Roll { settings: self.settings.clone(), ..roll });
+        let roll = roll.unwrap_or_else(|| Roll {
+            name: self.name.clone(),
+            settings: self.settings.clone(),
+            nodes: Vec::new(),
+            record: None,
+        });
+        self.observed.adopt_newer(&mut self.record, &roll);
+        self.observed.note_live(self.live == (true, true));
+        self.observed.note(&roll, &self.record);
+        let Decisions { changes, progress, state } = decide(&roll, &self.record, &self.observed);
+        reporter.show(&RollView {
+            roll: &roll,
+            record: &self.record,
+            progress: &progress,
+            state: &state,
+            is_current: self.observed.is_current,
+            now: self.observed.now,
+        })?;
+        match state {
+            RollState::Done => return Ok(Some(RollEnd::Done(Box::new(self.record.clone())))),
+            RollState::Halted(halt) => {
+                let begun = roll.nodes.iter().filter(|node| node.is_worked_on());
+                let begun = begun.map(|node| node.node().to_owned()).collect();
+                return Ok(Some(RollEnd::Halted(halt, begun)));
+            }
+            RollState::TakenOver(other) => return Ok(Some(RollEnd::TakenOver(other))),
+            RollState::Aborted(who) => return Ok(Some(RollEnd::Aborted(who))),
+            RollState::Working | RollState::Waiting(_) => {}
+        }
+        self.end_actions();
+        self.check_health(&roll);
+        if self.asked.is_none() {
+            let confirming = progress.iter().find(|node| {
+                node.step == Step::Confirming && !self.observed.confirmed.contains_key(&node.node)
+            });
+            if let Some(confirming) = confirming {
+                reporter.ask(&confirming.node)?;
+                self.asked = Some(confirming.node.clone());
+            }
+        }
+        let changes = self.due(changes);
+        if !changes.is_empty() {
+            self.is_applying = true;
+            let (cluster, nodes) = (self.cluster, self.observed.nodes.clone());
+            let has_halted = self.record.halt.is_some();
+            self.tasks.push(Box::pin(async move {
+                Finished::Applied(Box::new(apply(cluster, roll, changes, nodes, has_halted).await))
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Writes a heartbeat, if one is due while the changes of a decision are being carried out: that may take longer than
+    /// somebody waits for it.
+    fn beat(&mut self) -> Result<Option<RollEnd>, Error> {
+        let Some(roll) = self.roll()?.filter(|_| !self.is_beating) else { return Ok(None) };
+        let roll = Roll { settings: self.settings.clone(), ..roll };
+        let newer = roll.record.as_ref().filter(|newer| newer.revision > self.record.revision);
+        let record = newer.unwrap_or(&self.record);
+        if let Some(other) = record.runner.as_ref().filter(|runner| runner.id != self.observed.runner) {
+            return Ok(Some(RollEnd::TakenOver(other.clone())));
+        }
+        let record = heartbeat(&roll, record, &self.observed);
+        let changes = self.due(record.map(RollChange::Record).into_iter().collect());
+        if !changes.is_empty() {
+            self.is_beating = true;
+            let cluster = self.cluster;
+            self.tasks.push(Box::pin(async move {
+                Finished::Heartbeat(Box::new(apply(cluster, roll, changes, BTreeMap::new(), false).await))
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Starts the checks whose results are not watched, each after the one before has ended.
+    fn check_health(&mut self, roll: &Roll) {
+        let cluster = self.cluster;
+        let is_checked = |step: Step| matches!(step, Step::Checking | Step::Recovering);
+        let wanted: Vec<(String, Step, Vec<_>)> = roll
+            .nodes
+            .iter()
+            .filter(|node| is_checked(node.record.step) && !node.is_leaving())
+            .map(|node| (node.node().to_owned(), node.record.step, node.record.baseline.healthy.clone()))
+            .collect();
+        // A node that is checked again later has to be healthy then.
+        self.observed
+            .health
+            .retain(|(node, step), _| wanted.iter().any(|(name, now, _)| name == node && now == step));
+        for (node, step, disturbed) in wanted {
+            if !self.checking.insert(node.clone()) {
+                continue;
+            }
+            self.tasks.push(Box::pin(async move {
+                tokio::time::sleep(CHECK_INTERVAL / 2).await;
+                let began = Timestamp::now();
+                let health = match step {
+                    Step::Checking => health::daemon_sets(cluster, &node, &disturbed).await,
+                    _ => health::recovery(cluster, &disturbed).await,
+                };
+                Finished::Health(node, step, began, health)
+            }));
+        }
+    }
+
+    /// Starts the command of a node, or follows its Job.
+    fn act(&mut self, roll: &Roll, name: &str, record: &NodeRecord) {
+        let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
+        let action = self.actions.start(self.cluster, roll, name, record, log, self.lines.0.clone());
+        let name = name.to_owned();
+        self.tasks.push(Box::pin(async move {
+            action.await.map_or(Finished::Ended, |state| Finished::Action(name, state))
+        }));
+    }
+
+    /// Ends the actions of nodes that somebody takes out of the roll: their nodes return to service.
+    fn end_actions(&mut self) {
+        // A watch that is lost may be behind: what looks deleted by somebody was perhaps deleted with its node.
+        if !self.observed.is_current {
+            return;
+        }
+        // The command of a node that was deleted may be what waits for its return.
+        let stays = |name: &str| !self.observed.has_lost_maintenance(name);
+        for (name, job) in self.actions.end_unless(stays) {
+            self.observed.actions.remove(&name);
+            let text = String::from("ended: the maintenance of the node was deleted");
+            // If the channel is full, the output of the command says enough.
+            let _ = self.lines.0.try_send(NodeOutputLine { node: name, text });
+            if let Some(job) = job {
+                let cluster = self.cluster;
+                self.tasks.push(Box::pin(async move {
+                    // Its time to live ends it otherwise.
+                    let _ = job::delete(cluster, &job).await;
+                    Finished::Ended
+                }));
+            }
+        }
+    }
+}
+
+fn watch_nodes(cluster: &Cluster) -> BoxStream<'static, Result<WatchUpdate<Node>, Error>> {
+    let target = WatchTarget::all(Api::all(cluster.client()), "nodes", cluster.server());
+    watch(target, WatchPolicy::LONG_COMMAND, Some)
+}
+
+#[cfg(test)]
+#[path = "runner_tests.rs"]
+mod tests;

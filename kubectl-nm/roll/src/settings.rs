@@ -1,0 +1,97 @@
+//! What a roll does with each of its nodes. Every maintenance of the roll has these settings in an annotation, so that
+//! anybody can continue the roll from anywhere.
+
+use std::fmt;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+
+use crate::window::Windows;
+
+/// The settings of a roll. Durations are in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RollSettings {
+    /// How many nodes each wave has.
+    pub waves: Vec<usize>,
+    /// How many nodes may be under way at once.
+    pub max_unavailable: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<NodeAction>,
+    /// Whether somebody has to confirm after each drain.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirm: bool,
+    /// Whether each node has to reboot before it returns to service.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expect_reboot: bool,
+    /// How long a node has to be Ready before it returns to service.
+    pub min_ready_seconds: u64,
+    /// How long the roll waits after a node has returned to service and what the drain disturbed has recovered.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub soak_seconds: u64,
+    pub action_timeout_seconds: u64,
+    pub return_timeout_seconds: u64,
+    pub recovery_timeout_seconds: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halt_on_blocked_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Windows::is_empty")]
+    pub windows: Windows,
+}
+
+/// What is done with a drained node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodeAction {
+    /// A command on the machine of the person who runs the roll.
+    Run(String),
+    /// A Job that runs on the node.
+    Job(#[serde(deserialize_with = "deserialize_job")] Value),
+}
+
+impl fmt::Display for NodeAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(command) => write!(f, "on this machine, run {command}"),
+            Self::Job(job) => write!(f, "create {job}"),
+        }
+    }
+}
+
+impl RollSettings {
+    pub fn nodes(&self) -> usize {
+        self.waves.iter().fold(0, |nodes, wave| nodes.saturating_add(*wave))
+    }
+
+    pub fn command(&self) -> Option<&str> {
+        match &self.action {
+            Some(NodeAction::Run(command)) => Some(command),
+            Some(NodeAction::Job(_)) | None => None,
+        }
+    }
+
+    pub(crate) fn action_timeout(&self) -> Duration {
+        Duration::from_secs(self.action_timeout_seconds)
+    }
+}
+
+/// Checks the types of the fields of a Job, so that the roll can set some of them.
+pub(crate) fn check_job(job: &Value) -> Result<(), serde_json::Error> {
+    Job::deserialize(job).map(drop)
+}
+
+fn deserialize_job<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+    let mut job = Value::deserialize(from)?;
+    // Of the annotation, which others may write, only a Job is created or deleted.
+    if let Some(fields) = job.as_object_mut() {
+        fields.extend([("apiVersion".to_owned(), json!("batch/v1")), ("kind".to_owned(), json!("Job"))]);
+    }
+    check_job(&job).map_err(serde::de::Error::custom)?;
+    Ok(job)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(seconds: &u64) -> bool {
+    *seconds == 0
+}

@@ -1,0 +1,271 @@
+//! Reads and changes a roll in the cluster.
+//!
+//! A pause writes the record and then suspends the drains that are under way. If the program of the roll has just begun a
+//! node, it suspends that node when it sees the record. Whoever resumes a roll asks for a heartbeat in its record, and waits
+//! until it changes, at most for a minute: the clocks of two computers may differ, so a heartbeat is compared with the one
+//! before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use kube::core::Status;
+use nm_core::client::cluster::{Cluster, Deletion};
+use nm_core::error::Error;
+use nm_core::maintenance::uid;
+use nm_shared::decide::drain_status;
+use nm_shared::{DrainSpec, NodeMaintenance};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::error::RollError;
+use crate::job;
+use crate::record::{self, FINALIZER, Roll, RollNode, RollRecord, Runner, STATE, Step, roll_name};
+use crate::settings::NodeAction;
+
+const MAX_ATTEMPTS: usize = 10;
+
+/// How long the end of a program waits for its last write.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often a heartbeat is looked for.
+const HEARTBEAT_CHECK: Duration = Duration::from_millis(500);
+
+/// The roll of this name.
+pub async fn load(cluster: &Cluster, name: &str) -> Result<Roll, Error> {
+    let all: Vec<_> = cluster.maintenances().await?.into_iter().map(Arc::new).collect();
+    Ok(Roll::find(name, &all)?.ok_or_else(|| RollError::Unknown(name.to_owned()))?)
+}
+
+/// Changes the record of a roll whose maintenances are all created. If somebody else writes it at the same time, the
+/// change is made again. Returns the roll and the record that was written.
+pub async fn update(
+    cluster: &Cluster,
+    name: &str,
+    change: impl Fn(&Roll, RollRecord) -> Result<RollRecord, Error>,
+) -> Result<(Roll, RollRecord), Error> {
+    for _ in 0..MAX_ATTEMPTS {
+        let roll = load(cluster, name).await?;
+        let record = roll.complete_record()?.next();
+        let record = change(&roll, record)?;
+        let Some(anchor) = roll.anchor(&record) else { return Ok((roll, record)) };
+        match write_record(cluster, &anchor.object, &record).await {
+            Ok(_) => return Ok((roll, record)),
+            Err(error) if is_outdated(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(RollError::Contended.into())
+}
+
+/// Gives up a roll that the program with this id runs, so that somebody else can continue it at once.
+pub async fn release_runner(cluster: &Cluster, name: &str, id: &str) {
+    let written = update(cluster, name, |_, record| {
+        let is_mine = record.runner.as_ref().is_some_and(|runner| runner.id == id);
+        if is_mine { Ok(RollRecord { runner: None, ..record }) } else { Err(RollError::Contended.into()) }
+    });
+    // If this is not written, no heartbeat follows.
+    let _ = tokio::time::timeout(RELEASE_TIMEOUT, written).await;
+}
+
+/// Pauses a roll or lets it continue: whether further nodes begin, and the drains that are under way. Returns the roll as it
+/// was before, and its new record.
+pub async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result<(Roll, RollRecord), Error> {
+    let (roll, record) = update(cluster, name, |_, record| Ok(RollRecord { paused, ..record })).await?;
+    suspend_drains(cluster, &roll, paused).await?;
+    Ok((roll, record))
+}
+
+/// Pauses or resumes the drains of a roll that are under way.
+pub async fn suspend_drains(cluster: &Cluster, roll: &Roll, suspend: bool) -> Result<(), Error> {
+    let draining = roll.nodes.iter().filter(|node| {
+        node.record.step == Step::Draining && node.object.spec.suspend != suspend && !node.is_leaving()
+    });
+    try_join_all(draining.map(async |node| {
+        cluster.suspend(&node.object.name_any(), &uid(&node.object), suspend, false).await
+    }))
+    .await?;
+    Ok(())
+}
+
+/// Writes the record of a roll to a maintenance, on condition that this is its current version.
+pub(crate) async fn write_record(
+    cluster: &Cluster,
+    anchor: &NodeMaintenance,
+    record: &RollRecord,
+) -> Result<NodeMaintenance, Error> {
+    cluster.patch(&anchor.name_any(), &record::annotation_patch(anchor, STATE, record), false).await
+}
+
+/// Whether the object was changed or deleted since it was read.
+pub fn is_outdated(error: &Error) -> bool {
+    error.status().is_some_and(|status| Status::is_conflict(status) || Status::is_not_found(status))
+}
+
+/// Deletes the maintenances of some nodes of a roll, and the Jobs that run on them. First, the record moves to a maintenance
+/// that stays. A maintenance that changes meanwhile is judged again. Returns the nodes that were removed.
+pub async fn remove(
+    cluster: &Cluster,
+    name: &str,
+    is_removed: impl Fn(&RollNode) -> bool,
+) -> Result<Vec<RollNode>, Error> {
+    for _ in 0..MAX_ATTEMPTS {
+        let roll = load(cluster, name).await?;
+        let (removed, rest): (Vec<RollNode>, Vec<RollNode>) =
+            roll.nodes.iter().cloned().partition(&is_removed);
+        let rest = Roll { nodes: rest, ..roll.clone() };
+        let stored = roll.record.as_ref();
+        let next = stored.and_then(|record| Some((record, rest.anchor(record)?)));
+        if let Some((record, anchor)) =
+            next.filter(|(record, anchor)| anchor.revision < Some(record.revision))
+        {
+            match write_record(cluster, &anchor.object, &record.next()).await {
+                Ok(_) => {}
+                Err(error) if is_outdated(&error) => continue,
+                Err(error) => return Err(error),
+            }
+        }
+        let ended = removed.into_iter().map(async |node| end(cluster, &roll, node, &is_removed).await);
+        return Ok(try_join_all(ended).await?.into_iter().flatten().collect());
+    }
+    Err(RollError::Contended.into())
+}
+
+/// Takes a node out of a roll: it returns to service, and its maintenance ends. Returns the node as it was then; none if it
+/// has changed and stays.
+async fn end(
+    cluster: &Cluster,
+    roll: &Roll,
+    mut node: RollNode,
+    is_removed: impl Fn(&RollNode) -> bool,
+) -> Result<Option<RollNode>, Error> {
+    for _ in 0..MAX_ATTEMPTS {
+        if node.is_deleted() {
+            if !node.is_kept() {
+                return Ok(Some(node));
+            }
+            match release(cluster, &node).await {
+                Ok(_) => return Ok(Some(node)),
+                Err(error) if error.is_not_found() => return Ok(Some(node)),
+                Err(error) if is_outdated(&error) => {}
+                Err(error) => return Err(error),
+            }
+        } else if is_removed(&node) {
+            if let (Step::Acting, Some(NodeAction::Job(template))) = (node.record.step, &roll.settings.action)
+            {
+                job::delete(cluster, &job::of_node(template, &roll.name, node.node(), &node.record)).await?;
+            }
+            match cluster.delete_unchanged(&node.object).await? {
+                Deletion::Gone => return Ok(Some(node)),
+                Deletion::UnderWay if !node.is_kept() => return Ok(Some(node)),
+                Deletion::UnderWay | Deletion::Replaced => {}
+            }
+        } else {
+            return Ok(None);
+        }
+        let newer = cluster.maintenance(&node.object.name_any()).await?;
+        let Some(newer) = newer.filter(|newer| uid(newer) == uid(&node.object)) else {
+            return Ok(Some(node));
+        };
+        node = RollNode::of(&Arc::new(newer))?;
+    }
+    Err(RollError::Contended.into())
+}
+
+/// Removes the finalizer that keeps the maintenance of a node.
+pub(crate) async fn release(cluster: &Cluster, node: &RollNode) -> Result<NodeMaintenance, Error> {
+    release_object(cluster, &node.object).await
+}
+
+async fn release_object(cluster: &Cluster, object: &NodeMaintenance) -> Result<NodeMaintenance, Error> {
+    let mut patch = record::version_patch(object);
+    patch["metadata"]["finalizers"] = json!(record::finalizers(object, false));
+    cluster.patch(&object.name_any(), &patch, false).await
+}
+
+/// Ends all maintenances with the label of a roll, whatever their records are. Returns them as they were.
+pub async fn remove_unread(cluster: &Cluster, name: &str) -> Result<Vec<NodeMaintenance>, Error> {
+    let all = cluster.maintenances().await?;
+    let of_roll = all.into_iter().filter(|object| roll_name(object) == Some(name));
+    try_join_all(of_roll.map(async |object| {
+        end_unread(cluster, object.clone()).await?;
+        Ok(object)
+    }))
+    .await
+}
+
+async fn end_unread(cluster: &Cluster, mut object: NodeMaintenance) -> Result<(), Error> {
+    let (name, id) = (object.name_any(), uid(&object));
+    for _ in 0..MAX_ATTEMPTS {
+        if object.metadata.deletion_timestamp.is_none() {
+            cluster.delete(&name, &id).await?;
+        } else if object.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+            match release_object(cluster, &object).await {
+                Err(error) if !is_outdated(&error) => return Err(error),
+                _ => {}
+            }
+        } else {
+            return Ok(());
+        }
+        let newer = cluster.maintenance(&name).await?.filter(|newer| uid(newer) == id);
+        let Some(newer) = newer else { return Ok(()) };
+        object = newer;
+    }
+    Err(RollError::Contended.into())
+}
+
+/// Gives each drain of a roll that is not done this time limit, counted from now. Zero means none.
+pub async fn extend_drains(cluster: &Cluster, roll: &Roll, limit: Duration) -> Result<(), Error> {
+    let now = Timestamp::now();
+    let drains = roll.nodes.iter().filter(|node| node.record.step <= Step::Draining && !node.is_leaving());
+    try_join_all(drains.map(async |node| {
+        let seconds = timeout_seconds(&node.object, limit, now);
+        let patch = json!({
+            "metadata": {"uid": uid(&node.object)},
+            "spec": {"drain": {"timeoutSeconds": seconds}},
+        });
+        cluster.patch(&node.object.name_any(), &patch, false).await
+    }))
+    .await?;
+    Ok(())
+}
+
+/// The `timeoutSeconds` by which the drain of a maintenance times out when this time has passed from now.
+fn timeout_seconds(object: &NodeMaintenance, limit: Duration, now: Timestamp) -> i64 {
+    let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
+    if seconds == 0 {
+        return 0;
+    }
+    // The deadline of a drain of one second is a second after its beginning.
+    let drain = DrainSpec { timeout_seconds: 1, ..object.spec.drain.clone().unwrap_or_default() };
+    let after_a_second = drain_status::deadline(object, &drain, now).unwrap_or(now);
+    let elapsed = now.duration_since(after_a_second).saturating_add(SignedDuration::from_secs(1));
+    seconds.saturating_add(elapsed.as_secs().max(0))
+}
+
+/// The program that runs a roll: asks for a heartbeat, and waits for one at most this long. The time in it is not compared,
+/// because the clocks of two computers may differ.
+pub async fn find_runner(
+    cluster: &Cluster,
+    name: &str,
+    last: &Runner,
+    timeout: Duration,
+) -> Result<Option<Runner>, Error> {
+    update(cluster, name, |_, record| Ok(RollRecord { asked: true, ..record })).await?;
+    let end = Instant::now() + timeout;
+    while Instant::now() < end {
+        let roll = load(cluster, name).await?;
+        match roll.complete_record()?.runner {
+            None => return Ok(None),
+            Some(runner) if runner != *last => return Ok(Some(runner)),
+            Some(_) => tokio::time::sleep(HEARTBEAT_CHECK).await,
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

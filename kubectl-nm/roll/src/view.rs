@@ -1,0 +1,98 @@
+//! A roll as people see it on the dashboard, in lines and in JSON, and what they can do meanwhile.
+
+use futures::future::LocalBoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use nm_core::error::Error;
+
+use crate::command::NodeOutputLine;
+use crate::decide::{NodeProgress, RollState};
+use crate::record::{Roll, RollRecord, Step};
+
+/// When the roll will probably end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    pub(crate) end: Timestamp,
+    /// How many nodes that are done it is based on.
+    pub(crate) nodes: usize,
+    /// Their average time.
+    pub(crate) average: SignedDuration,
+}
+
+#[derive(Clone, Debug)]
+pub struct RollView<'a> {
+    pub roll: &'a Roll,
+    pub record: &'a RollRecord,
+    /// The nodes that are not done, in the order of the roll.
+    pub progress: &'a [NodeProgress],
+    pub state: &'a RollState,
+    /// Whether the maintenances and nodes are up to date, as far as is known.
+    pub is_current: bool,
+    pub now: Timestamp,
+}
+
+/// What the user of the dashboard or of the lines requests while the roll runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RollInput {
+    /// Whether the roll continues with the node that [`RollReporter::ask`] asked about.
+    Answer(bool),
+    /// Pause the roll, or let it continue.
+    Pause(bool),
+    /// End the program, and leave the roll as it is.
+    Leave,
+}
+
+/// Shows a roll while it runs.
+pub trait RollReporter {
+    fn show(&mut self, view: &RollView) -> Result<(), Error>;
+
+    fn output(&mut self, line: &NodeOutputLine) -> Result<(), Error>;
+
+    /// Asks whether the roll continues with a drained node.
+    fn ask(&mut self, node: &str) -> Result<(), Error>;
+
+    /// Shows that an input could not be carried out.
+    fn show_error(&mut self, error: &Error);
+
+    /// The next input. The future may be dropped and asked for again at any time, and no input is lost.
+    fn next_input(&mut self) -> LocalBoxFuture<'_, Result<RollInput, Error>>;
+}
+
+impl RollView<'_> {
+    /// Pods that are gone from the nodes so far.
+    pub fn moved_pods(&self) -> i64 {
+        self.progress.iter().fold(self.record.done.pods, |pods, node| pods.saturating_add(node.pods.0))
+    }
+
+    /// The end, if every node takes as long as those that are done, and no window closes before; none before the first is
+    /// done.
+    pub fn estimate(&self) -> Option<Estimate> {
+        let done = &self.record.done;
+        let nodes = i64::try_from(done.nodes).ok().filter(|nodes| *nodes > 0)?;
+        let average = SignedDuration::from_secs(done.seconds / nodes);
+        // The whole time of the node was outside the roll: in a pause, for example.
+        if average.is_zero() {
+            return None;
+        }
+        let settings = &self.roll.settings;
+        let mut rest = SignedDuration::ZERO;
+        for wave in 0..settings.waves.len() {
+            let of_wave = || self.progress.iter().filter(|node| node.wave == wave);
+            let planned = of_wave().filter(|node| node.step == Step::Planned).count();
+            let rounds = planned.div_ceil(settings.max_unavailable.max(1));
+            let rounds = i32::try_from(rounds).unwrap_or(i32::MAX);
+            rest = rest.saturating_add(average.saturating_mul(rounds));
+            let under_way = of_wave().filter(|node| node.step != Step::Planned);
+            let left =
+                under_way.map(|node| average.saturating_sub(self.now.duration_since(self.began(node))));
+            rest = rest.saturating_add(left.max().unwrap_or_default().max(SignedDuration::ZERO));
+        }
+        Some(Estimate { end: self.now.checked_add(rest).ok()?, nodes: done.nodes, average })
+    }
+
+    /// When the maintenance of a node began; if that is not recorded, its step.
+    fn began(&self, progress: &NodeProgress) -> Timestamp {
+        let mut nodes = self.roll.nodes.iter();
+        let node = nodes.find(|node| node.node() == progress.node);
+        node.and_then(|node| node.record.began).unwrap_or(progress.since)
+    }
+}

@@ -1,4 +1,0 @@
-//! Confirmation prompts and progress messages.
-
-pub(crate) mod confirm;
-pub(crate) mod progress;
