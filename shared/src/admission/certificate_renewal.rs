@@ -1,7 +1,7 @@
 //! The renewal of the webhook's certificate: when it is due, and which step is next.
 //!
 //! A generation is a certificate authority and the only certificate that it signed; the authority's key is discarded after
-//! that. Two generations overlap: the next one is created and stored beside the current one, then the webhook
+//! that. Two generations overlap: the next one is created and stored in addition to the current one, then the webhook
 //! configuration is updated to trust both, and the next one is served only after the API servers have had time to observe
 //! that. The previous one stays trusted until it expires, because some replica may still serve it.
 //!
@@ -46,18 +46,18 @@ impl Validity {
         self.from.saturating_add(self.life() / 2).unwrap_or(self.until)
     }
 
-    /// How long to wait until the API servers have observed a new authority.
+    /// The time to wait until the API servers have observed a new authority.
     fn margin(&self) -> SignedDuration {
         MAX_PROPAGATION.min(self.life() / 20)
     }
 }
 
-/// A certificate authority. Its validity is also that of the certificate that it signed.
+/// A certificate authority. Its validity is also the validity of the certificate that it signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority {
-    /// Its certificate, in PEM.
+    /// The certificate of the authority, in PEM.
     pub pem: String,
-    /// Its validity.
+    /// The validity of the authority.
     pub validity: Validity,
 }
 
@@ -91,7 +91,7 @@ pub enum ConfiguredTrust {
     Bundle {
         /// The bundle, in PEM.
         pem: String,
-        /// Since when it has been observed.
+        /// The time since which it has been observed.
         since: Timestamp,
     },
 }
@@ -101,7 +101,7 @@ pub enum ConfiguredTrust {
 pub enum RenewalStep {
     /// No generation can be served: create one.
     Begin,
-    /// Create the next generation and store it beside the current one.
+    /// Create the next generation and store it in addition to the current one.
     Prepare,
     /// Write this bundle, in PEM, to the webhook configuration.
     UpdateBundle(String),

@@ -19,7 +19,7 @@ use crate::gate::etcd::Etcd;
 use crate::gate::quorum;
 use crate::gate::{overrides_quorum, ownership};
 
-/// How many pods a warning names before it says "and N more".
+/// The number of pods that a warning names before "and N more".
 const MAX_NAMED_PODS: usize = 3;
 
 /// The cluster at the time of a request.
@@ -29,7 +29,7 @@ pub struct LiveState {
     pub nodes: Vec<Node>,
     /// The nodes that are in maintenance or about to be, one entry for each maintenance.
     pub in_maintenance: Vec<String>,
-    /// Those of them that are in service: their maintenance is only planned.
+    /// The nodes among them that are in service: their maintenance is only planned.
     pub in_service: Vec<String>,
     /// The pods on the node.
     pub pods: Vec<Arc<DrainPod>>,
@@ -104,7 +104,7 @@ fn begin(maintenance: &NodeMaintenance, node: &Node, live: &LiveState) -> Admiss
     }
 }
 
-/// Whether the change lets a planned maintenance begin, which is decided like a creation.
+/// Whether the change starts a planned maintenance, which is decided like a creation.
 pub fn begins(before: &NodeMaintenance, after: &NodeMaintenance) -> bool {
     ownership::is_planned(before) && !after.spec.suspend && before.metadata.deletion_timestamp.is_none()
 }

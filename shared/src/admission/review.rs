@@ -48,10 +48,10 @@ pub enum RequestedChange {
 /// Why a body is not a request for a review of a maintenance.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReview {
-    /// It cannot be answered with a review.
+    /// The request cannot be answered with a review.
     #[error("not an AdmissionReview of {META_API_VERSION_V1}: {0}")]
     NoReview(String),
-    /// It is a review, but not of a valid maintenance.
+    /// The request is a review, but not of a valid maintenance.
     #[error("{reason}")]
     NoMaintenance {
         /// Identifies the request in the response.
@@ -64,7 +64,7 @@ pub enum InvalidReview {
 /// Why a review is not one of a valid maintenance.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidChange {
-    /// It is about another kind of object.
+    /// The review is about another kind of object.
     #[error("this webhook reviews {}.{GROUP}, not {resource:?} of {group:?}", NodeMaintenance::plural(&()))]
     OtherKind {
         /// The API group of the object.

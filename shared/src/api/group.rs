@@ -62,7 +62,7 @@ impl Group {
         format!("{}.{}", NodeMaintenance::plural(&()), self.name())
     }
 
-    /// The taint of its nodes in maintenance, beside that of a cordoned node.
+    /// The taint of its nodes in maintenance, in addition to the taint of a cordoned node.
     pub fn drain_taint(self) -> &'static str {
         match self {
             Self::Medik8s => DRAIN_TAINT,
@@ -136,7 +136,7 @@ impl Resource for GroupedMaintenance {
     }
 }
 
-/// The serialized form: the group is in `apiVersion`, also of each item of a list.
+/// The serialized form: the group is in `apiVersion`, including each item of a list.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SerializedMaintenance {

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// bursts; without this the first of twenty would be reported alone, and the others only with the next status.
 pub const POD_EVENT_COALESCING: Duration = Duration::from_millis(25);
 
-/// The reconciler: two reconciles of one maintenance begin at least this far apart.
+/// The reconciler: two reconciles of one maintenance start at least this far apart.
 pub const RECONCILE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The reconciler: two status writes of one maintenance are sent at least this far apart.

@@ -1,4 +1,4 @@
-//! Names in the cluster: those of the medik8s node-maintenance-operator, to the letter, and our own.
+//! Names in the cluster: the exact names of the medik8s node-maintenance-operator, and our own.
 
 /// API group of `NodeMaintenance`.
 pub const GROUP: &str = "nodemaintenance.medik8s.io";
@@ -9,7 +9,7 @@ pub const FINALIZER: &str = "foregroundDeleteNodeMaintenance";
 /// Taint of a node in maintenance, with effect `NoSchedule`.
 pub const DRAIN_TAINT: &str = "medik8s.io/drain";
 
-/// The same for maintenances of the older API groups.
+/// The taint of a node in a maintenance of the older API groups, instead of [`DRAIN_TAINT`].
 pub const KUBEVIRT_DRAIN_TAINT: &str = "kubevirt.io/drain";
 
 /// Kubernetes' own taint of a cordoned node, with effect `NoSchedule`.
@@ -36,14 +36,14 @@ pub const LEASE_NAMESPACE: &str = "medik8s-leases";
 /// The holder in the lease of a node in maintenance.
 pub const LEASE_HOLDER: &str = "node-maintenance";
 
-/// Annotation on a node whose maintenance has begun or is planned: the undo record, which says what we changed.
+/// Annotation on a node whose maintenance has started or is planned: the undo record, which lists what we changed.
 pub const UNDO_ANNOTATION: &str = "kubectl-nm.dev/undo";
 
 /// Annotation on a maintenance without an owner reference: the uid of the node on which it began. Some clusters let only users
 /// who may delete an object set its owner (`OwnerReferencesPermissionEnforcement`).
 pub const NODE_UID_ANNOTATION: &str = "kubectl-nm.dev/node-uid";
 
-/// Annotation on a maintenance of a control-plane node. The value `true` lets it begin although etcd may lose its quorum.
+/// Annotation on a maintenance of a control-plane node. With the value `true`, it starts although etcd may lose its quorum.
 pub const OVERRIDE_QUORUM_ANNOTATION: &str = "kubectl-nm.dev/override-quorum";
 
 /// Annotation of a mirror pod, which the kubelet runs from a file and no API request can end.

@@ -1,6 +1,6 @@
 //! `spec.suspend`: a maintenance that is planned because it was created suspended, or paused because that was set later.
 //!
-//! The condition `Suspended` says which, and since when. While a maintenance is paused its `timeoutSeconds` does not run:
+//! The condition `Suspended` shows which, and since when. While a maintenance is paused its `timeoutSeconds` does not run:
 //! `status.pausedSeconds` has the sum of all earlier pauses, and the condition the beginning of the present one. Both are
 //! in the object, in whole seconds, so a restart neither loses nor repeats a pause.
 

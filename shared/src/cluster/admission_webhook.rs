@@ -1,6 +1,6 @@
 //! What the API server reports about admission webhooks.
 //!
-//! Its sentences are read because no field of a Status contains these facts. They are those of
+//! The messages are parsed because no field of a Status contains these facts. They are the messages of
 //! `staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors` in kubernetes/kubernetes.
 
 /// The webhook that denied a request: the name in `admission webhook "NAME" denied the request…`.

@@ -19,7 +19,7 @@ pub type BudgetKey = PodReference;
 pub struct BudgetVersion {
     /// The budget.
     pub key: BudgetKey,
-    /// Its resourceVersion.
+    /// The resourceVersion of the budget.
     pub version: String,
 }
 
@@ -39,10 +39,10 @@ pub struct Budget {
     /// None if it selects nothing, as `selector: null` does.
     selector: Option<Selector>,
     status: PodDisruptionBudgetStatus,
-    /// Its controller has not processed its latest spec.
+    /// The disruption controller has not processed the latest spec of the budget.
     unprocessed: bool,
     always_allows_unhealthy: bool,
-    /// It counts the pods that exist, also the additional ones of a rollout: its `minAvailable` is a number.
+    /// The budget counts all existing pods, including the additional ones of a rollout: its `minAvailable` is a number.
     counts_additional: bool,
 }
 
@@ -85,7 +85,7 @@ impl Budget {
         self.selector.as_ref().is_some_and(matches)
     }
 
-    /// How many disruptions it allows; 0 while its controller has not processed its latest spec, as in the API server.
+    /// The number of disruptions that the budget allows; 0 while its controller has not processed its latest spec, as in the API server.
     pub fn allowed(&self) -> i32 {
         if self.unprocessed { 0 } else { self.status.disruptions_allowed }
     }
@@ -95,7 +95,7 @@ impl Budget {
         !self.unprocessed && self.status.expected_pods > 0
     }
 
-    /// How many disruptions it allows when all expected pods are healthy.
+    /// The number of disruptions that the budget allows when all expected pods are healthy.
     pub fn at_most(&self) -> usize {
         usize::try_from(self.status.expected_pods - self.status.desired_healthy).unwrap_or(0)
     }

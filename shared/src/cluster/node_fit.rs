@@ -17,17 +17,17 @@ use crate::cluster::pod_requests::PODS;
 /// Why a pod may not run on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unfit {
-    /// It is not Ready.
+    /// The node is not Ready.
     NotReady,
-    /// It is cordoned.
+    /// The node is cordoned.
     Cordoned,
-    /// It has a taint that the pod does not tolerate.
+    /// The node has a taint that the pod does not tolerate.
     Taint(String),
     /// The pod selects other nodes.
     NotSelected,
     /// A volume of the pod is not accessible from it.
     Volume,
-    /// It lacks a resource.
+    /// The node lacks a resource.
     Short(String),
 }
 

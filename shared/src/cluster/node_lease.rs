@@ -16,7 +16,7 @@ use crate::api::names::{LEASE_HOLDER, LEASE_NAMESPACE};
 /// The duration of the lease.
 const DURATION: SignedDuration = SignedDuration::from_secs(3600);
 
-/// It is renewed when this much of the duration is left.
+/// The lease is renewed when this much of the duration is left.
 const RENEWED_BEFORE: SignedDuration = SignedDuration::from_secs(1800);
 
 /// The maximum by which the clock of another holder may be ahead.
@@ -49,7 +49,7 @@ pub enum Claim {
 /// Another holder of the lease on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignHolder {
-    /// Its identity.
+    /// The identity of the holder.
     pub holder: String,
     /// When the lease expires unless it is renewed.
     pub until: Timestamp,
@@ -60,7 +60,7 @@ pub struct ForeignHolder {
 pub enum LeaseWrite {
     /// Creates the lease.
     Create(Box<Lease>),
-    /// A merge patch with the resourceVersion: if someone else has changed the lease, the API server answers 409.
+    /// A merge patch with the resourceVersion: if another program has changed the lease, the API server answers 409.
     Patch(Value),
 }
 

@@ -45,9 +45,9 @@ pub struct DrainPod {
 /// The phase of a pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PodPhase {
-    /// It has not started.
+    /// The pod has not started.
     Pending,
-    /// Its containers have terminated for good.
+    /// The containers of the pod have terminated for good.
     Finished,
     /// Any other.
     #[default]
@@ -230,7 +230,7 @@ fn is_plugin_registry(path: &str) -> bool {
     path.trim_end_matches('/').ends_with("/plugins_registry")
 }
 
-/// The type of the condition that says whether a pod is Ready.
+/// The type of the condition that shows whether a pod is Ready.
 const READY: &str = "Ready";
 
 impl PodPhase {
@@ -279,15 +279,15 @@ fn read_tolerations(mut all: Vec<Toleration>) -> Box<[Toleration]> {
 pub struct Termination<'a> {
     /// When its grace period ends.
     pub deadline: Timestamp,
-    /// Its grace period in seconds.
+    /// The grace period of the pod, in seconds.
     pub grace_seconds: Option<i64>,
-    /// Its finalizers.
+    /// The finalizers of the pod.
     pub finalizers: &'a [String],
     /// When the last of its containers terminated, as far as they have.
     pub finished_at: Option<Timestamp>,
 }
 
-/// Its termination, if it is terminating.
+/// The termination of the pod, if it is terminating.
 pub fn termination(pod: &DrainPod) -> Option<Termination<'_>> {
     Some(Termination {
         deadline: deadline(pod)?,
@@ -315,7 +315,7 @@ pub fn controller(pod: &DrainPod) -> Option<&OwnerReference> {
 /// The label by which a Deployment distinguishes the pods of its `ReplicaSet`s.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// Its workload: its Deployment if it has one, because that would undo changes to each `ReplicaSet`, otherwise its controller.
+/// The workload of the pod: its Deployment if it has one, because that would undo changes to each `ReplicaSet`, otherwise its controller.
 pub fn workload(pod: &DrainPod) -> Option<WorkloadReference> {
     let owner = controller(pod)?;
     let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
@@ -347,7 +347,7 @@ pub fn overdue(pod: &DrainPod, now: Timestamp) -> Option<SignedDuration> {
     deadline(pod).map(|deadline| now.duration_since(deadline))
 }
 
-/// Its name with its namespace.
+/// The name of the pod with its namespace.
 pub fn reference(pod: &DrainPod) -> PodReference {
     reference_in(&pod.metadata)
 }
@@ -360,7 +360,7 @@ pub fn reference_in(metadata: &ObjectMeta) -> PodReference {
     }
 }
 
-/// Its uid, which distinguishes it from a replacement of the same name.
+/// The uid of the pod, which distinguishes it from a replacement of the same name.
 pub fn uid(pod: &DrainPod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Who refused a request: access control, an admission policy, a webhook, a quota or another part of the API server.
 //!
-//! All of them answer 403, and policies and webhooks also with other codes. Only a denial by access control is fixed by
+//! All of them answer with 403; policies and webhooks may use other codes, too. Only a denial by access control is fixed by
 //! granting a permission. No field of a Status distinguishes them, so the sentences of the API server are read. They are
 //! those of `staging/src/k8s.io/apiserver/pkg` in kubernetes/kubernetes: `endpoints/handlers/responsewriters/errors.go`
 //! for access control, `admission/plugin` for the plugins.

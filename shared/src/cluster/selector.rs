@@ -1,6 +1,6 @@
-//! Label selectors as people write them: `app=web,tier in (a, b),!canary`.
+//! Label selectors as users write them: `app=web,tier in (a, b),!canary`.
 //!
-//! The syntax is that of kubectl; the result is the type in the API.
+//! The syntax is the same as in kubectl; the result is the type in the API.
 
 use std::collections::BTreeMap;
 

@@ -76,15 +76,15 @@ pub struct ClusterState {
     pub other_uids: HashSet<String>,
     /// Whether one of these was planned and has not begun.
     pub other_was_planned: bool,
-    /// How often this process has restored a cordon that someone else removed.
+    /// How often this process has restored a cordon that another program removed.
     pub recordons: RecordonBackoff,
-    /// The maintenances that begin together with this one.
+    /// The maintenances that start together with this one.
     pub batch: StartBatch,
     /// When this process last wrote the status.
     pub status_written: Option<Timestamp>,
 }
 
-/// The maintenances that begin together. All their nodes are cordoned before the first pod is evicted, so that no pod is
+/// The maintenances that start together. All their nodes are cordoned before the first pod is evicted, so that no pod is
 /// moved twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StartBatch {
@@ -103,7 +103,7 @@ impl StartBatch {
     /// `kubectl apply` takes from one object of a file to the next.
     pub const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
-    /// How long to delay evictions; none if they may begin.
+    /// The time for which evictions are delayed; none if they may start.
     pub fn eviction_delay(&self) -> Option<Duration> {
         let remaining = Self::MAX_DELAY.checked_sub(self.age).filter(|left| !left.is_zero())?;
         let quiet = Self::QUIET_PERIOD.saturating_sub(self.quiet_for);

@@ -1,4 +1,4 @@
-//! Decisions about pods that are left to end by themselves (`spec.drain.waitForCompletion`).
+//! Decisions about pods that may terminate on their own (`spec.drain.waitForCompletion`).
 
 use super::*;
 use crate::api::status::CompletingPod;

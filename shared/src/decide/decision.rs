@@ -100,7 +100,7 @@ pub struct Eviction {
     pub pod: Arc<DrainPod>,
     /// The request.
     pub request: RemovalRequest,
-    /// The grace period in seconds; none is that of the pod.
+    /// The grace period in seconds; none means the pod's own grace period.
     pub grace_period_seconds: Option<i64>,
     /// The budgets that it is charged to, as they were when this was decided.
     pub guards: Vec<Arc<BudgetVersion>>,
@@ -122,9 +122,9 @@ pub enum RemovalRequest {
 pub struct PendingEvent {
     /// The object that it is about.
     pub subject: EventSubject,
-    /// What happened, as a word for programs.
+    /// The machine-readable reason.
     pub reason: EventReason,
-    /// What happened, as a sentence for people.
+    /// The human-readable message.
     pub note: String,
 }
 
@@ -150,7 +150,7 @@ pub enum EventSubject {
 /// The events of the medik8s node-maintenance-operator and our own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum EventReason {
-    /// The maintenance began.
+    /// The maintenance has started.
     BeginMaintenance,
     /// The node is drained.
     SucceedMaintenance,
@@ -160,7 +160,7 @@ pub enum EventReason {
     RemovedMaintenance,
     /// The node was uncordoned.
     UncordonNode,
-    /// The maintenance of a control-plane node begins although etcd may lose its quorum.
+    /// The maintenance of a control-plane node starts although etcd may lose its quorum.
     QuorumOverridden,
     /// Someone uncordoned the node during its maintenance.
     RecordonNode,

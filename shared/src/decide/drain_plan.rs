@@ -52,14 +52,14 @@ pub fn needs_volumes(maintenance: &NodeMaintenance, observed: &ClusterState, now
     planned.is_ok_and(|plan| plan.is_some_and(|plan| plan.pending().next().is_none()))
 }
 
-/// Whether the status says that the pod has returned, which outlives the process that saw it.
+/// Whether the status shows that the pod has returned, which survives a restart of the process that saw it.
 fn has_returned(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
     let pod::PodNames { namespace, name, .. } = pod::names(pod);
     let mut returned = maintenance.status.iter().flat_map(|status| status.returned_pods.iter().flatten());
     returned.any(|returned| returned.namespace == namespace && returned.name == name)
 }
 
-/// Whether the status says that the pod keeps returning and is not to be evicted again, which outlives the process that counted.
+/// Whether the status shows that the pod keeps returning and is not evicted again, which survives a restart of the process.
 fn is_blocked_as_returning(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
     let pod::PodNames { namespace, name, .. } = pod::names(pod);
     let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);

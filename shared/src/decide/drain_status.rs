@@ -1,7 +1,7 @@
 //! The status of a maintenance: while it drains, while it waits, and when it has failed.
 //!
-//! Each sentence is stored once. `lastError` says what is wrong with the maintenance as a whole; the conditions then have
-//! the reason and no message. A condition has a message only about what `lastError` does not say.
+//! Each sentence is stored once. `lastError` contains what is wrong with the maintenance as a whole; the conditions then have
+//! the reason and no message. A condition has a message only about what `lastError` does not contain.
 
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ struct StatusDraft<'a> {
 }
 
 impl<'a> StatusDraft<'a> {
-    /// The present status without what says why a maintenance does not work.
+    /// The present status without the reasons why a maintenance does not work.
     fn new(maintenance: &'a NodeMaintenance, now: Timestamp) -> Self {
         let mut status = maintenance.status.clone().unwrap_or_default();
         (status.queue, status.forbidden) = (None, None);
@@ -54,7 +54,7 @@ impl<'a> StatusDraft<'a> {
         }
     }
 
-    /// The condition `Cordoned` of a maintenance that has begun. The node is schedulable while something else has `uncordoned` it
+    /// The condition `Cordoned` of a maintenance that has started. The node is schedulable while another program has `uncordoned` it
     /// and the cordon is to be restored later, or once its maintenance is deleted.
     fn record_cordoned(&mut self, uncordoned: bool) {
         let node = &self.maintenance.spec.node_name;
@@ -74,7 +74,7 @@ impl<'a> StatusDraft<'a> {
         self.record(ConditionType::Cordoned, !uncordoned, reason, message);
     }
 
-    /// The conditions of a maintenance that has begun, and keeps its other ones, if something else has `uncordoned` its node.
+    /// The conditions of a maintenance that has started, and keeps its other ones, if another program has `uncordoned` its node.
     fn record_contested(&mut self, uncordoned: bool) {
         if uncordoned && self.status.has_begun() {
             self.record_cordoned(true);
@@ -201,7 +201,7 @@ fn degraded(
 }
 
 /// The status of a maintenance that has failed for as long as `reason` persists. If it is `at_work`, its node is cordoned
-/// by now, though its status may not say so yet, unless something else has `uncordoned` it.
+/// by now, though its status may not show that yet, unless something else has `uncordoned` it.
 pub fn failed(
     maintenance: &NodeMaintenance,
     at_work: bool,

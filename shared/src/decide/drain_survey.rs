@@ -20,7 +20,7 @@ use crate::drain::plan::{DrainPlan, PlannedPod, StayReason, Verdict};
 use crate::drain::pod_state::{self, Blocker, PodContext, PodStanding};
 use crate::drain::virtual_machine::{launcher_of, machine};
 
-/// How many blocked pods `lastError` names before it says "and N more".
+/// The number of blocked pods that `lastError` names before "and N more".
 const MAX_NAMED_PODS: usize = 3;
 
 /// A status in which only the counts of refused evictions have changed is written this long after the last one.
@@ -120,7 +120,7 @@ impl<'a> DrainSurvey<'a> {
         self.pods.iter().filter_map(|(planned, standing)| Some((*planned, standing.blocker.as_ref()?)))
     }
 
-    /// How many pods are blocked because the reconciler lacks access.
+    /// The number of pods that are blocked because the reconciler lacks access.
     pub fn forbidden(&self) -> usize {
         self.blocked().filter(|(_, blocker)| blocker.reason == BlockReason::Forbidden).count()
     }
@@ -173,7 +173,7 @@ impl<'a> DrainSurvey<'a> {
         format!("{} blocked: {named}{ending}", pods_are(count))
     }
 
-    /// How many pods stay for this reason.
+    /// The number of pods that stay for this reason.
     pub fn staying(&self, reason: StayReason) -> usize {
         self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Stay(reason)).count()
     }

@@ -73,7 +73,7 @@ fn pod_named(name: &str, metadata: &Value) -> Arc<DrainPod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-/// A node with pods `a` and `b`, long after all nodes that began together were cordoned.
+/// A node with pods `a` and `b`, long after all nodes of maintenances that started together were cordoned.
 fn observed() -> ClusterState {
     let node = json!({"metadata": {"name": "n1", "uid": "node-uid", "resourceVersion": "9"}, "spec": {}});
     ClusterState {

@@ -9,7 +9,7 @@ use crate::decide::decision::{EventReason, EventSubject, PendingEvent};
 use crate::drain::migration::VirtualMachineInstanceMigration;
 use crate::drain::virtual_machine::{MachineKey, VirtualMachineInstance};
 
-/// How many virtual machines an event names.
+/// The number of virtual machines that an event names.
 const MAX_NAMED_MACHINES: usize = 5;
 
 /// What is still to be done, by what a live list shows.
@@ -17,7 +17,7 @@ const MAX_NAMED_MACHINES: usize = 5;
 pub struct EvacuationEnd {
     /// The virtual machines whose mark names the node.
     pub marked: Vec<MachineKey>,
-    /// Those of them that another controller than KubeVirt's moves.
+    /// The virtual machines that a controller other than KubeVirt's moves.
     pub left_to_others: Vec<MachineKey>,
     /// The migrations to delete. Each has not begun, and its virtual machine is no longer marked.
     pub deletable: Vec<UnbegunMigration>,
@@ -28,13 +28,13 @@ pub struct EvacuationEnd {
 /// A migration that has not begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnbegunMigration {
-    /// Its virtual machine; the migration is in the same namespace.
+    /// The virtual machine of the migration, which is in the same namespace.
     pub machine: MachineKey,
     /// Name.
     pub name: String,
     /// Uid.
     pub uid: Option<String>,
-    /// Its version. If it changes before the deletion, the migration may have begun.
+    /// The version of the migration. If it changes before the deletion, the migration may have started.
     pub resource_version: Option<String>,
 }
 

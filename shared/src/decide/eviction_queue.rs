@@ -198,7 +198,7 @@ fn earliest(a: Option<SteadyTime>, b: Option<SteadyTime>) -> Option<SteadyTime> 
     a.into_iter().chain(b).min()
 }
 
-/// How long until `at`.
+/// The time until `at`.
 pub fn wait_until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
 }

@@ -153,7 +153,7 @@ impl Decider<'_> {
         self.settle_status(status, observed.status_written);
     }
 
-    /// Whether the maintenance may work on its node. If not, the status says why.
+    /// Whether the maintenance may work on its node. If not, the status shows why.
     fn pass_gate(&mut self, node: &Node) -> bool {
         let Self { maintenance, observed, now, .. } = *self;
         if let Some(denied) = observed.leases_forbidden.clone() {
@@ -249,8 +249,8 @@ impl Decider<'_> {
         Requester { uid, group: observed.group, cordoned_by, planned, others: &observed.other_uids }
     }
 
-    /// Whether someone removed the undo record before the status of this maintenance says that it has cordoned the node: the
-    /// marks are ours if another maintenance says that it has, or if there is our lease, which is written before the
+    /// Whether a user removed the undo record before the status of this maintenance shows that it has cordoned the node: the
+    /// marks are ours if another maintenance shows that it has, or if there is our lease, which is written before the
     /// marks, and our taint, which nobody else sets.
     fn has_lost_record(&self, node: &Node) -> bool {
         let Self { observed, .. } = *self;
@@ -260,7 +260,7 @@ impl Decider<'_> {
                 || (node_patch::has_drain_taint(node, observed.group) && is_leased()))
     }
 
-    /// Records the override with the status by which the maintenance has begun. Until that is written it is recorded
+    /// Records the override with the status by which the maintenance has started. Until that is written it is recorded
     /// again.
     fn record_override(&mut self) {
         if let (true, Some(violation)) = (self.begins(), &self.observed.gate.quorum) {
@@ -269,7 +269,7 @@ impl Decider<'_> {
         }
     }
 
-    /// Whether the new status is the first one that says that the node is cordoned.
+    /// Whether the new status is the first one that shows the node as cordoned.
     fn begins(&self) -> bool {
         let Some(next) = &self.decision.status else { return false };
         !ownership::has_begun(self.maintenance)

@@ -10,7 +10,7 @@ use crate::drain::cordon_backoff::RecordonBackoff;
 use crate::drain::node_patch::is_cordoned;
 use std::collections::HashSet;
 
-/// A maintenance whose status says that it has begun.
+/// A maintenance whose status shows that it has started.
 fn begun() -> NodeMaintenance {
     let new = maintenance(&json!({}));
     after(&new, &decide(&new, &observed(), now()))

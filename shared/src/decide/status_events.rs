@@ -34,7 +34,7 @@ fn phase(
     }
 }
 
-/// The maintenance begins, is planned or paused, or continues.
+/// The maintenance starts, is planned or paused, or continues.
 fn suspension(
     node: &str,
     before: &NodeMaintenanceStatus,

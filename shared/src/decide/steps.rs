@@ -9,7 +9,7 @@
 //! The patches of a node, of the finalizer and of the status carry a resourceVersion, so they fail if the view was outdated.
 //! What no such patch verifies in time is read live, with a GET, which a quorum of etcd answers: the maintenance before it
 //! takes or releases its node without a patch of the finalizer, and the node before the finalizer is removed, or before a
-//! status first says that the node is cordoned, without a patch of the node. That is one GET when a drain begins and one
+//! status first shows that the node is cordoned, without a patch of the node. That is one GET when a drain starts and one
 //! when the maintenance ends, and another one after the end of evacuations, which takes a second or more. Comparing the
 //! resourceVersions of lists would save them, but a restore of etcd lets resourceVersions go back.
 
@@ -66,7 +66,7 @@ pub enum DecisionStep {
     WatchWorkloads(HashSet<WorkloadKey>),
     /// Restarts a Deployment.
     RestartDeployment(Restart),
-    /// Queues evictions, which are sent beside the other steps.
+    /// Queues evictions, which are sent concurrently with the other steps.
     Evict(Vec<Eviction>),
     /// Ends the evacuations of the virtual machines that have not begun to move. The node is uncordoned before: KubeVirt does not
     /// end them while the node has its taint.

@@ -1,15 +1,15 @@
 //! Which pods of a node are replaced before they leave, and which Deployments to restart for that.
 //!
-//! A pod is considered if the budget that guards it never allows its eviction, or if the status says that it is surging, why
+//! A pod is considered if the budget that guards it never allows its eviction, or if the status shows that it is surging, why
 //! it is not, or that its Deployment was restarted: a budget also counts the pods that are to replace it. Its `ReplicaSet`
-//! and Deployment are read only then. While it surges, no eviction is requested: its Deployment ends it.
+//! and Deployment are read only then. While it surges, no eviction is requested: its Deployment terminates it.
 //!
 //! During a rollout, a budget with a number as `minAvailable` counts the additional pod too and allows an eviction, at the
-//! moment at which the Deployment ends another pod: the service would lose both. So the Deployment of such a pod is read
+//! moment at which the Deployment terminates another pod: the service would lose both. So the Deployment of such a pod is read
 //! first, and its pods are left alone until the rollout has ended.
 //!
 //! A restart is in the status before it is requested, whatever state the pods of its `ReplicaSet` are in, so a restart that
-//! somebody undid is not repeated.
+//! a user reverted is not repeated.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -27,7 +27,7 @@ use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Restart, Surge, SurgeBlock, Workload, WorkloadKey, WorkloadState};
 
-/// How many `ReplicaSet`s of a node are watched at most. Each costs a request and two watches. The pods of others are not replaced
+/// The number of `ReplicaSet`s of a node that are watched at most. Each costs a request and two watches. The pods of others are not replaced
 /// first until some of these are gone; they are evicted as far as their budgets allow it.
 pub const MAX_WATCHED_REPLICA_SETS: usize = 100;
 
@@ -116,7 +116,7 @@ impl Surges {
         surges
     }
 
-    /// Whether no eviction is requested for a pod, because its Deployment ends it.
+    /// Whether no eviction is requested for a pod, because its Deployment terminates it.
     pub fn is_surging(&self, pod: &DrainPod) -> bool {
         self.surging.contains_key(pod::uid(pod))
     }
@@ -253,7 +253,7 @@ impl Surges {
         self.restarted.len() + self.restarts.len() >= MAX_RESTARTED_REPLICA_SETS
     }
 
-    /// What the status says about a restart that was requested.
+    /// What the status shows about a requested restart.
     fn keep(&mut self, pod: &DrainPod, before: Before<'_>) {
         if let Some(surging) = before.surging {
             self.surging.insert(pod::uid(pod).to_owned(), surging.clone());
@@ -298,7 +298,7 @@ impl Surges {
 }
 
 /// The `ReplicaSet`s of a node that may be watched, if they are more than [`MAX_WATCHED_REPLICA_SETS`]. First those of pods of
-/// which the status says something, and of restarted Deployments; then those of pods that their budget allows to leave: these
+/// which the status shows something, and of restarted Deployments; then those of pods that their budget allows to leave: these
 /// make room.
 fn watched(
     plan: &DrainPlan,
@@ -341,7 +341,7 @@ fn recorded(status: Option<&NodeMaintenanceStatus>) -> HashMap<WorkloadKey, i64>
     sets.map(of).collect()
 }
 
-/// What the status says about the surge of a pod. It outlives this process.
+/// What the status shows about the surge of a pod. It survives a restart of this process.
 #[derive(Clone, Copy)]
 struct Before<'a> {
     surging: Option<&'a SurgingPod>,
@@ -361,12 +361,12 @@ impl<'a> Before<'a> {
         }
     }
 
-    /// Whether the status says anything about it.
+    /// Whether the status shows anything about it.
     fn is_shown(self) -> bool {
         self.surging.is_some() || self.blocked.is_some()
     }
 
-    /// The pod as surging, since the time that the status says.
+    /// The pod as surging, since the time in the status.
     fn surging(self, pod: &DrainPod, now: Timestamp) -> SurgingPod {
         let pod::PodNames { namespace, name, .. } = pod::names(pod);
         SurgingPod {

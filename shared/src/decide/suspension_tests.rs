@@ -49,7 +49,7 @@ fn planned() -> (NodeMaintenance, ClusterState) {
     (after(&suspended(), &decision), patched(&observed(), &decision))
 }
 
-/// A maintenance that has begun, with a timeout of 60 s.
+/// A maintenance that has started, with a timeout of 60 s.
 fn begun() -> NodeMaintenance {
     let new = maintenance(&json!({"spec": {"drain": {"timeoutSeconds": 60}}}));
     after(&new, &decide(&new, &observed(), now()))

@@ -17,9 +17,9 @@ use crate::drain::steady_time::SteadyTime;
 /// How the answer to an eviction changes what its budget allows, as far as the budget's status does not show it yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BudgetUse<'a> {
-    /// It was accepted: the budget allows one disruption fewer.
+    /// The eviction was accepted: the budget allows one disruption fewer.
     Accepted,
-    /// It was refused: the budget allows none, whatever its status says.
+    /// The eviction was refused: the budget allows none, whatever its status shows.
     Refused(&'a BudgetRefusal),
 }
 
@@ -28,7 +28,7 @@ pub enum BudgetUse<'a> {
 pub struct AllowedDisruption {
     /// The budget at that time.
     pub guard: Arc<BudgetVersion>,
-    /// How many disruptions it allowed then.
+    /// The number of disruptions that the budget allowed then.
     pub allowed: i32,
 }
 
@@ -156,7 +156,7 @@ impl Budgets {
         refusals
     }
 
-    /// How many disruptions the budget allows when all expected pods are healthy.
+    /// The number of disruptions that the budget allows when all expected pods are healthy.
     pub fn at_most(&self, budget: &BudgetKey) -> usize {
         self.find(budget).map_or(0, |left| left.budget.at_most())
     }
@@ -210,7 +210,7 @@ impl Budgets {
     /// Whether the budgets are expected to allow the eviction of `pod` and still so many `reserved` disruptions, which something
     /// else than an eviction may use. If so, the eviction uses one disruption.
     ///
-    /// A pod that several budgets guard counts as free: the API server refuses it whatever they allow, and says why.
+    /// A pod that several budgets guard counts as free: the API server refuses it whatever they allow, with the reason.
     pub fn use_disruption(&mut self, pod: &DrainPod, reserved: i32) -> BudgetPrediction {
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
         let mut guards = near.filter(|left| left.budget.guards(pod));

@@ -1,4 +1,4 @@
-//! `spec.drain.waitForCompletion`: pods that are left to end by themselves, because an eviction would waste their work.
+//! `spec.drain.waitForCompletion`: pods that may terminate on their own, because an eviction would waste their work.
 //!
 //! Without a selector, these are the pods of Jobs, by their controller. Whoever owns a Job (a `CronJob`, a `JobSet`, a
 //! workflow) does not declare whether the work continues where it stopped, and reading Jobs would need a permission that
@@ -11,7 +11,7 @@ use crate::api::pod_selector::PodSelector;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::plan::{DrainPlan, InvalidSelector, Verdict, validate};
 
-/// The pods that are not evicted until they end by themselves.
+/// The pods that are not evicted until they terminate on their own.
 #[derive(Debug)]
 pub struct CompletionFilter<'a>(Selection<'a>);
 
@@ -61,7 +61,7 @@ impl<'a> CompletionFilter<'a> {
 }
 
 impl DrainPlan {
-    /// Leaves the pods that `waitForCompletion` selects to end by themselves until the time `ends`, if it does.
+    /// Waits until the pods that `waitForCompletion` selects terminate on their own, or until the time `ends`, if there is one.
     ///
     /// # Errors
     /// If its selector is not valid, even if the time is up.

@@ -1,4 +1,4 @@
-//! The backoff of restoring a cordon that someone else keeps removing.
+//! The backoff of restoring a cordon that another program keeps removing.
 //!
 //! The first time it is restored at once. Two controllers that disagree about a node would otherwise patch it without
 //! pause, so the interval doubles from [`MIN_INTERVAL`] to [`MAX_INTERVAL`], until the cordon has stayed for
@@ -28,7 +28,7 @@ pub struct RecordonBackoff {
 }
 
 impl RecordonBackoff {
-    /// How long to wait before the cordon is restored again; none if it may be restored now.
+    /// The time until the cordon is restored again; none if it may be restored now.
     pub fn wait(&self) -> Option<Duration> {
         let doublings = self.count.checked_sub(1)?.min(6);
         let interval = (MIN_INTERVAL * (1 << doublings)).min(MAX_INTERVAL);
@@ -40,7 +40,7 @@ impl RecordonBackoff {
         self.count >= CONTESTED && self.reset_in().is_some()
     }
 
-    /// How long until the cordon is no longer contested, if nobody removes it; none if it is not contested.
+    /// The time until the cordon is no longer contested, if nobody removes it; none if it is not contested.
     pub fn reset_in(&self) -> Option<Duration> {
         RESET_AFTER.checked_sub(self.since_last).filter(|left| !left.is_zero())
     }

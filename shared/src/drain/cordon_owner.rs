@@ -1,7 +1,7 @@
 //! Who keeps a node from taking new pods: a maintenance, another controller, or a person.
 //!
 //! `spec.unschedulable` has no owner. The marks of a maintenance are known, and so are the taints of common controllers.
-//! Otherwise `managedFields` has the program that set the field, if it was not one with which people do that.
+//! Otherwise, `managedFields` shows the program that set the field, unless it is an interactive program.
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::group::Group;
 use crate::drain::node_patch;
 
-/// Taints of controllers that end or repair nodes. They also keep pods off nodes that are not cordoned.
+/// Taints of controllers that remove or repair nodes. They also keep pods off nodes that are not cordoned.
 const CONTROLLERS: [&str; 9] = [
     "ToBeDeletedByClusterAutoscaler",
     "karpenter.sh/disrupted",
@@ -28,7 +28,7 @@ const CONTROLLERS: [&str; 9] = [
 const KUBERNETES: [&str; 3] =
     ["node.kubernetes.io/", "node-role.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
 
-/// The names in `managedFields` of programs with which people cordon nodes: terminals, and dashboards, which have the
+/// The names in `managedFields` of interactive programs that cordon nodes: terminals, and dashboards, which have the
 /// name of a browser or of a library.
 const PEOPLE: [&str; 5] = ["kubectl", "oc", "k9s", "Mozilla", "node-fetch"];
 
@@ -49,7 +49,7 @@ pub enum CordonOwner {
 /// What a node shows of its cordon.
 #[derive(Debug, Clone, Copy)]
 pub struct Marks<'a> {
-    /// Its metadata, with the undo record.
+    /// The metadata of the node, with the undo record.
     pub metadata: &'a ObjectMeta,
     /// `spec.unschedulable`.
     pub unschedulable: bool,
@@ -86,7 +86,7 @@ pub fn cordon_owner(marks: &Marks<'_>) -> Option<CordonOwner> {
     }
 }
 
-/// Whether people use this program: by its name, which may have a suffix, as in `kubectl-edit`.
+/// Whether this is an interactive program, by its name, which may have a suffix, as in `kubectl-edit`.
 fn is_of_people(program: &str) -> bool {
     PEOPLE.iter().any(|name| {
         let suffix = program.strip_prefix(name);

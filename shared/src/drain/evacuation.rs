@@ -39,13 +39,13 @@ pub struct Evacuation {
     pub source: Option<String>,
     /// The node that it goes to.
     pub target: Option<String>,
-    /// Since when its memory is being copied.
+    /// The time since which its memory is being copied.
     pub since: Option<Timestamp>,
     /// The failure of the last attempt, if no other has begun.
     pub failure: Option<MigrationFailure>,
     /// Why its memory is not being copied; none if it is.
     pub pending: Option<PendingMigration>,
-    /// Its migration, if that may be read.
+    /// The migration of the virtual machine, if nm-reconciler may read it.
     pub migration: Option<MigrationFacts>,
     /// Whether it stays if the maintenance ends now.
     pub stays_on_stop: bool,
@@ -53,7 +53,7 @@ pub struct Evacuation {
     pub start_timeout: Duration,
 }
 
-/// What is known of KubeVirt beside the instances on a node.
+/// What is known of KubeVirt in addition to the instances on a node.
 #[derive(Debug, Clone, Copy)]
 pub struct KubevirtView<'a, M> {
     /// The migrations of the cluster; none if they may not be read.
@@ -69,7 +69,7 @@ pub struct KubevirtView<'a, M> {
 /// A migration that failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MigrationFailure {
-    /// Why it failed, as a sentence.
+    /// The human-readable reason of the failure.
     pub message: String,
     /// The target node, if KubeVirt reports it.
     pub target: Option<String>,
@@ -107,13 +107,13 @@ pub enum MigrationQueue {
 /// What blocks an evacuation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvacuationBlock {
-    /// The reason, as a word for programs.
+    /// The machine-readable reason.
     pub reason: BlockReason,
-    /// The reason, as a sentence for people.
+    /// The human-readable message.
     pub message: String,
     /// The facts in the message.
     pub facts: BlockFacts,
-    /// Since when, if that is known.
+    /// The time since which the pod is in this state, if that is known.
     pub since: Option<Timestamp>,
 }
 
@@ -220,9 +220,9 @@ impl Evacuations {
     }
 }
 
-/// What is known beside the instance.
+/// What is known in addition to the instance.
 struct Known<'a> {
-    /// Its migrations; none if they may not be read.
+    /// The migrations of the virtual machine; none if nm-reconciler may not read them.
     history: Option<MigrationHistory<'a>>,
     /// Whether KubeVirt can cancel evacuations.
     cancels: bool,
@@ -456,7 +456,7 @@ fn of_others(status: &NodeMaintenanceStatus) -> Option<&Time> {
 }
 
 /// Whether an answer to an eviction leaves the pod to KubeVirt, if its virtual machine is known to leave. An answer of the API
-/// server that says nothing about the pod changes nothing. KubeVirt before 1.3 marks the virtual machine and leaves the refusal
+/// server that contains nothing about the pod changes nothing. KubeVirt before 1.3 marks the virtual machine and leaves the refusal
 /// to a budget of its own (`pod-eviction-admitter.go` in kubevirt/kubevirt).
 pub(super) fn is_left_to_kubevirt(attempt: &Attempt) -> bool {
     use EvictionOutcome::{Migrating, RefusedByBudget, Throttled, Unknown};

@@ -62,7 +62,7 @@ fn evacuation(status: Value, migrations: Migrations<'_>) -> Option<Evacuation> {
         .cloned()
 }
 
-/// The state after so many seconds, as a word, and the message of a blocked pod.
+/// The name of the state after so many seconds, and the message of a blocked pod.
 fn state(evacuation: &Evacuation, second: i64) -> (&'static str, String) {
     let waiting_since = evacuation.waiting_since(&launcher("vm"), None, at(0));
     match evacuation.block(waiting_since, at(second)) {

@@ -24,7 +24,7 @@ pub const MAX_GAP: Duration = Duration::from_secs(60);
 pub struct Attempt {
     /// Whether a request is queued or in flight.
     pub in_flight: bool,
-    /// How many requests were refused.
+    /// The number of refused requests.
     pub refusals: u32,
     /// Since when its eviction has been refused, or not requested because its budget would refuse it, without
     /// interruption. Any other answer starts a new run.
@@ -33,7 +33,7 @@ pub struct Attempt {
     pub deletion: Option<Box<(SteadyTime, EvictionOutcome)>>,
     /// When it was last decided about.
     pub decided_at: Option<SteadyTime>,
-    /// Whether KubeVirt migrates its virtual machine, by the last answer that says anything about the pod.
+    /// Whether KubeVirt migrates the virtual machine, by the last answer about the pod.
     pub migrates: bool,
     /// The last answer and when it came.
     pub last: Option<(SteadyTime, EvictionOutcome)>,
@@ -63,7 +63,7 @@ impl Attempt {
         self.deletion = None;
     }
 
-    /// Since when the eviction has been refused without interruption, if it still is.
+    /// The time since which the eviction has been refused without interruption, if it still is.
     pub fn unbroken_since(&self, now: SteadyTime) -> Option<SteadyTime> {
         let is_fresh = self.decided_at.is_some_and(|at| now.since(at) <= MAX_GAP);
         self.refused_since.filter(|_| is_fresh)
@@ -76,7 +76,7 @@ impl Attempt {
         self.decided_at = Some(now);
     }
 
-    /// The answer to a deletion. A refused deletion says nothing about evictions.
+    /// The answer to a deletion. A refused deletion shows nothing about evictions.
     pub fn end_deletion(&mut self, outcome: EvictionOutcome, now: SteadyTime) {
         if matches!(outcome, EvictionOutcome::Accepted | EvictionOutcome::Gone) {
             return self.end(outcome, now);
@@ -87,7 +87,7 @@ impl Attempt {
         self.deletion = Some(Box::new((now, outcome)));
     }
 
-    /// Whether the last refusal was that of a deletion. Then an eviction is tried before the next deletion.
+    /// Whether the last refused request was a deletion. Then an eviction is tried before the next deletion.
     pub fn was_deletion_refused(&self) -> bool {
         let answered = self.last.as_ref().map(|(at, _)| *at);
         self.deletion.as_ref().is_some_and(|refused| Some(refused.0) >= answered)

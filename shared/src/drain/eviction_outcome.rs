@@ -14,7 +14,7 @@ use crate::api::status::{BudgetFacts, ForbiddenAccess, PolicyFacts};
 use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::refusal::{self, Refusal};
 
-/// KubeVirt's webhook on evictions of the pods that run virtual machines. It refuses, and live-migrates the virtual machine instead. Its sentences are those of
+/// KubeVirt's webhook on evictions of the pods that run virtual machines. It refuses, and live-migrates the virtual machine instead. Its messages are those of
 /// `pkg/virt-api/webhooks/validating-webhook/admitters/pod-eviction-admitter.go` in kubevirt/kubevirt, v1.3 to v1.9;
 /// earlier versions leave the refusal to a disruption budget.
 pub const KUBEVIRT_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
@@ -28,7 +28,7 @@ pub const HOTPLUG_WEBHOOK: &str = "hotplug-pod-eviction-interceptor.kubevirt.io"
 pub struct AccessDenied {
     /// The API server's sentence.
     pub message: String,
-    /// Who was denied what, if the sentence says so.
+    /// Who was denied what, if the message contains it.
     pub access: Option<ForbiddenAccess>,
 }
 
@@ -110,13 +110,13 @@ pub enum EvictionOutcome {
         /// Its message.
         message: String,
     },
-    /// The pod's namespace is terminating: evictions are refused and its pods end by themselves.
+    /// The pod's namespace is terminating: evictions are refused, and its pods terminate on their own.
     NamespaceTerminating,
     /// The reconciler lacks access.
     Forbidden(AccessDenied),
     /// The API server throttles.
     Throttled {
-        /// After how long to retry, if it says so.
+        /// The time after which to retry, if the answer contains it.
         retry_after: Option<Duration>,
         /// Its message.
         message: String,
@@ -144,7 +144,7 @@ impl EvictionOutcome {
         )
     }
 
-    /// Whether the outcome changes what the pod's budgets allow, or says what they do.
+    /// Whether the outcome changes or shows what the pod's budgets allow.
     pub fn concerns_budgets(&self) -> bool {
         matches!(self, Self::Accepted | Self::RefusedByBudget(_))
     }

@@ -30,10 +30,10 @@ pub struct VirtualMachineInstanceMigration {
     /// Metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// Its specification.
+    /// The specification of the migration.
     #[serde(default)]
     pub spec: MigrationSpec,
-    /// Its status.
+    /// The status of the migration.
     #[serde(default)]
     pub status: MigrationStatus,
 }
@@ -50,7 +50,7 @@ pub struct MigrationSpec {
 #[derive(Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationStatus {
-    /// Its phase; empty before KubeVirt has seen it.
+    /// The phase of the migration; empty before KubeVirt has processed it.
     pub phase: String,
     /// When it entered its phases.
     pub phase_transition_timestamps: Vec<PhaseTransition>,
@@ -69,15 +69,15 @@ pub struct PhaseTransition {
 /// How far a migration has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationStage {
-    /// It waits for its turn.
+    /// The migration waits for its turn.
     Pending,
-    /// Its target pod is not Ready yet.
+    /// The target pod of the migration is not Ready yet.
     Scheduling,
     /// virt-handler has it.
     HandedOver,
-    /// It has succeeded.
+    /// The migration has succeeded.
     Succeeded,
-    /// It has failed.
+    /// The migration has failed.
     Failed,
 }
 
@@ -175,9 +175,9 @@ impl VirtualMachineInstanceMigration {
 pub(super) struct MigrationHistory<'a> {
     /// The one that has not ended.
     pub(super) active: Option<&'a VirtualMachineInstanceMigration>,
-    /// Those that have failed since the last success, newest first. KubeVirt's back-off counts all of them.
+    /// The migrations that have failed since the last success, newest first. KubeVirt's back-off counts all of them.
     failed: Vec<&'a VirtualMachineInstanceMigration>,
-    /// How many of them belong to the maintenance.
+    /// The number of these that belong to the maintenance.
     recent: usize,
 }
 
@@ -198,7 +198,7 @@ impl<'a> MigrationHistory<'a> {
         Self { active, failed, recent }
     }
 
-    /// How many have failed during the maintenance.
+    /// The number of migrations that have failed during the maintenance.
     pub(super) fn failures(&self) -> usize {
         self.recent
     }

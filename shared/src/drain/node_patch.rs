@@ -2,9 +2,9 @@
 //!
 //! The patch that cordons also writes the undo record, an annotation with what it changed. The patch that uncordons
 //! reverts that and nothing else, so a node that was cordoned before stays cordoned, and labels and taints of others
-//! are kept. A planned maintenance taints its node without cordoning it; a record of its own kind says whether it added the
+//! are kept. A planned maintenance taints its node without cordoning it; a record of its own kind shows whether it added the
 //! taint. All are merge patches with the node's resourceVersion, because `spec.taints` can only be replaced as a
-//! whole: if someone else has changed the node, the API server answers 409 and the decision is made again.
+//! whole: if another program has changed the node, the API server answers 409 and the decision is made again.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -52,14 +52,14 @@ struct UndoRecord {
 /// The maintenance for which a node is cordoned or uncordoned.
 #[derive(Debug, Clone, Copy)]
 pub struct Requester<'a> {
-    /// Its uid.
+    /// The uid of the maintenance.
     pub uid: &'a str,
-    /// Its group.
+    /// The group of the maintenance.
     pub group: Group,
     /// Who has cordoned the node, by its status.
     pub cordoned_by: CordonedBy,
     /// Whether it or another maintenance of the node was planned and has not begun, by its status, which is written after the
-    /// taint of the plan. If the record is missing, someone removed it, and the taint is ours.
+    /// taint of the plan. If the record is missing, a user removed it, and the taint is ours.
     pub planned: bool,
     /// The uids of the other maintenances of the node, those being deleted included.
     pub others: &'a HashSet<String>,
@@ -71,7 +71,7 @@ pub struct Requester<'a> {
 pub enum CordonedBy {
     /// Nobody for this maintenance: marks without a record belong to others and stay.
     Nobody,
-    /// The reconciler. If the record is missing, someone removed it, and the marks are ours.
+    /// The reconciler. If the record is missing, a user removed it, and the marks are ours.
     NmReconciler,
     /// The medik8s operator or its predecessor, which write no record: the marks are removed.
     Medik8s,
@@ -89,12 +89,12 @@ pub fn has_all_marks(node: &Node, group: Group) -> bool {
         && marks(group).iter().all(|mark| taints(node).iter().any(|taint| same(taint, mark)))
 }
 
-/// Whether the node has an undo record of any maintenance that has begun.
+/// Whether the node has an undo record of any maintenance that has started.
 pub fn has_record(node: &Node) -> bool {
     cordon_record(&node.metadata).is_some()
 }
 
-/// Whether the undo record belongs to the maintenance with this uid, which then has begun whatever its status says. A
+/// Whether the undo record belongs to the maintenance with this uid, which then has started, whatever its status shows. A
 /// record without a maintenance is from an older version and belongs to the maintenance that has the node.
 pub fn record_belongs_to(node: &Node, uid: &str) -> bool {
     let record = cordon_record(&node.metadata).filter(|undo| !undo.restored);
@@ -166,7 +166,7 @@ pub fn end_plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
 
 /// The patch that cordons `node`; none if it is cordoned already. What was only planned is no longer recorded.
 ///
-/// A valid undo record is kept, so that a node that is cordoned again, after someone uncordoned it, is still returned to
+/// A valid undo record is kept, so that a node that is cordoned again, after a user uncordoned it, is still returned to
 /// its original state. A maintenance that inherits a node from another group adds its own marks.
 pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let group = requester.group;
@@ -346,7 +346,7 @@ fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
     Some(undo)
 }
 
-/// The record of a maintenance that has begun.
+/// The record of a maintenance that has started.
 fn cordon_record(metadata: &ObjectMeta) -> Option<UndoRecord> {
     recorded(metadata).filter(|undo| !undo.planned)
 }
@@ -368,7 +368,7 @@ fn valid_record(node: &Node, requester: &Requester) -> Option<UndoRecord> {
     is_valid.then_some(undo)
 }
 
-/// Whether the marks of a node without a record can only be ours, or those of the medik8s operator.
+/// Whether the marks of a node without a record can only be set by us or by the medik8s operator.
 fn must_be_ours(node: &Node, requester: &Requester) -> bool {
     match requester.cordoned_by {
         CordonedBy::Nobody => false,
@@ -393,7 +393,7 @@ fn taints_without_plan(node: &Node, requester: &Requester) -> Vec<Taint> {
     taints(node).iter().filter(|taint| !(is_ours && same(taint, &planned))).cloned().collect()
 }
 
-/// Whether someone removed the record of the plan, so that nothing says any more whether the taint was there before.
+/// Whether a user removed the record of a planned maintenance, so that nothing shows any more whether the taint was there before.
 fn has_lost_plan(node: &Node, requester: &Requester) -> bool {
     requester.planned && recorded(&node.metadata).is_none()
 }

@@ -8,7 +8,7 @@ use crate::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT};
 #[path = "node_plan_tests.rs"]
 mod plans;
 
-/// A maintenance of this group and uid, beside others that exist.
+/// A maintenance of this group and uid, alongside other existing ones.
 struct Maintenance {
     uid: &'static str,
     group: Group,

@@ -23,24 +23,24 @@ pub enum Verdict {
     Evict,
     /// Wait until it is known whether it has to stay.
     Wait,
-    /// It stays, and the drain does not wait for it.
+    /// The pod stays, and the drain does not wait for it.
     Stay(StayReason),
-    /// Leave it to end by itself, for as long as `waitForCompletion` says. The drain waits for it.
+    /// Wait until the pod terminates on its own, for as long as `waitForCompletion` allows.
     AwaitCompletion,
-    /// It stays because of the drain spec, or because it keeps returning without tolerating the cordon. The drain waits for it.
+    /// The pod stays because of the drain spec, or because it keeps returning without tolerating the cordon. The drain waits for it.
     Block(BlockReason),
 }
 
 /// Why a pod may stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StayReason {
-    /// Its owner put it back on the node in place of another pod, and it tolerates the cordon.
+    /// The owner put the pod back on the node in place of another pod, and the pod tolerates the cordon.
     Returned,
-    /// It has been terminating for longer than `skipWaitForDeleteTimeoutSeconds`.
+    /// The pod has been terminating for longer than `skipWaitForDeleteTimeoutSeconds`.
     TerminatingTooLong,
-    /// Its `DaemonSet` would recreate it at once.
+    /// The `DaemonSet` of the pod would recreate it at once.
     DaemonSet,
-    /// It is a mirror pod, which the kubelet runs from a file.
+    /// The pod is a mirror pod, which the kubelet runs from a file.
     Mirror,
     /// `podSelector` excludes it.
     NotSelected,
@@ -62,11 +62,11 @@ impl StayReason {
 /// A warning about the eviction of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Warning {
-    /// It stays, because a `DaemonSet` controls it.
+    /// The pod stays, because a `DaemonSet` controls it.
     IgnoringDaemonSetPods,
-    /// Its `DaemonSet` is gone, so it is evicted like any other pod.
+    /// The `DaemonSet` of the pod is gone, so the pod is evicted like any other pod.
     OrphanedFromDaemonSet,
-    /// Its emptyDir data is deleted.
+    /// The emptyDir data of the pod is deleted.
     LocalStorage,
     /// No controller replaces it.
     Unmanaged,
@@ -98,7 +98,7 @@ pub struct PlannedPod {
 /// The `DaemonSet`s of the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct DaemonSets {
-    /// By namespace and name.
+    /// The namespace and name of each `DaemonSet`.
     pub names: HashSet<(String, String)>,
     /// Whether there may be more than are known. Then none counts as gone, because its pods would be recreated at once.
     pub incomplete: bool,
@@ -126,7 +126,7 @@ impl DaemonSets {
 pub struct DrainPlan {
     /// One entry for each pod.
     pub pods: Vec<PlannedPod>,
-    /// When the pods that are left to end by themselves are evicted like any other; none if they never are.
+    /// The time at which completing pods are evicted like any other pod; none if they never are.
     pub completion_ends: Option<Timestamp>,
     /// `skipWaitForDeleteTimeoutSeconds`.
     skip_timeout: SignedDuration,

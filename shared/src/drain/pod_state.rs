@@ -50,15 +50,15 @@ impl From<Blocker> for PodStanding {
 /// What blocks a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
-    /// The reason, as a word for programs.
+    /// The machine-readable reason.
     pub reason: BlockReason,
-    /// The reason, as a sentence for people.
+    /// The human-readable message.
     pub message: String,
     /// The facts in the message.
     pub facts: BlockFacts,
-    /// Since when, if that is known.
+    /// The time since which the pod is in this state, if that is known.
     pub since: Option<Timestamp>,
-    /// How many evictions have been refused.
+    /// The number of refused evictions.
     pub refusals: u32,
 }
 
@@ -82,7 +82,7 @@ impl Blocker {
     }
 }
 
-/// What is known about a pod beside the object itself.
+/// What is known about a pod in addition to the object itself.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct PodContext<'a> {

@@ -20,9 +20,9 @@ const MAX_RETURNS: u32 = 3;
 /// The pods on a cordoned node that have returned, by uid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Returning {
-    /// Those whose owner had another pod on the node before.
+    /// Pods whose owner had another pod on the node before.
     pub returned: HashSet<String>,
-    /// Those that have returned so often that they are not to be evicted again.
+    /// Pods that have returned so often that they are not evicted again.
     pub exhausted: HashSet<String>,
 }
 
@@ -32,7 +32,7 @@ pub struct ReturnCounter {
     has_baseline: bool,
     hasher: RandomState,
     pods: HashSet<u64>,
-    /// Those of the pods that have returned.
+    /// The pods that have returned.
     returned: HashSet<u64>,
     owners: HashMap<u64, OwnerReturns>,
 }
@@ -88,7 +88,7 @@ pub fn tolerates_cordon(pod: &DrainPod, drain_taint: &str) -> bool {
         .all(|taint| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint)))
 }
 
-/// Why the pod returns to a node with this taint and that of a cordon.
+/// Why the pod returns to a node with this taint and the taint of a cordon.
 pub fn why(pod: &DrainPod, drain_taint: &str) -> String {
     // Only a toleration without a key tolerates a taint without one.
     let cause = if node_fit::tolerates(&pod.tolerations, &node_fit::taint("")) {

@@ -1,13 +1,13 @@
 //! A surge: whether a Deployment can replace a pod before the pod leaves, and how far it is.
 //!
 //! The replacement is made by a restart, as by `kubectl rollout restart`: the Deployment starts a pod of the new template
-//! on another node, waits until it is available, and then ends the old one itself. What was done is visible in the API, so
+//! on another node, waits until it is available, and then terminates the old one itself. What was done is visible in the API, so
 //! nothing has to be remembered: while the pod's `ReplicaSet` has an older revision than its Deployment, some restart is
 //! replacing the pod, whoever requested it. Only a restart that was undone looks as if there had been none: the undo gives
 //! the `ReplicaSet` a new revision, so the one in the status distinguishes the two, as long as the pod has to leave.
 //!
 //! Pods that share a `PersistentVolumeClaim` are not replaced first: the rollout would wait for a volume that the old pod
-//! holds, also after the drain. Reading the access modes of claims would need one more permission.
+//! holds, even after the drain. Reading the access modes of claims would need one more permission.
 //!
 //! Source of the rules: kubernetes `pkg/controller/deployment` (`rolling.go`, `util/deployment_util.go`), v1.36.
 
@@ -80,9 +80,9 @@ pub enum Surge {
 /// What prevents a surge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SurgeBlock {
-    /// The reason, as a word for programs.
+    /// The machine-readable reason.
     pub reason: SurgeObstacle,
-    /// The reason, as the end of a sentence for people.
+    /// The human-readable reason, as the end of a sentence.
     pub message: String,
     /// Name of the Deployment, if there is one.
     pub deployment: Option<String>,
@@ -106,7 +106,7 @@ impl SurgeBlock {
         Self::new(SurgeObstacle::NoDeployment, message)
     }
 
-    /// What the status says, until it is known again what controls the pod.
+    /// What the status shows, until it is known again what controls the pod.
     pub fn before(facts: &SurgeFacts) -> Self {
         let deployment = facts.deployment.clone();
         let message =

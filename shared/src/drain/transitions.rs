@@ -13,7 +13,7 @@ pub struct StatusTransitions<'a> {
     pub blocked: Vec<&'a BlockedPod>,
     /// Pods that became unblocked.
     pub unblocked: Vec<&'a BlockedPod>,
-    /// Whether the maintenance began to wait.
+    /// Whether the maintenance started to wait.
     pub waits: bool,
     /// The duration of the drain that finished, measured from the cordon, without pauses.
     pub drained_in: Option<SignedDuration>,

@@ -2,7 +2,7 @@
 //!
 //! KubeVirt runs a virtual machine in a `virt-launcher` pod. Its webhook refuses to evict that pod. Instead it marks the
 //! `VirtualMachineInstance` (`status.evacuationNodeName`), and KubeVirt live-migrates it to another node, and retries
-//! until that succeeds ([`crate::drain::migration`]). The pod that it leaves behind then ends by itself. A disk that is plugged
+//! until that succeeds ([`crate::drain::migration`]). The pod that it leaves behind then terminates on its own. A disk that is plugged
 //! into a running virtual machine has a pod of its own, which that pod owns.
 //!
 //! The types have only the fields that are read here, as KubeVirt 1.0 to 1.9 write them
@@ -169,7 +169,7 @@ pub fn is_launcher(pod: &DrainPod) -> bool {
     app(pod) == Some(LAUNCHER)
 }
 
-/// Whether the pod is that of a disk which is plugged into a running virtual machine.
+/// Whether the pod belongs to a disk that is plugged into a running virtual machine.
 pub fn is_disk(pod: &DrainPod) -> bool {
     app(pod) == Some(HOTPLUG_DISK)
 }

@@ -16,7 +16,7 @@ use crate::cluster::pod;
 use crate::cluster::volume_attachment::{NodeVolumes, VolumeAttachment};
 use crate::drain::plan::{DrainPlan, PlannedPod, StayReason, Verdict};
 
-/// How many volumes a sentence names before it says "and N more".
+/// The number of volumes that a message names before "and N more".
 const MAX_NAMED_VOLUMES: usize = 3;
 
 /// The volumes that the drain of a node without pods waits for.

@@ -26,9 +26,9 @@ pub struct PodToPlace<'a> {
 /// The estimate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CapacityEstimate {
-    /// How many fit.
+    /// The number of pods that fit.
     pub fit: usize,
-    /// How many nodes are available.
+    /// The number of available nodes.
     pub nodes: usize,
     /// The pods that do not fit.
     pub unplaced: Vec<UnplacedPods>,

@@ -15,7 +15,7 @@ use crate::gate::quorum;
 
 /// What would keep each `planned` node from beginning. Nodes that are in maintenance already are left out.
 ///
-/// `etcd` says where etcd runs, and what guards it.
+/// `etcd` is where etcd runs, and what guards it.
 pub fn gates(
     planned: &[String],
     nodes: &[Node],

@@ -96,23 +96,23 @@ pub enum ReplacedBy {
 /// What would happen to a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodOutcome {
-    /// It stays, and the drain does not wait for it.
+    /// The pod stays, and the drain does not wait for it.
     Stays(StayReason),
-    /// It is terminating already.
+    /// The pod is already terminating.
     Terminating,
-    /// It is evicted at once.
+    /// The pod is evicted at once.
     Evicted,
     /// KubeVirt migrates its virtual machine.
     Migrated,
-    /// It is left to end by itself, for at most so many seconds if there is a limit, and then evicted.
+    /// The pod may terminate on its own, for at most so many seconds if there is a limit, and is then evicted.
     Completes(Option<i64>),
-    /// Its Deployment replaces it first.
+    /// The Deployment of the pod replaces it first.
     Surges(ReplacedBy),
-    /// It is evicted after others that the budget guards were evicted and replaced.
+    /// The pod is evicted after other pods of the budget were evicted and replaced.
     WaitsForBudget(BudgetKey),
-    /// It is blocked, and deleted after `deleteAfterSeconds`.
+    /// The pod is blocked, and deleted after `deleteAfterSeconds`.
     Deleted(Blocker),
-    /// It is blocked.
+    /// The pod is blocked.
     Blocked(Blocker),
 }
 
@@ -121,16 +121,16 @@ pub enum PodOutcome {
 pub struct BudgetForecast {
     /// The budget.
     pub budget: BudgetKey,
-    /// How many planned pods it guards.
+    /// The number of pods to evict that the budget guards.
     pub pods: usize,
-    /// How many of them may be evicted now.
+    /// The number of them that may be evicted now.
     pub now: usize,
-    /// How many may be evicted at once when all expected pods are healthy.
+    /// The number that may be evicted at once when all expected pods are healthy.
     pub at_most: usize,
     /// The minimum number of rounds, each as large as the budget allows and finished when all pods are replaced; none if
     /// the budget never allows an eviction, or not all because replacements fit on no node.
     pub rounds: Option<usize>,
-    /// How many are never evicted, because replacements of others fit on no node.
+    /// The number of pods that are never evicted, because replacements of other pods fit on no node.
     pub short_of: usize,
 }
 
@@ -140,7 +140,7 @@ impl PlannedNode {
         self.drain.delete_after_seconds > 0
     }
 
-    /// After how many seconds pods are no longer left to end by themselves; none if they are never evicted.
+    /// Seconds after which completing pods are evicted; none if they are never evicted.
     fn completion_limit(&self) -> Option<i64> {
         let completion = self.drain.wait_for_completion.as_ref();
         completion.map(|completion| completion.timeout_seconds).filter(|seconds| *seconds > 0)
@@ -155,7 +155,7 @@ impl PodForecast {
         self.leaves && is_replaced(&self.pod) && !is_daemon
     }
 
-    /// It waits for replacements that fit on no node.
+    /// The pod waits for replacements that fit on no node.
     fn block_by(&mut self, budget: &BudgetKey) {
         let message = format!("budget {budget} waits for replacements that fit on no other node");
         let facts = BudgetFacts { name: budget.name.clone(), ..BudgetFacts::default() };

@@ -1,10 +1,10 @@
 //! How many nodes may be unavailable at once, and the queue of the maintenances that wait for that.
 //!
 //! The queue depends on few facts of each maintenance ([`GateMember`]) and of each node ([`GateNode`]), and is computed for
-//! all maintenances together. Waiting maintenances begin in the order of their creation as far as the limit allows, so two
+//! all maintenances together. Waiting maintenances start in the order of their creation as far as the limit allows, so two
 //! that are decided at the same time never both take the last place. A maintenance that cannot begin for another reason,
 //! by its status, is not in the queue: it would only block the others. Neither is a planned one. A paused one has begun and
-//! counts as unavailable. A deleted one that only the finalizers of others keep, such as that of a roll, does not count: its
+//! counts as unavailable. A deleted maintenance that only the finalizers of others keep, such as the finalizer of a roll, does not count: its
 //! node is in service.
 
 use std::collections::{HashMap, HashSet};
@@ -27,7 +27,7 @@ use crate::gate::ownership::{self, AgeRank};
 /// many change together. Otherwise each step of the queue would rewrite the status of all who wait.
 pub const POSITION_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
-/// How many nodes may be unavailable at once: in maintenance or not Ready.
+/// The number of nodes that may be unavailable at once: in maintenance or not Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxUnavailable {
     /// A number of nodes.
@@ -78,7 +78,7 @@ impl fmt::Display for MaxUnavailable {
 /// A maintenance in the queue, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// Its position.
+    /// The position of the maintenance.
     pub position: QueuePosition,
     /// Why it cannot begin now.
     pub reason: QueueReason,
@@ -91,11 +91,11 @@ pub enum QueueReason {
     ControlPlane,
     /// As many nodes as allowed are unavailable.
     Limit {
-        /// How many nodes are unavailable.
+        /// The number of unavailable nodes.
         unavailable: usize,
-        /// How many nodes there are.
+        /// The number of all nodes.
         nodes: usize,
-        /// How many may be unavailable, as it was specified.
+        /// The limit of unavailable nodes, as it was specified.
         limit: MaxUnavailable,
     },
 }
@@ -150,21 +150,21 @@ impl Queued {
 pub struct GateMember {
     /// The name of its node.
     pub node: String,
-    /// Its order by age.
+    /// The order of the maintenance by age.
     pub rank: AgeRank,
     begun: Begun,
     is_wanted: bool,
     may_be_queued: bool,
 }
 
-/// Whether a maintenance has begun.
+/// Whether a maintenance has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begun {
-    /// By its status, or it was let through since.
+    /// The status shows it, or the maintenance was let through since.
     Yes,
-    /// Its status was pruned: only an undo record on its node shows it.
+    /// The status was pruned: only an undo record on the node shows it.
     ByRecord,
-    /// Not by its status.
+    /// The status does not show it.
     No,
 }
 
@@ -224,8 +224,8 @@ impl From<&Node> for GateNode {
 }
 
 impl GateMember {
-    /// What the gate depends on of `maintenance`. `at_work` says whether it was let through although its status may not
-    /// say so yet: a later one does not take its place, even if it sorts before it.
+    /// What the gate depends on of `maintenance`. `at_work` is whether it was let through although its status may not
+    /// show that yet: a later one does not take its place, even if it sorts before it.
     pub fn new(maintenance: &NodeMaintenance, at_work: bool) -> Self {
         let is_wanted = maintenance.metadata.deletion_timestamp.is_none();
         Self {
@@ -324,7 +324,7 @@ impl Queue {
         self.0.get(uid)
     }
 
-    /// How many maintenances wait.
+    /// The number of waiting maintenances.
     pub fn len(&self) -> usize {
         self.0.len()
     }

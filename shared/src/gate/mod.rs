@@ -32,32 +32,32 @@ const LEASE_RETRY_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 pub struct Gate {
     /// Why etcd would lose its quorum.
     pub quorum: Option<String>,
-    /// Its position in the queue, if too many nodes are unavailable.
+    /// The position of the maintenance in the queue, if too many nodes are unavailable.
     pub queue: Option<Queued>,
 }
 
 /// Whether a maintenance may work on its node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateResult {
-    /// It may, once `write` is done.
+    /// The maintenance may start, once `write` is done.
     Ours {
         /// The write that takes or renews the lease.
         write: Option<LeaseWrite>,
         /// When to renew the lease.
         renew_at: Option<Timestamp>,
     },
-    /// It waits.
+    /// The maintenance waits.
     Waits {
-        /// What for, as a word for programs.
+        /// The machine-readable reason.
         reason: ConditionReason,
-        /// What for, as a sentence for people.
+        /// The human-readable message.
         error: String,
-        /// Its position, if it is in the queue.
+        /// The position, if the maintenance is in the queue.
         queue: Option<Queued>,
         /// When that may end, if it is known.
         until: Option<Timestamp>,
     },
-    /// It has lost the lease and may get it back.
+    /// The maintenance has lost the lease and may get it back.
     Lost {
         /// Who has the lease.
         error: String,
@@ -66,9 +66,9 @@ pub enum GateResult {
         /// When to try again.
         next: Timestamp,
     },
-    /// It has lost the lease permanently.
+    /// The maintenance has lost the lease permanently.
     Forfeited {
-        /// Why, as a sentence.
+        /// The human-readable message.
         error: String,
     },
 }

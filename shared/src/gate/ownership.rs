@@ -61,8 +61,8 @@ pub fn node_uid(maintenance: &NodeMaintenance) -> Option<&str> {
     maintenance.metadata.annotations.as_ref()?.get(NODE_UID_ANNOTATION).map(String::as_str)
 }
 
-/// Whether the maintenance began on a node of the same name that no longer exists. It has not changed `node` then, unless
-/// an undo record says so.
+/// Whether the maintenance started on a node of the same name that no longer exists. It has not changed `node` then, unless
+/// an undo record shows that it has.
 pub fn is_of_another_node(maintenance: &NodeMaintenance, node: &Node) -> bool {
     let owners = maintenance.metadata.owner_references.iter().flatten();
     let nodes = owners.filter(|owner| owner.kind == "Node" && owner.api_version == "v1");
@@ -73,7 +73,7 @@ pub fn is_of_another_node(maintenance: &NodeMaintenance, node: &Node) -> bool {
     uids.into_iter().any(|uid| Some(uid) != node.metadata.uid.as_deref())
 }
 
-/// The merge patch that removes our finalizer from the object and keeps those of others.
+/// The merge patch that removes our finalizer from the object and keeps the finalizers of others.
 pub fn release(maintenance: &NodeMaintenance) -> Value {
     let finalizers = maintenance.metadata.finalizers.as_deref().unwrap_or_default();
     let others: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
@@ -98,7 +98,7 @@ pub fn heir(competing: &[Arc<NodeMaintenance>]) -> Option<&str> {
     oldest(adopted)?.metadata.uid.as_deref()
 }
 
-/// The oldest of these maintenances. Of those of one node, it has the node.
+/// The oldest of these maintenances. Of all maintenances of a node, the oldest one has the node.
 pub fn oldest<'a, M: Borrow<NodeMaintenance>>(
     maintenances: impl IntoIterator<Item = &'a M>,
 ) -> Option<&'a M> {
@@ -136,7 +136,7 @@ pub fn age_rank(maintenance: &NodeMaintenance) -> AgeRank {
     }
 }
 
-/// Whether the maintenance has begun by its status: its node was cordoned, and it has the node until the object is gone.
+/// Whether the maintenance has started, according to its status: its node was cordoned, and it has the node until the object is gone.
 ///
 /// A status may be outdated. So [`crate::gate::max_unavailable_queue`] also counts maintenances that were let through since
 /// and nodes that are cordoned already, and [`crate::gate`] counts progress that the medik8s operator has reported. The
@@ -165,7 +165,7 @@ pub fn is_planned(maintenance: &NodeMaintenance) -> bool {
 }
 
 /// Whether the maintenance was planned and has not begun since, by its status: it waits, and has been suspended. One that
-/// failed beside another maintenance has planned nothing.
+/// failed because of another maintenance has planned nothing.
 pub fn was_planned(maintenance: &NodeMaintenance) -> bool {
     let waiting = maintenance.status.as_ref().filter(|status| status.phase == Some(Phase::Pending));
     let suspended = |status: &NodeMaintenanceStatus| {
@@ -174,7 +174,7 @@ pub fn was_planned(maintenance: &NodeMaintenance) -> bool {
     waiting.is_some_and(suspended) && cordoned_by(maintenance) == CordonedBy::Nobody
 }
 
-/// The status with the condition `Cordoned` restored, for a maintenance that has begun on `node` and whose definition prunes
+/// The status with the condition `Cordoned` restored, for a maintenance that has started on `node` and whose definition prunes
 /// conditions: the undo record on the node shows it. The time is no longer known; the creation of the maintenance is used.
 pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaintenanceStatus> {
     if !may_be_recovered(maintenance) || !node_patch::record_belongs_to(node, uid(maintenance)) {
@@ -193,7 +193,7 @@ pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaint
     Some(status)
 }
 
-/// Whether the undo record on the node shows whether the maintenance has begun, because its conditions were pruned.
+/// Whether the undo record on the node shows whether the maintenance has started, because its conditions were pruned.
 pub fn may_be_recovered(maintenance: &NodeMaintenance) -> bool {
     maintenance.status.as_ref().is_some_and(|status| {
         matches!(status.phase, Some(Phase::Running | Phase::Succeeded))

@@ -310,7 +310,7 @@ fn variants(name: &str) -> BTreeSet<String> {
 
 /// The exit codes of the plugin: what follows each `=>`.
 fn exit_codes() -> BTreeSet<String> {
-    let body = source_between("kubectl-nm/src", "\nimpl Exit {", "\n    }\n");
+    let body = source_between("kubectl-nm/core/src", "\nimpl Exit {", "\n    }\n");
     let codes = body.lines().filter_map(|line| line.split_once(" => "));
     codes.map(|(_, code)| code.trim_matches([',', '"']).to_owned()).collect()
 }
