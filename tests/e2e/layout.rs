@@ -8,14 +8,12 @@ use std::path::{Path, PathBuf};
 /// The files of a crate by module path; the root is the empty path.
 type Modules = BTreeMap<Vec<String>, String>;
 
-/// The folders (and files) directly under `src/` of each crate, and under a large folder in it, from the lowest layer to
-/// the highest. Those on one line do not import each other; `lib.rs`, `main.rs` and `mod.rs` are above all of them.
-const LAYERS: [(&str, &str, &[&[&str]]); 6] = [
-    ("shared", "", &[&["api"], &["cluster"], &["drain"], &["gate"], &["admission", "decide", "forecast"]]),
-    ("shared/connection", "", &[&["tls"], &["credentials", "http1"], &["service"]]),
+/// The folders (and files) directly under `src/` of each crate, from the lowest layer to the highest. Those on one line do not import each other; `lib.rs`, `main.rs` and `mod.rs` are above all of them.
+const LAYERS: [(&str, &[&[&str]]); 7] = [
+    ("shared", &[&["api"], &["cluster"], &["drain"], &["gate"], &["admission", "decide", "forecast"]]),
+    ("shared/connection", &[&["tls"], &["credentials", "http1"], &["service"]]),
     (
         "reconciler",
-        "",
         &[
             &["runtime"],
             &["cache"],
@@ -30,13 +28,12 @@ const LAYERS: [(&str, &str, &[&[&str]]); 6] = [
     ),
     (
         "kubectl-nm/core",
-        "",
         &[
             &["args", "terminal"],
             &["connection"],
             &["error"],
-            &["client", "format", "redact"],
-            &["maintenance"],
+            &["client", "format"],
+            &["maintenance", "redact"],
             &["interaction", "plan"],
             &["watch"],
             &["explain"],
@@ -45,7 +42,6 @@ const LAYERS: [(&str, &str, &[&[&str]]); 6] = [
     ),
     (
         "kubectl-nm",
-        "",
         &[
             &["gather", "install"],
             &["doctor"],
@@ -57,7 +53,6 @@ const LAYERS: [(&str, &str, &[&[&str]]); 6] = [
     ),
     (
         "kubectl-nm/dashboard",
-        "",
         &[
             &["objects", "screen", "wrapping"],
             &["config"],
@@ -72,7 +67,6 @@ const LAYERS: [(&str, &str, &[&[&str]]); 6] = [
     ),
     (
         "tests/sandbox",
-        "",
         &[
             &["model"],
             &["request_log"],
@@ -91,21 +85,15 @@ const LAYERS: [(&str, &str, &[&[&str]]); 6] = [
 fn folders_import_only_from_the_layers_below_them() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut upward = Vec::new();
-    for (package, folder, layers) in LAYERS {
-        let folder: Vec<String> = folder.split_terminator('/').map(str::to_owned).collect();
+    for (package, layers) in LAYERS {
         let modules = modules(&root.join(package).join("src"));
-        // Paths below the folder.
-        let below = |path: &Vec<String>| {
-            path.strip_prefix(&*folder).filter(|rest| !rest.is_empty()).map(<[_]>::to_vec)
-        };
         let rank = |name: &str| layers.iter().position(|layer| layer.contains(&name));
         for (from, text) in &modules {
-            let Some(own) = below(from) else { continue };
-            let own_rank =
-                rank(&own[0]).unwrap_or_else(|| panic!("{package}: no layer for {}", from.join("/")));
+            let Some(own) = from.first() else { continue };
+            let own_rank = rank(own).unwrap_or_else(|| panic!("{package}: no layer for {}", from.join("/")));
             for target in used(from, text, &modules) {
-                let Some(used) = below(&target) else { continue };
-                if used[0] != own[0] && rank(&used[0]) >= Some(own_rank) {
+                let Some(used) = target.first() else { continue };
+                if used != own && rank(used) >= Some(own_rank) {
                     upward.push(format!("{package}: {} uses crate::{}", from.join("/"), target.join("::")));
                 }
             }

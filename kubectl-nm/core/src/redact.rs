@@ -93,6 +93,7 @@ const SWITCHES: &[&str] = &["--external-etcd", "--node-conditions", "--leader-el
 
 const REDACTED: &str = "(redacted)";
 
+/// A pod without commands, arguments, environment and addresses.
 pub fn pod(pod: &Value) -> Value {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let mut kept = with_metadata_only(pod);
@@ -112,6 +113,7 @@ pub fn pod(pod: &Value) -> Value {
     kept
 }
 
+/// A node without addresses and images.
 pub fn node(node: &Value) -> Value {
     let mut kept = with_metadata_only(node);
     kept["spec"] = only(&node["spec"], &["unschedulable", "taints"]);
@@ -149,6 +151,7 @@ pub fn webhooks(configuration: &Value) -> Value {
     kept
 }
 
+/// An event without its deprecated source and managed fields.
 pub fn event(event: &Value) -> Value {
     let mut kept = whole(event);
     if let Some(fields) = kept.as_object_mut() {
@@ -157,6 +160,8 @@ pub fn event(event: &Value) -> Value {
     kept
 }
 
+/// The Deployment or a pod of nm-reconciler, with nm-reconciler's own flags and variables. Other arguments and values
+/// are redacted.
 pub fn reconciler(object: &Value) -> Value {
     let template = &object["spec"]["template"];
     if template.is_null() {

@@ -25,6 +25,7 @@ use crate::config::appearance::Appearance;
 use crate::config::config_file::Config;
 use crate::config::key_map::KeyMap;
 use crate::message::{Effect, Message};
+use crate::model::lists::filter::{self, Fields, Filter};
 use crate::model::{Model, Options, RecordingMode};
 use crate::objects::listed_node::ListedNode;
 use crate::objects::node_metadata::NodeMetadata;
@@ -159,4 +160,21 @@ pub(super) fn text(screen: &Buffer) -> String {
     let Rect { width, height, .. } = screen.area;
     let line = |y| -> String { (0..width).map(|x| screen[(x, y)].symbol()).collect() };
     (0..height).map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a filter selects a row with this node, namespace, state and text.
+pub fn is_selected(filter: &str, [node, namespace, state, text]: [&str; 4]) -> bool {
+    let fields = Fields {
+        node: Some(node),
+        namespaces: vec![namespace],
+        state,
+        texts: [text, "", "", ""],
+        ..Fields::default()
+    };
+    Filter::new(filter).matches(&fields)
+}
+
+/// The words of a filter of the dashboard.
+pub fn filter_words(filter: &str) -> Vec<String> {
+    filter::words(filter)
 }

@@ -35,11 +35,7 @@ mod wrapping;
 pub use config::appearance::AppearanceFlags;
 pub use config::config_file::Config;
 #[cfg(feature = "testing")]
-pub use headless::Received;
-#[cfg(feature = "testing")]
-pub use headless::{roll_screens, screens};
-#[cfg(feature = "testing")]
-pub use model::lists::filter::{is_selected, words as filter_words};
+pub use headless::{Received, filter_words, is_selected, roll_screens, screens};
 pub use model::{Options, RecordingMode};
 pub use recording::format::{Header, RECORDING_VERSION};
 pub use recording::headless_recording::HeadlessRecording;

@@ -50,25 +50,31 @@ const MESSAGE_QUEUE: usize = 256;
 /// How many drains are summed up at the end.
 const MAX_SUMMARIES: usize = 10;
 
+/// Why the dashboard ended.
 #[derive(Debug)]
 pub enum EndReason {
     /// Its goal was reached, or never will be.
     Settled(Vec<(WaitTarget, TargetOutcome)>, Exit),
+    /// The user closed it.
     Quit,
     /// Ctrl-C, a signal, or a terminal that is gone.
     Interrupted,
+    /// Its timeout expired; the duration of the timeout.
     TimedOut(Duration),
     /// The screen cannot be drawn.
     Failed(io::Error),
 }
 
+/// Result of a run of the dashboard.
 #[derive(Debug)]
 pub struct DashboardExit {
+    /// Why it ended.
     pub reason: EndReason,
     /// Since when the view may have been out of date; none if it was current.
     pub stale_since: Option<Timestamp>,
     /// The results of commands that ended after the screen was released.
     pub results: Vec<Result<String, CommandError>>,
+    /// The maintenances as they were seen last, and the goal.
     pub tracker: GoalTracker,
     /// What the drains that ended meanwhile have done and cost.
     pub summaries: Vec<Line>,
@@ -77,6 +83,10 @@ pub struct DashboardExit {
 }
 
 /// Runs the dashboard until it ends. Takes the screen and releases it.
+///
+/// # Errors
+///
+/// If the terminal cannot be taken ([`Error::Screen`]). A later failure is [`EndReason::Failed`].
 pub async fn run(
     options: Options,
     cluster: &Cluster,

@@ -20,7 +20,9 @@ pub struct AbsentNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftNode {
+    /// Name of the node.
     pub node: String,
+    /// Why it has left.
     pub why: Departure,
 }
 
@@ -35,6 +37,7 @@ pub enum Departure {
 }
 
 impl Departure {
+    /// The reason in words, for messages.
     pub fn words(self) -> &'static str {
         match self {
             Self::MaintenanceDeleted => "its maintenance was deleted",
@@ -55,6 +58,7 @@ impl AbsentNode {
         Self { maintenance: kept }
     }
 
+    /// Name of the node.
     pub fn node(&self) -> &str {
         &self.maintenance.spec.node_name
     }

@@ -31,7 +31,9 @@ const MAX_READ: usize = 64 << 10;
 /// A line that the command or the Job of a node printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeOutputLine {
+    /// Node whose command or Job printed the line.
     pub node: String,
+    /// The line without its line break.
     pub text: String,
 }
 

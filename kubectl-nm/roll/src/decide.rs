@@ -62,26 +62,35 @@ impl RollChange {
     }
 }
 
+/// What a roll as a whole does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RollState {
+    /// Nodes are under way, or start now.
     Working,
     /// Nothing is under way, and nothing can begin; why.
     Waiting(String),
+    /// The roll has halted, and no action is under way.
     Halted(Halt),
     /// Somebody else runs the roll now.
     TakenOver(Runner),
     /// Somebody has aborted the roll, and nothing is left to finish; who.
     Aborted(String),
+    /// All nodes are done.
     Done,
 }
 
 /// A node of the roll, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeProgress {
+    /// Name of the node.
     pub node: String,
+    /// Index of the node's wave, from 0.
     pub wave: usize,
+    /// Index of the node in the order of the roll, from 0.
     pub position: usize,
+    /// Its current step.
     pub step: Step,
+    /// When the step started.
     pub since: Timestamp,
     /// What it waits for, or what blocks it; empty if its step says all.
     pub detail: String,
@@ -91,11 +100,13 @@ pub struct NodeProgress {
     pub pods: (i64, i64),
 }
 
+/// Result of [`decide`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decisions {
     pub(crate) changes: Vec<RollChange>,
     /// In the order of the roll, as it is recorded: what the changes write is shown when it is written.
     pub progress: Vec<NodeProgress>,
+    /// State of the roll as a whole.
     pub state: RollState,
 }
 

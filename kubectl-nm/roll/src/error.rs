@@ -6,69 +6,160 @@ use nm_core::error::Failure;
 use nm_core::error::exit::Exit;
 use nm_core::terminal::text::are;
 
+/// Why a roll cannot start, continue or be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RollError {
+    /// No maintenance belongs to a roll of this name.
     #[error("there is no roll \"{0}\"")]
     Unknown(String),
 
+    /// A new roll has the name of an existing one.
     #[error("a roll \"{0}\" exists already")]
     Exists(String),
 
+    /// The maintenances of this roll do not all contain the requested settings.
     #[error(
         "the maintenances of roll \"{0}\" have other settings: somebody else begins it, or has changed them"
     )]
     OtherSettings(String),
 
+    /// The roll was interrupted while its maintenances were created.
     #[error("the maintenances of roll \"{name}\" were not all created: {created} of {all}")]
-    Incomplete { name: String, created: usize, all: usize },
+    Incomplete {
+        /// Name of the roll.
+        name: String,
+        /// Number of maintenances that exist.
+        created: usize,
+        /// Number of nodes in the roll.
+        all: usize,
+    },
 
+    /// The existing maintenances of the roll are also for nodes that are not selected now.
     #[error("roll \"{name}\" has other nodes too: {}", nodes.join(", "))]
-    OtherNodes { name: String, nodes: Vec<String> },
+    OtherNodes {
+        /// Name of the roll.
+        name: String,
+        /// The nodes that are not selected.
+        nodes: Vec<String>,
+    },
 
+    /// Another program runs the roll.
     #[error("{who} runs roll \"{name}\"")]
-    Running { name: String, who: String },
+    Running {
+        /// Name of the roll.
+        name: String,
+        /// User and machine that run it.
+        who: String,
+    },
 
+    /// These nodes are already in maintenance, outside of the roll.
     #[error("{} in maintenance: {}", are(.0.len()), .0.join(", "))]
     InMaintenance(Vec<String>),
 
+    /// A maintenance of the roll lacks an annotation.
     #[error("annotation {annotation} of the NodeMaintenance \"{maintenance}\" is missing")]
-    NoRecord { roll: String, maintenance: String, annotation: &'static str },
+    NoRecord {
+        /// Name of the roll.
+        roll: String,
+        /// Name of the maintenance.
+        maintenance: String,
+        /// Key of the annotation.
+        annotation: &'static str,
+    },
 
+    /// An annotation of a maintenance cannot be parsed.
     #[error("annotation {annotation} of the NodeMaintenance \"{maintenance}\" is not valid: {source}")]
-    InvalidRecord { roll: String, maintenance: String, annotation: &'static str, source: serde_json::Error },
+    InvalidRecord {
+        /// Name of the roll.
+        roll: String,
+        /// Name of the maintenance.
+        maintenance: String,
+        /// Key of the annotation.
+        annotation: &'static str,
+        /// The error of the parser.
+        source: serde_json::Error,
+    },
 
+    /// A maintenance is for a name that no node can have.
     #[error(
         "the NodeMaintenance \"{maintenance}\" of the roll is for \"{node}\", which no node can be named"
     )]
-    InvalidNode { roll: String, maintenance: String, node: String },
+    InvalidNode {
+        /// Name of the roll.
+        roll: String,
+        /// Name of the maintenance.
+        maintenance: String,
+        /// The invalid name.
+        node: String,
+    },
 
+    /// The roll cannot use the Job of `--job`.
     #[error("cannot use the Job in {}: {problem}", file.display())]
-    Job { file: PathBuf, problem: Box<JobProblem> },
+    Job {
+        /// Path of the file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: Box<JobProblem>,
+    },
 
+    /// A node that is to be skipped is not in the roll.
     #[error("node \"{node}\" is not part of roll \"{name}\", or is done")]
-    NotInRoll { name: String, node: String },
+    NotInRoll {
+        /// Name of the roll.
+        name: String,
+        /// Name of the node.
+        node: String,
+    },
 
+    /// A node that is to be skipped has started its action meanwhile.
     #[error("the command or the Job of node \"{0}\" has just begun")]
     HasBegun(String),
 
+    /// The user has to confirm the action of the roll, and there is no terminal to ask on.
     #[error("what roll \"{name}\" does with each drained node has to be confirmed: {action}")]
-    UnconfirmedAction { name: String, action: String },
+    UnconfirmedAction {
+        /// Name of the roll.
+        name: String,
+        /// The action as it is shown to the user.
+        action: String,
+    },
 
+    /// The given action is not the one that the roll stores.
     #[error("roll \"{name}\" does something else with each drained node: {action}")]
-    OtherAction { name: String, action: String },
+    OtherAction {
+        /// Name of the roll.
+        name: String,
+        /// The stored action as it is shown to the user.
+        action: String,
+    },
 
+    /// The roll needs confirmation of each node, and there is no terminal to ask on.
     #[error("--confirm and the confirmation by this roll need a terminal")]
     NoTerminal,
 
+    /// Another user paused this roll before it was resumed.
     #[error("somebody has paused roll \"{0}\" meanwhile")]
     PausedMeanwhile(String),
 
+    /// The roll halted again before it was resumed.
     #[error("roll \"{name}\" has halted meanwhile: {message}")]
-    HaltedMeanwhile { name: String, message: String },
+    HaltedMeanwhile {
+        /// Name of the roll.
+        name: String,
+        /// Why it halted.
+        message: String,
+    },
 
+    /// Another user aborted the roll before it was resumed.
     #[error("{who} has aborted roll \"{name}\" meanwhile")]
-    AbortedMeanwhile { name: String, who: String },
+    AbortedMeanwhile {
+        /// Name of the roll.
+        name: String,
+        /// User who aborted it.
+        who: String,
+    },
 
+    /// Other programs wrote to the roll at each of several attempts.
     #[error("the roll changed too often to write to it")]
     Contended,
 }
@@ -76,18 +167,29 @@ pub enum RollError {
 /// Why a file is not the Job of a roll.
 #[derive(Debug, thiserror::Error)]
 pub enum JobProblem {
+    /// The system cannot read the file.
     #[error(transparent)]
     Unreadable(#[from] std::io::Error),
+    /// The text is not YAML.
     #[error("it is not valid YAML: {0}")]
     Yaml(#[from] serde_saphyr::Error),
+    /// The object has another kind or API version.
     #[error("it is not a Job of batch/v1")]
     OtherKind,
+    /// A field of the Job has the wrong type.
     #[error("it is not valid: {0}")]
     Invalid(#[from] serde_json::Error),
+    /// The Job would run nothing.
     #[error("its pod template has no containers")]
     NoContainers,
+    /// The Job is too large for an annotation.
     #[error("it has {length} bytes, and at most {most} are allowed, because every maintenance stores a copy")]
-    TooLarge { length: usize, most: usize },
+    TooLarge {
+        /// Size of the Job as JSON, in bytes.
+        length: usize,
+        /// Largest allowed size, in bytes.
+        most: usize,
+    },
 }
 
 impl RollError {

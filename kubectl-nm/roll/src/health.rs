@@ -268,6 +268,10 @@ fn is_ready(pod: &Pod) -> bool {
 }
 
 /// None if the user has no permission to read it.
+///
+/// # Errors
+///
+/// If the read failed for a reason other than missing permission.
 pub fn if_permitted<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),

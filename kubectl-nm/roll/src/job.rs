@@ -41,6 +41,10 @@ const MAX_LOG_PODS: usize = 10;
 const MAX_BYTES: usize = 32 * 1024;
 
 /// Reads the file with the Job of a roll.
+///
+/// # Errors
+///
+/// If the file cannot be read, or if it does not contain a usable Job: see [`JobProblem`].
 pub fn read(file: &Path, namespace: Option<&str>) -> Result<Value, RollError> {
     let job = std::fs::read_to_string(file).map_err(Into::into).and_then(|text| parse(&text, namespace));
     job.map_err(|problem| RollError::Job { file: file.to_owned(), problem: Box::new(problem) })
@@ -134,6 +138,10 @@ pub(crate) async fn create(cluster: &Cluster, job: &Value) -> Result<(), Error> 
 }
 
 /// Lets the API server check the Job of a node. Nothing is created.
+///
+/// # Errors
+///
+/// If the API server refuses the Job, or if the request fails.
 pub async fn check_creation(cluster: &Cluster, job: &Value) -> Result<(), Error> {
     objects::create(cluster, job, true).await.map(drop)
 }

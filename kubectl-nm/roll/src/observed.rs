@@ -63,6 +63,7 @@ pub struct Observed {
     pub(crate) runner: String,
     /// Whether the maintenances and nodes are up to date, as far as is known.
     pub(crate) is_current: bool,
+    /// The nodes of the cluster, by name.
     pub nodes: BTreeMap<String, NodeView>,
     pub(crate) health: BTreeMap<(String, Step), Health>,
     /// When this program first saw each node in its step.

@@ -25,8 +25,11 @@ use crate::settings::RollSettings;
 
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
 
+/// Annotation of each maintenance: the [`RollSettings`] as JSON.
 pub const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
+/// Annotation of each maintenance: the [`NodeRecord`] as JSON.
 pub const NODE: &str = "kubectl-nm.dev/roll-node";
+/// Annotation of the anchor: the [`RollRecord`] as JSON.
 pub const STATE: &str = "kubectl-nm.dev/roll-state";
 
 /// After this time without a heartbeat, a roll has no runner.
@@ -40,6 +43,7 @@ const MAX_NAMES_BYTES: usize = 160 * 1024;
 pub enum Step {
     /// Its maintenance is suspended.
     Planned,
+    /// Its drain is under way.
     Draining,
     /// It is drained, and somebody has to confirm before the roll continues.
     Confirming,
@@ -53,10 +57,12 @@ pub enum Step {
     Returning,
     /// It is in service. The workloads and budgets that its drain disturbed have to be healthy again.
     Recovering,
+    /// It is in service and healthy, and has to stay so for a while.
     Soaking,
 }
 
 impl Step {
+    /// The name of the step in output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Planned => "Planned",
@@ -109,7 +115,9 @@ pub struct NodeRecord {
     pub wave: usize,
     /// In the order of the whole roll, from 0.
     pub position: usize,
+    /// Current step.
     pub step: Step,
+    /// When the step started.
     pub since: Timestamp,
     /// When its maintenance began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,6 +131,7 @@ pub struct NodeRecord {
     /// None before the command or the Job has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionRecord>,
+    /// What was unhealthy before the maintenance started.
     #[serde(default)]
     pub baseline: Baseline,
 }
@@ -141,10 +150,13 @@ pub struct ActionRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ActionState {
+    /// It runs, or its end was not seen.
     Running,
+    /// The command returned exit code 0, or the Job is complete.
     Succeeded,
     /// The command lost its connection, as `ssh NODE reboot` does: exit code 255.
     Disconnected,
+    /// The action failed; why.
     Failed(String),
     /// All pods failed that the Job may have, also because their node reboots.
     JobFailed(String),
@@ -154,12 +166,15 @@ pub enum ActionState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollRecord {
+    /// Number of times that the record was written; the highest revision counts.
     pub revision: u64,
+    /// The program that runs the roll; `None` if it has ended properly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner: Option<Runner>,
     /// Whether no further node and no further action begins, because somebody paused the roll.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// Why the roll halted; `None` while it has not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub halt: Option<Halt>,
     /// Who aborted the roll. Nodes whose action had begun are finished.
@@ -183,6 +198,7 @@ pub struct RollRecord {
     /// The nodes that somebody took out of the roll with `--skip`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
+    /// Totals of the nodes that are done.
     pub done: DoneNodes,
     /// For how many milliseconds a program has run the roll, without the time while it was paused or halted.
     pub worked_millis: i64,
@@ -205,8 +221,11 @@ pub struct Runner {
 /// Why a roll halted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halt {
+    /// The node because of which it halted; empty if it is about the roll as a whole.
     pub node: String,
+    /// The cause, for people.
     pub message: String,
+    /// When it halted.
     pub at: Timestamp,
     /// Whether its drain timed out, and cannot continue without more time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -217,6 +236,7 @@ pub struct Halt {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DoneNodes {
+    /// Number of nodes.
     pub nodes: usize,
     /// The pods that their drains moved.
     pub pods: i64,
@@ -229,7 +249,9 @@ pub struct DoneNodes {
 /// A maintenance of a roll.
 #[derive(Clone, Debug)]
 pub struct RollNode {
+    /// The maintenance.
     pub object: Arc<NodeMaintenance>,
+    /// The record in its annotation.
     pub record: NodeRecord,
     /// The revision of the record of the roll that this object has.
     pub revision: Option<u64>,
@@ -260,6 +282,7 @@ impl RollNode {
             && (step > Step::Acting || self.record.action.is_some())
     }
 
+    /// Name of the node.
     pub fn node(&self) -> &str {
         &self.object.spec.node_name
     }
@@ -302,7 +325,9 @@ impl RollNode {
 /// A roll as its maintenances describe it.
 #[derive(Clone, Debug)]
 pub struct Roll {
+    /// Name of the roll.
     pub name: String,
+    /// The settings in the annotations.
     pub settings: RollSettings,
     /// In the order of the roll.
     pub nodes: Vec<RollNode>,
@@ -349,6 +374,10 @@ impl Roll {
 
     /// The record of a roll whose maintenances are all created. If it was interrupted right after that, an empty one. If
     /// somebody has deleted the maintenance with the record, what the others show of it.
+    ///
+    /// # Errors
+    ///
+    /// If not all maintenances were created ([`RollError::Incomplete`]).
     pub fn complete_record(&self) -> Result<RollRecord, RollError> {
         let (created, all) = (self.nodes.len(), self.settings.nodes());
         match &self.record {
@@ -375,6 +404,7 @@ impl Roll {
         self.nodes.iter().all(|node| stored(node).as_ref() == Some(settings))
     }
 
+    /// The node of this name; `None` if it has no maintenance in the roll.
     pub fn node(&self, name: &str) -> Option<&RollNode> {
         self.nodes.iter().find(|node| node.node() == name)
     }
@@ -458,20 +488,5 @@ fn parse<T: DeserializeOwned>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_roll_is_refused_if_it_has_a_node_name_that_no_node_can_have() {
-        for name in ["n1; reboot", "$(reboot)", "`reboot`", "../n1", "-oProxyCommand=x", "n1\nn2", ""] {
-            let object: NodeMaintenance = serde_json::from_value(json!({
-                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-                "metadata": {"name": "n1", "labels": {LABEL: "r"}},
-                "spec": {"nodeName": name},
-            }))
-            .unwrap();
-            let refused = Roll::find("r", &[Arc::new(object)]);
-            assert!(matches!(refused, Err(RollError::InvalidNode { .. })), "{name:?}: {refused:?}");
-        }
-    }
-}
+#[path = "record_tests.rs"]
+mod tests;

@@ -26,9 +26,12 @@ const ROLL_RECORD_VERSION: u8 = 1;
 /// How long a node has to be in a step until a line of text says what it waits for: most waits are shorter.
 const DETAIL_DELAY: SignedDuration = SignedDuration::from_secs(3);
 
+/// How lines are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFormat {
+    /// For people.
     Text,
+    /// One JSON object per line.
     Json,
 }
 
@@ -75,6 +78,7 @@ enum ProgressRecord<'a> {
 }
 
 impl<'a> LineReporter<'a> {
+    /// Prints to `out`. Answers to questions come from standard input.
     pub fn new(out: &'a mut Output, format: LineFormat) -> Self {
         Self {
             out,

@@ -18,6 +18,7 @@ pub struct RollSettings {
     pub waves: Vec<usize>,
     /// How many nodes may be under way at once.
     pub max_unavailable: usize,
+    /// What to do with each drained node; `None` for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<NodeAction>,
     /// Whether somebody has to confirm after each drain.
@@ -31,11 +32,16 @@ pub struct RollSettings {
     /// How long the roll waits after a node has returned to service and what the drain disturbed has recovered.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub soak_seconds: u64,
+    /// Time limit of the command or the Job of a node.
     pub action_timeout_seconds: u64,
+    /// Time limit to start the drain, to become Ready, and to return to service. If it expires, the roll halts.
     pub return_timeout_seconds: u64,
+    /// Time limit for a node, and the workloads that its drain disturbed, to be healthy. If it expires, the roll halts.
     pub recovery_timeout_seconds: u64,
+    /// The roll halts if a pod blocks a drain for longer than this; `None` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt_on_blocked_seconds: Option<u64>,
+    /// When nodes may start; at any time if there are no windows.
     #[serde(default, skip_serializing_if = "Windows::is_empty")]
     pub windows: Windows,
 }
@@ -60,10 +66,12 @@ impl fmt::Display for NodeAction {
 }
 
 impl RollSettings {
+    /// Number of nodes in all waves.
     pub fn nodes(&self) -> usize {
         self.waves.iter().fold(0, |nodes, wave| nodes.saturating_add(*wave))
     }
 
+    /// The command of `--run`; `None` if the action is a Job, or there is none.
     pub fn command(&self) -> Option<&str> {
         match &self.action {
             Some(NodeAction::Run(command)) => Some(command),

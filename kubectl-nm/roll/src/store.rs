@@ -34,6 +34,10 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 const HEARTBEAT_CHECK: Duration = Duration::from_millis(500);
 
 /// The roll of this name.
+///
+/// # Errors
+///
+/// If there is no such roll ([`RollError::Unknown`]), if its records are not valid, or if the request fails.
 pub async fn load(cluster: &Cluster, name: &str) -> Result<Roll, Error> {
     let all: Vec<_> = cluster.maintenances().await?.into_iter().map(Arc::new).collect();
     Ok(Roll::find(name, &all)?.ok_or_else(|| RollError::Unknown(name.to_owned()))?)
@@ -41,6 +45,11 @@ pub async fn load(cluster: &Cluster, name: &str) -> Result<Roll, Error> {
 
 /// Changes the record of a roll whose maintenances are all created. If somebody else writes it at the same time, the
 /// change is made again. Returns the roll and the record that was written.
+///
+/// # Errors
+///
+/// If the roll cannot be loaded or is incomplete, if `change` fails, if a request fails, or if all attempts meet a
+/// concurrent change ([`RollError::Contended`]).
 pub async fn update(
     cluster: &Cluster,
     name: &str,
@@ -72,6 +81,10 @@ pub async fn release_runner(cluster: &Cluster, name: &str, id: &str) {
 
 /// Pauses a roll or lets it continue: whether further nodes begin, and the drains that are under way. Returns the roll as it
 /// was before, and its new record.
+///
+/// # Errors
+///
+/// As [`update`] and [`suspend_drains`]. If only the drains cannot be suspended, the record is already written.
 pub async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result<(Roll, RollRecord), Error> {
     let (roll, record) = update(cluster, name, |_, record| Ok(RollRecord { paused, ..record })).await?;
     suspend_drains(cluster, &roll, paused).await?;
@@ -79,6 +92,10 @@ pub async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result<(Roll,
 }
 
 /// Pauses or resumes the drains of a roll that are under way.
+///
+/// # Errors
+///
+/// If a request fails. Some of the drains may have changed by then.
 pub async fn suspend_drains(cluster: &Cluster, roll: &Roll, suspend: bool) -> Result<(), Error> {
     let draining = roll.nodes.iter().filter(|node| {
         node.record.step == Step::Draining && node.object.spec.suspend != suspend && !node.is_leaving()
@@ -106,6 +123,11 @@ pub fn is_outdated(error: &Error) -> bool {
 
 /// Deletes the maintenances of some nodes of a roll, and the Jobs that run on them. First, the record moves to a maintenance
 /// that stays. A maintenance that changes meanwhile is judged again. Returns the nodes that were removed.
+///
+/// # Errors
+///
+/// If the roll cannot be loaded, if a request fails, or if all attempts meet a concurrent change
+/// ([`RollError::Contended`]).
 pub async fn remove(
     cluster: &Cluster,
     name: &str,
@@ -186,6 +208,10 @@ async fn release_object(cluster: &Cluster, object: &NodeMaintenance) -> Result<N
 }
 
 /// Ends all maintenances with the label of a roll, whatever their records are. Returns them as they were.
+///
+/// # Errors
+///
+/// If a request fails, or if all attempts meet a concurrent change ([`RollError::Contended`]).
 pub async fn remove_unread(cluster: &Cluster, name: &str) -> Result<Vec<NodeMaintenance>, Error> {
     let all = cluster.maintenances().await?;
     let of_roll = all.into_iter().filter(|object| roll_name(object) == Some(name));
@@ -217,6 +243,10 @@ async fn end_unread(cluster: &Cluster, mut object: NodeMaintenance) -> Result<()
 }
 
 /// Gives each drain of a roll that is not done this time limit, counted from now. Zero means none.
+///
+/// # Errors
+///
+/// If a request fails. Some of the drains may have changed by then.
 pub async fn extend_drains(cluster: &Cluster, roll: &Roll, limit: Duration) -> Result<(), Error> {
     let now = Timestamp::now();
     let drains = roll.nodes.iter().filter(|node| node.record.step <= Step::Draining && !node.is_leaving());
@@ -247,6 +277,10 @@ fn timeout_seconds(object: &NodeMaintenance, limit: Duration, now: Timestamp) ->
 
 /// The program that runs a roll: asks for a heartbeat, and waits for one at most this long. The time in it is not compared,
 /// because the clocks of two computers may differ.
+///
+/// # Errors
+///
+/// If the roll cannot be loaded or updated: see [`update`].
 pub async fn find_runner(
     cluster: &Cluster,
     name: &str,

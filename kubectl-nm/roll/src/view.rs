@@ -18,15 +18,20 @@ pub struct Estimate {
     pub(crate) average: SignedDuration,
 }
 
+/// A roll at a time, for a [`RollReporter`].
 #[derive(Clone, Debug)]
 pub struct RollView<'a> {
+    /// The roll as its maintenances describe it.
     pub roll: &'a Roll,
+    /// The newest known record.
     pub record: &'a RollRecord,
     /// The nodes that are not done, in the order of the roll.
     pub progress: &'a [NodeProgress],
+    /// State of the roll as a whole.
     pub state: &'a RollState,
     /// Whether the maintenances and nodes are up to date, as far as is known.
     pub is_current: bool,
+    /// The time of the view.
     pub now: Timestamp,
 }
 
@@ -43,11 +48,25 @@ pub enum RollInput {
 
 /// Shows a roll while it runs.
 pub trait RollReporter {
+    /// Shows the roll after each decision, whether or not it has changed.
+    ///
+    /// # Errors
+    ///
+    /// If the output cannot be written.
     fn show(&mut self, view: &RollView) -> Result<(), Error>;
 
+    /// Shows a line that the command or the Job of a node printed.
+    ///
+    /// # Errors
+    ///
+    /// If the output cannot be written.
     fn output(&mut self, line: &NodeOutputLine) -> Result<(), Error>;
 
     /// Asks whether the roll continues with a drained node.
+    ///
+    /// # Errors
+    ///
+    /// If the question cannot be shown.
     fn ask(&mut self, node: &str) -> Result<(), Error>;
 
     /// Shows that an input could not be carried out.

@@ -22,9 +22,11 @@ use nm_shared::gate::max_unavailable_queue::{InvalidLimit, MaxUnavailable};
 /// A node of the pool that is rolled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolNode {
+    /// Name of the node.
     pub name: String,
     /// The value of `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
+    /// Role of the node in the cluster.
     pub role: NodeRole,
     /// How many pods a drain moves from it.
     pub pods: usize,
@@ -33,9 +35,11 @@ pub struct PoolNode {
 /// What a node is to the cluster, in the order of a roll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeRole {
+    /// Neither of the control plane nor a member of etcd.
     Worker,
     /// Of the control plane, and no member of etcd.
     ControlPlane,
+    /// A member of etcd, whose quorum allows one such node at a time.
     EtcdMember,
 }
 

@@ -237,9 +237,15 @@ pub struct Windows(pub Vec<Window>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowState {
     /// Until this time; none if they do not close.
-    Open { until: Option<Timestamp> },
+    Open {
+        /// When they close.
+        until: Option<Timestamp>,
+    },
     /// Until they open at this time.
-    Closed { opens: Timestamp },
+    Closed {
+        /// When the first of them opens.
+        opens: Timestamp,
+    },
 }
 
 impl Windows {
@@ -247,6 +253,7 @@ impl Windows {
         self.0.is_empty()
     }
 
+    /// Whether nodes may start at this time.
     pub fn at(&self, now: Timestamp) -> WindowState {
         if self.is_empty() {
             return WindowState::Open { until: None };

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use nm_tests::files::repository;
 
 /// The folders of the workspace's tests.
-const FOLDERS: [&str; 5] =
-    ["shared/src", "shared/connection/src", "reconciler/src", "kubectl-nm", "tests"];
+const FOLDERS: [&str; 5] = ["shared/src", "shared/connection/src", "reconciler/src", "kubectl-nm", "tests"];
 
 /// The pages that name tests.
 const PAGES: [&str; 2] = ["docs/security.md", "docs/reliability.md"];

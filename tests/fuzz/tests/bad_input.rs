@@ -3,6 +3,8 @@
 //! A changed copy has something else in one to four places: another value, another type, a field less, a byte more. The
 //! copies are the same in every run. `NM_FUZZ_SECONDS` is how long each target runs, [`SECONDS`] if it is not set.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -134,6 +134,7 @@ enum OrderFlag {
 }
 
 impl DrainFlags {
+    /// Time limit of the drain from `--timeout`; `None` if the flag is not given or is 0.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout.filter(|timeout| !timeout.is_zero())
     }

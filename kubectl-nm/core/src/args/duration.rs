@@ -15,6 +15,10 @@ const EXPECTED: &str = "expected a duration such as 30s, 5m or 1h30m";
 ///
 /// kube's parser panics on numbers that overflow and on signs inside, and reads an empty text as zero. So these are refused
 /// before it is called.
+///
+/// # Errors
+///
+/// If the text is not a Go duration, is negative, or is longer than about 292 years.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let is_number = |c: char| c.is_ascii_digit() || c == '.';

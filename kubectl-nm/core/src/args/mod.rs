@@ -5,6 +5,10 @@ pub mod duration;
 pub mod names;
 
 /// Parses a boolean in the spellings that Go's flags accept.
+///
+/// # Errors
+///
+/// If the text is none of these spellings.
 pub fn parse_boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

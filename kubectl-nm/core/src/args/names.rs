@@ -12,6 +12,10 @@ const MAX_NAMESPACE_NAME: usize = 63;
 const MAX_SUGGESTIONS: usize = 3;
 
 /// Parses the name of a node. `node/n1`, as `kubectl get nodes -o name` prints it, means `n1`.
+///
+/// # Errors
+///
+/// If the name is not valid for a node.
 pub fn parse_node(text: &str) -> Result<String, String> {
     let name = ["node/", "nodes/", "no/"].iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or(text);
     if is_valid_name(name) {
@@ -32,6 +36,7 @@ pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
     }
 }
 
+/// The names without duplicates, in their original order.
 pub fn distinct(names: &[String]) -> Vec<String> {
     let mut distinct: Vec<String> = Vec::with_capacity(names.len());
     for name in names {

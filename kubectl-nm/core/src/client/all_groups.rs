@@ -14,6 +14,11 @@ use crate::client::objects;
 use crate::error::Error;
 use crate::terminal::text::Line;
 
+/// Lists the maintenances of every API group. A group that is not served has none.
+///
+/// # Errors
+///
+/// If a request fails.
 pub async fn maintenances(cluster: &Cluster) -> Result<Vec<GroupedMaintenance>, Error> {
     let each = Group::ALL.map(|group| list_group(cluster, group));
     Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
@@ -22,6 +27,7 @@ pub async fn maintenances(cluster: &Cluster) -> Result<Vec<GroupedMaintenance>, 
 /// What a command shows of the older groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OlderGroups {
+    /// The older groups whose maintenances were listed.
     pub shown: Vec<Group>,
     /// What is not shown, and why.
     pub warnings: Vec<Line>,
@@ -34,11 +40,19 @@ impl OlderGroups {
 }
 
 /// The maintenances of all groups, for commands that show them.
+///
+/// # Errors
+///
+/// If the maintenances of the current group cannot be listed. Problems with an older group become warnings.
 pub async fn shown(cluster: &Cluster) -> Result<(Vec<GroupedMaintenance>, OlderGroups), Error> {
     shown_as(cluster, async |group| list_served(cluster, group).await).await
 }
 
 /// The same as the server sends them, including fields that this program does not know.
+///
+/// # Errors
+///
+/// If the maintenances of the current group cannot be listed. Problems with an older group become warnings.
 pub async fn shown_raw(cluster: &Cluster) -> Result<(Vec<Value>, OlderGroups), Error> {
     shown_as(cluster, async |group| list_served_raw(cluster, group).await).await
 }
@@ -83,6 +97,11 @@ async fn list_served(cluster: &Cluster, group: Group) -> Result<Vec<GroupedMaint
     cluster.list(&api, &group.definition(), &ListParams::default()).await
 }
 
+/// The older API groups that the cluster serves. Uses discovery, which needs no permission.
+///
+/// # Errors
+///
+/// If a discovery request fails.
 pub async fn older_groups(cluster: &Cluster) -> Result<Vec<Group>, Error> {
     let client = cluster.client();
     // Most clusters have neither group, which this shows in one request.
@@ -99,6 +118,10 @@ pub async fn older_groups(cluster: &Cluster) -> Result<Vec<Group>, Error> {
 
 /// The maintenances of a group as the server sends them, including fields that this program does not know; `None` if an
 /// older group is not served.
+///
+/// # Errors
+///
+/// If a request fails, or if the current group is not served.
 pub async fn list_raw(cluster: &Cluster, group: Group) -> Result<Option<Vec<Value>>, Error> {
     if !must_be_listed(cluster, group).await? {
         return Ok(None);
@@ -112,6 +135,10 @@ async fn list_served_raw(cluster: &Cluster, group: Group) -> Result<Vec<Value>, 
 }
 
 /// Deletes the maintenance with this name and uid, whether it is one of the current group or of an older group of `cluster`.
+///
+/// # Errors
+///
+/// If a request fails. A missing or replaced object is not an error: see [`Deletion`].
 pub async fn delete_by_uid(cluster: &Cluster, name: &str, uid: &str) -> Result<Deletion, Error> {
     let in_current = cluster.delete(name, uid).await?;
     for &group in cluster.older_groups() {
@@ -128,6 +155,10 @@ pub async fn delete_by_uid(cluster: &Cluster, name: &str, uid: &str) -> Result<D
 }
 
 /// Deletes a maintenance, unless another one has its name by now.
+///
+/// # Errors
+///
+/// If the request fails. A missing or replaced object is not an error: see [`Deletion`].
 pub async fn delete(cluster: &Cluster, object: &GroupedMaintenance) -> Result<Deletion, Error> {
     let api: Api<GroupedMaintenance> = Api::all_with(cluster.client(), &object.group);
     let maintenance = &object.maintenance;

@@ -29,16 +29,21 @@ const MAX_RETRY_AFTER_SECONDS: u32 = 5;
 /// pods move from one to the next; limited, because a server queues only so many requests of one user.
 pub const MAX_CONCURRENT_REQUESTS: usize = 64;
 
+/// Whether a node exists, as far as the user may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeLookup {
+    /// The API server returned the node.
     Exists,
+    /// The API server reports that there is no such node.
     Missing,
     /// The user has no permission to read nodes.
     Hidden,
 }
 
+/// Result of a delete request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
+    /// The object no longer exists.
     Gone,
     /// It is gone once its finalizers are removed.
     UnderWay,
@@ -46,6 +51,7 @@ pub enum Deletion {
     Replaced,
 }
 
+/// A connection to a cluster, with the requests that commands send. Clones share the connection.
 #[derive(Clone)]
 pub struct Cluster {
     connection: Connection,
@@ -60,6 +66,7 @@ impl From<Connection> for Cluster {
 
 impl Cluster {
     /// The same cluster, with older groups whose maintenances are watched and stopped too.
+    #[must_use]
     pub fn with_older_groups(&self, groups: &[Group]) -> Self {
         Self { connection: self.connection.clone(), older_groups: groups.to_vec() }
     }
@@ -68,14 +75,17 @@ impl Cluster {
         &self.older_groups
     }
 
+    /// The kube client. Requests sent through it directly are not retried.
     pub fn client(&self) -> kube::Client {
         self.connection.client.clone()
     }
 
+    /// Address of the API server for messages, with its proxy.
     pub fn server(&self) -> &str {
         &self.connection.server
     }
 
+    /// Name of the kubeconfig's context; without one, the address of the API server.
     pub fn context(&self) -> &str {
         &self.connection.context
     }
@@ -112,10 +122,20 @@ impl Cluster {
         Ok(etcd_guard::is_openshift(&groups))
     }
 
+    /// Lists the maintenances of the current API group.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails; [`Error::NotInstalled`] if the cluster does not serve NodeMaintenance.
     pub async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, Error> {
         self.list(&self.api(), RESOURCE, &ListParams::default()).await
     }
 
+    /// Reads a maintenance of the current API group by name; `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails for another reason.
     pub async fn maintenance(&self, name: &str) -> Result<Option<NodeMaintenance>, Error> {
         match self.request(&format!("get {RESOURCE}"), async || self.api().get(name).await).await {
             Err(error) if error.is_not_found() => Ok(None),
@@ -123,6 +143,11 @@ impl Cluster {
         }
     }
 
+    /// Creates a maintenance, and returns it as stored. With `dry_run`, the API server only validates it.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails, for example because the name is taken or a webhook denies the object.
     pub async fn create(
         &self,
         maintenance: &NodeMaintenance,
@@ -135,6 +160,10 @@ impl Cluster {
 
     /// Sets or clears `spec.suspend`, unless another object has the name by now. Returns the object as it is stored, or
     /// would be.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails, or if the object is gone or has another uid.
     pub async fn suspend(
         &self,
         name: &str,
@@ -147,6 +176,10 @@ impl Cluster {
     }
 
     /// Applies a merge patch. If it has the uid or the resourceVersion of an object, it fails if that has changed.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails; with status code 409 if the uid or the resourceVersion has changed.
     pub async fn patch(&self, name: &str, patch: &Value, dry_run: bool) -> Result<NodeMaintenance, Error> {
         let field_manager = Some(String::from("kubectl-nm"));
         let params = PatchParams { field_manager, dry_run, ..PatchParams::default() };
@@ -154,17 +187,31 @@ impl Cluster {
         self.request(&asked, async || self.api().patch(name, &params, &Patch::Merge(patch)).await).await
     }
 
+    /// Deletes the maintenance of the current API group with this name and uid.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails. A missing or replaced object is not an error: see [`Deletion`].
     pub async fn delete(&self, name: &str, uid: &str) -> Result<Deletion, Error> {
         self.delete_exactly(&self.api(), RESOURCE, name, Some(uid.to_owned())).await
     }
 
     /// Deletes a maintenance unless it has changed since it was read.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails. A missing or changed object is not an error: see [`Deletion`].
     pub async fn delete_unchanged(&self, maintenance: &NodeMaintenance) -> Result<Deletion, Error> {
         let exactly =
             Preconditions { uid: maintenance.uid(), resource_version: maintenance.resource_version() };
         self.delete_if(&self.api(), RESOURCE, &maintenance.name_any(), exactly).await
     }
 
+    /// Looks up a node by name. Reads only its metadata.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails. A missing node and missing permission are not errors: see [`NodeLookup`].
     pub async fn node(&self, name: &str) -> Result<NodeLookup, Error> {
         let nodes: Api<Node> = Api::all(self.client());
         match self.request("get nodes", async || nodes.get_metadata(name).await).await {
@@ -176,12 +223,21 @@ impl Cluster {
     }
 
     /// The names of the nodes whose labels match, or of all nodes.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails; with status code 400 if the selector is not valid.
     pub async fn node_names(&self, selector: Option<&str>) -> Result<Vec<String>, Error> {
         let which = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let nodes = self.list_metadata(&Api::<Node>::all(self.client()), "nodes", &which).await?;
         Ok(nodes.iter().map(ResourceExt::name_any).collect())
     }
 
+    /// Lists the names of all namespaces.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails.
     pub async fn namespaces(&self) -> Result<Vec<String>, Error> {
         let (api, which) = (Api::<Namespace>::all(self.client()), ListParams::default());
         let namespaces = self.list_metadata(&api, "namespaces", &which).await?;
@@ -189,6 +245,10 @@ impl Cluster {
     }
 
     /// Lists objects. `resource` is their name in RBAC, here and below.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails.
     pub async fn list<K: Clone + Debug + DeserializeOwned>(
         &self,
         api: &Api<K>,
@@ -198,6 +258,11 @@ impl Cluster {
         Ok(self.request(&format!("list {resource}"), async || api.list(which).await).await?.items)
     }
 
+    /// Lists the metadata of objects, without spec and status.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails.
     pub async fn list_metadata<K: Clone + Debug + DeserializeOwned>(
         &self,
         api: &Api<K>,
@@ -208,6 +273,10 @@ impl Cluster {
     }
 
     /// Deletes the object with this name and uid, and then what it owns.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails. A missing or replaced object is not an error: see [`Deletion`].
     pub async fn delete_exactly<K: Clone + Debug + DeserializeOwned>(
         &self,
         api: &Api<K>,
@@ -235,6 +304,10 @@ impl Cluster {
     }
 
     /// The status with which the server responds to a POST. A refusal is a result too, and nothing is retried.
+    ///
+    /// # Errors
+    ///
+    /// If the API server does not respond in time, or responds with something other than a `Status`.
     pub async fn post_for_status(&self, asked: &str, path: &str, body: &Value) -> Result<Status, Error> {
         let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
         let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError);
@@ -247,6 +320,10 @@ impl Cluster {
     }
 
     /// Sends a request, and retries it while the server is busy. `asked` is the request as RBAC words it.
+    ///
+    /// # Errors
+    ///
+    /// If a request times out or is refused, or if the server is still busy at the fifth attempt.
     pub async fn request<T>(
         &self,
         asked: &str,

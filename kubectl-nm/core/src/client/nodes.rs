@@ -29,6 +29,12 @@ pub struct NodeSelection {
 }
 
 impl NodeSelection {
+    /// The selected nodes: those whose labels match, or the given names without duplicates.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or does not contain valid node names, if the selector is not valid or matches no node,
+    /// or if the request fails.
     pub async fn resolve(&self, cluster: &Cluster) -> Result<Vec<String>, Error> {
         let Some(selector) = &self.selector else { return self.named() };
         let found = cluster.node_names(Some(selector)).await.map_err(|error| match error.status() {
@@ -62,6 +68,10 @@ impl NodeSelection {
 }
 
 /// Checks that nodes exist. Returns those that cannot be checked, because the user has no permission to read nodes.
+///
+/// # Errors
+///
+/// If a node does not exist ([`Error::UnknownNodes`]), or if a request fails.
 pub async fn check_exist<'a>(
     cluster: &Cluster,
     names: impl IntoIterator<Item = &'a String>,
@@ -78,6 +88,7 @@ pub async fn check_exist<'a>(
     if missing.is_empty() { Ok(of(NodeLookup::Hidden)) } else { Err(unknown(cluster, missing).await) }
 }
 
+/// Warning that the existence of a node cannot be checked.
 pub fn unchecked(node: &str) -> Line {
     Line::new(format!(
         "node/{node}: cannot check that it exists, because you have no permission to read nodes"

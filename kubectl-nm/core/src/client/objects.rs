@@ -17,10 +17,13 @@ use crate::error::from_client::GET_VERSION;
 
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// API version and kind, such as `("apps/v1", "Deployment")`.
 pub type ApiVersionKind = (&'static str, &'static str);
 
+/// Permission to use a verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Permission {
+    /// The RBAC verb, such as `get`.
     pub verb: &'static str,
     /// The API group, empty for the core group.
     pub group: String,
@@ -39,11 +42,17 @@ impl Permission {
     }
 }
 
+/// The permission to use a verb on objects of this kind.
 pub fn permission(verb: &'static str, object: &Value) -> Permission {
     let resource = resource_of(object);
     Permission { verb, group: resource.group, resource: resource.plural }
 }
 
+/// Reads the object with this one's kind, namespace and name; `None` if it does not exist or its kind is not served.
+///
+/// # Errors
+///
+/// If the request fails, including for lack of permission.
 pub async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Value>, Error> {
     let (api, name, what) = locate(cluster, object);
     match cluster.request(&format!("get {what}"), async || api.get(&name).await).await {
@@ -54,6 +63,10 @@ pub async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Value>, Err
 }
 
 /// Whether the server serves objects of this kind. A user without permission to read them may still apply them.
+///
+/// # Errors
+///
+/// If the API server does not respond. A refusal is not an error.
 pub async fn is_served(cluster: &Cluster, object: &Value) -> Result<bool, Error> {
     let (api, name, what) = locate(cluster, object);
     match cluster.request(&format!("get {what}"), async || api.get(&name).await).await {
@@ -64,6 +77,11 @@ pub async fn is_served(cluster: &Cluster, object: &Value) -> Result<bool, Error>
     }
 }
 
+/// Lists the objects of a kind, in a namespace or in all. Sets `apiVersion` and `kind` of each item.
+///
+/// # Errors
+///
+/// If the request fails, including when the kind is not served.
 pub async fn list(
     cluster: &Cluster,
     kind: (&str, &str),
@@ -82,6 +100,11 @@ pub async fn list(
     items.iter().map(|item| value(item).map(with_kind)).collect()
 }
 
+/// Applies an object by server-side apply, and returns it as stored.
+///
+/// # Errors
+///
+/// If the request fails; with status code 409 if another field manager owns a field and the parameters do not force it.
 pub async fn apply(cluster: &Cluster, object: &Value, params: &PatchParams) -> Result<Value, Error> {
     let (api, name, what) = locate(cluster, object);
     let patch = Patch::Apply(object);
@@ -91,6 +114,10 @@ pub async fn apply(cluster: &Cluster, object: &Value, params: &PatchParams) -> R
 }
 
 /// Creates an object. With `dry_run`, the API server only checks whether it would.
+///
+/// # Errors
+///
+/// If the object cannot be converted, or if the request fails.
 pub async fn create(cluster: &Cluster, object: &Value, dry_run: bool) -> Result<Value, Error> {
     let resource = resource_of(object);
     let (api, what) = (api(cluster, object["metadata"]["namespace"].as_str(), &resource), name_of(&resource));
@@ -102,6 +129,10 @@ pub async fn create(cluster: &Cluster, object: &Value, dry_run: bool) -> Result<
 }
 
 /// Deletes the object with this one's name and uid.
+///
+/// # Errors
+///
+/// If the request fails. A missing or replaced object is not an error: see [`Deletion`].
 pub async fn delete(cluster: &Cluster, object: &Value) -> Result<Deletion, Error> {
     let (api, name, what) = locate(cluster, object);
     let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
@@ -114,6 +145,8 @@ pub async fn wait_until_gone(cluster: &Cluster, object: &Value) {
     wait_until(cluster, object, |found| found.is_none_or(|found| found.metadata.uid.as_deref() != uid)).await;
 }
 
+/// Waits until the object with this one's name meets a condition, which gets `None` if there is no object. Retries a
+/// failed watch after a second, without limit.
 pub async fn wait_until(
     cluster: &Cluster,
     object: &Value,
@@ -126,6 +159,11 @@ pub async fn wait_until(
     }
 }
 
+/// Reads the log of a pod.
+///
+/// # Errors
+///
+/// If the request fails.
 pub async fn log(cluster: &Cluster, pod: &Value, params: &LogParams) -> Result<String, Error> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -134,6 +172,10 @@ pub async fn log(cluster: &Cluster, pod: &Value, params: &LogParams) -> Result<S
 }
 
 /// Whether an account, or else the user, has a permission in all namespaces.
+///
+/// # Errors
+///
+/// If the request for the review fails.
 pub async fn is_allowed(
     cluster: &Cluster,
     account: Option<&str>,
@@ -143,6 +185,10 @@ pub async fn is_allowed(
 }
 
 /// Whether the user has a permission in a namespace.
+///
+/// # Errors
+///
+/// If the request for the review fails.
 pub async fn is_allowed_in(
     cluster: &Cluster,
     namespace: &str,
@@ -170,6 +216,10 @@ async fn review(
 }
 
 /// The name of the user, as the API server knows it.
+///
+/// # Errors
+///
+/// If the request for the review fails.
 pub async fn user_name(cluster: &Cluster) -> Result<String, Error> {
     let answer = ask(cluster, ("authentication.k8s.io/v1", "SelfSubjectReview"), json!({})).await?;
     Ok(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned())
@@ -184,6 +234,11 @@ async fn ask(cluster: &Cluster, kind: ApiVersionKind, data: Value) -> Result<Val
     Ok(answer.data)
 }
 
+/// Version of the API server, such as `v1.35.0`.
+///
+/// # Errors
+///
+/// If the request fails.
 pub async fn server_version(cluster: &Cluster) -> Result<String, Error> {
     let client = cluster.client();
     let version = cluster.request(GET_VERSION, async || client.apiserver_version().await).await?;

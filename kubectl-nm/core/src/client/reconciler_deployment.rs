@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+/// Field manager of what `kubectl nm` applies.
 pub const FIELD_MANAGER: &str = "kubectl-nm";
 
 /// The label that all installed objects have, and its value.
 pub const NAME_LABEL: (&str, &str) = ("app.kubernetes.io/name", "kubectl-nm");
 
+/// Selector of nm-reconciler's Deployment and its pods.
 pub const LABEL_SELECTOR: &str = "app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
 
 /// The container of nm-reconciler in the manifests. Others may add containers.
@@ -19,6 +21,7 @@ pub const CONTAINER: &str = "reconciler";
 
 const COMMAND_LINE_FIELDS: [&str; 2] = ["command", "args"];
 
+/// Limit of the nodes that may be unavailable at once, as a number or a percentage; further maintenances are queued.
 pub const MAX_UNAVAILABLE: Setting = Setting { flag: "--max-unavailable", variable: "NM_MAX_UNAVAILABLE" };
 
 /// Whether it writes conditions to nodes. The flag takes no value.
@@ -27,15 +30,19 @@ pub const NODE_CONDITIONS: Setting = Setting { flag: "--node-conditions", variab
 /// Whether etcd runs outside of the cluster. The flag takes no value.
 pub(crate) const EXTERNAL_ETCD: Setting = Setting { flag: "--external-etcd", variable: "NM_EXTERNAL_ETCD" };
 
+/// A setting of nm-reconciler: its flag, and the environment variable with the same meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     flag: &'static str,
     variable: &'static str,
 }
 
+/// Effective value of a [`Setting`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingValue {
+    /// Neither a flag nor a variable sets it, so nm-reconciler uses its default.
     Unset,
+    /// Value of the flag or the variable; `true` for a flag without a value.
     Value(String),
     /// It comes from another object, such as a `ConfigMap`.
     Elsewhere,
@@ -54,6 +61,7 @@ pub fn container(deployment: &Value) -> Option<&Value> {
     })
 }
 
+/// The same container as [`container`], for changes.
 pub fn container_mut(deployment: &mut Value) -> Option<&mut Value> {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array_mut()?;
     let named = containers.iter().position(|container| container["name"] == CONTAINER);
@@ -61,6 +69,7 @@ pub fn container_mut(deployment: &mut Value) -> Option<&mut Value> {
     containers.get_mut(at)
 }
 
+/// Image of nm-reconciler's container.
 pub fn image(deployment: &Value) -> Option<&str> {
     container(deployment)?["image"].as_str()
 }
@@ -108,6 +117,7 @@ impl Setting {
         Some(CommandLine::from([(flag.list, words)]))
     }
 
+    /// Sets the variable in a container. Does nothing if the container has no `env` list.
     pub fn set_variable(self, container: &mut Value, value: &str) {
         if let Some(variables) = container["env"].as_array_mut() {
             variables.retain(|variable| variable["name"] != self.variable);

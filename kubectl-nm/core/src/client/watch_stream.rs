@@ -36,12 +36,16 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// The objects in a page of a list. Each page is reduced to what the caller keeps before the next is requested.
 const PAGE_SIZE: u32 = 500;
 
+/// The objects to watch.
 #[derive(Clone)]
 pub struct WatchTarget<K> {
+    /// API of the objects: their kind, and a namespace or all.
     pub api: Api<K>,
+    /// Field selector; `None` watches all objects of the API.
     pub field_selector: Option<String>,
     /// The name of the resource in RBAC.
     pub resource: String,
+    /// Address of the API server, for errors.
     pub server: String,
 }
 
@@ -52,6 +56,7 @@ impl<K> WatchTarget<K> {
     }
 }
 
+/// Timeouts and retries of a watch.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchPolicy {
     /// How long a server may take to answer a page of a list, or to accept a watch.
@@ -93,17 +98,21 @@ impl WatchPolicy {
         Self { is_retried: |error| error.is_transient() || error.needs_login(), ..Self::COMMAND };
 }
 
+/// Change of the watched objects.
 #[derive(Clone, Debug)]
 pub enum WatchChange<T> {
     /// All objects: at first, and whenever the watch could not resume.
     Listed(Vec<Arc<T>>),
+    /// An object was created or updated; its new state.
     Applied(Arc<T>),
     /// An object was deleted; its last state.
     Deleted(Arc<T>),
 }
 
+/// Report of a watch: a change, or whether the data is current.
 #[derive(Debug)]
 pub enum WatchUpdate<T> {
+    /// Objects were listed, updated or deleted.
     Change(WatchChange<T>),
     /// The server has accepted the watch: the data is current, or will be after the changes that follow.
     Live,
@@ -111,6 +120,7 @@ pub enum WatchUpdate<T> {
     Lost {
         /// When the server last answered.
         since: Timestamp,
+        /// Why the data may be out of date.
         error: Error,
     },
 }

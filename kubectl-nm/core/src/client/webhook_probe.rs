@@ -9,16 +9,24 @@ use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::hint::is_own_webhook;
 
+/// Result of a [`probe`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProbeResult {
     /// The webhook refused a node that does not exist, as it should.
     Works,
     /// The API server called no webhook, or it admitted a node that does not exist.
     Admitted,
+    /// The API server could not call a webhook; its name and the error.
     Failed(String),
+    /// Another webhook refused the request; the message of the API server.
     RefusedByOther(String),
 }
 
+/// Creates a maintenance for a node that does not exist, by a dry run.
+///
+/// # Errors
+///
+/// If the request fails for a reason other than a webhook, such as missing permission.
 pub async fn probe(cluster: &Cluster) -> Result<ProbeResult, Error> {
     let spec = NodeMaintenanceSpec { node_name: PROBE_NODE.to_owned(), ..NodeMaintenanceSpec::default() };
     let maintenance = NodeMaintenance::new(PROBE_NODE, spec);

@@ -6,32 +6,70 @@ use std::sync::Arc;
 use kube::config::KubeconfigError;
 use nm_connection::CredentialError;
 
+/// Why a cluster cannot be accessed: kubeconfig, flags, certificates or credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
+    /// These kubeconfig files are missing or empty, no server is given, and the program does not run in a pod.
     #[error("no cluster is configured: there is no kubeconfig at {}", list(.0))]
     NoKubeconfig(Vec<PathBuf>),
+    /// The kubeconfig that `--kubeconfig` names does not exist.
     #[error("the kubeconfig {} does not exist", .0.display())]
     MissingFile(PathBuf),
+    /// No context is selected; the contexts of the kubeconfig.
     #[error("the kubeconfig has no current context")]
     NoContext(Vec<String>),
+    /// The kubeconfig lacks the selected context, cluster or user.
     #[error("{kind} \"{name}\" does not exist in the kubeconfig")]
-    Unknown { kind: &'static str, name: String, known: Vec<String> },
+    Unknown {
+        /// `context`, `cluster` or `user`.
+        kind: &'static str,
+        /// The missing name.
+        name: String,
+        /// The names that the kubeconfig contains.
+        known: Vec<String>,
+    },
+    /// This cluster of the kubeconfig has no server address.
     #[error("the kubeconfig has no server address for cluster \"{0}\"")]
     NoServer(String),
+    /// An impersonation flag is given without the user.
     #[error("--as-group, --as-uid and --as-user-extra need --as")]
     ImpersonationWithoutUser,
+    /// The address of the server or of a proxy is not valid.
     #[error("invalid address \"{address}\": {source}")]
-    Address { address: String, source: http::uri::InvalidUri },
+    Address {
+        /// The address as it is given.
+        address: String,
+        /// What is wrong with it.
+        source: http::uri::InvalidUri,
+    },
+    /// A kubeconfig file cannot be read or parsed.
     #[error("cannot read the kubeconfig {}: {why}", path.display())]
-    Unreadable { path: PathBuf, why: String },
+    Unreadable {
+        /// Path of the file.
+        path: PathBuf,
+        /// The error of the system or of the parser.
+        why: String,
+    },
+    /// The kubeconfig contains a setting that kube cannot use.
     #[error("cannot use the kubeconfig: {0}")]
     Kubeconfig(#[from] KubeconfigError),
     /// The user of the kubeconfig has no credentials.
     #[error("{source} (for the connection to {server})")]
-    Credentials { server: String, source: Arc<CredentialError> },
+    Credentials {
+        /// Address of the API server.
+        server: String,
+        /// Why there are no credentials.
+        source: Arc<CredentialError>,
+    },
     /// Certificates or the proxy are invalid.
     #[error("{source} (for the connection to {server})")]
-    Client { server: String, source: Box<kube::Error> },
+    Client {
+        /// Address of the API server.
+        server: String,
+        /// The error of kube.
+        source: Box<kube::Error>,
+    },
+    /// The cluster has a certificate authority, and its certificate is not to be verified.
     #[error("the kubeconfig has both certificate-authority and insecure-skip-tls-verify for this cluster")]
     InsecureWithAuthority,
 }
@@ -53,6 +91,7 @@ impl ConnectionError {
         matches!(self, Self::Credentials { .. })
     }
 
+    /// What to do about it. Commands are in backticks, without connection flags.
     pub fn hint(&self) -> String {
         let known = |names: &[String]| match names {
             [] => String::from("the kubeconfig has none; is it the right file?"),

@@ -33,9 +33,11 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 const USER_AGENT_VALUE: &str = concat!("kubectl-nm/", env!("CARGO_PKG_VERSION"));
 
+/// A client for a cluster, and what messages show of the connection.
 #[derive(Clone)]
 pub struct Connection {
     pub(crate) client: kube::Client,
+    /// Address of the API server for messages, with its proxy.
     pub server: String,
     /// The name of the kubeconfig's context, for headings; without one, the server's address.
     pub(crate) context: String,
@@ -49,12 +51,22 @@ pub struct Connection {
     pub(crate) request_timeout: Option<Duration>,
 }
 
+/// Reads and merges the kubeconfig files that the flags and the environment select.
+///
+/// # Errors
+///
+/// If a file cannot be read or parsed, or if the file of `--kubeconfig` does not exist.
 pub fn kubeconfig(flags: &ConnectionFlags) -> Result<Kubeconfig, ConnectionError> {
     KubeconfigFiles::from_process(flags).read()
 }
 
 /// Prepares a client for the cluster that the flags and the environment select, without sending a request. The credentials
 /// are issued now, so that whoever has to log in is asked before anything is shown.
+///
+/// # Errors
+///
+/// If the kubeconfig is missing or not valid, if certificates or the proxy are not valid, or if no credentials are
+/// issued.
 pub async fn connect(flags: &ConnectionFlags) -> Result<Connection, ConnectionError> {
     let (context, mut config) = config(flags)?;
     let timeout = if flags.limits_requests() { flags.request_timeout() } else { Some(CONNECTION_TIMEOUT) };
@@ -118,6 +130,10 @@ fn can_prompt() -> bool {
 }
 
 /// Whether a credential program would be started for this connection.
+///
+/// # Errors
+///
+/// If the kubeconfig cannot be read, or lacks the selected context, cluster or user.
 pub fn starts_program(flags: &ConnectionFlags) -> Result<bool, ConnectionError> {
     let user = kubeconfig::effective(&kubeconfig(flags)?, flags)?.auth_infos.into_iter().next();
     let user: AuthInfo = user.and_then(|named| named.auth_info).unwrap_or_default();

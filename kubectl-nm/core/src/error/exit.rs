@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
+/// Exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The goal is reached, or there was nothing to do.
     Done,
+    /// The command failed.
     Error,
     /// The command line is invalid, or the user did not confirm.
     Usage,
@@ -13,6 +15,7 @@ pub enum Exit {
     Failed,
     /// A maintenance was deleted or replaced during the wait.
     Lost,
+    /// The timeout expired before the goal was reached.
     TimedOut,
     /// Ctrl-C, or a request to terminate.
     Interrupted,

@@ -13,6 +13,8 @@ use crate::terminal::command_context::shell_quoted;
 const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io";
 
 impl Error {
+    /// What to do about it; `None` if the message is complete or no remedy is known. Commands are in backticks, without
+    /// connection flags.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Connection(error) => error.hint(),

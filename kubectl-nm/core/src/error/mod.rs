@@ -26,32 +26,54 @@ pub(crate) const RESOURCE: &str = "nodemaintenances.nodemaintenance.medik8s.io";
 /// The reason that kube sets if the body of a refusal is not a Status, for example because a proxy sent it.
 pub(crate) const UNPARSED_REASON: &str = "Failed to parse error data";
 
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The connection cannot be prepared, or its credentials cannot be renewed.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
 
+    /// A file cannot be written.
     #[error("cannot write {path}: {source}")]
-    Unwritable { path: String, source: io::Error },
+    Unwritable {
+        /// Path of the file, or what it is.
+        path: String,
+        /// The error of the system.
+        source: io::Error,
+    },
     /// What failed in a layer above this crate.
     #[error("{0}")]
     Above(Box<dyn Failure>),
 
+    /// The API server refused a request.
     #[error("{}", server_message(.status))]
     Server {
         /// The request as RBAC words it: `create nodemaintenances…`.
         asked: String,
+        /// Response of the API server.
         status: Box<Status>,
     },
 
+    /// The NodeMaintenance definition is not installed.
     #[error("the cluster at {server} does not serve NodeMaintenance ({RESOURCE})")]
-    NotInstalled { server: String },
+    NotInstalled {
+        /// Address of the API server.
+        server: String,
+    },
 
+    /// The cluster does not serve the API of a request.
     #[error("the cluster at {server} does not serve this request: {asked}")]
-    NotServed { server: String, asked: String },
+    NotServed {
+        /// Address of the API server.
+        server: String,
+        /// The request as RBAC words it.
+        asked: String,
+    },
 
+    /// The response is not one of an API server: a proxy may have sent it.
     #[error("{server} does not respond like an API server: {response}")]
     NoApiServer {
+        /// Address that responded.
         server: String,
         /// The HTTP status code, or 0 if that was good but the body cannot be parsed.
         code: u16,
@@ -59,82 +81,147 @@ pub enum Error {
         response: String,
     },
 
+    /// Nothing accepts connections at the address of the server.
     #[error("The connection to the server {server} was refused - did you specify the right host or port?")]
-    Refused { server: String },
+    Refused {
+        /// Address of the API server.
+        server: String,
+    },
 
+    /// There is no connection to the server, or it was lost.
     #[error("Unable to connect to the server {server}: {cause}")]
-    Unreachable { server: String, cause: UnreachableCause },
+    Unreachable {
+        /// Address of the API server.
+        server: String,
+        /// Why there is no connection.
+        cause: UnreachableCause,
+    },
 
+    /// A request timed out.
     #[error("the server {server} did not respond within {}", duration::show(*.after))]
-    NoAnswer { server: String, after: Duration },
+    NoAnswer {
+        /// Address of the API server.
+        server: String,
+        /// The timeout.
+        after: Duration,
+    },
 
+    /// Nodes on the command line do not exist.
     #[error("Error from server (NotFound): {}", no_such_nodes(.names, .meant))]
     UnknownNodes {
+        /// The names that do not exist.
         names: Vec<String>,
         /// Similar names that exist.
         meant: Vec<String>,
     },
 
+    /// No node matches this label selector.
     #[error("no node has labels that match \"{0}\"")]
     NothingSelected(String),
 
+    /// The API server does not accept a label selector.
     #[error("invalid label selector \"{selector}\": {why}")]
-    Selector { selector: String, why: String },
+    Selector {
+        /// The selector as it is given.
+        selector: String,
+        /// Message of the API server.
+        why: String,
+    },
 
+    /// Node names cannot be read from a file.
     #[error("cannot read nodes from {file}: {problem}")]
-    NodeFile { file: String, problem: NodeFileProblem },
+    NodeFile {
+        /// Path of the file, or `standard input`.
+        file: String,
+        /// What is wrong with it.
+        problem: NodeFileProblem,
+    },
 
+    /// Confirmation is needed, and there is no terminal to ask on.
     #[error("this needs confirmation: run it on a terminal, or pass --yes")]
     Unconfirmed,
 
+    /// The user did not confirm.
     #[error("not confirmed, nothing was changed")]
     Declined,
 
+    /// No maintenance can start for this node until its previous one is deleted.
     #[error("node \"{0}\" is returning to service: its maintenance is being deleted")]
     Ending(String),
 
+    /// A roll manages the maintenance of the node.
     #[error("node \"{node}\" is part of roll \"{roll}\"")]
-    InRoll { node: String, roll: String },
+    InRoll {
+        /// Name of the node.
+        node: String,
+        /// Name of the roll.
+        roll: String,
+    },
 
+    /// The maintenance of a node cannot be created, because its name is taken.
     #[error("a NodeMaintenance \"{name}\" exists already, and it is for node \"{other}\"")]
     NameTaken {
         /// Name of the object, and of the node that it is not for.
         name: String,
+        /// The node that the existing object is for.
         other: String,
     },
 
+    /// The node is in maintenance, with settings other than requested.
     #[error("node \"{node}\" is already in maintenance, but {differences}")]
-    Differs { node: String, differences: String, remedy: String },
+    Differs {
+        /// Name of the node.
+        node: String,
+        /// The fields, with their existing and requested values.
+        differences: String,
+        /// The command that changes them.
+        remedy: String,
+    },
 
+    /// These nodes are not in maintenance.
     #[error("{}", not_in_maintenance(.0))]
     NotInMaintenance(Vec<String>),
 
+    /// A maintenance of an older API group cannot be suspended.
     #[error("node \"{node}\" is in maintenance by {resource}, an older API group without spec.suspend")]
-    OlderGroup { node: String, resource: String },
+    OlderGroup {
+        /// Name of the node.
+        node: String,
+        /// The resource as `kubectl get` names it.
+        resource: String,
+    },
 
+    /// The API server dropped `spec.suspend`, because the definition lacks it.
     #[error("the NodeMaintenance definition of this cluster has no spec.suspend, so nothing was suspended")]
     SuspendPruned,
 
+    /// The API server dropped these fields, because the definition lacks them.
     #[error("the NodeMaintenance definition of this cluster has no {}", .0.join(", "))]
     DrainPruned(Vec<String>),
 
+    /// The medik8s operator would ignore a pause of this node's maintenance.
     #[error(
         "the maintenance of node \"{0}\" belongs to the medik8s node-maintenance-operator, which ignores spec.suspend"
     )]
     SuspendIgnored(String),
 
+    /// A selector in `spec.drain` is not valid.
     #[error("cannot determine which pods would be evicted: {0}")]
     Unplannable(String),
 
+    /// An object cannot be converted to or from JSON or YAML.
     #[error("cannot convert the object: {0}")]
     Unshowable(String),
 
+    /// The terminal cannot show the dashboard.
     #[error("cannot use the terminal: {0}")]
     Screen(#[source] io::Error),
 
+    /// The async runtime cannot start.
     #[error("cannot start: {0}")]
     Runtime(#[source] io::Error),
 
+    /// Standard output cannot be written.
     #[error(transparent)]
     Stdout(#[from] StdoutError),
 }
@@ -159,8 +246,10 @@ impl<F: Failure> From<F> for Error {
 /// Why there is no connection to a server.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreachableCause {
+    /// Connecting, or the first response, took too long.
     #[error("it does not respond")]
     NoResponse,
+    /// A watch received nothing until after its end was due.
     #[error("the connection is silent")]
     Silent,
     /// The certificate of the server is not trusted, in the words of the TLS library.
@@ -174,17 +263,29 @@ pub enum UnreachableCause {
     Other(String),
 }
 
+/// Why no node names can be read from a file.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeFileProblem {
+    /// The system cannot read it.
     #[error(transparent)]
     Unreadable(#[from] io::Error),
+    /// A line is not a node name.
     #[error("line {line}, \"{text}\": {why}")]
-    InvalidName { line: usize, text: String, why: String },
+    InvalidName {
+        /// Number of the line, from 1.
+        line: usize,
+        /// The line without its comment.
+        text: String,
+        /// What a node name looks like.
+        why: String,
+    },
+    /// The given files contain no node name.
     #[error("it names no node")]
     Empty,
 }
 
 impl Error {
+    /// Exit code of the command.
     pub fn exit(&self) -> Exit {
         match self {
             Self::Unconfirmed | Self::Declined => Exit::Usage,
@@ -193,6 +294,7 @@ impl Error {
         }
     }
 
+    /// Prints the message, and a hint if there is one.
     pub fn print(&self, out: &mut Output) {
         out.message(&Line::new(self.headline()));
         if let Some(hint) = self.hint() {
@@ -223,6 +325,7 @@ impl Error {
         }
     }
 
+    /// Whether a retry of the request may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
@@ -242,6 +345,7 @@ impl Error {
         }
     }
 
+    /// Whether the object of the request does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status().is_some_and(Status::is_not_found)
     }
@@ -251,6 +355,7 @@ impl Error {
         self.status().is_some_and(Status::is_forbidden)
     }
 
+    /// Whether the cluster does not serve the API of the request.
     pub fn is_unserved(&self) -> bool {
         matches!(self, Self::NotInstalled { .. } | Self::NotServed { .. })
     }
@@ -263,6 +368,7 @@ impl Error {
         }
     }
 
+    /// Response of the API server, if it refused the request.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Server { status, .. } => Some(status),
@@ -279,6 +385,7 @@ fn server_message(status: &Status) -> String {
     }
 }
 
+/// `nodes "n1" not found; did you mean n2?`
 pub fn no_such_nodes(names: &[String], meant: &[String]) -> String {
     let missing = format!("nodes \"{}\" not found", names.join("\", \""));
     match meant {

@@ -26,17 +26,22 @@ use crate::terminal::command_context::{nm_command, shell_quoted};
 
 const MAX_EXAMPLES: usize = 3;
 
+/// One cause why a maintenance makes no progress.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Cause {
     /// What it is, with names and numbers: usually one sentence, several if pods are blocked by similar things.
     pub what: Vec<String>,
     /// The pods that it blocks or, if it passes, that the drain waits for.
     pub pods: Vec<String>,
+    /// When it started, for pods when the first became blocked; `None` if unknown.
     pub since: Option<Timestamp>,
+    /// Total number of refused evictions of its pods.
     pub refusals: i32,
     /// What to do, as a sentence without its full stop.
     pub advice: String,
+    /// Commands to paste into a shell, with connection flags.
     pub commands: Vec<String>,
+    /// Whether it is temporary or intended, so that the maintenance does not count as blocked by it.
     pub passes: bool,
     /// Whether its pods stay, so that the drain does not wait for them.
     pub stays: bool,

@@ -16,15 +16,24 @@ pub struct Owner {
     kind: OwnerKind,
 }
 
+/// Kind of an owner. A kind of the same name in another API group is [`Self::Other`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OwnerKind {
+    /// `deployments.apps`, which controls the ReplicaSet of the pod.
     Deployment,
+    /// `replicasets.apps` that no Deployment controls.
     ReplicaSet,
+    /// `statefulsets.apps`.
     StatefulSet,
+    /// `daemonsets.apps`.
     DaemonSet,
+    /// `replicationcontrollers` of the core group.
     ReplicationController,
+    /// `jobs.batch`.
     Job,
+    /// `virtualmachineinstances.kubevirt.io`.
     VirtualMachineInstance,
+    /// A kind that is not listed above.
     Other {
         /// In lower case.
         kind: Arc<str>,
@@ -61,6 +70,7 @@ impl OwnerKind {
 }
 
 impl Owner {
+    /// An owner with this kind and name.
     pub fn new(kind: OwnerKind, name: &str) -> Self {
         Self { text: format!("{}/{name}", kind.word()).into(), kind }
     }
@@ -91,10 +101,12 @@ impl Owner {
         Some(Self::new(OwnerKind::Other { kind: kind.into(), group: group.into() }, name))
     }
 
+    /// Kind of the owner.
     pub fn kind(&self) -> &OwnerKind {
         &self.kind
     }
 
+    /// Name of the owner, without its kind.
     pub fn name(&self) -> &str {
         self.text.get(self.kind.word().len() + 1..).unwrap_or_default()
     }

@@ -13,22 +13,31 @@ use crate::terminal::text::counted;
 /// <https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown>.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
 
+/// A blocked pod, and what its remedy depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
+    /// `kubectl` with the connection flags, for commands to paste.
     pub kubectl: &'a str,
+    /// Node of the pod.
     pub node: &'a str,
+    /// Namespace of the pod.
     pub namespace: &'a str,
+    /// Name of the pod.
     pub name: &'a str,
     /// What controls it, if that is known.
     pub owner: Option<&'a Owner>,
+    /// Why the pod is blocked.
     pub reason: BlockReason,
+    /// Details of the reason, such as the budget.
     pub facts: &'a BlockFacts,
 }
 
+/// What to do about a blocked pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remedy {
     /// A sentence without its full stop.
     pub advice: String,
+    /// Command to paste into a shell, with connection flags.
     pub command: String,
 }
 
@@ -51,6 +60,7 @@ pub(crate) fn missing_access(
     (advice, format!("{kubectl} auth can-i {check} --as={}", shell_quoted(&access.user)))
 }
 
+/// Chooses the remedy by the reason and its details.
 pub fn remedy(case: &Case<'_>) -> Remedy {
     let Case { kubectl, namespace, name, node, .. } = *case;
     let (kubectl_in, pod) = (format!("{kubectl} -n {}", shell_quoted(namespace)), shell_quoted(name));

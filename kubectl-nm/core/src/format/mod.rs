@@ -9,17 +9,23 @@ use crate::error::Error;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, needs_escape};
 
+/// Value of `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
+    /// The table of the command.
     Table,
+    /// The table with additional columns.
     Wide,
+    /// A format for programs.
     Data(DataFormat),
 }
 
 /// A format for programs, which works for any object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFormat {
+    /// Indented JSON, without managed fields.
     Json,
+    /// YAML, without managed fields.
     Yaml,
     /// `kind.group/name`, as kubectl accepts it.
     Name,
@@ -53,6 +59,11 @@ pub fn list(items: &[Value]) -> Value {
 }
 
 impl DataFormat {
+    /// Prints an object, or the items of a List.
+    ///
+    /// # Errors
+    ///
+    /// If the object cannot be converted, or if standard output cannot be written.
     pub fn print(self, object: &Value, out: &mut Output) -> Result<(), Error> {
         match self {
             Self::Json => out.document(&(to_json(&without_managed_fields(object))? + "\n"))?,

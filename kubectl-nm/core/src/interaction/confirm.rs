@@ -25,6 +25,10 @@ pub fn confirm(what: &str, nodes: &[String], yes: bool, out: &mut Output) -> Res
 }
 
 /// Asks for confirmation in any case, unless `--yes` is given.
+///
+/// # Errors
+///
+/// If there is no terminal to ask on, or if the answer is no.
 pub fn confirm_always(question: &str, yes: bool, out: &mut Output) -> Result<(), Error> {
     if yes {
         return Ok(());

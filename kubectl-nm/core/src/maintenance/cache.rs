@@ -32,6 +32,7 @@ impl MaintenanceCache {
         self.complete
     }
 
+    /// The maintenance with this uid, on any node.
     pub fn get(&self, uid: &str) -> Option<&Arc<NodeMaintenance>> {
         self.objects.get(uid)
     }
@@ -40,6 +41,7 @@ impl MaintenanceCache {
         self.all().map(AsRef::as_ref).filter(|object| self.has_in_view(node(object)))
     }
 
+    /// All maintenances, on any node.
     pub fn all(&self) -> impl Iterator<Item = &Arc<NodeMaintenance>> {
         self.objects.values()
     }

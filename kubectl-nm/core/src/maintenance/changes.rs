@@ -15,11 +15,14 @@ use nm_shared::{
 use crate::maintenance::{State, attached_volumes, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
 
+/// Change of a maintenance.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MaintenanceChange {
+    /// It is new, or has another version than before.
     Updated {
         /// The version before; none if it was unknown.
         before: Option<Arc<NodeMaintenance>>,
+        /// The current version.
         now: Arc<NodeMaintenance>,
     },
     /// It no longer exists; this is the last known version.
@@ -27,6 +30,7 @@ pub enum MaintenanceChange {
 }
 
 impl MaintenanceChange {
+    /// Node of the maintenance.
     pub fn node(&self) -> &str {
         match self {
             Self::Updated { now, .. } => node(now),

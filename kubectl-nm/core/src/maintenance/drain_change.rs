@@ -10,6 +10,10 @@ use crate::maintenance::uid;
 
 /// Applies a merge patch of `spec.drain`, unless another object has the name by now. Where the definition lacks one of the
 /// fields, the API server would drop it silently: then nothing is changed.
+///
+/// # Errors
+///
+/// If the definition lacks a field ([`Error::DrainPruned`]), or if a request fails.
 pub async fn patch_drain(cluster: &Cluster, target: &NodeMaintenance, patch: &Value) -> Result<(), Error> {
     let mut patch = patch.clone();
     patch["metadata"] = json!({"uid": uid(target)});

@@ -9,6 +9,7 @@ use nm_shared::{AttachedVolume, BlockReason, NodeMaintenance, NodeMaintenanceSta
 /// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
 pub const PICKUP_TIMEOUT: i64 = 15;
 
+/// Name of the node that the maintenance is for.
 pub fn node(maintenance: &NodeMaintenance) -> &str {
     &maintenance.spec.node_name
 }
@@ -35,6 +36,7 @@ pub fn roll_name(maintenance: &NodeMaintenance) -> Option<&str> {
     maintenance.metadata.labels.as_ref()?.get(ROLL_LABEL).map(String::as_str)
 }
 
+/// The condition of this type; `None` if the status does not contain it.
 pub fn condition(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<&Condition> {
     find(&status(maintenance).conditions, type_)
 }

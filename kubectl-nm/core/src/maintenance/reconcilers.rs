@@ -22,6 +22,7 @@ pub enum Leadership {
 /// The reconcilers of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reconcilers {
+    /// Whether one of them leads.
     pub leadership: Leadership,
     /// Where they are installed, if the user can see that.
     pub namespace: Option<String>,

@@ -21,11 +21,13 @@ pub struct StartRequest {
     #[arg(long, short = 'r', value_parser = parse_reason)]
     pub(crate) reason: Option<String>,
 
+    /// Settings of the drain.
     #[command(flatten)]
     pub drain: DrainFlags,
 }
 
 impl StartRequest {
+    /// The requested spec for a node.
     pub fn spec(&self, node: &str) -> NodeMaintenanceSpec {
         NodeMaintenanceSpec {
             node_name: node.to_owned(),
@@ -35,11 +37,17 @@ impl StartRequest {
         }
     }
 
+    /// The same request without a time limit of the drain.
+    #[must_use]
     pub fn without_timeout(&self) -> Self {
         Self { drain: self.drain.without_timeout(), ..self.clone() }
     }
 
     /// Checks that an existing maintenance has the requested spec. `kubectl` is the command that reaches this cluster.
+    ///
+    /// # Errors
+    ///
+    /// If a requested field has another value ([`Error::Differs`]).
     pub fn check(&self, existing: &NodeMaintenance, kubectl: &str) -> Result<(), Error> {
         let (mut differences, mut spec) = (Vec::new(), Map::new());
         if self.reason.is_some() && self.reason != existing.spec.reason {
@@ -70,6 +78,7 @@ impl StartRequest {
     }
 }
 
+/// Why a reason is too long; `None` if it is not.
 pub fn reason_problem(reason: &str) -> Option<String> {
     let length = reason.chars().count();
     (length > MAX_REASON_LENGTH)
@@ -81,6 +90,10 @@ fn parse_reason(reason: &str) -> Result<String, String> {
 }
 
 /// Checks with a dry run that the definition of the cluster has every field that is set, before a drain begins.
+///
+/// # Errors
+///
+/// If the definition lacks a field, or if the request fails.
 pub async fn check_definition(cluster: &Cluster, wanted: &NodeMaintenance) -> Result<(), Error> {
     if wanted.spec.suspend || wanted.spec.drain.is_some() {
         start(cluster, wanted, true).await?;
@@ -108,8 +121,10 @@ fn difference(field: &str, is: &Value, wanted: &Value) -> String {
     format!("{field} is {} and not {}", shown(is), shown(wanted))
 }
 
+/// The maintenances that exist for a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Existing {
+    /// None, and the node's name is free.
     Nothing,
     /// The maintenance that has the node.
     Maintenance(Box<NodeMaintenance>),
@@ -122,6 +137,7 @@ pub enum Existing {
 }
 
 impl Existing {
+    /// Finds what `all` contains for the node `wanted`.
     pub fn find(wanted: &str, all: &[NodeMaintenance]) -> Self {
         let is_stopping = |object: &NodeMaintenance| object.metadata.deletion_timestamp.is_some();
         let of_node = all.iter().filter(|object| node(object) == wanted && !is_stopping(object));
@@ -151,8 +167,10 @@ impl Existing {
     }
 }
 
+/// Result of [`start`].
 #[derive(Debug, PartialEq)]
 pub struct Started {
+    /// The maintenance as the API server returned it.
     pub object: NodeMaintenance,
     /// Whether the start created it. Otherwise it existed.
     pub created: bool,
@@ -160,6 +178,10 @@ pub struct Started {
 
 /// Creates a maintenance, named after its node. If another client was faster, its maintenance is returned. With `dry_run`,
 /// the API server only validates the request. A definition that lacks one of the settings is an error.
+///
+/// # Errors
+///
+/// If the definition lacks a setting, if the existing object prevents the start, or if a request fails.
 pub async fn start(cluster: &Cluster, wanted: &NodeMaintenance, dry_run: bool) -> Result<Started, Error> {
     let refused = match cluster.create(wanted, dry_run).await {
         Ok(object) => {

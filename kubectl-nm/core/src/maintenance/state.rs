@@ -32,6 +32,7 @@ pub enum State {
 }
 
 impl State {
+    /// All states, the most urgent first.
     pub const ALL: [Self; 9] = [
         Self::Blocked,
         Self::Failed,
@@ -67,6 +68,7 @@ impl State {
         }
     }
 
+    /// The word for output; NDJSON has it in lower case.
     pub fn word(self) -> &'static str {
         match self {
             Self::Blocked => "Blocked",

@@ -8,6 +8,11 @@ use crate::error::Error;
 use crate::maintenance::{node, status, uid};
 
 /// Sets or clears `spec.suspend`, unless nothing would heed it.
+///
+/// # Errors
+///
+/// If the definition lacks the field ([`Error::SuspendPruned`]), if the medik8s operator manages the maintenance
+/// ([`Error::SuspendIgnored`]), or if the request fails.
 pub async fn suspend(cluster: &Cluster, object: &NodeMaintenance, suspend: bool) -> Result<(), Error> {
     let (name, uid) = (object.name_any(), uid(object));
     // The medik8s operator writes no conditions, and its definition would prune ours.

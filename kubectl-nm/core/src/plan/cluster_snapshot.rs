@@ -30,14 +30,18 @@ use crate::plan::max_unavailable::MaxUnavailableLimit;
 
 const PAGE_SIZE: u32 = 500;
 
+/// The objects as they are when the plan is made.
 #[derive(Debug)]
 pub struct ClusterSnapshot {
     /// All nodes; none without access.
     pub nodes: Option<Vec<Node>>,
+    /// The maintenances of the current group; empty without access or if none is installed.
     pub maintenances: Vec<NodeMaintenance>,
     pub(crate) older: Vec<NodeMaintenance>,
+    /// The pods; `None` without access.
     pub pods: Option<SnapshotPods>,
     pub(crate) daemon_sets: DaemonSets,
+    /// The disruption budgets; empty without access.
     pub budgets: Vec<PodDisruptionBudget>,
     pub(crate) volumes: Volumes,
     /// The virtual machines, if pods on planned nodes run any.
@@ -47,11 +51,14 @@ pub struct ClusterSnapshot {
     /// Whether etcd runs outside of the cluster, by the settings of nm-reconciler.
     pub(super) has_external_etcd: bool,
     pub(crate) limit: MaxUnavailableLimit,
+    /// What could not be read, and why.
     pub unknown: Vec<String>,
 }
 
+/// The pods that are assigned to nodes.
 #[derive(Debug, Default)]
 pub struct SnapshotPods {
+    /// The pods on planned nodes, by node.
     pub planned: HashMap<String, Vec<Arc<Pod>>>,
     /// The requests of the pods on other nodes, by node.
     pub(crate) used: BTreeMap<String, Resources>,
@@ -59,6 +66,11 @@ pub struct SnapshotPods {
 }
 
 impl ClusterSnapshot {
+    /// Reads what a plan for these nodes depends on.
+    ///
+    /// # Errors
+    ///
+    /// If a request fails for a reason other than missing permission.
     pub async fn read(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
         let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
         let everywhere = ListParams::default;

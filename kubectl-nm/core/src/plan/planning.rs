@@ -25,6 +25,12 @@ pub struct Planning {
 }
 
 impl Planning {
+    /// Reads what the plan depends on, and judges the pods.
+    ///
+    /// # Errors
+    ///
+    /// If a selector in `spec.drain` is not valid ([`Error::Unplannable`]), or if a request fails for a reason other
+    /// than missing permission.
     pub async fn read(
         nodes: Vec<String>,
         drain: Option<DrainSpec>,
@@ -47,6 +53,10 @@ impl Planning {
     }
 
     /// The API server's answers to the evictions, by the pods' uids. `done` counts them.
+    ///
+    /// # Errors
+    ///
+    /// If the API server does not respond to an eviction. A refusal is not an error.
     pub async fn answers(
         &self,
         cluster: &Cluster,
@@ -56,6 +66,7 @@ impl Planning {
         answers(preview, self.drain.as_ref(), cluster, done).await
     }
 
+    /// Combines what was read with the answers to the evictions.
     pub fn report(self, answers: &HashMap<String, EvictionOutcome>) -> PlanReport {
         let Self { nodes, drain, snapshot, preview, now } = self;
         PlanReport::new(&nodes, drain.as_ref(), preview.as_ref(), snapshot, answers, now)
@@ -63,6 +74,10 @@ impl Planning {
 }
 
 /// The API server's answers to the evictions of a preview, by the pods' uids. `done` counts them.
+///
+/// # Errors
+///
+/// If the API server does not respond to an eviction. A refusal is not an error.
 pub async fn answers(
     preview: &DrainPreview,
     drain: Option<&DrainSpec>,

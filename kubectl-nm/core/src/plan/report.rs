@@ -26,6 +26,7 @@ use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::volume_detach::DetachReport;
 use crate::terminal::text::counted;
 
+/// Outcome of a plan.
 #[derive(Debug)]
 pub struct PlanReport {
     pub(crate) nodes: Vec<NodeReport>,
@@ -75,6 +76,10 @@ impl DrainRisks {
 
 /// Judges the pods of each node. A node that is already in maintenance keeps its drain settings, unless others are
 /// requested.
+///
+/// # Errors
+///
+/// If a selector in `spec.drain` is not valid.
 pub fn preview(
     planned: &[String],
     requested: Option<&DrainSpec>,
@@ -154,6 +159,7 @@ impl PlanReport {
             || pods.any(|expected| matches!(expected.fate, PodOutcome::Blocked(_)))
     }
 
+    /// Whether some pods fit on no other node; false if that is unknown.
     pub fn lacks_capacity(&self) -> bool {
         self.capacity.as_ref().is_some_and(|capacity| !capacity.unplaced.is_empty())
     }

@@ -18,6 +18,10 @@ use crate::plan::cluster_snapshot::ClusterSnapshot;
 
 /// The `ReplicaSet`s of the pods that may be replaced first, with their Deployments. What the user may not read is added to
 /// what is unknown.
+///
+/// # Errors
+///
+/// If a request fails for a reason other than missing permission.
 pub async fn read(
     preview: &DrainPreview,
     snapshot: &mut ClusterSnapshot,

@@ -17,6 +17,7 @@ use crate::plan::report::{DrainRisks, NodeReport, PlanReport};
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style, counted, first_names};
 
+/// The whole plan: the table of pods, then the summary.
 pub fn lines(report: &PlanReport) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(forecast) = report.forecast.as_ref().filter(|forecast| !forecast.pods.is_empty()) {

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+/// A word as a POSIX shell reads it back, quoted only if necessary.
 pub fn shell_quoted(word: &str) -> Cow<'_, str> {
     // Only a NUL cannot be quoted, and no argument of a program has one.
     shlex::try_quote(word).unwrap_or(Cow::Borrowed("''"))

@@ -21,6 +21,7 @@ pub enum Colour {
     Never,
 }
 
+/// Standard output cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
 pub struct StdoutError(#[from] io::Error);
@@ -32,6 +33,7 @@ impl StdoutError {
     }
 }
 
+/// Where a command prints data and messages.
 pub struct Output {
     /// What was asked for.
     colour: Colour,
@@ -83,10 +85,12 @@ impl Output {
         self.terminal
     }
 
+    /// Whether stdin and stderr are a terminal, so that the user can be asked.
     pub fn can_ask(&self) -> bool {
         self.can_prompt
     }
 
+    /// Whether data is printed with colours.
     pub fn is_coloured(&self) -> bool {
         self.data.coloured
     }
@@ -100,6 +104,11 @@ impl Output {
         })
     }
 
+    /// Prints a line of data.
+    ///
+    /// # Errors
+    ///
+    /// If stdout cannot be written, unless the command continues ([`Self::continue_on_stdout_error`]).
     pub fn data(&mut self, line: &Line) -> Result<(), StdoutError> {
         if self.is_data_complete {
             self.message(line);
@@ -152,6 +161,10 @@ impl Output {
     }
 
     /// Prints a text of this program as it is.
+    ///
+    /// # Errors
+    ///
+    /// If stdout cannot be written, unless the command continues ([`Self::continue_on_stdout_error`]).
     pub fn text(&mut self, text: &str) -> Result<(), StdoutError> {
         let written = self.data.write(text);
         self.handle(written)
@@ -162,6 +175,7 @@ impl Output {
         let _ = self.messages.write(&format!("{} ", harmless(text)));
     }
 
+    /// Prints a line on stderr.
     pub fn message(&mut self, line: &Line) {
         // The command continues without readers of its messages.
         let _ = self.messages.line(line);
@@ -172,6 +186,7 @@ impl Output {
         self.message(&Line::new(command_context::with_flags(advice, &self.flags)));
     }
 
+    /// Prints a message with the prefix `error:`.
     pub fn error(&mut self, message: impl fmt::Display) {
         self.message(&Line::new(format!("error: {message}")));
     }

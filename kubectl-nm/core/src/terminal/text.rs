@@ -6,8 +6,10 @@
 
 use std::fmt::{self, Write};
 
+/// Meaning of a text, which a colour shows on terminals with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
+    /// No particular meaning, and no colour.
     Plain,
     /// As desired.
     Good,
@@ -36,19 +38,26 @@ impl Style {
 pub struct Line(Vec<(Style, String)>);
 
 impl Line {
+    /// A line of plain text.
     pub fn new(text: impl AsRef<str>) -> Self {
         Self::default().with(Style::Plain, text)
     }
 
+    /// Appends plain text.
+    #[must_use]
     pub fn and(self, text: impl AsRef<str>) -> Self {
         self.with(Style::Plain, text)
     }
 
+    /// Appends text in a style.
+    #[must_use]
     pub fn with(mut self, style: Style, text: impl AsRef<str>) -> Self {
         self.0.push((style, harmless(text.as_ref())));
         self
     }
 
+    /// Appends the spans of another line.
+    #[must_use]
     pub fn join(mut self, rest: Self) -> Self {
         self.0.extend(rest.0);
         self

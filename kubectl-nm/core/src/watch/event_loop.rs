@@ -18,20 +18,28 @@ const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
 
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
+/// What a watching command reacts to.
 #[derive(Debug)]
 pub enum LoopEvent {
+    /// Update of the watch on maintenances.
     Watch(WatchUpdate<NodeMaintenance>),
     /// The time for a sign of life.
     Heartbeat,
     /// Whether a reconciler is active.
     Reconcilers(Reconcilers),
+    /// The timeout of the command expired; its duration.
     TimedOut(Duration),
+    /// Ctrl-C, or a request to terminate.
     Interrupted,
     /// Something beside the watch failed, which goes on.
     Warning(String),
 }
 
 /// Passes every event to `react` until that breaks with an exit code. `others` are events from beside the watch.
+///
+/// # Errors
+///
+/// If the watch ends with an error, or if `react` fails.
 pub async fn run(
     watch: impl Stream<Item = Result<WatchUpdate<NodeMaintenance>, Error>>,
     timeout: Option<Duration>,

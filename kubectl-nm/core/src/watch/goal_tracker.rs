@@ -25,8 +25,10 @@ pub enum Goal {
     Stopped,
 }
 
+/// When a watch ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExitCondition {
+    /// Not until the user ends it, or its timeout does.
     #[default]
     Never,
     /// All targets have reached the goal, or one cannot reach it any more.
@@ -49,8 +51,10 @@ impl From<&NodeMaintenance> for WaitTarget {
     }
 }
 
+/// Why the watch no longer waits for a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetOutcome {
+    /// The target has reached the goal.
     Reached,
     /// The maintenance failed, with `status.lastError`. A blocked pod is not a failure.
     Failed(String),
@@ -73,6 +77,7 @@ pub struct GoalTracker {
     same_timeout: Vec<String>,
 }
 
+/// What a change means for the watch.
 #[derive(Debug, Default)]
 pub struct TrackerUpdate {
     /// The changed maintenances, ordered by node.
@@ -81,6 +86,7 @@ pub struct TrackerUpdate {
     pub(crate) is_first_list: bool,
     /// The targets that the watch no longer waits for.
     pub settled: Vec<(WaitTarget, TargetOutcome)>,
+    /// Exit code if the watch is over; `None` if it continues.
     pub exit: Option<Exit>,
 }
 
@@ -104,22 +110,27 @@ impl GoalTracker {
 
     /// The maintenances, by uid, whose drain has the same timeout as this watch. If one of them fails by its timeout,
     /// the watch has timed out too: which of the two notices first is chance.
+    #[must_use]
     pub fn with_same_timeout(self, uids: Vec<String>) -> Self {
         Self { same_timeout: uids, ..self }
     }
 
+    /// The maintenances that the watch has shown.
     pub fn cache(&self) -> &MaintenanceCache {
         &self.cache
     }
 
+    /// The watched nodes; empty if all are watched.
     pub fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
+    /// When the watch ends.
     pub fn exit_condition(&self) -> ExitCondition {
         self.exit_condition
     }
 
+    /// The goal; `None` if the watch does not wait for one.
     pub fn goal(&self) -> Option<Goal> {
         match self.exit_condition {
             ExitCondition::Goal(goal) => Some(goal),
@@ -177,6 +188,10 @@ impl GoalTracker {
     }
 
     /// The same with the changes of all nodes.
+    ///
+    /// # Errors
+    ///
+    /// If the watch waits for drains, and one of its nodes is not in maintenance.
     pub fn apply_to_all(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
         let was_complete = self.cache.is_complete();
         let changes = self.cache.apply(change);

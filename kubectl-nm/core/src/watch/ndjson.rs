@@ -165,10 +165,16 @@ pub struct NdjsonReporter<'a> {
 }
 
 impl<'a> NdjsonReporter<'a> {
+    /// Prints to `out`, with the times of the clock `now`.
     pub fn new(out: &'a mut Output, now: &'a dyn Fn() -> Timestamp, tracker: GoalTracker) -> Self {
         Self { out, now, tracker, live: true, results: Vec::new() }
     }
 
+    /// Reports an event. Breaks with the exit code when the watch is over.
+    ///
+    /// # Errors
+    ///
+    /// If stdout cannot be written, or if [`GoalTracker::apply`] fails.
     pub fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         match event {
             LoopEvent::Watch(WatchUpdate::Change(change)) => return self.report_update(&change),
@@ -190,11 +196,19 @@ impl<'a> NdjsonReporter<'a> {
     }
 
     /// Prints that the watch ended with an error. The error itself goes to stderr, as for every command.
+    ///
+    /// # Errors
+    ///
+    /// If stdout cannot be written.
     pub fn fail(&mut self) -> Result<(), Error> {
         self.finish(Exit::Error).map(drop)
     }
 
     /// Prints that what was watched is over, such as a recording at its end.
+    ///
+    /// # Errors
+    ///
+    /// If stdout cannot be written.
     pub fn end(&mut self) -> Result<(), Error> {
         self.print_done(Exit::Done, "ended")
     }

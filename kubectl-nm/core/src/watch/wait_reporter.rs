@@ -21,6 +21,7 @@ use crate::watch::event_loop::LoopEvent;
 use crate::watch::exit_summary::{resume_hints, tally};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
 
+/// Which lines are printed, and where.
 #[derive(Clone, Copy)]
 pub enum ReportMode<'a> {
     /// As a log on stdout: lines with the time of this clock.
@@ -44,10 +45,16 @@ pub struct WaitReporter<'a> {
 }
 
 impl<'a> WaitReporter<'a> {
+    /// Prints to `out`. `flags` are the connection flags for hints, each with a leading blank.
     pub fn new(out: &'a mut Output, mode: ReportMode<'a>, tracker: GoalTracker, flags: &'a str) -> Self {
         Self { out, mode, tracker, flags, lost: None, is_active: false, reconcilers: Reconcilers::default() }
     }
 
+    /// Reports an event. Breaks with the exit code when the watch is over.
+    ///
+    /// # Errors
+    ///
+    /// If stdout cannot be written, or if [`GoalTracker::apply`] fails.
     pub fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         match event {
             LoopEvent::Watch(WatchUpdate::Change(change)) => return self.report_update(&change),
@@ -106,6 +113,12 @@ impl<'a> WaitReporter<'a> {
         }
     }
 
+    /// Reports the outcomes of targets at the end of the watch, and after a failure which maintenances continue.
+    /// Returns the exit code.
+    ///
+    /// # Errors
+    ///
+    /// If stdout cannot be written.
     pub fn conclude(&mut self, settled: &[(WaitTarget, TargetOutcome)], exit: Exit) -> Result<Exit, Error> {
         self.report_settled(settled)?;
         if matches!(exit, Exit::Failed | Exit::Lost | Exit::TimedOut) {
@@ -213,6 +226,7 @@ impl<'a> WaitReporter<'a> {
     }
 }
 
+/// The time in whole seconds, dimmed.
 pub fn timestamp(now: Timestamp) -> Line {
     // Rounding fails only at the limits of the calendar.
     Line::default().with(Style::Dim, now.round(Unit::Second).unwrap_or_default().to_string())

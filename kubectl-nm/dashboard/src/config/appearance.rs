@@ -24,6 +24,7 @@ pub struct Appearance {
     pub(crate) ascii: bool,
 }
 
+/// The flags for the appearance of the dashboards.
 #[derive(Args, Debug, Default)]
 pub struct AppearanceFlags {
     // A doc comment would have to put backticks around the variable.

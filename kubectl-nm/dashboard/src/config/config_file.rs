@@ -23,9 +23,12 @@ use crate::config::key_name::{is_key_name, sent_instead};
 /// What the configuration sets; everything else has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
+    /// The theme; `None` if the file does not set one.
     pub theme: Option<ThemeName>,
+    /// Whether to draw with ASCII characters only; `None` to decide by the locale.
     pub ascii: Option<bool>,
     pub(crate) columns: Columns,
+    /// The keys of the actions.
     pub keys: KeyMap,
 }
 

@@ -48,6 +48,7 @@ use crate::objects::watch_state::{WatchKind, WatchState};
 /// What recordings have to do with what is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordingMode {
+    /// It is neither recorded nor replayed.
     Off,
     /// It is recorded.
     Recording,
@@ -70,6 +71,7 @@ impl Options {
     }
 }
 
+/// What the dashboard starts with.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The nodes on the command line. One opens its node view, several limit the fleet to them, none means all.
@@ -81,12 +83,15 @@ pub struct Options {
     /// The kubectl command line for this cluster, for commands to paste: `kubectl` with the connection flags of this
     /// invocation (`kubectl --context prod`), quoted for a shell.
     pub kubectl: String,
+    /// Whether actions that change the cluster are disabled.
     pub readonly: bool,
+    /// Whether the dashboard records, or shows a recording.
     pub recording: RecordingMode,
     /// Columns and keys.
     pub config: Config,
     /// What the last line shows at first.
     pub notice: Option<String>,
+    /// Theme and character set.
     pub appearance: Appearance,
     /// What turns colours off, if something does. Then the theme cannot be changed.
     pub without_colours: Option<&'static str>,

@@ -43,6 +43,7 @@ pub struct Header {
     pub recording: u64,
     /// The version of the program that recorded.
     pub program: String,
+    /// When the recording started.
     pub started: Timestamp,
     /// The name of the kubeconfig's context.
     #[serde(default)]

@@ -28,6 +28,7 @@ pub struct HeadlessRecording {
 }
 
 impl HeadlessRecording {
+    /// Starts to watch and record the maintenances, and the nodes that are in maintenance or in `nodes`.
     pub fn begin(recording: NewRecording, cluster: &Cluster, nodes: &[String]) -> Self {
         let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
         let failures = to.clone();
@@ -65,6 +66,10 @@ impl HeadlessRecording {
 
     /// Records what has arrived, and the change that ended the watch of the command: the watches of the recording may not have
     /// shown it yet. Then waits until everything is written. Returns how many messages that are.
+    ///
+    /// # Errors
+    ///
+    /// If the recording could not be written completely.
     pub fn finish(self, last: Option<WatchChange<NodeMaintenance>>) -> Result<u64, RecordingError> {
         let Self { mut recorder, watches, mut messages, mut maintenances, .. } = self;
         while let Ok(message) = messages.try_recv() {

@@ -34,6 +34,7 @@ impl RecordingTarget for File {
     }
 }
 
+/// A recording in progress, which a thread writes.
 pub struct Recorder {
     path: PathBuf,
     to: Option<SyncSender<RecordedLine>>,
@@ -46,6 +47,10 @@ type OnFailure = Box<dyn FnOnce(String) + Send>;
 
 impl Recorder {
     /// Creates the file, which must not exist yet and which only its owner can read, and writes the first line.
+    ///
+    /// # Errors
+    ///
+    /// If the file exists already ([`RecordingError::Exists`]), or if it cannot be written.
     pub fn create(path: &Path, header: &Header) -> Result<NewRecording, RecordingError> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);

@@ -44,6 +44,7 @@ pub(crate) struct Due {
     pub(crate) message: Option<Message>,
 }
 
+/// A recording that is read line by line.
 pub struct RecordingFile {
     path: String,
     source: Box<dyn Source>,
@@ -73,6 +74,11 @@ struct TimeJson {
 }
 
 impl RecordingFile {
+    /// Opens a recording, and finds its end.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, is not a recording, or has a newer format.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let shown = path.display().to_string();
         let unreadable = |source| RecordingError::Unreadable { path: shown.clone(), source };
@@ -83,6 +89,11 @@ impl RecordingFile {
         Self::read(Box::new(BufReader::with_capacity(BUFFER, file)), shown)
     }
 
+    /// Reads a recording from `source`. Errors name it by `path`.
+    ///
+    /// # Errors
+    ///
+    /// If the source cannot be read, is not a recording, or has a newer format.
     pub fn read(source: Box<dyn Source>, path: String) -> Result<Self, RecordingError> {
         let beginning = Place { offset: 0, line: 0, time: Timestamp::MIN };
         let header = Header {
@@ -100,6 +111,7 @@ impl RecordingFile {
         Ok(file)
     }
 
+    /// The first line.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -108,6 +120,7 @@ impl RecordingFile {
         self.end
     }
 
+    /// Whether the last line is incomplete, and left out.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }

@@ -46,6 +46,10 @@ const KEYS: [KeyCode; 22] = [
 ];
 
 /// The screens of a replay, and the error with which it ends.
+///
+/// # Errors
+///
+/// If the bytes cannot be read as a recording.
 pub fn replay_screens(
     recording: Vec<u8>,
     size: (u16, u16),

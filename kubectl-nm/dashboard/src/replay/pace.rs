@@ -10,6 +10,7 @@ const SPEEDS: [f64; 12] = [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 20
 /// The slowest and the fastest speed.
 const LIMITS: (f64, f64) = (SPEEDS[0], SPEEDS[SPEEDS.len() - 1]);
 
+/// Speed of a replay, and whether it is paused.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
     pub(crate) speed: f64,
@@ -17,6 +18,7 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// A replay that runs at this speed, where 1 is real time.
     pub fn new(speed: f64) -> Self {
         Self { speed, is_paused: false }
     }
@@ -40,6 +42,10 @@ impl Pace {
 }
 
 /// Parses a speed such as `10` or `0.5`.
+///
+/// # Errors
+///
+/// If the text is not a number from 0.25 to 1000.
 pub fn parse_speed(text: &str) -> Result<f64, String> {
     let (slowest, fastest) = LIMITS;
     match text.strip_suffix('x').unwrap_or(text).parse::<f64>() {

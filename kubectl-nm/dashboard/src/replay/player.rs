@@ -27,6 +27,7 @@ const FIRST_INTERVAL: u64 = 1000;
 /// How many messages are applied before the time is checked.
 const BATCH: u64 = 32;
 
+/// A replay: a recording, a clock, and the model at the time of the clock.
 pub struct Player {
     file: RecordingFile,
     /// What is shown.
@@ -89,10 +90,12 @@ impl Player {
         player
     }
 
+    /// Why the replay ended before the end of the recording; `None` if it did not.
     pub fn into_failure(self) -> Option<RecordingError> {
         self.failure
     }
 
+    /// Whether the last line of the recording is incomplete, and left out.
     pub fn is_cut(&self) -> bool {
         self.file.is_cut()
     }

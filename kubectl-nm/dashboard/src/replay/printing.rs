@@ -16,6 +16,10 @@ use crate::recording::error::RecordingError;
 use crate::recording::recording_file::RecordingFile;
 
 /// Passes every event to `react`, with the recorded time in `clock`: as fast as possible, or at this speed.
+///
+/// # Errors
+///
+/// If a line of the recording cannot be read, or if `react` fails.
 pub async fn print(
     file: &mut RecordingFile,
     speed: Option<f64>,

@@ -27,6 +27,10 @@ const BUDGET: Duration = Duration::from_millis(20);
 const QUEUE: usize = 16;
 
 /// Runs a replay until the user ends it. Takes the screen and releases it.
+///
+/// # Errors
+///
+/// If the terminal cannot be used ([`Error::Screen`]).
 pub async fn run(player: &mut Player) -> Result<EndReason, Error> {
     let mut signals = signals::listen().map_err(Error::Screen)?;
     let (program_output, _nobody) = mpsc::channel(QUEUE);

@@ -46,6 +46,10 @@ pub struct RollDashboard {
 
 impl RollDashboard {
     /// Takes the screen, for the roll of this name, whose commands have their output in a folder. The last line shows the notice until a key is pressed.
+    ///
+    /// # Errors
+    ///
+    /// If the terminal cannot be used ([`Error::Screen`]).
     pub fn open(
         name: &str,
         appearance: Appearance,

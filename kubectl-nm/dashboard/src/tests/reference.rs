@@ -1,6 +1,6 @@
 //! The tables in `docs/reference` that are made from tables of the dashboard: keys and columns.
 //!
-//! `NM_UPDATE=1 cargo test -p kubectl-nm reference` rewrites them.
+//! `NM_UPDATE=1 cargo test -p nm-dashboard reference` rewrites them.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::config::config_file::Config;
 use crate::view::dialogs::REPLAY_HELP;
 
 fn page(name: &str) -> PathBuf {
-    ["..", "docs", "reference", name]
+    ["..", "..", "docs", "reference", name]
         .iter()
         .fold(PathBuf::from(env!("CARGO_MANIFEST_DIR")), |path, part| path.join(part))
 }
@@ -29,7 +29,7 @@ fn check(name: &str, section: &str, table: &str) {
         std::fs::write(&file, &expected).unwrap();
     }
     let found = std::fs::read_to_string(&file).unwrap();
-    assert!(found == expected, "{name}: run NM_UPDATE=1 cargo test -p kubectl-nm reference");
+    assert!(found == expected, "{name}: run NM_UPDATE=1 cargo test -p nm-dashboard reference");
 }
 
 #[test]

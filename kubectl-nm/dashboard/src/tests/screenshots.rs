@@ -1,6 +1,6 @@
 //! The screenshots in the README and in the documentation: the views as drawn, as SVG.
 //!
-//! `NM_UPDATE=1 cargo test -p kubectl-nm screenshots` rewrites them. They are drawn from recordings of the dashboard, each at the
+//! `NM_UPDATE=1 cargo test -p nm-dashboard screenshots` rewrites them. They are drawn from recordings of the dashboard, each at the
 //! time at which a budget has blocked a drain for a while. That of a node is a recording of the demo (`cargo run -p nm-sandbox --
 //! demo --record FILE`). That of the fleet was made with `kubectl nm watch --record FILE` in a sandbox of twelve nodes
 //! (`nm-sandbox up --nodes 12 --pods 36 --stop-delay 12s`) and `nm-reconciler --max-unavailable 7`, without the pods, which

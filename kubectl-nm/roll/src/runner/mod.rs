@@ -47,6 +47,7 @@ pub enum RollEnd {
     Done(Box<RollRecord>),
     /// The nodes whose command or Job has begun, and that `roll abort` leaves in maintenance.
     Halted(Halt, Vec<String>),
+    /// Another program runs the roll now.
     TakenOver(Runner),
     /// Somebody aborted the roll; who.
     Aborted(String),
@@ -138,6 +139,11 @@ impl<'a> RollRunner<'a> {
     }
 
     /// Runs the roll until it is done or halts, or somebody else takes it over.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster cannot be watched at the start, if the records of the roll are not valid, or if the reporter
+    /// fails.
     pub async fn run(&mut self, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
         let mut maintenances =
             watch_current_maintenances(self.cluster, WatchPolicy::LONG_COMMAND).chain(pending());

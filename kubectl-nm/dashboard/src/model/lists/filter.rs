@@ -161,20 +161,8 @@ impl Value {
     }
 }
 
-/// Whether a filter selects a row with this node, namespace, state and text.
-pub fn is_selected(filter: &str, [node, namespace, state, text]: [&str; 4]) -> bool {
-    let fields = Fields {
-        node: Some(node),
-        namespaces: vec![namespace],
-        state,
-        texts: [text, "", "", ""],
-        ..Fields::default()
-    };
-    Filter::new(filter).matches(&fields)
-}
-
 /// The words of a filter. A regular expression may have blanks in it.
-pub fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
