@@ -70,7 +70,13 @@ pub(crate) enum Message {
         id: u64,
         change: OutputChange,
     },
-    Done(Result<String, CommandError>),
+    /// The answer to the request with this number.
+    Answered {
+        id: u64,
+        outcome: Result<String, CommandError>,
+    },
+    /// The editor has ended.
+    Edited(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
     /// The watches on a node have ended, so that its data grows old. Only in recordings.
@@ -124,33 +130,15 @@ pub(crate) enum Effect {
     CancelPlan,
     /// Restart every watch now, and redraw the whole screen.
     Reconnect,
-    Start(Vec<NodeMaintenance>),
-    /// Delete the maintenances with these names, each only if it still has this uid.
-    Stop(Vec<(String, String)>),
-    /// Pause the maintenances, or resume them.
-    Pause {
-        targets: Vec<Arc<NodeMaintenance>>,
-        pause: bool,
-    },
-    /// Apply this merge patch to the maintenance.
-    Change {
-        target: Arc<NodeMaintenance>,
-        patch: Value,
+    /// Change something in the cluster; [`Message::Answered`] has the same number.
+    Send {
+        id: u64,
+        request: ClusterRequest,
     },
     /// Find out what there is to know of a pod before this is done.
     LookUp {
         action: PodAction,
         target: PodTarget,
-    },
-    /// Request the eviction of the pod with this uid.
-    Evict {
-        target: PodTarget,
-        uid: String,
-    },
-    /// Delete the pod, if it still has this uid.
-    DeletePod {
-        target: PodTarget,
-        uid: String,
     },
     /// Run kubectl with these arguments and show what it prints; this ends an earlier run.
     Read {
@@ -178,15 +166,23 @@ pub(crate) enum Effect {
 impl Effect {
     /// Whether it changes something in the cluster.
     pub(crate) fn changes(&self) -> bool {
-        matches!(
-            self,
-            Self::Start(_)
-                | Self::Stop(_)
-                | Self::Pause { .. }
-                | Self::Change { .. }
-                | Self::Evict { .. }
-                | Self::DeletePod { .. }
-                | Self::Edit { .. }
-        )
+        matches!(self, Self::Send { .. } | Self::Edit { .. })
     }
+}
+
+/// What the dashboard changes in the cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ClusterRequest {
+    /// Create the maintenances; those that are suspended are planned.
+    Start(Vec<NodeMaintenance>),
+    /// Delete the maintenances with these names, each only if it still has this uid.
+    Stop(Vec<(String, String)>),
+    /// Pause the maintenances, or resume them.
+    Pause { targets: Vec<Arc<NodeMaintenance>>, pause: bool },
+    /// Apply this merge patch to the maintenance.
+    Change { target: Arc<NodeMaintenance>, patch: Value },
+    /// Request the eviction of the pod with this uid.
+    Evict { target: PodTarget, uid: String },
+    /// Delete the pod, if it still has this uid.
+    DeletePod { target: PodTarget, uid: String },
 }

@@ -30,12 +30,12 @@ use crate::recording::recorder::{NewRecording, Recorder};
 use crate::screen::redraw::Redraw;
 use crate::screen::signals::{self, Signal};
 use crate::screen::terminal::Screen;
-use crate::tasks::actions;
 use crate::tasks::editor::{Editor, Inputs};
 use crate::tasks::kubectl::{self, KubectlOutput};
 use crate::tasks::pending_commands::await_results;
 use crate::tasks::pod_count;
 use crate::tasks::pod_requests;
+use crate::tasks::requests;
 use crate::tasks::start_plans::StartPlans;
 use crate::update::update;
 use crate::view;
@@ -265,7 +265,7 @@ impl<'a> Dashboard<'a> {
                         continue;
                     }
                     self.take_back(screen, &mut redraw)?;
-                    Message::Done(outcome)
+                    Message::Edited(outcome)
                 }
                 () = redraw.wait(), if !is_lent => continue,
                 after = expiry(deadline), if after_editor.is_none() => {
@@ -295,7 +295,7 @@ impl<'a> Dashboard<'a> {
     fn report_at_end(&mut self, outcome: Result<String, CommandError>) {
         let to = self.to.clone();
         self.commands.spawn_local(async move {
-            let _ = to.send(Message::Done(outcome)).await;
+            let _ = to.send(Message::Edited(outcome)).await;
         });
     }
 
@@ -350,33 +350,19 @@ impl<'a> Dashboard<'a> {
             effect if self.model.options.readonly && effect.changes() => {}
             Effect::Plan(request) => self.plans.make(self.cluster.clone(), request, self.to.clone()),
             Effect::CancelPlan => self.plans.cancel(),
-            Effect::Start(wanted) => {
+            Effect::Send { id, request } => {
                 self.plans.cancel();
-                self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
-            }
-            Effect::Stop(unwanted) => {
-                self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
-            }
-            Effect::Pause { targets, pause } => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
-                self.commands.spawn_local(actions::suspend(cluster, targets, pause, to));
-            }
-            Effect::Change { target, patch } => {
-                let (cluster, to) = (self.cluster.clone(), self.to.clone());
-                self.commands.spawn_local(actions::change(cluster, target, patch, to));
+                self.commands.spawn_local(async move {
+                    let outcome = requests::send(&cluster, request).await;
+                    // The receiver is gone if the dashboard has ended.
+                    let _ = to.send(Message::Answered { id, outcome }).await;
+                });
             }
             Effect::LookUp { action, target } => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
                 self.lookups = JoinSet::new();
                 self.lookups.spawn_local(pod_requests::look_up(cluster, action, target, to));
-            }
-            Effect::Evict { target, uid } => {
-                let (cluster, to) = (self.cluster.clone(), self.to.clone());
-                self.commands.spawn_local(pod_requests::evict(cluster, target, uid, to));
-            }
-            Effect::DeletePod { target, uid } => {
-                let (cluster, to) = (self.cluster.clone(), self.to.clone());
-                self.commands.spawn_local(pod_requests::delete(cluster, target, uid, to));
             }
             Effect::Read { id, arguments } => {
                 self.kubectl.read(self.cluster.kubectl_arguments(), &arguments, id, self.to.clone());

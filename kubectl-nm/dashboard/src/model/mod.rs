@@ -15,6 +15,7 @@ pub(crate) mod tree;
 pub(crate) mod watch_health;
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -170,8 +171,10 @@ pub struct Model {
     /// The YAML in the side pane.
     pub(crate) document: Document,
     pub(crate) notice: Option<Notice>,
-    /// Requests to start and stop that the API server has not answered, oldest first, as the last line shows them.
-    pub(crate) pending_requests: Vec<String>,
+    /// The requests that the API server has not answered, by their numbers, as the last line shows them.
+    pub(crate) pending_requests: BTreeMap<u64, String>,
+    /// How many requests were sent.
+    requests: u64,
     /// Where a replay is.
     pub(crate) replay: Option<ReplayStatus>,
 }
@@ -223,7 +226,8 @@ impl Model {
             is_wrapped: true,
             document: Document::default(),
             notice,
-            pending_requests: Vec::new(),
+            pending_requests: BTreeMap::new(),
+            requests: 0,
             replay: None,
         }
     }
@@ -406,17 +410,12 @@ impl Model {
         self.options.config.keys.hint(action)
     }
 
-    /// Notes a request to the API server, which is shown until it is answered.
-    pub(crate) fn note_request(&mut self, words: String) {
+    /// Notes a request to the API server, which is shown until the answer with the returned number.
+    pub(crate) fn note_request(&mut self, words: String) -> u64 {
         self.notice = None;
-        self.pending_requests.push(words);
-    }
-
-    /// Notes that the API server has answered. Which request it was does not matter: there is rarely more than one.
-    pub(crate) fn note_answer(&mut self) {
-        if !self.pending_requests.is_empty() {
-            self.pending_requests.remove(0);
-        }
+        self.requests += 1;
+        self.pending_requests.insert(self.requests, words);
+        self.requests
     }
 
     pub(crate) fn notify(&mut self, text: String) {

@@ -269,7 +269,8 @@ impl RecordedMessage {
             | Message::Planned { .. }
             | Message::PodFacts { .. }
             | Message::Output { .. }
-            | Message::Done(_)
+            | Message::Answered { .. }
+            | Message::Edited(_)
             | Message::ProgramOutput(_)
             | Message::RecordingFailed(_) => return None,
         })

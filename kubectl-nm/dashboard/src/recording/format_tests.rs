@@ -203,8 +203,8 @@ fn secrets_in_whatever_place_are_not_recorded() {
         Message::Watch { kind: WatchKind::Nodes, node: None, state: forbidden() },
         Message::ProgramOutput(String::from("SECRET")),
         Message::RecordingFailed(String::from("SECRET")),
-        Message::Done(Ok(String::from("SECRET"))),
-        Message::Done(Err(CommandError::NoAnswer { flags: String::from(" --token SECRET") })),
+        Message::Answered { id: 1, outcome: Ok(String::from("SECRET")) },
+        Message::Edited(Err(CommandError::NoAnswer { flags: String::from(" --token SECRET") })),
     ];
     messages.extend(
         [

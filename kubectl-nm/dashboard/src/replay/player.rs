@@ -294,13 +294,8 @@ impl Player {
             | Effect::LookUp { .. }
             | Effect::Read { .. }
             | Effect::Edit { .. }
-            | Effect::Evict { .. }
-            | Effect::DeletePod { .. }
-            | Effect::Change { .. }
             | Effect::Reconnect
-            | Effect::Start(_)
-            | Effect::Stop(_)
-            | Effect::Pause { .. }
+            | Effect::Send { .. }
             | Effect::End(_) => {
                 self.model.show_error(String::from("not possible in a replay"));
                 None

@@ -1,4 +1,4 @@
-//! The commands of the dashboard: they start, stop, pause, resume and change maintenances, and end with a message about the result.
+//! The requests of the dashboard that start, stop, pause, resume and change maintenances. Their results are in words.
 
 use std::sync::Arc;
 
@@ -11,21 +11,20 @@ use nm_core::maintenance;
 use nm_core::terminal::text::first_names;
 use nm_shared::NodeMaintenance;
 use serde_json::Value;
-use tokio::sync::mpsc::Sender;
 
-use crate::message::{CommandError, Message};
+use crate::message::CommandError;
 
 /// Starts maintenances, or plans those that are suspended.
-pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
+pub(crate) async fn start(cluster: &Cluster, wanted: &[NodeMaintenance]) -> Result<String, CommandError> {
     // The last one is suspended, if any is. Nothing begins if the others would not wait.
     if let Some(last) = wanted.last()
-        && let Err(error) = maintenance::start::check_definition(&cluster, last).await
+        && let Err(error) = maintenance::start::check_definition(cluster, last).await
     {
-        return report(to, "started", vec![(last.name_any(), Err(error))]).await;
+        return summary("started", vec![(last.name_any(), Err(error))]);
     }
-    let results: Vec<(String, Result<&str, Error>)> = stream::iter(&wanted)
+    let results: Vec<(String, Result<&str, Error>)> = stream::iter(wanted)
         .map(async |wanted| {
-            let started = maintenance::start::start(&cluster, wanted, false).await;
+            let started = maintenance::start::start(cluster, wanted, false).await;
             let word = |created| match created {
                 true if wanted.spec.suspend => "planned",
                 true => "started",
@@ -36,57 +35,50 @@ pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Se
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
-    report(to, "started", results).await;
+    summary("started", results)
 }
 
-pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: Sender<Message>) {
+pub(crate) async fn stop(cluster: &Cluster, unwanted: &[(String, String)]) -> Result<String, CommandError> {
     let word = |deletion| match deletion {
         Deletion::UnderWay => "stopping",
         Deletion::Gone => "stopped",
         Deletion::Replaced => "stopped, and another maintenance was started",
     };
-    let results: Vec<(String, Result<&str, Error>)> = stream::iter(&unwanted)
+    let results: Vec<(String, Result<&str, Error>)> = stream::iter(unwanted)
         .map(async |(name, uid)| {
-            (name.clone(), all_groups::delete_by_uid(&cluster, name, uid).await.map(word))
+            (name.clone(), all_groups::delete_by_uid(cluster, name, uid).await.map(word))
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
-    report(to, "stopping", results).await;
+    summary("stopping", results)
 }
 
 pub(crate) async fn suspend(
-    cluster: Cluster,
-    targets: Vec<Arc<NodeMaintenance>>,
+    cluster: &Cluster,
+    targets: &[Arc<NodeMaintenance>],
     suspend: bool,
-    to: Sender<Message>,
-) {
+) -> Result<String, CommandError> {
     let word = if suspend { "paused" } else { "resumed" };
-    let results: Vec<(String, Result<&str, Error>)> = stream::iter(&targets)
+    let results: Vec<(String, Result<&str, Error>)> = stream::iter(targets)
         .map(async |target| {
-            let changed = maintenance::suspend::suspend(&cluster, target, suspend).await;
+            let changed = maintenance::suspend::suspend(cluster, target, suspend).await;
             (target.name_any(), changed.map(|()| word))
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
-    report(to, word, results).await;
+    summary(word, results)
 }
 
 /// Changes the drain, unless the definition of the cluster would drop what is changed.
 pub(crate) async fn change(
-    cluster: Cluster,
-    target: Arc<NodeMaintenance>,
-    patch: Value,
-    to: Sender<Message>,
-) {
-    let changed = maintenance::drain_change::patch_drain(&cluster, &target, &patch).await;
-    report(to, "changed", vec![(target.name_any(), changed.map(|()| "changed"))]).await;
-}
-
-async fn report(to: Sender<Message>, wanted: &str, results: Vec<(String, Result<&str, Error>)>) {
-    // The receiver is gone if the dashboard has ended.
-    let _ = to.send(Message::Done(summary(wanted, results))).await;
+    cluster: &Cluster,
+    target: &NodeMaintenance,
+    patch: &Value,
+) -> Result<String, CommandError> {
+    let changed = maintenance::drain_change::patch_drain(cluster, target, patch).await;
+    summary("changed", vec![(target.name_any(), changed.map(|()| "changed"))])
 }
 
 /// The results of the requests of a command. `wanted` is the word for success if there was none.
@@ -115,18 +107,8 @@ fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<
 mod tests {
     use nm_core::testing::fake_server::{cluster, failure};
     use nm_core::testing::objects::{named, requested, stopping};
-    use tokio::sync::mpsc;
 
     use super::*;
-
-    async fn result(command: impl AsyncFnOnce(Sender<Message>)) -> Result<String, CommandError> {
-        let (to, mut from) = mpsc::channel(1);
-        command(to).await;
-        match from.recv().await {
-            Some(Message::Done(outcome)) => outcome,
-            other => panic!("{other:?}"),
-        }
-    }
 
     #[tokio::test]
     async fn the_result_of_a_start_is_one_sentence() {
@@ -136,7 +118,7 @@ mod tests {
             (nodes(&["n1"]), "started: n1"),
             (nodes(&["n1", "n2", "n3", "n4", "n5"]), "started: n1, n2, n3 and 2 more"),
         ] {
-            assert_eq!(result(async |to| start(cluster.clone(), wanted, to).await).await.unwrap(), expected);
+            assert_eq!(start(&cluster, &wanted).await.unwrap(), expected);
         }
     }
 
@@ -146,7 +128,7 @@ mod tests {
         let mut later = requested("n2");
         later.spec.suspend = true;
         let wanted = vec![requested("n1"), later];
-        let error = result(async |to| start(pruning, wanted, to).await).await.unwrap_err().to_string();
+        let error = start(&pruning, &wanted).await.unwrap_err().to_string();
         assert!(error.starts_with("n2: "), "{error}");
         assert_eq!(requests.lock().unwrap().len(), 1, "only the dry run");
     }
@@ -160,7 +142,7 @@ mod tests {
         });
         let mut later = requested("n2");
         later.spec.suspend = true;
-        let done = result(async |to| start(keeping, vec![later], to).await).await.unwrap();
+        let done = start(&keeping, &[later]).await.unwrap();
         assert_eq!(done, "planned: n2");
     }
 
@@ -172,7 +154,7 @@ mod tests {
                 "POST" => failure(409, "AlreadyExists", "n1"),
                 _ => (200, theirs.clone()),
             });
-            result(async |to| start(taken, vec![requested("n1")], to).await).await
+            start(&taken, &[requested("n1")]).await
         };
         assert_eq!(start_beside(requested("n1")).await.unwrap(), "already in maintenance: n1");
         let ending = start_beside(stopping(requested("n1"))).await.unwrap_err().to_string();
@@ -187,7 +169,7 @@ mod tests {
         });
         let unwanted = ["a", "b", "c", "d"].map(|name| (name.to_owned(), "u".to_owned())).to_vec();
         assert_eq!(
-            result(async |to| stop(changed, unwanted, to).await).await.unwrap(),
+            stop(&changed, &unwanted).await.unwrap(),
             "stopped: a; stopped, and another maintenance was started: b; stopping: c, d"
         );
     }
@@ -205,7 +187,7 @@ mod tests {
             (names(&["b"]), "b: Error from server (Forbidden): b Forbidden"),
         ] {
             let unwanted: Vec<(String, String)> = unwanted;
-            let outcome = result(async |to| stop(refusing.clone(), unwanted, to).await).await;
+            let outcome = stop(&refusing, &unwanted).await;
             assert_eq!(outcome.unwrap_err().to_string(), expected);
         }
     }

@@ -6,4 +6,5 @@ pub(crate) mod kubectl;
 pub(crate) mod pending_commands;
 pub(crate) mod pod_count;
 pub(crate) mod pod_requests;
+pub(crate) mod requests;
 pub(crate) mod start_plans;

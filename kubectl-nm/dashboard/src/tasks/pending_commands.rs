@@ -32,7 +32,7 @@ pub(crate) async fn await_results(
     loop {
         tokio::select! {
             biased;
-            Some(message) = messages.recv() => if let Message::Done(outcome) = message {
+            Some(message) = messages.recv() => if let Message::Answered { outcome, .. } | Message::Edited(outcome) = message {
                 results.push(outcome);
             },
             ended = commands.join_next() => if ended.is_none() {
@@ -70,7 +70,7 @@ mod tests {
         let mut commands = JoinSet::new();
         commands.spawn(async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            let _ = to.send(Message::Done(Err(CommandError::refused("n1")))).await;
+            let _ = to.send(Message::Answered { id: 1, outcome: Err(CommandError::refused("n1")) }).await;
         });
         (await_results(commands, &mut messages, end, " --context=c", &mut out).await, captured.messages())
     }

@@ -89,9 +89,9 @@ async fn denied(cluster: &Cluster, action: PodAction, namespace: &str) -> Option
     })
 }
 
-/// Requests the eviction once, and reports the answer in words.
-pub(crate) async fn evict(cluster: Cluster, target: PodTarget, uid: String, to: Sender<Message>) {
-    let PodTarget { namespace, name, grace, .. } = &target;
+/// Requests the eviction once. The result is the answer in words.
+pub(crate) async fn evict(cluster: &Cluster, target: &PodTarget, uid: &str) -> Result<String, CommandError> {
+    let PodTarget { namespace, name, grace, .. } = target;
     let mut options = json!({"preconditions": {"uid": uid}});
     if let Some(seconds) = grace {
         options["gracePeriodSeconds"] = json!(seconds);
@@ -99,11 +99,10 @@ pub(crate) async fn evict(cluster: Cluster, target: PodTarget, uid: String, to: 
     let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "deleteOptions": options,
         "metadata": {"namespace": namespace, "name": name}});
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
-    let outcome = match cluster.post_for_status("create pods/eviction", &path, &body).await {
-        Ok(status) => answer(&target, &EvictionOutcome::from(&status)),
+    match cluster.post_for_status("create pods/eviction", &path, &body).await {
+        Ok(status) => answer(target, &EvictionOutcome::from(&status)),
         Err(error) => Err(CommandError::NotEvicted { pod: target.path(), answer: error.to_string() }),
-    };
-    let _ = to.send(Message::Done(outcome)).await;
+    }
 }
 
 /// The answer to an eviction in words; an error if the pod does not leave.
@@ -145,9 +144,9 @@ fn answer(target: &PodTarget, outcome: &EvictionOutcome) -> Result<String, Comma
 }
 
 /// Deletes the pod, whatever its budgets allow.
-pub(crate) async fn delete(cluster: Cluster, target: PodTarget, uid: String, to: Sender<Message>) {
+pub(crate) async fn delete(cluster: &Cluster, target: &PodTarget, uid: &str) -> Result<String, CommandError> {
     let api: Api<Pod> = Api::namespaced(cluster.client(), &target.namespace);
-    let outcome = match cluster.delete_exactly(&api, "pods", &target.name, Some(uid)).await {
+    match cluster.delete_exactly(&api, "pods", &target.name, Some(uid.to_owned())).await {
         Ok(Deletion::UnderWay) => Ok(format!("deleting: {}", target.path())),
         Ok(Deletion::Gone) => Ok(format!("deleted: {}", target.path())),
         Ok(Deletion::Replaced) => Ok(format!("gone already: {}; another pod has its name", target.path())),
@@ -157,29 +156,18 @@ pub(crate) async fn delete(cluster: Cluster, target: PodTarget, uid: String, to:
             source: Box::new(error),
             succeeded: None,
         }),
-    };
-    let _ = to.send(Message::Done(outcome)).await;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use nm_core::testing::fake_server::{cluster, failure};
     use serde_json::Value;
-    use tokio::sync::mpsc;
 
     use super::*;
 
     fn target() -> PodTarget {
         PodTarget { namespace: "shop".into(), name: "cart-0".into(), uid: Some("u".into()), grace: None }
-    }
-
-    async fn reported(send: impl AsyncFnOnce(Sender<Message>)) -> Result<String, String> {
-        let (to, mut from) = mpsc::channel(1);
-        send(to).await;
-        match from.recv().await {
-            Some(Message::Done(outcome)) => outcome.map_err(|error| error.to_string()),
-            other => panic!("{other:?}"),
-        }
     }
 
     fn forbidden(verb: &str, resource: &str) -> (u16, Value) {
@@ -200,7 +188,7 @@ mod tests {
             (forbidden("create", "pods/eviction"), Err("shop/cart-0: ann may not create pods/eviction")),
         ] {
             let (cluster, requests) = cluster(move |_, _| response.clone());
-            let reported = reported(async |to| evict(cluster.clone(), target(), "u".into(), to).await).await;
+            let reported = evict(&cluster, &target(), "u").await.map_err(|error| error.to_string());
             assert_eq!(reported.as_deref().map_err(String::as_str), expected);
             assert_eq!(requests.lock().unwrap()[..], ["POST /api/v1/namespaces/shop/pods/cart-0/eviction"]);
         }
@@ -215,7 +203,7 @@ mod tests {
             (forbidden("delete", "pods"), Err("shop/cart-0: ann may not delete pods")),
         ] {
             let (cluster, _) = cluster(move |_, _| response.clone());
-            let reported = reported(async |to| delete(cluster.clone(), target(), "u".into(), to).await).await;
+            let reported = delete(&cluster, &target(), "u").await.map_err(|error| error.to_string());
             assert_eq!(reported.as_deref().map_err(String::as_str), expected);
         }
     }

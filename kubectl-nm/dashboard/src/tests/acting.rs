@@ -9,7 +9,7 @@ use nm_shared::{BudgetFacts, ForbiddenAccess};
 
 use crate::config::action_table::{ACTIONS, View};
 use crate::config::appearance::{Appearance, ThemeName};
-use crate::message::{Effect, Message};
+use crate::message::{ClusterRequest, Effect, Message};
 use crate::model::dialogs::pod_dialog::{GuardingBudgets, MachinePart, PodAction, PodFacts, PodTarget};
 use crate::model::panes::output::{OutputChange, OutputLine};
 use crate::model::{Model, Options};
@@ -69,8 +69,8 @@ fn cart_0() -> PodTarget {
 fn an_eviction_is_one_request_for_the_selected_pod() {
     let mut model = node(options());
     asked(&mut model, "R", Ok(facts()));
-    let effect = Effect::Evict { target: cart_0(), uid: "cart-0".into() };
-    assert_eq!(press(&mut model, KeyCode::Enter), [effect]);
+    let request = ClusterRequest::Evict { target: cart_0(), uid: "cart-0".into() };
+    assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Send { id: 1, request }]);
     assert!(text(&model).contains("evicting shop/cart-0 ..."), "{}", text(&model));
 }
 
@@ -109,8 +109,8 @@ fn a_pod_is_deleted_after_the_word_was_typed_and_its_cost_is_known() {
     assert_eq!(press(&mut model, KeyCode::Enter), [], "nothing is known yet");
     let answer = Message::PodFacts { action: PodAction::Delete, target: cart_0(), result: Ok(facts()) };
     send(&mut model, answer);
-    let effect = Effect::DeletePod { target: cart_0(), uid: "cart-0".into() };
-    assert_eq!(press(&mut model, KeyCode::Enter), [effect]);
+    let request = ClusterRequest::DeletePod { target: cart_0(), uid: "cart-0".into() };
+    assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Send { id: 1, request }]);
 }
 
 #[test]
@@ -215,7 +215,9 @@ fn a_change_is_a_patch_of_what_was_typed() {
     press(&mut model, KeyCode::Backspace);
     type_in(&mut model, "30m");
     let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Change { target, patch }] = &effects[..] else { panic!("{effects:?}") };
+    let [Effect::Send { request: ClusterRequest::Change { target, patch }, .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
     assert_eq!(target.spec.node_name, "worker-07");
     assert_eq!(*patch, serde_json::json!({"spec": {"drain": {"timeoutSeconds": 1800}}}));
     for (row, why) in [("worker-02", "the drain is complete"), ("worker-01", "already stopping")] {

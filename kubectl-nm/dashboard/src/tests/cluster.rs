@@ -223,12 +223,12 @@ fn listed_pods_replace_those_of_the_status() {
 fn notices_disappear_and_errors_stay_until_a_key() {
     let after = |seconds| Message::Tick(now() + SignedDuration::from_secs(seconds));
     let mut model = empty(options());
-    send(&mut model, Message::Done(Ok("worker-05 started".into())));
+    send(&mut model, Message::Answered { id: 1, outcome: Ok("worker-05 started".into()) });
     send(&mut model, after(7));
     assert!(text(&model).contains("worker-05 started"));
     send(&mut model, after(8));
     assert!(!text(&model).contains("worker-05 started"));
-    send(&mut model, Message::Done(Err(CommandError::refused("worker-12"))));
+    send(&mut model, Message::Answered { id: 1, outcome: Err(CommandError::refused("worker-12")) });
     send(&mut model, after(1000));
     assert!(text(&model).contains("worker-12: "));
     press(&mut model, KeyCode::Down);

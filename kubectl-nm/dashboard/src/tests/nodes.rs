@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use nm_core::client::watch_stream::WatchChange;
 
 use crate::config::appearance::{Appearance, ThemeName};
-use crate::message::{Effect, Message};
+use crate::message::{ClusterRequest, Effect, Message};
 use crate::model::lists::listing::Sort;
 use crate::model::{Model, Options};
 use crate::objects::node_metadata::NodeMetadata;
@@ -158,7 +158,9 @@ fn marked_nodes_are_started_stopped_and_opened_from_there() {
     assert!(text(&model).contains("2 marked"), "{}", text(&model));
     type_in(&mut model, "n");
     let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Start(objects)] = &effects[..] else { panic!("{effects:?}") };
+    let [Effect::Send { request: ClusterRequest::Start(objects), .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
     let names: Vec<String> = objects.iter().map(ResourceExt::name_any).collect();
     assert_eq!(names, ["worker-05"], "worker-07 is in maintenance");
     assert!(model.marked().is_empty());
@@ -166,7 +168,10 @@ fn marked_nodes_are_started_stopped_and_opened_from_there() {
     assert_eq!(selected(&model), "worker-07");
     type_in(&mut model, " x");
     let effects = press(&mut model, KeyCode::Enter);
-    assert!(matches!(&effects[..], [Effect::Stop(targets)] if targets[0].0 == "worker-07"), "{effects:?}");
+    assert!(
+        matches!(&effects[..], [Effect::Send { request: ClusterRequest::Stop(targets), .. }] if targets[0].0 == "worker-07"),
+        "{effects:?}"
+    );
     type_in(&mut model, "p");
     assert!(text(&model).contains("pause 1 maintenance"), "{}", text(&model));
     press(&mut model, KeyCode::Esc);

@@ -62,7 +62,7 @@ fn themes_and_ascii_show_the_same_information() {
 fn the_mono_theme_uses_no_colours() {
     let options = themed(ThemeName::Mono, options());
     let mut model = node(options);
-    send(&mut model, Message::Done(Err(CommandError::refused("worker-12"))));
+    send(&mut model, Message::Answered { id: 1, outcome: Err(CommandError::refused("worker-12")) });
     type_in(&mut model, "e");
     let looks = painted(&model);
     let legend = looks.rsplit("~~~\n").next().unwrap().to_lowercase();

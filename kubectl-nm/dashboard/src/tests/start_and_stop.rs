@@ -7,8 +7,7 @@ use jiff::SignedDuration;
 use nm_core::client::watch_stream::WatchChange;
 use nm_shared::NodeMaintenance;
 
-use crate::message::Effect;
-use crate::message::{CommandError, Message};
+use crate::message::{ClusterRequest, CommandError, Effect, Message};
 use crate::model::Model;
 use crate::model::Options;
 use crate::model::dialogs::start_preview::PlanRequest;
@@ -16,13 +15,23 @@ use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::painted::text;
 use crate::tests::scenes::{fleet, node, now, options, press, send, set_watch, type_in};
 
-fn stop(nodes: &[&str]) -> Vec<Effect> {
-    vec![Effect::Stop(nodes.iter().map(|node| ((*node).to_owned(), format!("uid-{node}"))).collect())]
+/// The names and uids of the maintenances to delete.
+fn stopped(effects: &[Effect]) -> Vec<(String, String)> {
+    let [Effect::Send { request: ClusterRequest::Stop(targets), .. }] = effects else {
+        panic!("{effects:?}")
+    };
+    targets.clone()
+}
+
+fn with_uids(nodes: &[&str]) -> Vec<(String, String)> {
+    nodes.iter().map(|node| ((*node).to_owned(), format!("uid-{node}"))).collect()
 }
 
 /// The nodes of the objects to create, with their reasons.
 fn started(effects: &[Effect]) -> Vec<(String, Option<String>)> {
-    let [Effect::Start(objects)] = effects else { panic!("{effects:?}") };
+    let [Effect::Send { request: ClusterRequest::Start(objects), .. }] = effects else {
+        panic!("{effects:?}")
+    };
     objects.iter().map(|object| (object.spec.node_name.clone(), object.spec.reason.clone())).collect()
 }
 
@@ -30,11 +39,11 @@ fn started(effects: &[Effect]) -> Vec<(String, Option<String>)> {
 fn enter_stops_one_maintenance() {
     let mut model = fleet(options());
     assert_eq!(type_in(&mut model, "jx"), []);
-    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-12"]));
+    assert_eq!(stopped(&press(&mut model, KeyCode::Enter)), with_uids(&["worker-12"]));
     assert!(model.dialog.is_none());
     let mut model = node(options());
     type_in(&mut model, "jjx");
-    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]));
+    assert_eq!(stopped(&press(&mut model, KeyCode::Enter)), with_uids(&["worker-07"]));
 }
 
 #[test]
@@ -46,7 +55,7 @@ fn several_maintenances_are_stopped_only_after_typing_their_number() {
     assert_eq!(press(&mut model, KeyCode::Enter), []);
     press(&mut model, KeyCode::Backspace);
     type_in(&mut model, "2");
-    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07", "worker-12"]));
+    assert_eq!(stopped(&press(&mut model, KeyCode::Enter)), with_uids(&["worker-07", "worker-12"]));
     assert!(model.fleet.marked.is_empty());
 }
 
@@ -88,7 +97,11 @@ fn a_later_maintenance_of_the_same_name_is_not_stopped() {
     let old = model.fleet.maintenance_of("worker-07").cloned().unwrap();
     send(&mut model, Message::Maintenances(WatchChange::Deleted(old)));
     assert!(text(&model).contains("already gone"));
-    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]), "the uid distinguishes them");
+    assert_eq!(
+        stopped(&press(&mut model, KeyCode::Enter)),
+        with_uids(&["worker-07"]),
+        "the uid distinguishes them"
+    );
 }
 
 #[test]
@@ -99,7 +112,10 @@ fn a_maintenance_is_paused_after_a_question_and_a_paused_one_is_resumed() {
     assert_eq!(press(&mut model, KeyCode::Esc), []);
     type_in(&mut model, "p");
     let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Pause { targets, pause: true }] = effects.as_slice() else { panic!("{effects:?}") };
+    let [Effect::Send { request: ClusterRequest::Pause { targets, pause: true }, .. }] = effects.as_slice()
+    else {
+        panic!("{effects:?}")
+    };
     let [target] = targets.as_slice() else { panic!("{targets:?}") };
     assert_eq!(target.spec.node_name, "worker-12");
 
@@ -116,7 +132,13 @@ fn a_maintenance_is_paused_after_a_question_and_a_paused_one_is_resumed() {
     type_in(&mut model, "p");
     assert!(text(&model).contains("resume 1 maintenance"), "{}", text(&model));
     let effects = press(&mut model, KeyCode::Enter);
-    assert!(matches!(effects.as_slice(), [Effect::Pause { pause: false, .. }]), "{effects:?}");
+    assert!(
+        matches!(
+            effects.as_slice(),
+            [Effect::Send { request: ClusterRequest::Pause { pause: false, .. }, .. }]
+        ),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -127,7 +149,10 @@ fn marked_maintenances_are_paused_together_after_typing_their_number() {
     assert_eq!(press(&mut model, KeyCode::Enter), []);
     type_in(&mut model, "2");
     let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Pause { targets, pause: true }] = effects.as_slice() else { panic!("{effects:?}") };
+    let [Effect::Send { request: ClusterRequest::Pause { targets, pause: true }, .. }] = effects.as_slice()
+    else {
+        panic!("{effects:?}")
+    };
     let nodes: Vec<&str> = targets.iter().map(|target| target.spec.node_name.as_str()).collect();
     assert_eq!(nodes, ["worker-07", "worker-12"]);
     assert!(model.fleet.marked.is_empty());
@@ -242,7 +267,7 @@ fn nothing_is_confirmed_on_a_screen_too_small_to_list_it() {
         assert_eq!(press(&mut model, KeyCode::Enter), []);
         assert!(text(&model).contains("[Esc] cancel"), "{}", text(&model));
         send(&mut model, Message::Input(Event::Resize(80, 24)));
-        assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]));
+        assert_eq!(stopped(&press(&mut model, KeyCode::Enter)), with_uids(&["worker-07"]));
         type_in(&mut model, "x");
         send(&mut model, Message::Input(Event::Resize(30, 6)));
         press(&mut model, KeyCode::Esc);
@@ -307,11 +332,12 @@ fn a_pending_request_is_shown_until_it_is_answered() {
     type_in(&mut model, "jx");
     press(&mut model, KeyCode::Enter);
     assert!(text(&model).contains("stopping worker-12 ..."), "{}", text(&model));
-    send(&mut model, Message::Done(Ok("started: worker-05".into())));
-    assert!(text(&model).contains("started: worker-05"), "{}", text(&model));
+    // The answers arrive in another order.
+    send(&mut model, Message::Answered { id: 2, outcome: Ok("stopping: worker-12".into()) });
+    assert!(text(&model).contains("stopping: worker-12"), "{}", text(&model));
     send(&mut model, Message::Tick(now() + SignedDuration::from_secs(120)));
-    assert!(text(&model).contains("stopping worker-12 ..."), "{}", text(&model));
-    send(&mut model, Message::Done(Err(CommandError::refused("worker-12"))));
+    assert!(text(&model).contains("starting worker-05 ..."), "{}", text(&model));
+    send(&mut model, Message::Answered { id: 1, outcome: Err(CommandError::refused("worker-05")) });
     press(&mut model, KeyCode::Down);
     assert!(text(&model).contains("[q]quit"), "{}", text(&model));
 }

@@ -10,7 +10,7 @@ use nm_core::error::Error;
 use nm_core::terminal::text::{Line, Style};
 
 use crate::config::appearance::{Appearance, ThemeName};
-use crate::message::{Effect, Message};
+use crate::message::{ClusterRequest, Effect, Message};
 use crate::model::dialogs::start_preview::PlanRequest;
 use crate::model::{Model, Options};
 use crate::objects::node_metadata::NodeMetadata;
@@ -105,7 +105,9 @@ fn options_are_offered_while_they_are_typed_and_completed_by_tab() {
     assert!(!text(&model).contains("[p] begins"), "keys can be configured: {}", text(&model));
     press(&mut model, KeyCode::Tab);
     let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Start(objects)] = &effects[..] else { panic!("{effects:?}") };
+    let [Effect::Send { request: ClusterRequest::Start(objects), .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
     assert!(objects[0].spec.suspend);
     assert_eq!(objects[0].spec.drain.as_ref().unwrap().timeout_seconds, 600);
     assert!(text(&model).contains("planning worker-05 ..."), "{}", text(&model));
@@ -131,7 +133,9 @@ fn some_nodes_begin_and_the_others_are_planned() {
     assert!(text(&model).contains("1 node begins now; the other 2 are planned"), "{}", text(&model));
     press(&mut model, KeyCode::Enter);
     let effects = [type_in(&mut model, "3"), press(&mut model, KeyCode::Enter)].concat();
-    let [Effect::Start(objects)] = &effects[..] else { panic!("{effects:?}") };
+    let [Effect::Send { request: ClusterRequest::Start(objects), .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
     let suspended: Vec<bool> = objects.iter().map(|object| object.spec.suspend).collect();
     assert_eq!(suspended, [false, true, true]);
 }

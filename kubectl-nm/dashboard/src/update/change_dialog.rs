@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent};
 use nm_core::maintenance::{State, node};
 
-use crate::message::Effect;
+use crate::message::{ClusterRequest, Effect};
 use crate::model::Model;
 use crate::model::dialogs::Dialog;
 use crate::model::dialogs::change_dialog::ChangeDialog;
@@ -26,8 +26,12 @@ pub(super) fn press(model: &mut Model, mut dialog: ChangeDialog, key: KeyEvent) 
         KeyCode::Tab | KeyCode::BackTab | KeyCode::Up | KeyCode::Down => dialog.switch(),
         KeyCode::Enter => {
             if let Some(patch) = dialog.patch() {
-                model.note_request(format!("changing {} ...", node(&dialog.target)));
-                return Some(Effect::Change { target: dialog.target, patch });
+                let words = format!("changing {} ...", node(&dialog.target));
+                return Some(super::send(
+                    model,
+                    words,
+                    ClusterRequest::Change { target: dialog.target, patch },
+                ));
             }
         }
         _ => dialog.field().press(key),

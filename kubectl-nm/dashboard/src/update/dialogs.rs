@@ -9,7 +9,7 @@ use nm_shared::NodeMaintenance;
 
 use crate::config::action_table::Action;
 use crate::layout::is_small;
-use crate::message::Effect;
+use crate::message::{ClusterRequest, Effect};
 use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed};
 use crate::model::text_field::Field;
 use crate::model::{Model, Page};
@@ -125,12 +125,12 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
         KeyCode::Esc => return None,
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
             model.marked_mut().clear();
-            model.note_request(match dialog.targets.as_slice() {
+            let words = match dialog.targets.as_slice() {
                 [target] => format!("stopping {} ...", node(target)),
                 targets => format!("stopping {} maintenances ...", targets.len()),
-            });
+            };
             let targets = dialog.targets.iter().map(|target| (target.name_any(), uid(target)));
-            return Some(Effect::Stop(targets.collect()));
+            return Some(super::send(model, words, ClusterRequest::Stop(targets.collect())));
         }
         _ => dialog.count.press(key),
     }
@@ -144,11 +144,12 @@ fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Ef
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
             model.marked_mut().clear();
             let verb = if dialog.pause { "pausing" } else { "resuming" };
-            model.note_request(match dialog.targets.as_slice() {
+            let words = match dialog.targets.as_slice() {
                 [target] => format!("{verb} {} ...", node(target)),
                 targets => format!("{verb} {} maintenances ...", targets.len()),
-            });
-            return Some(Effect::Pause { targets: dialog.targets, pause: dialog.pause });
+            };
+            let request = ClusterRequest::Pause { targets: dialog.targets, pause: dialog.pause };
+            return Some(super::send(model, words, request));
         }
         _ => dialog.count.press(key),
     }

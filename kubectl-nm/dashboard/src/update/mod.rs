@@ -17,8 +17,7 @@ mod replacements;
 mod start_dialog;
 
 use crate::layout::{OutputLayout, ScreenLayout};
-use crate::message::Effect;
-use crate::message::Message;
+use crate::message::{ClusterRequest, CommandError, Effect, Message};
 use crate::model::dialogs::Dialog;
 use crate::model::{Model, RecordingMode, SideContent};
 
@@ -48,6 +47,18 @@ pub(crate) fn show(model: &mut Model) -> Option<Effect> {
     effect
 }
 
+/// The effect that sends a request, of which these words are shown until it is answered.
+fn send(model: &mut Model, words: String, request: ClusterRequest) -> Effect {
+    Effect::Send { id: model.note_request(words), request }
+}
+
+fn notify(model: &mut Model, outcome: Result<String, CommandError>) {
+    match outcome {
+        Ok(words) => model.notify(words),
+        Err(error) => model.show_error(error.to_string()),
+    }
+}
+
 fn apply(model: &mut Model, message: Message) -> Option<Effect> {
     match message {
         Message::Input(event) => return input::update(model, event),
@@ -59,13 +70,11 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
             });
             cluster::tick(model);
         }
-        Message::Done(outcome) => {
-            model.note_answer();
-            match outcome {
-                Ok(words) => model.notify(words),
-                Err(error) => model.show_error(error.to_string()),
-            }
+        Message::Answered { id, outcome } => {
+            model.pending_requests.remove(&id);
+            notify(model, outcome);
         }
+        Message::Edited(outcome) => notify(model, outcome),
         Message::ProgramOutput(words) => model.show_error(words),
         Message::NodeClosed(node) => cluster::node_closed(model, &node),
         Message::RecordingFailed(why) => {

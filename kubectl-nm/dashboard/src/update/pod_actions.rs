@@ -4,7 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use nm_core::error::Error;
 
 use crate::config::action_table::Action;
-use crate::message::Effect;
+use crate::message::{ClusterRequest, Effect};
 use crate::model::Model;
 use crate::model::dialogs::Dialog;
 use crate::model::dialogs::pod_dialog::{
@@ -141,12 +141,12 @@ fn confirm(model: &mut Model, dialog: &PodDialog) -> Option<Effect> {
     match dialog.action {
         PodAction::EditBudget => Some(Effect::Edit { arguments: dialog.edit_arguments() }),
         PodAction::Evict => {
-            model.note_request(format!("evicting {} ...", target.path()));
-            Some(Effect::Evict { uid: dialog.uid()?, target })
+            let words = format!("evicting {} ...", target.path());
+            Some(super::send(model, words, ClusterRequest::Evict { uid: dialog.uid()?, target }))
         }
         PodAction::Delete => {
-            model.note_request(format!("deleting {} ...", target.path()));
-            Some(Effect::DeletePod { uid: dialog.uid()?, target })
+            let words = format!("deleting {} ...", target.path());
+            Some(super::send(model, words, ClusterRequest::DeletePod { uid: dialog.uid()?, target }))
         }
     }
 }

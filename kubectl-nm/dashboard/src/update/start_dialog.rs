@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::message::Effect;
+use crate::message::{ClusterRequest, Effect};
 use crate::model::Model;
 use crate::model::dialogs::start_options::completion;
 use crate::model::dialogs::start_plan::StartPlan;
@@ -46,11 +46,11 @@ pub(super) fn press(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -
 fn begin(model: &mut Model, dialog: &StartDialog, plan: &StartPlan) -> Effect {
     model.marked_mut().clear();
     let verb = if plan.beginning == 0 { "planning" } else { "starting" };
-    model.note_request(match plan.nodes.as_slice() {
+    let words = match plan.nodes.as_slice() {
         [node] => format!("{verb} {node} ..."),
         nodes => format!("{verb} {} nodes ...", nodes.len()),
-    });
-    Effect::Start(plan.objects(dialog.reason.text()))
+    };
+    super::send(model, words, ClusterRequest::Start(plan.objects(dialog.reason.text())))
 }
 
 /// What completes the option before the cursor.

@@ -64,7 +64,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if model.notice.is_some() {
         return draw_notice(model, canvas, area);
     }
-    if let Some(words) = model.pending_requests.last() {
+    if let Some(words) = model.pending_requests.values().next_back() {
         canvas.write(area, area.x + 1, words, Tone::Busy);
         return;
     }
