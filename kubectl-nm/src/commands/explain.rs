@@ -105,8 +105,8 @@ pub(crate) fn explain(
     if causes.is_empty() {
         let outlook = match (state, reconcilers.leadership) {
             (State::Drained, _) => "",
-            (_, Leadership::Held) => ": it continues by itself",
-            _ => ": it continues as long as nm-reconciler runs",
+            (_, Leadership::Held) => ": the maintenance continues on its own",
+            _ => ": the maintenance continues as long as nm-reconciler runs",
         };
         out.data(&Line::new(format!("Nothing is blocked{outlook}.")))?;
     }

@@ -99,9 +99,9 @@ fn a_maintenance_that_waits_for_pods_to_end_is_not_blocked() {
     let expected = "\
 node/n1: Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone
 
-The drain waits for pods to end by themselves (Completing), and evicts them at 2026-01-02T04:04:05Z.
+The drain waits for pods to terminate on their own (Completing), and evicts them at 2026-01-02T04:04:05Z.
   Waits for shop/import-x for 3m20s, since 2026-01-02T03:04:05Z.
-  Wait until they end; to evict them now, remove the setting:
+  Wait until the pods terminate. To evict them now, remove the setting:
     kubectl patch nm n1 --type=merge -p '{\"spec\":{\"drain\":{\"waitForCompletion\":null}}}'
 ";
     assert_eq!(explained(&with_status("n1", status)), (expected.to_owned(), false));
@@ -123,7 +123,7 @@ node/n1: Queued
 
 position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
   Lasting for 3m20s, since 2026-01-02T03:04:05Z.
-  It begins when other nodes return to service or become Ready; these are in maintenance or queued:
+  The maintenance starts when other nodes return to service or become Ready; this lists all maintenances:
     kubectl get nm -o wide
 ";
     assert_eq!(explained(&object), (expected.to_owned(), false));
@@ -136,7 +136,7 @@ fn a_maintenance_that_is_not_blocked_is_reported_so() {
     assert_eq!((&*drained, is_blocked), ("node/n1: Drained: 3 pods gone\nNothing is blocked.\n", false));
     let (running, is_blocked) = explained(&with_status("n1", running(40, &[])));
     assert!(
-        running.ends_with("4 gone\nNothing is blocked: it continues by itself.\n") && !is_blocked,
+        running.ends_with("4 gone\nNothing is blocked: the maintenance continues on its own.\n") && !is_blocked,
         "{running}"
     );
 }

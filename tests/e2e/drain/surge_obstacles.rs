@@ -153,9 +153,9 @@ async fn a_deployment_that_cannot_surge_stays_blocked_and_explain_says_what_woul
         json!({"type": "RollingUpdate", "rollingUpdate": rolling})
     };
     let cases = [
-        (recreate, SurgeObstacle::Recreate, "replace pods before it ends them"),
-        (rolling(0, 1), SurgeObstacle::NoSurge, "Allow its Deployment one additional pod"),
-        (rolling(1, 1), SurgeObstacle::Unavailable, "end no pod before its replacement is Ready"),
+        (recreate, SurgeObstacle::Recreate, "use a rolling update with maxSurge 1 and maxUnavailable 0"),
+        (rolling(0, 1), SurgeObstacle::NoSurge, "Allow the Deployment one additional pod"),
+        (rolling(1, 1), SurgeObstacle::Unavailable, "terminates no pod before the replacement is Ready"),
     ];
     patch_web(&workload, json!({"spec": {"strategy": cases[0].0}})).await;
     let _reconciler = Reconciler::start(&cluster);

@@ -83,7 +83,7 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     let expected = format!(
         "node/{node}: Requested: nm-reconciler has not begun yet (NodeMaintenance e2e-explain)\n\n\
          nm-reconciler has not begun yet.\n  Lasting for LONG\n  \
-         This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
+         This usually takes a moment; if it takes longer, check whether nm-reconciler is running:\n    \
          kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide"
     );
     assert_eq!(timeless(&new.stdout), expected);
@@ -104,7 +104,7 @@ async fn a_drain_whose_reconciler_is_gone_is_blocked() {
     start(&cluster, node, node).await;
     until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let continuing = plugin(&cluster, &["explain", node]).await.ok();
-    assert!(continuing.stdout.ends_with("\nNothing is blocked: it continues by itself.\n"), "{continuing:?}");
+    assert!(continuing.stdout.ends_with("\nNothing is blocked: the maintenance continues on its own.\n"), "{continuing:?}");
 
     reconciler.crash().await;
     // The lease as it looks some time later.
@@ -117,7 +117,7 @@ async fn a_drain_whose_reconciler_is_gone_is_blocked() {
     assert!(blocked.code == Some(3) && blocked.stderr.lines().all(is_progress), "{blocked:?}");
     let (_, cause) = blocked.stdout.split_once('\n').unwrap();
     let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for LONG\n  \
-        This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
+        This usually takes a moment; if it takes longer, check whether nm-reconciler is running:\n    \
         kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide";
     assert_eq!(timeless(cause), expected);
 }
@@ -138,7 +138,7 @@ async fn a_reconciler_without_leader_election_is_recognized_despite_an_unheld_le
     start(&cluster, node, node).await;
     until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let continuing = plugin(&cluster, &["explain", node]).await.ok();
-    let expected = "\nNothing is blocked: it continues as long as nm-reconciler runs.\n";
+    let expected = "\nNothing is blocked: the maintenance continues as long as nm-reconciler runs.\n";
     assert!(continuing.stdout.ends_with(expected), "{continuing:?}");
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert!(!found.stdout.contains("there is no leader: maintenances are neither started"), "{found:?}");
@@ -158,7 +158,7 @@ async fn a_queued_node_is_not_blocked() {
     assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
     let expected = format!(
         "node/{}: Queued\n\nposition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  Lasting for LONG\n  \
-         It begins when other nodes return to service or become Ready; these are in maintenance or queued:\n    \
+         The maintenance starts when other nodes return to service or become Ready; this lists all maintenances:\n    \
          kubectl get nm -o wide",
         nodes[1],
         nodes.len()

@@ -111,7 +111,7 @@ fn not_begun(since: Option<Timestamp>, reconcilers: &Reconcilers, kubectl: &str,
     match reconcilers.leadership {
         Leadership::Held | Leadership::Unelected(_) => Cause {
             what: vec![String::from("nm-reconciler runs, but has not begun the maintenance.")],
-            advice: String::from("This usually takes a moment; otherwise the log of nm-reconciler says why"),
+            advice: String::from("This usually takes a moment; if it takes longer, check the log of nm-reconciler"),
             commands: vec![reconcilers.command(kubectl)],
             ..no_reconciler("", since, kubectl, now)
         },
@@ -131,7 +131,7 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
     Cause {
         what: vec![what.to_owned()],
         since,
-        advice: String::from("This usually takes a moment; otherwise check whether nm-reconciler is running"),
+        advice: String::from("This usually takes a moment; if it takes longer, check whether nm-reconciler is running"),
         commands: vec![format!("{kubectl} get pods -A -l {LABEL_SELECTOR} -o wide")],
         passes: since.is_some_and(is_new),
         ..Cause::default()
@@ -246,7 +246,7 @@ fn by_condition(
     kubectl: &str,
 ) -> Cause {
     let reason = condition.and_then(ConditionReason::of);
-    let said = if said.is_empty() { "The status does not say why" } else { said };
+    let said = if said.is_empty() { "The status contains no reason" } else { said };
     let (advice, command) = remedy_of(reason, maintenance, kubectl);
     Cause {
         what: vec![format!("{}.", said.trim_end_matches('.'))],
@@ -269,30 +269,30 @@ fn remedy_of(
     let name = shell_quoted(&name);
     let (advice, command) = match reason {
         Some(Reason::MaxUnavailable) => (
-            "It begins when other nodes return to service or become Ready; these are in maintenance or queued",
+            "The maintenance starts when other nodes return to service or become Ready; this lists all maintenances",
             format!("{kubectl} get nm -o wide"),
         ),
         Some(Reason::QuorumAtRisk) => (
-            "Return the other control-plane nodes to service first; to begin in spite of the risk, override it",
+            "First return the other control-plane nodes to service. To start despite the risk, override this check",
             format!("{kubectl} annotate nm {name} {OVERRIDE_QUORUM_ANNOTATION}=true"),
         ),
         Some(Reason::LeaseHeld | Reason::LeaseLost) => (
-            "It waits for the holder of the node's lease; see who that is, and when the lease expires",
+            "The maintenance waits for the holder of the node's lease; this shows the holder and when it expires",
             format!(
                 "{kubectl} -n {LEASE_NAMESPACE} get lease {} -o yaml",
                 shell_quoted(&node_lease::name(node))
             ),
         ),
         Some(Reason::CordonContested) => (
-            "Find and stop the controller or the person that uncordons the node; its managed fields show who writes to it",
+            "Find and stop the controller or the user that uncordons the node: managedFields show who changes the node",
             format!("{kubectl} get node {} -o yaml --show-managed-fields", shell_quoted(node)),
         ),
         Some(Reason::DuplicateMaintenance) => (
-            "The other maintenance has the node; delete this one, or the other to let this one take over",
+            "Another maintenance of this node is older: delete this one, or the older one so that this one starts",
             format!("{kubectl} delete nm {name}"),
         ),
         Some(Reason::NodeNotFound) => (
-            "It begins when a node of that name appears; delete it if none will",
+            "The maintenance starts once a node of this name exists; if there will be none, delete the maintenance",
             format!("{kubectl} delete nm {name}"),
         ),
         Some(Reason::TimedOut) => {
@@ -372,7 +372,7 @@ fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> 
         ),
         None => (
             format!("{noun} {named} {verb} being detached."),
-            "The CSI driver has to confirm it; if that takes long, see the state of the attachment",
+            "Wait until the CSI driver confirms this; if it takes long, check the state of the attachment",
         ),
     };
     let describe = |volume: &&AttachedVolume| {
@@ -399,7 +399,7 @@ fn of_surges(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
             .iter()
             .map(|pod| format!("{} is replaced first. {}.", pod.reference(), surge_progress(pod)))),
         since: pods.iter().map(|pod| pod.since.0).min(),
-        advice: String::from("Its Deployment ends it once the replacement is Ready"),
+        advice: String::from("The Deployment terminates each pod once its replacement is Ready"),
         commands: vec![format!(
             "{kubectl} -n {} rollout status deployment/{}",
             shell_quoted(namespace),
@@ -430,23 +430,23 @@ fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {
     }
 }
 
-/// The pods that the drain leaves to end by themselves. Somebody wants it so.
+/// The pods that the drain leaves to terminate on their own. Somebody wants it so.
 fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     let pods = status(maintenance).completing_pods.as_deref().filter(|pods| !pods.is_empty())?;
     let name = maintenance.name_any();
     let what = match pods.iter().filter_map(|pod| pod.until.as_ref()).min() {
         Some(until) => format!(
-            "The drain waits for pods to end by themselves ({}), and evicts them at {}.",
+            "The drain waits for pods to terminate on their own ({}), and evicts them at {}.",
             CompletingPod::REASON,
             until.0
         ),
-        None => format!("The drain waits for pods to end by themselves ({}).", CompletingPod::REASON),
+        None => format!("The drain waits for pods to terminate on their own ({}).", CompletingPod::REASON),
     };
     Some(Cause {
         what: vec![what],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         since: pods.iter().map(|pod| pod.since.0).min(),
-        advice: String::from("Wait until they end; to evict them now, remove the setting"),
+        advice: String::from("Wait until the pods terminate. To evict them now, remove the setting"),
         commands: vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")],
         passes: true,
         ..Cause::default()

@@ -80,12 +80,12 @@ fn pods_that_the_drain_waits_for_are_a_cause_that_passes() {
         only(&with_status("n1", status))
     };
     let cause = completing(None);
-    assert_eq!(cause.what, ["The drain waits for pods to end by themselves (Completing)."]);
+    assert_eq!(cause.what, ["The drain waits for pods to terminate on their own (Completing)."]);
     assert_eq!((cause.pods, cause.passes), (vec!["shop/import-x".to_owned()], true));
     assert_eq!(cause.since.map(|at| at.to_string()), Some("2026-01-02T03:04:05Z".into()));
     let patch = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"waitForCompletion":null}}}'"#;
     assert_eq!(cause.commands, [patch]);
-    let limited = "The drain waits for pods to end by themselves (Completing), and evicts them at 2026-01-02T04:00:00Z.";
+    let limited = "The drain waits for pods to terminate on their own (Completing), and evicts them at 2026-01-02T04:00:00Z.";
     assert_eq!(completing(Some("2026-01-02T04:00:00Z")).what, [limited]);
 }
 
@@ -112,7 +112,7 @@ fn pods_that_came_back_are_a_cause_that_passes_with_what_to_change_in_their_work
 fn the_medik8s_operator_reports_by_its_last_error() {
     let failed = with_status("n1", json!({"phase": "Failed", "lastError": "nodes \"n1\" not found"}));
     assert_eq!(only(&failed).what, ["nodes \"n1\" not found."]);
-    assert_eq!(only(&with_status("n1", json!({"phase": "Failed"}))).what, ["The status does not say why."]);
+    assert_eq!(only(&with_status("n1", json!({"phase": "Failed"}))).what, ["The status contains no reason."]);
 }
 
 #[test]

@@ -80,24 +80,24 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
         ),
         BlockReason::AdmissionPolicy => admission_policy(case, &kubectl_in),
         BlockReason::NotMigratable => (
-            "Shut the virtual machine down, or make it migratable: its conditions say what it lacks".into(),
+            "Shut the virtual machine down, or make it migratable: its conditions show what is missing".into(),
             format!(
                 "{kubectl_in} describe {}",
                 virtual_machine(case).unwrap_or_else(|| format!("pod {pod}"))
             ),
         ),
         BlockReason::MigrationFailed => (
-            "KubeVirt retries the migration; its migrations say why it failed".into(),
+            "KubeVirt retries the migration; the migrations of the virtual machine show why it failed".into(),
             format!("{kubectl_in} get vmim -o wide"),
         ),
         BlockReason::MigrationNotStarted => match &case.facts.migration {
             Some(migration) => (
-                "See why the migration does not begin: its events, and those of its target pod, name the cause".into(),
+                "To find out why the migration does not start, check its events and those of its target pod".into(),
                 format!("{kubectl_in} describe vmim {}", shell_quoted(&migration.name)),
             ),
             None => (
-                "See whether virt-controller runs, and whether the eviction strategy of the virtual machine leaves it to another \
-                 controller"
+                "Check whether virt-controller is running, and whether the eviction strategy of the virtual machine leaves \
+                 the migration to another controller"
                     .into(),
                 format!(
                     "{kubectl_in} describe {}",
@@ -110,7 +110,7 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             missing_access(kubectl, case.facts.forbidden.as_ref(), &evict)
         }
         BlockReason::NamespaceTerminating => (
-            "The namespace is being deleted, which ends the pod; see what delays that".into(),
+            "The namespace is being deleted, together with the pod: check what delays the deletion".into(),
             format!("{kubectl} get namespace {} -o yaml", shell_quoted(namespace)),
         ),
         BlockReason::ServerError => (
@@ -118,11 +118,11 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             format!("{kubectl} get --raw '/readyz?verbose'"),
         ),
         BlockReason::Unmanaged => (
-            "Nothing replaces it: delete it if it is not needed".into(),
+            "No controller replaces the pod: delete it if you no longer need it".into(),
             format!("{kubectl_in} delete pod {pod}"),
         ),
         BlockReason::LocalStorage => (
-            "Its emptyDir data is deleted with it: delete it once the data is not needed".into(),
+            "Delete the pod once you no longer need its emptyDir data".into(),
             format!("{kubectl_in} delete pod {pod}"),
         ),
         BlockReason::KeepsReturning => keeps_returning(case, &kubectl_in),
@@ -145,7 +145,7 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             "The kubelet has not terminated the pod: check its events, then the kubelet's log".into(),
             format!("{kubectl_in} describe pod {pod}"),
         ),
-        BlockReason::Unknown => ("Check its events".into(), format!("{kubectl_in} describe pod {pod}")),
+        BlockReason::Unknown => ("Check the events of the pod".into(), format!("{kubectl_in} describe pod {pod}")),
     };
     Remedy { advice, command }
 }
@@ -177,38 +177,40 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
     let (advice, command) = match surge.reason {
         SurgeObstacle::NoDeployment | SurgeObstacle::Unknown => return None,
         SurgeObstacle::Recreate => (
-            "If two of its pods may run at once, let its Deployment replace pods before it ends them",
+            "If two pods of the Deployment may run at once, use a rolling update with maxSurge 1 and maxUnavailable 0",
             patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?,
         ),
         SurgeObstacle::NoSurge => {
-            ("Allow its Deployment one additional pod", patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?)
+            ("Allow the Deployment one additional pod", patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?)
         }
         SurgeObstacle::Unavailable => (
-            "Let its Deployment end no pod before its replacement is Ready",
+            "Set maxUnavailable of the Deployment to 0, so that it terminates no pod before the replacement is Ready",
             patch("{\"maxUnavailable\":0}")?,
         ),
         SurgeObstacle::Paused => (
-            "Resume its Deployment, which then replaces it first",
+            "Resume the Deployment, which then replaces the pod first",
             of_deployment("rollout resume deployment")?,
         ),
         SurgeObstacle::CreationFailed => (
-            "Allow its Deployment one more pod: its events and the quotas of the namespace say what forbids it",
+            "Allow the Deployment one more pod: its events and the quotas of the namespace show what prevents it",
             of_deployment("describe deployment")?,
         ),
         SurgeObstacle::Stalled => (
-            "See why the new pods of its Deployment do not become Ready",
+            "Check why the new pods of the Deployment do not become Ready",
             of_deployment("describe deployment")?,
         ),
         SurgeObstacle::RolledBack => (
-            "Let what manages its Deployment keep the annotation of a restart, and restart it",
+            "Configure the tool that manages the Deployment to keep the annotation of a restart, then restart the \
+             Deployment",
             of_deployment("rollout restart deployment")?,
         ),
         SurgeObstacle::SharedVolume => (
-            "Its volume moves only after the pod has ended: scale its Deployment down, or relax the budget for the move",
+            "The volume can move only after the pod has terminated: scale the Deployment down, or relax the budget \
+             during the move",
             of_deployment("scale --replicas=0 deployment")?,
         ),
         SurgeObstacle::MayReturn => (
-            "Remove the toleration or the node name from the template of its Deployment, or scale it down",
+            "Remove the toleration or nodeName from the template of the Deployment, or scale the Deployment down",
             of_deployment("edit deployment")?,
         ),
         SurgeObstacle::Forbidden => {
@@ -219,7 +221,7 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             ));
         }
         SurgeObstacle::Refused => (
-            "The restart of its Deployment is retried; a restart by hand has the same effect",
+            "The restart of the Deployment is retried; a restart by hand has the same effect",
             of_deployment("rollout restart deployment")?,
         ),
     };
@@ -245,7 +247,7 @@ fn admission_policy(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
 
 fn keeps_returning(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     let advice =
-        "Remove the toleration or the node name that lets it return from its pod template, or scale its owner down"
+        "In the pod template, remove the toleration or nodeName that lets the pod return, or scale its owner down"
             .into();
     let command = match case.owner {
         Some(owner) => format!("{kubectl_in} edit {}", shell_quoted(&owner.argument())),

@@ -132,7 +132,7 @@ fn answer(target: &PodTarget, outcome: &EvictionOutcome) -> Result<String, Comma
         }
         EvictionOutcome::RefusedByPolicy { policy: None, message } => format!("eviction refused: {message}"),
         EvictionOutcome::NamespaceTerminating => {
-            String::from("eviction refused: the namespace is being deleted, which ends the pod")
+            String::from("eviction refused: the namespace is being deleted, together with the pod")
         }
         EvictionOutcome::Forbidden(denied) => {
             denied.access.as_ref().map_or_else(|| denied.message.clone(), denial)
