@@ -137,7 +137,7 @@ pub fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> Decision
             // Whoever resumes the roll has to know it.
             Some(halt) => format!("{}; the roll halts when the cluster responds again", halt.message),
             None => match &observed.login {
-                Some(why) => format!("somebody has to log in: {why}"),
+                Some(why) => format!("log in again to continue: {why}"),
                 None => String::from("the cluster does not respond"),
             },
         });
@@ -404,8 +404,7 @@ impl Pass<'_> {
         if acting.is_empty() {
             return None;
         }
-        let what = format!("waits for the end of the action of {}", acting.join(", "));
-        Some(format!("{}; the roll {what}, and then halts", halt.message))
+        Some(format!("{}; the roll halts once the action of {} has finished", halt.message, acting.join(", ")))
     }
 
     /// Whether no action is under way, and nothing is left to write: the program may end.
@@ -425,7 +424,7 @@ impl Pass<'_> {
                 let slowest = SignedDuration::from_secs(self.next.done.slowest_seconds);
                 (until.duration_since(now) < slowest).then(|| {
                     format!(
-                        "the window closes at {}, and the slowest node so far took {}",
+                        "the window closes at {}, and the slowest node so far took {}: waits for the next window",
                         self.settings().windows.show(until),
                         duration::show(slowest.unsigned_abs())
                     )

@@ -19,7 +19,8 @@ pub enum RollError {
 
     /// The maintenances of this roll do not all contain the requested settings.
     #[error(
-        "the maintenances of roll \"{0}\" have other settings: somebody else begins it, or has changed them"
+        "the maintenances of roll \"{0}\" contain other settings: another program is starting a roll of this name, or has \
+         changed them"
     )]
     OtherSettings(String),
 
@@ -112,11 +113,11 @@ pub enum RollError {
     },
 
     /// A node that is to be skipped has started its action meanwhile.
-    #[error("the command or the Job of node \"{0}\" has just begun")]
+    #[error("the command or the Job of node \"{0}\" has just started")]
     HasBegun(String),
 
     /// The user has to confirm the action of the roll, and there is no terminal to ask on.
-    #[error("what roll \"{name}\" does with each drained node has to be confirmed: {action}")]
+    #[error("the action of roll \"{name}\" for each drained node must be confirmed: {action}")]
     UnconfirmedAction {
         /// Name of the roll.
         name: String,
@@ -125,7 +126,7 @@ pub enum RollError {
     },
 
     /// The given action is not the one that the roll stores.
-    #[error("roll \"{name}\" does something else with each drained node: {action}")]
+    #[error("roll \"{name}\" runs a different action for each drained node: {action}")]
     OtherAction {
         /// Name of the roll.
         name: String,

@@ -174,14 +174,14 @@ impl Gates<'_> {
                 }
             }
             State::Queued => {
-                Next::Wait(String::from("queued by --max-unavailable, or by another holder of the node"))
+                Next::Wait(String::from("queued: waits for --max-unavailable, the node's lease or etcd's quorum"))
             }
             State::Paused | State::Planned if node.object.spec.suspend => Next::Wait(String::from("paused")),
             State::Requested | State::Planned
                 if self.observed.has_timed_out(node, self.settings.return_timeout_seconds) =>
             {
                 let after = shown(self.settings.return_timeout_seconds);
-                Next::Halt(format!("nm-reconciler has not begun the drain of node {name} after {after}"))
+                Next::Halt(format!("nm-reconciler did not start the drain of node {name} within {after}"))
             }
             State::Requested | State::Paused | State::Planned => {
                 Next::Wait(String::from("waits for nm-reconciler"))
@@ -256,7 +256,7 @@ impl Gates<'_> {
                 let name = node.node();
                 Next::Halt(format!("node {name} is not drained again after {}", shown(timeout)))
             } else {
-                Next::Wait(String::from("it has returned, and is drained again"))
+                Next::Wait(String::from("the node has returned, and is being drained again"))
             };
         }
         let (attempt, why) = match &node.record.action {
@@ -267,16 +267,16 @@ impl Gates<'_> {
                 return self.step(node, Step::Rejoining);
             }
             Some(ActionRecord { attempt, state: ActionState::Running }) => {
-                (*attempt, String::from("was interrupted, and begins again"))
+                (*attempt, String::from("was interrupted, and starts again"))
             }
             Some(ActionRecord { state: ActionState::Succeeded, .. }) => {
                 return self.step(node, Step::Rejoining);
             }
             Some(ActionRecord { attempt, state: ActionState::Disconnected }) => {
-                (attempt.saturating_add(1), String::from("ended with exit code 255, and begins again"))
+                (attempt.saturating_add(1), String::from("ended with exit code 255, and starts again"))
             }
             Some(ActionRecord { attempt, state: ActionState::Failed(why) | ActionState::JobFailed(why) }) => {
-                (attempt.saturating_add(1), format!("failed, and begins again: {why}"))
+                (attempt.saturating_add(1), format!("failed, and starts again: {why}"))
             }
         };
         self.act(node, view, attempt, why)
@@ -313,7 +313,7 @@ impl Gates<'_> {
                 return self.begin_action(node, view);
             }
             Some(ActionRecord { attempt, state: ActionState::Succeeded }) if needs_reboot && is_new_try => {
-                let why = String::from("ended without a reboot, and begins again");
+                let why = String::from("ended without a reboot, and starts again");
                 return self.act(node, view, attempt.saturating_add(1), why);
             }
             _ => {}
@@ -339,7 +339,7 @@ impl Gates<'_> {
         match self.observed.health.get(&(node.node().to_owned(), Step::Checking)) {
             Some(Health::Waiting(why)) => return Some(why.clone()),
             Some(Health::Healthy) => {}
-            None => return Some(String::from("its DaemonSet pods are checked")),
+            None => return Some(String::from("checking its DaemonSet pods")),
         }
         let is_over =
             |ready: ReadyTime| self.observed.elapsed(ready.since) >= Duration::from_secs(ready.wanted);
@@ -387,7 +387,7 @@ impl Gates<'_> {
         Next::Wait(why)
     }
 
-    /// Why a node, or what its drain disturbed, has not recovered yet; none if it has.
+    /// Why a node, or a workload affected by its drain, has not recovered yet; none if it has.
     fn recovery(&self, node: &RollNode, view: Option<&NodeView>) -> Option<String> {
         if let Some(problem) = problem(node, view) {
             return Some(problem);
@@ -413,7 +413,7 @@ impl Gates<'_> {
         Next::Halt(if is_of_node {
             format!("node {name} is not healthy after {after}: {why}")
         } else {
-            format!("what the drain of node {name} disturbed is not healthy after {after}: {why}")
+            format!("workloads affected by the drain of node {name} are not healthy after {after}: {why}")
         })
     }
 }

@@ -27,7 +27,7 @@ pub struct RollSettings {
     /// Whether each node has to reboot before it returns to service.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expect_reboot: bool,
-    /// How long a node has to be Ready before it returns to service.
+    /// Minimum time for which a node must be Ready before it returns to service.
     pub min_ready_seconds: u64,
     /// How long the roll waits after a node has returned to service and what the drain disturbed has recovered.
     #[serde(default, skip_serializing_if = "is_zero")]

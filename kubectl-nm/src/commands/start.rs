@@ -65,7 +65,7 @@ pub(crate) struct StartArgs {
     #[arg(long, short = 'y')]
     yes: bool,
 
-    /// Only plan the maintenance: the scheduler prefers other nodes, and `kubectl nm resume` begins it
+    /// Plan the maintenance for later: the scheduler prefers other nodes, and `kubectl nm resume` starts it
     #[arg(long, conflicts_with = "wait")]
     suspend: bool,
 

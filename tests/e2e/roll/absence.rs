@@ -92,7 +92,7 @@ async fn a_node_that_is_stopped_leaves_the_roll_which_names_it_and_exits_with_3(
     let is_acting = |line: &serde_json::Value| line["step"] == "Acting";
     let first = roll.until("an action", is_acting).await["node"].as_str().unwrap().to_owned();
     let stopped = plugin(&cluster, &["stop", other(&names, &first)]).await.ok();
-    let warning = format!("node/{} leaves roll partial and is not done in it", other(&names, &first));
+    let warning = format!("node/{} leaves roll partial before the node is done", other(&names, &first));
     assert!(stopped.stderr.contains(&warning), "{stopped:?}");
     std::fs::write(&pipe, "done\n").unwrap();
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);

@@ -230,7 +230,7 @@ async fn a_record_that_somebody_has_broken_is_reported_with_its_object() {
     let aborted = plugin(&cluster, &["roll", "abort", "forged", "--return", "-y"]).await.ok();
     assert_eq!(aborted.stdout, format!("node/{} maintenance stopped\n", nodes[0]));
     assert!(
-        aborted.stderr.contains("It is not known for which nodes a command or a Job has begun."),
+        aborted.stderr.contains("The nodes whose command or Job has started are unknown."),
         "{aborted:?}"
     );
     until_gone(&cluster, &nodes[0]).await;

@@ -47,9 +47,9 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
     let again = plugin(&cluster, &["roll", "resume", "fails", "--yes"]).await;
     assert_eq!(again.code, Some(3), "{again:?}");
     let confirmed =
-        format!("`kubectl nm roll resume fails --run '{command}'` continues, and with --skip {node} ");
+        format!("`kubectl nm roll resume fails --run '{command}'` continues (add --skip {node} ");
     let returned =
-        format!("`kubectl nm roll abort fails` ends it, and with --return also returns {node} to service");
+        format!("`kubectl nm roll abort fails` aborts the roll (add --return to also return {node} to service)");
     assert!(again.stderr.contains(&confirmed) && again.stderr.contains(&returned), "{again:?}");
 
     for node in &nodes[..2] {
@@ -100,8 +100,8 @@ async fn a_drain_that_times_out_halts() {
     assert!(same.stderr.contains("`kubectl nm roll resume expires --timeout 1h --run true`"), "{same:?}");
     let node = message.split_whitespace().nth(4).unwrap();
     let continues = format!(
-        "hint: `kubectl nm roll resume expires --run true` continues, and with --skip {node} continues without this node; \
-         `kubectl nm roll abort expires` ends it"
+        "hint: `kubectl nm roll resume expires --run true` continues (add --skip {node} to continue without this node); \
+         `kubectl nm roll abort expires` aborts the roll"
     );
     assert!(same.stderr.contains(&continues), "{same:?}");
     for node in &nodes[..2] {
@@ -169,6 +169,6 @@ async fn a_workload_that_does_not_recover_halts() {
     }
     let message =
         halted(&cluster, "sicker", &nodes[..2], &["--run", "true", "--recovery-timeout", "3s"]).await;
-    assert!(message.contains("disturbed is not healthy after 3s: Deployment "), "{message}");
+    assert!(message.contains("are not healthy after 3s: Deployment "), "{message}");
     let _ = plugin(&cluster, &["roll", "abort", "sicker", "--yes"]).await.ok();
 }

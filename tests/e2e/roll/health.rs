@@ -220,7 +220,7 @@ async fn a_budget_that_does_not_recover_halts() {
     until_healthy(0).await;
     command.end();
     let budget = format!("PodDisruptionBudget {}/db has 0 of 1 pods healthy", workload.namespace());
-    let why = format!("what the drain of node {node} disturbed is not healthy after 2s: {budget}");
+    let why = format!("workloads affected by the drain of node {node} are not healthy after 2s: {budget}");
     halts(&cluster, "guarded", roll, &command, &why).await;
     assert!(!is_cordoned(&cluster, &node).await, "it is back in service");
     set_ready(&cluster, &workload.pods(), "stays", true).await;

@@ -59,7 +59,7 @@ async fn a_roll_that_halts_at_its_last_node_is_continued_or_aborted() {
         let mut roll = RunningRoll::begin(&cluster, &name, &nodes[..1], &flags);
         assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
         let message = roll.summary()["message"].as_str().unwrap();
-        assert!(message.contains("disturbed is not healthy after 2s: Deployment "), "{message}");
+        assert!(message.contains("are not healthy after 2s: Deployment "), "{message}");
         cluster.patch_node(node, json!({"spec": {"taints": null}})).await;
         if ends == "resume" {
             let mut resumed = RunningRoll::resume(&cluster, &name, &["--run", "true"]);

@@ -88,11 +88,11 @@ async fn what_a_deleted_record_knew_is_named_and_no_action_is_repeated() {
     nm_tests::maintenance::stop(&cluster, &anchor).await;
 
     let status = plugin(&cluster, &["roll", "status", "forgetful"]).await.ok();
-    assert!(status.stdout.contains("its record was deleted with the maintenance of a node"), "{status:?}");
+    assert!(status.stdout.contains("its state was deleted with the maintenance of a node"), "{status:?}");
     let resumed = plugin(&cluster, &["roll", "resume", "forgetful", "--run", &command]).await;
     assert_eq!(resumed.code, Some(3), "{resumed:?}");
     assert!(
-        resumed.stderr.contains("It is not known how many of the other nodes (1) are done"),
+        resumed.stderr.contains("Unknown: how many of the other nodes (1) are done"),
         "{resumed:?}"
     );
     assert!(resumed.stderr.contains(&format!("node {first} is not back after 2s")), "{resumed:?}");
@@ -112,7 +112,7 @@ async fn an_interrupted_roll_is_free_at_once_and_its_command_is_ended() {
         roll.signal(signal);
         assert_eq!(roll.end().await, Some(130), "{signal}");
         let listed = plugin(&cluster, &["roll", "status"]).await.ok();
-        assert!(listed.stdout.contains(&name) && listed.stdout.contains("nobody runs it"), "{listed:?}");
+        assert!(listed.stdout.contains(&name) && listed.stdout.contains("not running"), "{listed:?}");
         let aborted = plugin(&cluster, &["roll", "abort", &name, "--return", "--yes"]).await.ok();
         assert!(aborted.stdout.contains(&format!("node/{} maintenance stopped", nodes[0])), "{aborted:?}");
         nm_tests::maintenance::until_gone(&cluster, &nodes[0]).await;
@@ -148,7 +148,7 @@ async fn the_command_of_a_program_that_is_killed_ends_before_another_program_run
     let args = ["roll", "resume", "killed", "--run", "other", "--take-over"];
     let refused = plugin(&cluster, &args).await;
     let warning =
-        format!("has begun the command for {}. It may still run there, or on the node, and", nodes[0]);
+        format!("has started the command for {}. The command may still be running on that computer or on the node, and", nodes[0]);
     assert!(refused.code == Some(2) && refused.stderr.contains(&warning), "{refused:?}");
     abort(&cluster, "killed").await;
 }

@@ -35,7 +35,7 @@ async fn the_result_of_an_action_that_ends_after_the_roll_has_halted_is_kept() {
     }
     std::fs::write(folder.path().join(fails), "1").unwrap();
     let halts = roll.until("a state", |line| line["state"] == "waiting").await;
-    let expected = format!("the roll waits for the end of the action of {lasts}, and then halts");
+    let expected = format!("the roll halts once the action of {lasts} has finished");
     assert!(halts["message"].as_str().unwrap().ends_with(&expected), "{halts:#}");
     std::fs::write(folder.path().join(lasts), "0").unwrap();
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);

@@ -52,7 +52,7 @@ async fn ends_after(
     folder: &tempfile::TempDir,
     message: &str,
 ) -> RunningRoll {
-    let expected = format!("the roll waits for the end of the action of {lasts}, and then halts");
+    let expected = format!("the roll halts once the action of {lasts} has finished");
     let waits = |line: &Value| line["message"].as_str().is_some_and(|text| text.ends_with(&expected));
     roll.until("a wait", waits).await;
     std::fs::write(folder.path().join(lasts), "").unwrap();
@@ -138,6 +138,6 @@ async fn a_program_that_cannot_resume_a_roll_gives_it_up_at_once() {
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("you need permission to delete nodemaintenances"), "{refused:?}");
     let status = plugin(&cluster, &["roll", "status", "given-up"]).await.ok();
-    assert!(status.stdout.starts_with("roll given-up: 0 done, 1 left, nobody runs it\n"), "{status:?}");
+    assert!(status.stdout.starts_with("roll given-up: 0 done, 1 left, not running\n"), "{status:?}");
     let _ = plugin(&cluster, &["roll", "abort", "given-up", "--return", "--yes"]).await.ok();
 }

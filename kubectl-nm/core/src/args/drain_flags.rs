@@ -66,14 +66,14 @@ pub struct DrainFlags {
     #[arg(long, value_name = "OUTCOME", ignore_case = true, requires = "wait_for_volume_detach")]
     on_detach_timeout: Option<OnDetachTimeoutFlag>,
 
-    /// Do not evict the pods of Jobs, but wait until they end by themselves; with a selector, wait for the pods whose
-    /// labels match instead. The other pods are evicted meanwhile
+    /// Wait until the pods of Jobs terminate on their own instead of evicting them; with a selector, wait for the pods whose
+    /// labels match instead. Other pods are evicted meanwhile
     #[arg(long, value_name = "SELECTOR", value_parser = selector::parse, num_args = 0..=1, require_equals = true)]
     #[expect(clippy::option_option, reason = "no flag, the flag alone, and the flag with a selector")]
     wait_for_completion: Option<Option<LabelSelector>>,
 
-    /// How long after the cordon to wait for pods to end by themselves, such as 2h; then they are evicted. 0, the default,
-    /// means without limit
+    /// Time limit for --wait-for-completion, measured from the cordon, such as 2h; then the pods are evicted. 0, the
+    /// default, means no limit
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait_for_completion")]
     completion_timeout: Option<Duration>,
 
@@ -84,7 +84,7 @@ pub struct DrainFlags {
         default_missing_value = "WhenBlocked")]
     surge: Option<SurgeFlag>,
 
-    /// What happens to a pod that its owner put back on the node because it tolerates the taints of the maintenance
+    /// How to treat a pod that its owner recreates on the node because it tolerates the taints of the maintenance
     #[arg(long, value_name = "WHAT", ignore_case = true)]
     returning_pods: Option<ReturningPodsFlag>,
 }

@@ -158,11 +158,11 @@ fn a_pod_that_is_left_to_end_by_itself_does_not_block_and_shows_for_how_long() {
         (lines(&report), document["completionTimeoutSeconds"].clone())
     };
     let (text, limit) = planned(0);
-    assert!(text.contains("not evicted: the drain waits until it ends by itself\n"), "{text}");
+    assert!(text.contains("not evicted: the drain waits until it terminates on its own\n"), "{text}");
     assert!(text.contains("1 pod: 1 completing\n"), "{text}");
     assert_eq!(limit, json!(null));
     let (text, limit) = planned(3600);
-    assert!(text.contains("evicted 1h after the cordon, unless it ends by itself before"), "{text}");
+    assert!(text.contains("evicted 1h after the cordon, unless it terminates on its own before"), "{text}");
     assert_eq!(limit, json!(3600));
 }
 

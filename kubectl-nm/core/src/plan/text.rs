@@ -111,9 +111,9 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
 fn completion(limit: Option<i64>) -> String {
     let limit = limit.and_then(|seconds| Some(Duration::from_secs(seconds.try_into().ok()?)));
     match limit {
-        None => String::from("not evicted: the drain waits until it ends by itself"),
+        None => String::from("not evicted: the drain waits until it terminates on its own"),
         Some(limit) => {
-            format!("evicted {} after the cordon, unless it ends by itself before", duration::show(limit))
+            format!("evicted {} after the cordon, unless it terminates on its own before", duration::show(limit))
         }
     }
 }

@@ -68,7 +68,7 @@ fn a_failed_action_halts_the_roll_and_other_actions_end_first() {
     world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
     assert_eq!(world.decide(usize::MAX), RollState::Working);
     let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("the command of n1 still runs") };
-    assert!(why.ends_with("the roll waits for the end of the action of n1, and then halts"), "{why}");
+    assert!(why.ends_with("the roll halts once the action of n1 has finished"), "{why}");
     world.observed.actions.insert("n1".into(), ActionState::Succeeded);
     let RollState::Halted(halt) = world.run() else { panic!() };
     assert_eq!(halt.message, "the action for node n0 failed: exit code 3");
@@ -169,7 +169,7 @@ fn a_node_has_to_be_ready_for_the_whole_time_without_new_pressure() {
 #[test]
 fn each_gate_says_what_it_waits_for_and_halts_the_roll_in_the_end() {
     for (step, what) in [
-        (Step::Checking, "its DaemonSet pods are checked"),
+        (Step::Checking, "checking its DaemonSet pods"),
         (Step::Recovering, "checking the workloads affected by its drain"),
     ] {
         let mut world = World::new(&[1], 1);
@@ -209,7 +209,7 @@ fn a_drain_that_nm_reconciler_does_not_begin_halts_the_roll() {
         world.now += 60;
         world.decide(usize::MAX);
         let RollState::Halted(halt) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
-        assert_eq!(halt.message, "nm-reconciler has not begun the drain of node n0 after 1m");
+        assert_eq!(halt.message, "nm-reconciler did not start the drain of node n0 within 1m");
     }
 }
 

@@ -49,12 +49,12 @@ fn an_action_that_failed_is_another_attempt_and_one_that_was_interrupted_is_the_
     world.decide(usize::MAX);
     world.restart();
     world.decide(usize::MAX);
-    assert_eq!(world.detail("n0"), "was interrupted, and begins again");
+    assert_eq!(world.detail("n0"), "was interrupted, and starts again");
     assert_eq!(action_of(&world, "n0"), Some(ActionRecord { attempt: 1, state: ActionState::Running }));
     assert!(matches!(ends(&mut world, "n0", ActionState::Failed("no".into())), RollState::Halted(_)));
     world.restart();
     world.decide(usize::MAX);
-    assert_eq!(world.detail("n0"), "failed, and begins again: no");
+    assert_eq!(world.detail("n0"), "failed, and starts again: no");
     assert_eq!(action_of(&world, "n0"), Some(ActionRecord { attempt: 2, state: ActionState::Running }));
     assert_eq!(world.run(), RollState::Done);
 }

@@ -74,7 +74,7 @@ fn a_node_is_checked_anew_after_a_time_in_which_the_cluster_was_not_seen() {
         world.decide(usize::MAX);
         assert_eq!(
             (world.step_of("n0"), world.detail("n0")),
-            (Some(Step::Checking), "its DaemonSet pods are checked")
+            (Some(Step::Checking), "checking its DaemonSet pods")
         );
         world.healthy("n0", Step::Checking);
         world.now += 4;

@@ -284,6 +284,6 @@ async fn a_roll_waits_for_a_login_and_says_so() {
     let mut reporter = Waits::default();
     let ended = tokio::time::timeout(Duration::from_secs(2 * 3600), runner.run(&mut reporter)).await;
     assert!(ended.is_err(), "{ended:?}");
-    let wait = "somebody has to log in: You must be logged in to the server (";
+    let wait = "log in again to continue: You must be logged in to the server (";
     assert!(reporter.0.last().is_some_and(|last| last.starts_with(wait)), "{:?}", reporter.0);
 }

@@ -59,21 +59,21 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "N|N%", help_heading = "Order and pace")]
     pub(super) max_unavailable: Option<MaxUnavailable>,
 
-    /// Sizes of the waves, such as 1,3,10%; the last one repeats. Without it, each topology zone is a wave. A wave has nodes
-    /// of one zone only and is done before the next one begins. Control-plane nodes are last, one by one
+    /// Sizes of the waves, such as 1,3,10%; the last size repeats. Without this flag, each topology zone is a wave. A wave
+    /// contains nodes of one zone only, and is done before the next one starts. Control-plane nodes are last, one at a time
     #[arg(long, value_name = "SIZES", help_heading = "Order and pace")]
     pub(super) waves: Option<WaveSizes>,
 
-    /// Begin nodes only in this window, such as 'Sat,Sun 22:00-04:00 Europe/Berlin', and only if the time left is at
-    /// least as long as the slowest node has taken so far. May be repeated
+    /// Start nodes only in this window, such as 'Sat,Sun 22:00-04:00 Europe/Berlin', and only if the remaining time is at
+    /// least that of the slowest node so far. May be repeated
     #[arg(long, value_name = "WINDOW", help_heading = "Order and pace")]
     pub(super) window: Vec<Window>,
 
-    /// Wait this long after a node has returned to service and is healthy, before the next one begins
+    /// Wait this long after a node has returned to service and is healthy, before the next one starts
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse, help_heading = "Order and pace")]
     pub(super) soak: Duration,
 
-    /// How long a node has to be Ready before it returns to service
+    /// Minimum time for which a node must be Ready before it returns to service
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) min_ready: Duration,
 
@@ -86,7 +86,7 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) return_timeout: Duration,
 
-    /// Halt the roll if a node, or a workload that its drain has disturbed, takes longer to be healthy
+    /// Halt the roll if a node, or a workload affected by its drain, is not healthy within this time
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) recovery_timeout: Duration,
 
@@ -179,13 +179,13 @@ pub(super) struct ResumeArgs {
     #[arg(long, short = 'y')]
     pub(super) yes: bool,
 
-    /// Give each drain that is not done this time from now, such as 30m; 0 means no limit. A drain that timed out
+    /// New time limit for each unfinished drain, measured from now, such as 30m; 0 means no limit. A drain that timed out
     /// continues
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(super) timeout: Option<Duration>,
 
-    /// Take the roll over from the program that runs it. That program ends. Without this flag, `resume` waits for up to a
-    /// minute until it is certain that nobody runs the roll
+    /// Take over the roll from the program that runs it, which then exits. Without this flag, `resume` waits for up to a
+    /// minute to make sure that nobody runs the roll
     #[arg(long)]
     pub(super) take_over: bool,
 
@@ -198,7 +198,7 @@ pub(super) struct AbortArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,
 
-    /// Also return nodes to service whose command or Job has begun
+    /// Return all nodes to service, including those whose command or Job has started
     #[arg(long = "return")]
     pub(super) return_all: bool,
 

@@ -77,7 +77,7 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         let resume = format!("`kubectl nm roll resume {name}` finishes these nodes");
         let finishes = match &record.runner {
             Some(runner) => {
-                format!("the program of {} finishes these nodes; if it has ended, {resume}", runner.who)
+                format!("the program of {} finishes these nodes; if that program no longer runs, {resume}", runner.who)
             }
             None => resume,
         };
@@ -95,7 +95,7 @@ async fn abort_unread(
 ) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
     out.message(&Line::new(format!(
-        "warning: {broken}. It is not known for which nodes a command or a Job has begun. A Job that runs continues."
+        "warning: {broken}. The nodes whose command or Job has started are unknown. Running Jobs continue."
     )));
     let question = format!("End roll {name}, and return all of its nodes to service");
     confirm_always(&question, args.yes, out)?;

@@ -101,7 +101,7 @@ enum RollCommand {
     Resume(ResumeArgs),
     /// Pause a roll: no further node, command or Job begins, and the drains under way are paused
     Pause(NameArgs),
-    /// End a roll: delete what is planned, and return nodes to service whose command or Job has not begun
+    /// Abort a roll: delete planned maintenances, and return nodes to service unless their command or Job has started
     Abort(AbortArgs),
 }
 

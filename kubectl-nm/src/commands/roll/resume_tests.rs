@@ -153,7 +153,7 @@ async fn what_has_to_be_confirmed_is_known_before_the_wait_for_a_heartbeat() {
         assert_eq!(record.runner, Some(runner()));
         // The command of the program that has died may not have.
         assert!(
-            messages.starts_with("warning: other@there has begun the command for n0. It may"),
+            messages.starts_with("warning: other@there has started the command for n0. The command may"),
             "{messages}"
         );
     }

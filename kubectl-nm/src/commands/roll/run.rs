@@ -112,17 +112,17 @@ pub(super) async fn run(
         Ok(RollEnd::Halted(halt, begun)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             if halt.timed_out {
-                out.hint(&format!("`{resume} --timeout 1h{confirmed}` gives its drain another hour"));
+                out.hint(&format!("`{resume} --timeout 1h{confirmed}` continues the drain for up to another hour"));
             }
             let without = match halt.node.as_str() {
                 "" => String::new(),
-                node => format!(", and with --skip {node} continues without this node"),
+                node => format!(" (add --skip {node} to continue without this node)"),
             };
             let returned = match begun.as_slice() {
                 [] => String::new(),
-                begun => format!(", and with --return also returns {} to service", begun.join(", ")),
+                begun => format!(" (add --return to also return {} to service)", begun.join(", ")),
             };
-            out.hint(&format!("{continues}{without}; `kubectl nm roll abort {name}` ends it{returned}"));
+            out.hint(&format!("{continues}{without}; `kubectl nm roll abort {name}` aborts the roll{returned}"));
             Exit::Failed
         }
         Ok(RollEnd::Aborted(who)) => {
@@ -164,7 +164,7 @@ fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
         lines.push(Line::new(format!("Not done: {}.", left.collect::<Vec<_>>().join(", "))));
     }
     if let Some(unknown) = unknown.filter(|unknown| *unknown > 0) {
-        lines.push(Line::new(format!("It is not known whether the other nodes ({unknown}) are done.")));
+        lines.push(Line::new(format!("Unknown: whether the other nodes ({unknown}) are done.")));
     }
     lines
 }
@@ -209,7 +209,7 @@ mod tests {
         let left =
             "Roll r is done: 1 of 3 nodes, 7 pods moved.\nNot done: n3 (its maintenance was deleted).\n";
         assert_eq!(end(1, &[], None), left);
-        assert!(end(2, &[], Some(1)).ends_with("known whether the other nodes (1) are done.\n"));
+        assert!(end(2, &[], Some(1)).ends_with("Unknown: whether the other nodes (1) are done.\n"));
     }
 
     #[test]

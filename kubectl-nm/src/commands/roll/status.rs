@@ -106,7 +106,7 @@ impl RollStatus {
                 format!("{by}its maintenances are being deleted")
             }
             _ if roll.is_record_lost() => {
-                String::from("its record was deleted with the maintenance of a node")
+                String::from("its state was deleted with the maintenance of a node")
             }
             _ if roll.record.is_none() => String::from("not all maintenances are created"),
             (Some(halt), ..) => format!("halted: {}", halt.message),
@@ -117,7 +117,7 @@ impl RollStatus {
                 None => format!("{} runs it", runner.who),
                 Some(seconds) => format!("{} ran it, last seen {} ago", runner.who, duration::age(seconds)),
             },
-            (None, None, None) => String::from("nobody runs it"),
+            (None, None, None) => String::from("not running"),
         };
         Self { roll, record, progress, state }
     }

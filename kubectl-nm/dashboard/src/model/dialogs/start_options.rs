@@ -8,7 +8,7 @@ use nm_shared::DrainSpec;
 #[derive(Parser, Clone, Debug, Default)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 pub(crate) struct StartOptions {
-    /// Only plan the maintenance: the scheduler prefers other nodes until it is resumed
+    /// Plan the maintenance for later: the scheduler prefers other nodes until the maintenance is resumed
     #[arg(long)]
     pub(crate) suspend: bool,
 
