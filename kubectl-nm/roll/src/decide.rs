@@ -404,7 +404,11 @@ impl Pass<'_> {
         if acting.is_empty() {
             return None;
         }
-        Some(format!("{}; the roll halts once the action of {} has finished", halt.message, acting.join(", ")))
+        Some(format!(
+            "{}; the roll halts once the action of {} has finished",
+            halt.message,
+            acting.join(", ")
+        ))
     }
 
     /// Whether no action is under way, and nothing is left to write: the program may end.

@@ -173,9 +173,9 @@ impl Gates<'_> {
                     _ => Next::Wait(format!("blocked by {which}")),
                 }
             }
-            State::Queued => {
-                Next::Wait(String::from("queued: waits for --max-unavailable, the node's lease or etcd's quorum"))
-            }
+            State::Queued => Next::Wait(String::from(
+                "queued: waits for --max-unavailable, the node's lease or etcd's quorum",
+            )),
             State::Paused | State::Planned if node.object.spec.suspend => Next::Wait(String::from("paused")),
             State::Requested | State::Planned
                 if self.observed.has_timed_out(node, self.settings.return_timeout_seconds) =>

@@ -136,7 +136,8 @@ fn a_maintenance_that_is_not_blocked_is_reported_so() {
     assert_eq!((&*drained, is_blocked), ("node/n1: Drained: 3 pods gone\nNothing is blocked.\n", false));
     let (running, is_blocked) = explained(&with_status("n1", running(40, &[])));
     assert!(
-        running.ends_with("4 gone\nNothing is blocked: the maintenance continues on its own.\n") && !is_blocked,
+        running.ends_with("4 gone\nNothing is blocked: the maintenance continues on its own.\n")
+            && !is_blocked,
         "{running}"
     );
 }

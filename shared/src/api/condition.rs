@@ -93,7 +93,7 @@ pub struct ConditionUpdate {
     pub is_true: bool,
     /// Why.
     pub reason: ConditionReason,
-    /// The reason as a sentence for people; empty where `lastError` has it.
+    /// Human-readable message; empty where `lastError` contains it.
     pub message: String,
 }
 

@@ -133,13 +133,13 @@ pub struct DrainSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_for_volume_detach: Option<WaitForVolumeDetach>,
 
-    /// Pods that are not evicted until they end by themselves, so that their work is not lost. Default: none; every pod is
-    /// evicted.
+    /// Pods that are not evicted until they terminate on their own, so that their work is not lost. Default: none; every
+    /// pod is evicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_for_completion: Option<CompletionSpec>,
 
     /// Whether a pod of a Deployment is replaced first if its disruption budget never allows its eviction: the Deployment is
-    /// restarted, as by `kubectl rollout restart`, and ends the pod once the replacement is Ready. This needs a permission
+    /// restarted, as by `kubectl rollout restart`, and terminates the pod once the replacement is Ready. This needs a permission
     /// that is not installed by default: run `kubectl nm install --grant surge`.
     pub surge: SurgePolicy,
 
@@ -147,7 +147,7 @@ pub struct DrainSpec {
     pub returning_pods: ReturningPods,
 }
 
-/// Which pods are left to end by themselves, and for how long.
+/// The pods that are left to terminate on their own, and for how long.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CompletionSpec {

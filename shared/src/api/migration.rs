@@ -24,8 +24,8 @@ pub struct MigratingPod {
     /// When the migration began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Since when KubeVirt could have begun, because no other migration is under way. After two minutes the pod is blocked, unless another time is set.
-    /// Absent once the migration has begun, and while it waits for others.
+    /// Time since which KubeVirt could have started the migration, because no other one is under way. After two minutes the
+    /// pod is blocked, unless another time is set. Absent once the migration has started, and while it waits for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Time>,
     /// Its `VirtualMachineInstanceMigration`, if there is one and nm-reconciler may read it.
@@ -45,7 +45,7 @@ pub struct MigrationFacts {
     pub name: String,
     /// Its phase, as KubeVirt writes it: `Pending`, `Scheduling` and so on. Empty before KubeVirt has seen it.
     pub phase: String,
-    /// How many migrations of the virtual machine have failed one after the other before this one.
+    /// Number of consecutive failed migrations of the virtual machine before this one.
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: i32,
     /// When KubeVirt begins this one at the earliest, because others have failed.

@@ -65,7 +65,7 @@ impl PodState {
     }
 }
 
-/// How many of the node's pods are in which state. Each pod is in one.
+/// Number of the node's pods in each state. Each pod is in one state.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(default)]
 pub struct PodCounts {

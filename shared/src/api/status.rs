@@ -93,8 +93,8 @@ pub struct NodeMaintenanceStatus {
     #[schemars(length(max = 50))]
     pub attached_volumes: Option<Vec<AttachedVolume>>,
 
-    /// Pods that are not evicted until they end by themselves (`waitForCompletion`), sorted by namespace and name; at most
-    /// 50. Absent if there are none.
+    /// Pods that are not evicted until they terminate on their own (`waitForCompletion`), sorted by namespace and name; at
+    /// most 50. Absent if there are none.
     #[schemars(length(max = 50))]
     pub completing_pods: Option<Vec<CompletingPod>>,
     /// Pods that their Deployments replace first (`spec.drain.surge`), sorted by namespace and name; at most 50. Absent if
@@ -111,9 +111,9 @@ pub struct NodeMaintenanceStatus {
     #[schemars(length(max = 50))]
     pub returned_pods: Option<Vec<ReturnedPod>>,
 
-    /// For how many seconds the maintenance was paused since its node was cordoned, without the current pause, which the
-    /// condition `Suspended` shows. During a pause, the `timeoutSeconds` of the drain and of `waitForCompletion` do not run.
-    /// Absent if it was never paused.
+    /// Seconds for which the maintenance was paused since its node was cordoned, excluding the current pause (see the
+    /// condition `Suspended`). During a pause, the `timeoutSeconds` of the drain and of `waitForCompletion` do not run.
+    /// Absent if the maintenance was never paused.
     #[schemars(range(min = 0))]
     pub paused_seconds: Option<i64>,
 
@@ -129,7 +129,7 @@ pub struct NodeMaintenanceStatus {
     /// single pods is in `blockedPods`.
     pub forbidden: Option<ForbiddenAccess>,
 
-    /// How many pods are in which state.
+    /// Number of pods in each state.
     pub pod_counts: PodCounts,
 }
 
@@ -207,13 +207,13 @@ pub struct BlockedPod {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Why it is blocked, as a word for programs.
+    /// Machine-readable reason why the pod is blocked.
     pub reason: BlockReason,
-    /// Why it is blocked, as a sentence for people.
+    /// Human-readable message that explains why the pod is blocked.
     pub message: String,
     /// Since when it has been blocked for this reason.
     pub since: Time,
-    /// How many evictions have been refused.
+    /// Number of refused evictions.
     // A change of this number alone is written once a minute at most.
     pub attempts: i32,
     /// The facts in the message.
@@ -247,7 +247,7 @@ pub struct BlockFacts {
     /// Why its Deployment does not replace it first, if `spec.drain.surge` asks for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub surge: Option<SurgeFacts>,
-    /// Name of the node that is at fault: the pod's own if that is not Ready, the target of a migration that failed.
+    /// Name of the node that causes the block: the pod's node if it is not Ready, or the target of a failed migration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// The migration of its virtual machine that does not begin, or that follows one that failed. Only if nm-reconciler may
@@ -262,13 +262,13 @@ pub struct BlockFacts {
 pub struct BudgetFacts {
     /// Name of the budget.
     pub name: String,
-    /// How many healthy pods it requires.
+    /// Number of healthy pods that the budget requires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_healthy: Option<i32>,
-    /// How many healthy pods there are.
+    /// Current number of healthy pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_healthy: Option<i32>,
-    /// How many disruptions it allows.
+    /// Number of disruptions that the budget allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disruptions_allowed: Option<i32>,
 }
@@ -302,9 +302,9 @@ pub struct ForbiddenAccess {
 pub struct QueuePosition {
     /// The position, from 1.
     pub position: i32,
-    /// How many maintenances are in the queue.
+    /// Number of maintenances in the queue.
     pub length: i32,
-    /// How many nodes may be unavailable at once.
+    /// Number of nodes that may be unavailable at once.
     pub limit: i32,
 }
 
@@ -315,7 +315,7 @@ impl BlockedPod {
     }
 }
 
-/// A pod that is not evicted until it ends by itself.
+/// A pod that is not evicted until it terminates on its own.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CompletingPod {
@@ -325,8 +325,8 @@ pub struct CompletingPod {
     pub name: String,
     /// Since when the drain has waited for it.
     pub since: Time,
-    /// When it is evicted like any other if it has not ended. Absent without a timeout, while the maintenance is paused, and
-    /// if the drain times out before.
+    /// Time at which the pod is evicted if it has not terminated. Absent without a timeout, while the maintenance is
+    /// paused, and if the drain times out earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
@@ -410,7 +410,7 @@ pub enum BlockReason {
     NotMigratable,
     /// It runs a virtual machine whose last migration failed. KubeVirt tries again.
     MigrationFailed,
-    /// It runs a virtual machine that KubeVirt is to migrate, but no migration has begun for some time.
+    /// It runs a virtual machine that KubeVirt is to migrate, but no migration has started for some time.
     MigrationNotStarted,
     /// The reconciler lacks the access to evict or delete it.
     Forbidden,
@@ -426,7 +426,7 @@ pub enum BlockReason {
     KeepsReturning,
     /// Finalizers keep it past its grace period.
     Finalizers,
-    /// Its node is not Ready, so no kubelet confirms that it has ended.
+    /// Its node is not Ready, so no kubelet confirms that it has terminated.
     NodeNotReady,
     /// It is still there long after its grace period.
     NotEnding,

@@ -20,7 +20,7 @@ pub struct Replacement {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SurgeFacts {
-    /// Why, as a word for programs.
+    /// Machine-readable reason why the pod is not replaced first.
     pub reason: SurgeObstacle,
     /// Name of its Deployment, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub enum SurgeObstacle {
     Recreate,
     /// Its Deployment may have no additional pod: `maxSurge` is 0.
     NoSurge,
-    /// A restart may end pods before their replacements are Ready: `maxUnavailable` allows that.
+    /// A restart may terminate pods before their replacements are Ready: `maxUnavailable` allows that.
     Unavailable,
     /// Its Deployment is paused.
     Paused,

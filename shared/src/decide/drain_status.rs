@@ -62,8 +62,9 @@ impl<'a> StatusDraft<'a> {
         let (reason, message) = if uncordoned && ends {
             (ConditionReason::CordonContested, format!("node {node} is uncordoned"))
         } else if uncordoned {
-            let message =
-                format!("something has uncordoned node {node}: it is cordoned again in at most a minute");
+            let message = format!(
+                "another user or program has uncordoned node {node}; nm-reconciler cordons it again within a minute"
+            );
             (ConditionReason::CordonContested, message)
         } else {
             (ConditionReason::Cordoned, format!("node {node} is cordoned"))

@@ -409,8 +409,8 @@ impl Evacuation {
         let seconds = self.start_timeout.as_secs();
         if pending.left_to_others {
             return format!(
-                "its virtual machine has the eviction strategy External, and nothing has moved it for {seconds} s: what \
-                 manages it has to migrate it or shut it down"
+                "its virtual machine has the eviction strategy External, and was not moved within {seconds} s: the \
+                 controller that manages it must migrate it or shut it down"
             );
         }
         match &self.migration {
@@ -422,7 +422,7 @@ impl Evacuation {
             Some(migration) => {
                 let phase = if migration.phase.is_empty() { "new" } else { migration.phase.as_str() };
                 let others = if pending.queue == MigrationQueue::Stuck {
-                    "the others have not changed for an hour: virt-controller may be down"
+                    "no other migration has changed for an hour: virt-controller may be down"
                 } else {
                     "no other migration is under way"
                 };
@@ -432,14 +432,16 @@ impl Evacuation {
                 )
             }
             None if self.target.is_some() => {
-                format!("its migration was handed over, but has not begun for {seconds} s")
+                format!(
+                    "its migration was handed over to virt-handler, but has not started after {seconds} s"
+                )
             }
             None if pending.is_visible => format!(
                 "KubeVirt is to migrate its virtual machine, but has created no migration for {seconds} s: virt-controller \
                  may be down"
             ),
             None => format!(
-                "KubeVirt is to migrate its virtual machine, but no migration has begun for {seconds} s; {}",
+                "KubeVirt is to migrate its virtual machine, but no migration has started for {seconds} s; {}",
                 Grant::VirtualMachines.hint()
             ),
         }

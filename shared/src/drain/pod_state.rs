@@ -229,7 +229,7 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
         kept_by(finalizers)
     } else if let Some(node) = unready_node {
         let message = format!(
-            "terminating, but its node {node} is not Ready, so no kubelet confirms that it has ended"
+            "terminating, but its node {node} is not Ready, so no kubelet confirms that it has terminated"
         );
         let facts = BlockFacts { node: Some(node.to_owned()), ..BlockFacts::default() };
         Blocker::new(BlockReason::NodeNotReady, message).with(facts)
@@ -239,7 +239,8 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
         let timeout = KUBELET_TIMEOUT.as_secs();
         let grace = grace_seconds.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
         let message = format!(
-            "terminating, but still there more than {timeout} s after its grace period{grace}: the kubelet does not end it"
+            "terminating, but still exists more than {timeout} s after its grace period{grace}: the kubelet has not \
+             terminated it"
         );
         Blocker::new(BlockReason::NotEnding, message)
     } else {
@@ -255,7 +256,8 @@ fn kept_by(finalizers: &[String]) -> Blocker {
     if listed.len() < finalizers.len() {
         let _ = write!(names, " and {} more", finalizers.len() - listed.len());
     }
-    let message = format!("ended, but finalizers keep it until their owners remove them: {names}");
+    let message =
+        format!("terminated, but finalizers keep the object until their owners remove them: {names}");
     let facts = BlockFacts { finalizers: listed.to_vec(), ..BlockFacts::default() };
     Blocker::new(BlockReason::Finalizers, message).with(facts)
 }
@@ -320,9 +322,10 @@ fn refused(
         }
         EvictionOutcome::Forbidden(denied) => Blocker::new(BlockReason::Forbidden, denied.to_string())
             .with(BlockFacts { forbidden: denied.access.clone(), ..BlockFacts::default() }),
-        EvictionOutcome::NamespaceTerminating => {
-            Blocker::new(BlockReason::NamespaceTerminating, "its namespace is terminating and will end it")
-        }
+        EvictionOutcome::NamespaceTerminating => Blocker::new(
+            BlockReason::NamespaceTerminating,
+            "its namespace is being deleted, together with the pod",
+        ),
         EvictionOutcome::Throttled { message, retry_after } => {
             let wait = retry_after.map(|wait| format!(" for {} s", wait.as_secs())).unwrap_or_default();
             Blocker::new(BlockReason::ServerError, format!("the API server throttles{wait}: {message}"))

@@ -102,7 +102,7 @@ impl SurgeBlock {
             Some(owner) => format!("{} {}", owner.kind, owner.name),
             None => "nothing".to_owned(),
         };
-        let message = format!("{owner} controls it, and only a Deployment replaces a pod before it leaves");
+        let message = format!("only pods of a Deployment are replaced first, and {owner} controls this pod");
         Self::new(SurgeObstacle::NoDeployment, message)
     }
 
@@ -195,7 +195,7 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
     let strategy = spec.strategy.as_ref();
     if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
         let message = format!(
-            "the strategy of Deployment {name} is Recreate, which ends a pod before it creates another"
+            "the strategy of Deployment {name} is Recreate, which terminates a pod before it creates another"
         );
         return Some((SurgeObstacle::Recreate, message));
     }
@@ -207,8 +207,8 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
     }
     if unavailable > 0 {
         let message = format!(
-            "a restart of Deployment {name} may end {unavailable} of its pods before their replacements are Ready: set its \
-             maxUnavailable to 0"
+            "a restart of Deployment {name} may terminate {unavailable} of its pods before their replacements are Ready: set \
+             its maxUnavailable to 0"
         );
         return Some((SurgeObstacle::Unavailable, message));
     }
@@ -225,8 +225,8 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
     let names_node = template.is_some_and(|template| template.node_name.is_some());
     (names_node || tolerates_drain(pod)).then(|| {
         let message = format!(
-            "a pod that replaces it may be on its node as well: the template of Deployment {name} tolerates the taints of the \
-             node, or names it"
+            "the replacement may start on the same node: the template of Deployment {name} tolerates the taints of the node, \
+             or sets nodeName"
         );
         (SurgeObstacle::MayReturn, message)
     })
@@ -355,8 +355,8 @@ impl Restart {
             template.and_then(|template| template.annotations.as_ref()?.get(RESTARTED_AT_ANNOTATION));
         (accepted.map(String::as_str) != requested.as_str()).then(|| {
             let message = format!(
-                "the API server accepted it without the annotation {RESTARTED_AT_ANNOTATION}, which a mutating webhook, for \
-                 example, removed or replaced"
+                "the API server stored the restart without the annotation {RESTARTED_AT_ANNOTATION}: a mutating webhook, for \
+                 example, removed or replaced it"
             );
             RestartRefusal::Refused(message)
         })

@@ -148,7 +148,7 @@ async fn finalizers_that_block_a_pod_are_reported_and_never_removed() {
     let finalizers = "example.com/backup, kubectl-nm.dev/e2e-hold";
     assert_eq!(
         pod.message,
-        format!("ended, but finalizers keep it until their owners remove them: {finalizers}")
+        format!("terminated, but finalizers keep the object until their owners remove them: {finalizers}")
     );
     assert_eq!(workload.pods().get("cart").await.unwrap().finalizers().len(), 2);
     workload.remove_finalizers("cart").await;

@@ -129,7 +129,7 @@ async fn a_terminating_namespace_is_waited_for_and_not_reported_as_a_missing_per
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
     namespaces.delete(workload.namespace(), &DeleteParams::default()).await.unwrap();
     let pod = until_blocked(&cluster, "e2e-ending", BlockReason::NamespaceTerminating).await;
-    assert_eq!(pod.message, "its namespace is terminating and will end it");
+    assert_eq!(pod.message, "its namespace is being deleted, together with the pod");
     let status = cluster.maintenances().get("e2e-ending").await.unwrap().status.unwrap();
     assert!(!is_true(&status.conditions, ConditionType::Degraded), "no permission is missing");
 
@@ -244,8 +244,9 @@ async fn a_node_that_is_not_ready_is_reported_for_pods_that_do_not_terminate() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-silent", node).await;
     let pod = until_blocked(&cluster, "e2e-silent", BlockReason::NodeNotReady).await;
-    let expected =
-        format!("terminating, but its node {node} is not Ready, so no kubelet confirms that it has ended");
+    let expected = format!(
+        "terminating, but its node {node} is not Ready, so no kubelet confirms that it has terminated"
+    );
     assert_eq!(pod.message, expected);
     faults.revive_node(node).unwrap();
     until_drained_without_errors(&cluster, "e2e-silent").await;

@@ -216,7 +216,10 @@ async fn every_command_shows_the_pods_that_the_drain_waits_for() {
     let _reconciler = Reconciler::start(&cluster);
     let flags = ["--wait-for-completion=app=endless", "--completion-timeout", "2h"];
     let planned = plugin(&cluster, &[&["plan", node][..], &flags].concat()).await.ok().stdout;
-    assert!(planned.contains("evicted 2h after the cordon, unless it terminates on its own before"), "{planned}");
+    assert!(
+        planned.contains("evicted 2h after the cordon, unless it terminates on its own before"),
+        "{planned}"
+    );
     assert!(planned.contains("1 completing"), "{planned}");
     let _ = plugin(&cluster, &[&["start", node][..], &flags].concat()).await.ok();
     let stored = cluster.maintenances().get(node).await.unwrap().spec.drain.unwrap().wait_for_completion;

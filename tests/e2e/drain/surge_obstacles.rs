@@ -69,9 +69,9 @@ async fn access_that_was_missing_does_not_hide_that_no_deployment_controls_the_p
     until_obstacle(&cluster, "e2e-bare", SurgeObstacle::Forbidden).await;
     cluster.grant("surge").await;
     let pod = until_obstacle(&cluster, "e2e-bare", SurgeObstacle::NoDeployment).await;
-    assert!(pod.message.contains("ReplicaSet bare controls it"), "{}", pod.message);
+    assert!(pod.message.contains("ReplicaSet bare controls this pod"), "{}", pod.message);
     let explained = plugin(&cluster, &["explain", &node]).await;
-    assert!(explained.stdout.contains("ReplicaSet bare controls it"), "{explained:?}");
+    assert!(explained.stdout.contains("ReplicaSet bare controls this pod"), "{explained:?}");
     assert!(!explained.stdout.contains("--grant surge"), "it is granted: {explained:?}");
     workload.delete_budget("bare").await;
     until_drained_without_errors(&cluster, "e2e-bare").await;
@@ -183,9 +183,9 @@ async fn a_pod_of_a_stateful_set_stays_blocked() {
     let _reconciler = Reconciler::start(&cluster);
     start_with_drain(&cluster, "e2e-stateful", node_of(&drained), surge()).await;
     let pod = until_obstacle(&cluster, "e2e-stateful", SurgeObstacle::NoDeployment).await;
-    assert!(pod.message.contains("StatefulSet db controls it"), "{}", pod.message);
+    assert!(pod.message.contains("StatefulSet db controls this pod"), "{}", pod.message);
     let explained = plugin(&cluster, &["explain", node_of(&drained)]).await;
-    for part in ["StatefulSet db controls it", "relax the budget", "edit pdb db"] {
+    for part in ["StatefulSet db controls this pod", "relax the budget", "edit pdb db"] {
         assert!(explained.stdout.contains(part), "{part} in {explained:?}");
     }
     workload.delete_budget("db").await;

@@ -104,7 +104,10 @@ async fn a_drain_whose_reconciler_is_gone_is_blocked() {
     start(&cluster, node, node).await;
     until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let continuing = plugin(&cluster, &["explain", node]).await.ok();
-    assert!(continuing.stdout.ends_with("\nNothing is blocked: the maintenance continues on its own.\n"), "{continuing:?}");
+    assert!(
+        continuing.stdout.ends_with("\nNothing is blocked: the maintenance continues on its own.\n"),
+        "{continuing:?}"
+    );
 
     reconciler.crash().await;
     // The lease as it looks some time later.

@@ -46,10 +46,10 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
     assert!(explained.stdout.contains(&format!("Roll fails halted: {message}.")), "{explained:?}");
     let again = plugin(&cluster, &["roll", "resume", "fails", "--yes"]).await;
     assert_eq!(again.code, Some(3), "{again:?}");
-    let confirmed =
-        format!("`kubectl nm roll resume fails --run '{command}'` continues (add --skip {node} ");
-    let returned =
-        format!("`kubectl nm roll abort fails` aborts the roll (add --return to also return {node} to service)");
+    let confirmed = format!("`kubectl nm roll resume fails --run '{command}'` continues (add --skip {node} ");
+    let returned = format!(
+        "`kubectl nm roll abort fails` aborts the roll (add --return to also return {node} to service)"
+    );
     assert!(again.stderr.contains(&confirmed) && again.stderr.contains(&returned), "{again:?}");
 
     for node in &nodes[..2] {

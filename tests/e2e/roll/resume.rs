@@ -91,10 +91,7 @@ async fn what_a_deleted_record_knew_is_named_and_no_action_is_repeated() {
     assert!(status.stdout.contains("its state was deleted with the maintenance of a node"), "{status:?}");
     let resumed = plugin(&cluster, &["roll", "resume", "forgetful", "--run", &command]).await;
     assert_eq!(resumed.code, Some(3), "{resumed:?}");
-    assert!(
-        resumed.stderr.contains("Unknown: how many of the other nodes (1) are done"),
-        "{resumed:?}"
-    );
+    assert!(resumed.stderr.contains("Unknown: how many of the other nodes (1) are done"), "{resumed:?}");
     assert!(resumed.stderr.contains(&format!("node {first} is not back after 2s")), "{resumed:?}");
     assert_eq!(std::fs::read_to_string(folder.path().join(&first)).unwrap(), "run\n", "it had succeeded");
     abort(&cluster, "forgetful").await;
@@ -147,8 +144,10 @@ async fn the_command_of_a_program_that_is_killed_ends_before_another_program_run
     assert!(read.await.unwrap().unwrap().is_empty());
     let args = ["roll", "resume", "killed", "--run", "other", "--take-over"];
     let refused = plugin(&cluster, &args).await;
-    let warning =
-        format!("has started the command for {}. The command may still be running on that computer or on the node, and", nodes[0]);
+    let warning = format!(
+        "has started the command for {}. The command may still be running on that computer or on the node, and",
+        nodes[0]
+    );
     assert!(refused.code == Some(2) && refused.stderr.contains(&warning), "{refused:?}");
     abort(&cluster, "killed").await;
 }

@@ -78,7 +78,7 @@ pub struct DrainFlags {
     completion_timeout: Option<Duration>,
 
     /// Replace a pod of a Deployment first if its disruption budget never allows its eviction: the Deployment is restarted, as by
-    /// kubectl rollout restart, and ends the pod once its replacement is Ready. nm-reconciler needs a permission for it:
+    /// kubectl rollout restart, and terminates the pod once its replacement is Ready. nm-reconciler needs a permission for it:
     /// `kubectl nm install --grant surge`
     #[arg(long, value_name = "WHEN", ignore_case = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "WhenBlocked")]

@@ -111,7 +111,9 @@ fn not_begun(since: Option<Timestamp>, reconcilers: &Reconcilers, kubectl: &str,
     match reconcilers.leadership {
         Leadership::Held | Leadership::Unelected(_) => Cause {
             what: vec![String::from("nm-reconciler runs, but has not begun the maintenance.")],
-            advice: String::from("This usually takes a moment; if it takes longer, check the log of nm-reconciler"),
+            advice: String::from(
+                "This usually takes a moment; if it takes longer, check the log of nm-reconciler",
+            ),
             commands: vec![reconcilers.command(kubectl)],
             ..no_reconciler("", since, kubectl, now)
         },
@@ -131,7 +133,9 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
     Cause {
         what: vec![what.to_owned()],
         since,
-        advice: String::from("This usually takes a moment; if it takes longer, check whether nm-reconciler is running"),
+        advice: String::from(
+            "This usually takes a moment; if it takes longer, check whether nm-reconciler is running",
+        ),
         commands: vec![format!("{kubectl} get pods -A -l {LABEL_SELECTOR} -o wide")],
         passes: since.is_some_and(is_new),
         ..Cause::default()

@@ -113,7 +113,10 @@ fn completion(limit: Option<i64>) -> String {
     match limit {
         None => String::from("not evicted: the drain waits until it terminates on its own"),
         Some(limit) => {
-            format!("evicted {} after the cordon, unless it terminates on its own before", duration::show(limit))
+            format!(
+                "evicted {} after the cordon, unless it terminates on its own before",
+                duration::show(limit)
+            )
         }
     }
 }

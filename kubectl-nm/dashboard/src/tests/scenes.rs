@@ -77,7 +77,7 @@ fn blocked(namespace: &str, name: &str, reason: &str, message: &str) -> Value {
 
 /// The maintenance of the node that the scenes open.
 pub(crate) fn worker_07() -> NodeMaintenance {
-    let mut held = blocked("web", "import-9x", "Finalizers", "ended, but finalizers keep it");
+    let mut held = blocked("web", "import-9x", "Finalizers", "terminated, but finalizers keep the object");
     held["finalizers"] = json!(["example.com/backup"]);
     maintenance(
         "worker-07",

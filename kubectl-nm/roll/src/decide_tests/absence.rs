@@ -122,7 +122,10 @@ fn an_action_does_not_begin_on_a_node_that_is_not_drained_any_more() {
     let status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
     world.objects.get_mut("n0").unwrap().status = status;
     world.decide(usize::MAX);
-    assert_eq!((world.detail("n0"), world.acted.len()), ("the node has returned, and is being drained again", 0));
+    assert_eq!(
+        (world.detail("n0"), world.acted.len()),
+        ("the node has returned, and is being drained again", 0)
+    );
 }
 
 #[test]

@@ -77,7 +77,10 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         let resume = format!("`kubectl nm roll resume {name}` finishes these nodes");
         let finishes = match &record.runner {
             Some(runner) => {
-                format!("the program of {} finishes these nodes; if that program no longer runs, {resume}", runner.who)
+                format!(
+                    "the program of {} finishes these nodes; if that program no longer runs, {resume}",
+                    runner.who
+                )
             }
             None => resume,
         };

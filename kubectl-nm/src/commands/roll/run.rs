@@ -112,7 +112,9 @@ pub(super) async fn run(
         Ok(RollEnd::Halted(halt, begun)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             if halt.timed_out {
-                out.hint(&format!("`{resume} --timeout 1h{confirmed}` continues the drain for up to another hour"));
+                out.hint(&format!(
+                    "`{resume} --timeout 1h{confirmed}` continues the drain for up to another hour"
+                ));
             }
             let without = match halt.node.as_str() {
                 "" => String::new(),
@@ -122,7 +124,9 @@ pub(super) async fn run(
                 [] => String::new(),
                 begun => format!(" (add --return to also return {} to service)", begun.join(", ")),
             };
-            out.hint(&format!("{continues}{without}; `kubectl nm roll abort {name}` aborts the roll{returned}"));
+            out.hint(&format!(
+                "{continues}{without}; `kubectl nm roll abort {name}` aborts the roll{returned}"
+            ));
             Exit::Failed
         }
         Ok(RollEnd::Aborted(who)) => {
