@@ -274,7 +274,7 @@ fn a_migration_that_does_not_change_for_an_hour_is_not_waited_for() {
     assert_eq!(message(3602).0, "Migrating");
     let (reason, message) = message(3603);
     assert_eq!(reason, "MigrationNotStarted");
-    assert!(message.contains("have not changed for an hour"), "{message}");
+    assert!(message.contains("has changed for an hour"), "{message}");
 }
 
 #[test]

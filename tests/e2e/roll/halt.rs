@@ -38,7 +38,7 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains(&command), "{refused:?}");
     let other = plugin(&cluster, &["roll", "resume", "fails", "--run", "true", "--yes"]).await;
-    assert!(other.code == Some(2) && other.stderr.contains("does something else"), "{other:?}");
+    assert!(other.code == Some(2) && other.stderr.contains("runs a different action"), "{other:?}");
 
     // Whoever is asked to look into it sees why, and after each halt how to continue, or to return the node to service.
     let explained = plugin(&cluster, &["explain", node]).await;
