@@ -19,8 +19,8 @@ pub enum RollError {
 
     /// The maintenances of this roll do not all contain the requested settings.
     #[error(
-        "the maintenances of roll \"{0}\" contain other settings: another program is starting a roll of this name, or has \
-         changed them"
+        "the maintenances of roll \"{0}\" contain other settings: another program is starting a roll of this name, or \
+         has changed them"
     )]
     OtherSettings(String),
 

@@ -121,8 +121,8 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
 fn of_roll(object: &NodeMaintenance) -> Option<Line> {
     let (roll, node) = (roll_name(object)?, node(object));
     Some(Line::new(format!(
-        "warning: node/{node} leaves roll {roll} before the node is done. The roll continues with its other nodes, and then \
-         exits with code 3. `kubectl nm roll abort {roll}` aborts the whole roll"
+        "warning: node/{node} leaves roll {roll} before the node is done. The roll continues with its other nodes, and \
+         then exits with code 3. `kubectl nm roll abort {roll}` aborts the whole roll"
     )))
 }
 
@@ -156,7 +156,8 @@ fn machines(object: &NodeMaintenance) -> Vec<Line> {
     let is_keepable = |pod: &MigratingPod| !pod.stays_on_stop && !has_begun(pod);
     let hint = (has_unseen || migrating().any(is_keepable)).then(|| {
         format!(
-            "hint: after `kubectl nm install --grant {}`, virtual machines whose migration has not started stay on the node",
+            "hint: after `kubectl nm install --grant {}`, virtual machines whose migration has not \
+             started stay on the node",
             Grant::VirtualMachines
         )
     });

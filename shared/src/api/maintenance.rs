@@ -133,14 +133,14 @@ pub struct DrainSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_for_volume_detach: Option<WaitForVolumeDetach>,
 
-    /// Pods that are not evicted until they terminate on their own, so that their work is not lost. Default: none; every
-    /// pod is evicted.
+    /// Pods that are not evicted until they terminate on their own, so that their work is not lost. Default: none;
+    /// every pod is evicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_for_completion: Option<CompletionSpec>,
 
-    /// Whether a pod of a Deployment is replaced first if its disruption budget never allows its eviction: the Deployment is
-    /// restarted, as by `kubectl rollout restart`, and terminates the pod once the replacement is Ready. This needs a permission
-    /// that is not installed by default: run `kubectl nm install --grant surge`.
+    /// Whether a pod of a Deployment is replaced first if its disruption budget never allows its eviction: the
+    /// Deployment is restarted, as by `kubectl rollout restart`, and terminates the pod once the replacement is Ready.
+    /// This needs a permission that is not installed by default: run `kubectl nm install --grant surge`.
     pub surge: SurgePolicy,
 
     /// What happens to a pod that was put back on the node, because it tolerates the taints of the maintenance.

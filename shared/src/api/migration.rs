@@ -24,8 +24,9 @@ pub struct MigratingPod {
     /// When the migration began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Time since which KubeVirt could have started the migration, because no other one is under way. After two minutes the
-    /// pod is blocked, unless another time is set. Absent once the migration has started, and while it waits for others.
+    /// Time since which KubeVirt could have started the migration, because no other one is under way. After two minutes
+    /// the pod is blocked, unless another time is set. Absent once the migration has started, and while it waits for
+    /// others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Time>,
     /// Its `VirtualMachineInstanceMigration`, if there is one and nm-reconciler may read it.

@@ -93,8 +93,8 @@ pub struct NodeMaintenanceStatus {
     #[schemars(length(max = 50))]
     pub attached_volumes: Option<Vec<AttachedVolume>>,
 
-    /// Pods that are not evicted until they terminate on their own (`waitForCompletion`), sorted by namespace and name; at
-    /// most 50. Absent if there are none.
+    /// Pods that are not evicted until they terminate on their own (`waitForCompletion`), sorted by namespace and name;
+    /// at most 50. Absent if there are none.
     #[schemars(length(max = 50))]
     pub completing_pods: Option<Vec<CompletingPod>>,
     /// Pods that their Deployments replace first (`spec.drain.surge`), sorted by namespace and name; at most 50. Absent if

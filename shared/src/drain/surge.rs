@@ -207,8 +207,8 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
     }
     if unavailable > 0 {
         let message = format!(
-            "a restart of Deployment {name} may terminate {unavailable} of its pods before their replacements are Ready: set \
-             its maxUnavailable to 0"
+            "a restart of Deployment {name} may terminate {unavailable} of its pods before their replacements are \
+             Ready: set its maxUnavailable to 0"
         );
         return Some((SurgeObstacle::Unavailable, message));
     }
@@ -225,8 +225,8 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
     let names_node = template.is_some_and(|template| template.node_name.is_some());
     (names_node || tolerates_drain(pod)).then(|| {
         let message = format!(
-            "the replacement may start on the same node: the template of Deployment {name} tolerates the taints of the node, \
-             or sets nodeName"
+            "the replacement may start on the same node: the template of Deployment {name} tolerates the taints of the \
+             node, or sets nodeName"
         );
         (SurgeObstacle::MayReturn, message)
     })
@@ -355,8 +355,8 @@ impl Restart {
             template.and_then(|template| template.annotations.as_ref()?.get(RESTARTED_AT_ANNOTATION));
         (accepted.map(String::as_str) != requested.as_str()).then(|| {
             let message = format!(
-                "the API server stored the restart without the annotation {RESTARTED_AT_ANNOTATION}: a mutating webhook, for \
-                 example, removed or replaced it"
+                "the API server stored the restart without the annotation {RESTARTED_AT_ANNOTATION}: a mutating \
+                 webhook, for example, removed or replaced it"
             );
             RestartRefusal::Refused(message)
         })

@@ -100,8 +100,8 @@ async fn a_drain_that_times_out_halts() {
     assert!(same.stderr.contains("`kubectl nm roll resume expires --timeout 1h --run true`"), "{same:?}");
     let node = message.split_whitespace().nth(4).unwrap();
     let continues = format!(
-        "hint: `kubectl nm roll resume expires --run true` continues (add --skip {node} to continue without this node); \
-         `kubectl nm roll abort expires` aborts the roll"
+        "hint: `kubectl nm roll resume expires --run true` continues (add --skip {node} to continue without this \
+         node); `kubectl nm roll abort expires` aborts the roll"
     );
     assert!(same.stderr.contains(&continues), "{same:?}");
     for node in &nodes[..2] {

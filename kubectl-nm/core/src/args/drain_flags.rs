@@ -66,8 +66,8 @@ pub struct DrainFlags {
     #[arg(long, value_name = "OUTCOME", ignore_case = true, requires = "wait_for_volume_detach")]
     on_detach_timeout: Option<OnDetachTimeoutFlag>,
 
-    /// Wait until the pods of Jobs terminate on their own instead of evicting them; with a selector, wait for the pods whose
-    /// labels match instead. Other pods are evicted meanwhile
+    /// Wait until the pods of Jobs terminate on their own instead of evicting them; with a selector, wait for the pods
+    /// whose labels match instead. Other pods are evicted meanwhile
     #[arg(long, value_name = "SELECTOR", value_parser = selector::parse, num_args = 0..=1, require_equals = true)]
     #[expect(clippy::option_option, reason = "no flag, the flag alone, and the flag with a selector")]
     wait_for_completion: Option<Option<LabelSelector>>,
@@ -77,9 +77,9 @@ pub struct DrainFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait_for_completion")]
     completion_timeout: Option<Duration>,
 
-    /// Replace a pod of a Deployment first if its disruption budget never allows its eviction: the Deployment is restarted, as by
-    /// kubectl rollout restart, and terminates the pod once its replacement is Ready. nm-reconciler needs a permission for it:
-    /// `kubectl nm install --grant surge`
+    /// Replace a pod of a Deployment first if its disruption budget never allows its eviction: the Deployment is
+    /// restarted, as by kubectl rollout restart, and terminates the pod once its replacement is Ready. nm-reconciler
+    /// needs a permission for it: `kubectl nm install --grant surge`
     #[arg(long, value_name = "WHEN", ignore_case = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "WhenBlocked")]
     surge: Option<SurgeFlag>,

@@ -85,7 +85,8 @@ fn pods_that_the_drain_waits_for_are_a_cause_that_passes() {
     assert_eq!(cause.since.map(|at| at.to_string()), Some("2026-01-02T03:04:05Z".into()));
     let patch = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"waitForCompletion":null}}}'"#;
     assert_eq!(cause.commands, [patch]);
-    let limited = "The drain waits for pods to terminate on their own (Completing), and evicts them at 2026-01-02T04:00:00Z.";
+    let limited = "The drain waits for pods to terminate on their own (Completing), and evicts them at \
+                   2026-01-02T04:00:00Z.";
     assert_eq!(completing(Some("2026-01-02T04:00:00Z")).what, [limited]);
 }
 

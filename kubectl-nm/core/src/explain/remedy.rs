@@ -96,8 +96,8 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
                 format!("{kubectl_in} describe vmim {}", shell_quoted(&migration.name)),
             ),
             None => (
-                "Check whether virt-controller is running, and whether the eviction strategy of the virtual machine leaves \
-                 the migration to another controller"
+                "Check whether virt-controller is running, and whether the eviction strategy of the virtual machine \
+                 leaves the migration to another controller"
                     .into(),
                 format!(
                     "{kubectl_in} describe {}",

@@ -59,13 +59,14 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "N|N%", help_heading = "Order and pace")]
     pub(super) max_unavailable: Option<MaxUnavailable>,
 
-    /// Sizes of the waves, such as 1,3,10%; the last size repeats. Without this flag, each topology zone is a wave. A wave
-    /// contains nodes of one zone only, and is done before the next one starts. Control-plane nodes are last, one at a time
+    /// Sizes of the waves, such as 1,3,10%; the last size repeats. Without this flag, each topology zone is a wave. A
+    /// wave contains nodes of one zone only, and is done before the next one starts. Control-plane nodes are last, one
+    /// at a time
     #[arg(long, value_name = "SIZES", help_heading = "Order and pace")]
     pub(super) waves: Option<WaveSizes>,
 
-    /// Start nodes only in this window, such as 'Sat,Sun 22:00-04:00 Europe/Berlin', and only if the remaining time is at
-    /// least that of the slowest node so far. May be repeated
+    /// Start nodes only in this window, such as 'Sat,Sun 22:00-04:00 Europe/Berlin', and only if the remaining time is
+    /// at least that of the slowest node so far. May be repeated
     #[arg(long, value_name = "WINDOW", help_heading = "Order and pace")]
     pub(super) window: Vec<Window>,
 
@@ -179,13 +180,13 @@ pub(super) struct ResumeArgs {
     #[arg(long, short = 'y')]
     pub(super) yes: bool,
 
-    /// New time limit for each unfinished drain, measured from now, such as 30m; 0 means no limit. A drain that timed out
-    /// continues
+    /// New time limit for each unfinished drain, measured from now, such as 30m; 0 means no limit. A drain that timed
+    /// out continues
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(super) timeout: Option<Duration>,
 
-    /// Take over the roll from the program that runs it, which then exits. Without this flag, `resume` waits for up to a
-    /// minute to make sure that nobody runs the roll
+    /// Take over the roll from the program that runs it, which then exits. Without this flag, `resume` waits for up to
+    /// a minute to make sure that nobody runs the roll
     #[arg(long)]
     pub(super) take_over: bool,
 

@@ -221,9 +221,9 @@ fn warn_of_lost_record(roll: &Roll, out: &mut Output) {
     let left = roll.nodes.len();
     let gone = roll.settings.nodes().saturating_sub(left);
     out.message(&Line::new(format!(
-        "warning: the state of roll {} was deleted together with the maintenance of a node. Unknown: how many of the other \
-         nodes ({gone}) are done, how long they took, how many pods moved, who ran the roll, and whether it was paused or \
-         halted. The steps of the remaining nodes ({left}), and the results of their actions, are kept.",
+        "warning: the state of roll {} was deleted together with the maintenance of a node. Unknown: how many of the \
+         other nodes ({gone}) are done, how long they took, how many pods moved, who ran the roll, and whether it was \
+         paused or halted. The steps of the remaining nodes ({left}), and the results of their actions, are kept.",
         roll.name,
     )));
 }
@@ -238,8 +238,8 @@ fn warn_of_running_commands(roll: &Roll, record: &RollRecord, out: &mut Output) 
     let Some(runner) = record.runner.as_ref().filter(|_| roll.settings.command().is_some()) else { return };
     if !running.is_empty() {
         out.message(&Line::new(format!(
-            "warning: {} has started the command for {running}. The command may still be running on that computer or on the \
-             node, and is run again here.",
+            "warning: {} has started the command for {running}. The command may still be running on that computer or \
+             on the node, and is run again here.",
             runner.who
         )));
     }
