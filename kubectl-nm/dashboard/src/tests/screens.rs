@@ -11,7 +11,7 @@ use crate::config::appearance::{Appearance, ThemeName};
 use crate::message::{CommandError, Message};
 use crate::model::{Model, Options};
 use crate::objects::watch_state::{WatchKind, WatchState};
-use crate::tests::painted::{painted, text};
+use crate::tests::painted::{buffer, painted, text};
 use crate::tests::scenes::{
     all_nodes, empty, fleet, maintenance, maintenances, moving, node, now, options, press, send, set_watch,
     type_in, worker_07,
@@ -336,7 +336,7 @@ fn every_size_can_be_drawn() {
             for width in [1, 2, 5, 39, 40, 49, 50, 79, 119, 120, 300] {
                 for height in [1, 2, 7, 8, 9, 11, 13, 20, 60] {
                     send(&mut model, Message::Input(Event::Resize(width, height)));
-                    text(&model);
+                    buffer(&model);
                 }
             }
         }
