@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
-use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
+use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION, WEBHOOK_PATH};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -67,7 +67,7 @@ pub async fn configure_webhook(cluster: &Cluster, address: SocketAddr) {
         Some(sandbox) => sandbox.cluster().admission.services.serve(&namespace(), WEBHOOK, address),
         None => {
             for webhook in configuration.data["webhooks"].as_array_mut().unwrap() {
-                webhook["clientConfig"] = json!({"url": format!("https://{address}/validate")});
+                webhook["clientConfig"] = json!({"url": format!("https://{address}{WEBHOOK_PATH}")});
             }
         }
     }
@@ -114,16 +114,6 @@ impl WebhookConnection {
     pub async fn send(&mut self, text: &str) {
         let _ = self.0.write_all(text.as_bytes()).await;
         let _ = self.0.flush().await;
-    }
-
-    /// Posts a body, and returns the whole response.
-    pub async fn post(&mut self, path: &str, body: &str) -> String {
-        let length = body.len();
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
-        );
-        self.send(&(head + body)).await;
-        self.response().await
     }
 
     /// Everything that the server sends until it closes the connection.

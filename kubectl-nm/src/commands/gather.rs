@@ -207,7 +207,7 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<SupportBun
     bundle.add(
         "validatingwebhookconfigurations.json",
         configurations.map(relevant_webhooks),
-        redact::webhooks,
+        redact::whole,
     );
     for namespace in [LEASE_NAMESPACE, &namespace] {
         let leases = list(cluster, ("coordination.k8s.io/v1", "Lease"), Some(namespace)).await;

@@ -257,7 +257,6 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
         .await?;
     for object in &mut planned {
         if let Some(before) = &object.before {
-            manifests::keep_webhook_path(&mut object.wanted, before);
             keep_white_space(&mut object.wanted, before);
         }
     }

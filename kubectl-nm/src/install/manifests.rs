@@ -142,22 +142,6 @@ pub(crate) fn is_policy(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
 }
 
-/// Keeps the path of the webhook, which nm-reconciler sets and the files do not contain.
-pub(crate) fn keep_webhook_path(wanted: &mut Value, installed: &Value) {
-    let paths: Vec<(Value, Value)> = installed["webhooks"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|webhook| (webhook["name"].clone(), webhook["clientConfig"]["service"]["path"].clone()))
-        .collect();
-    for webhook in wanted.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
-        let path = paths.iter().find(|(name, path)| *name == webhook["name"] && path.is_string());
-        if let Some((_, path)) = path {
-            webhook["clientConfig"]["service"]["path"] = path.clone();
-        }
-    }
-}
-
 pub(crate) fn crd() -> Value {
     let (name, text) = FILES[0];
     read(name, text)
@@ -309,22 +293,6 @@ mod tests {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/components");
             assert!(folder.join(grant.as_str().replace('-', "_")).join("kustomization.yaml").exists());
         }
-    }
-
-    #[test]
-    fn the_path_of_the_installed_webhook_is_kept() {
-        let objects = objects(&Settings::default());
-        let mut wanted = of_kind(&objects, "ValidatingWebhookConfiguration").clone();
-        assert!(!wanted.to_string().contains("\"path\""), "nm-reconciler sets it");
-        let mut installed = wanted.clone();
-        keep_webhook_path(&mut wanted, &installed);
-        assert_eq!(wanted, installed);
-        installed["webhooks"][0]["clientConfig"]["service"]["path"] = json!("/validate/0");
-        installed["webhooks"][0]["timeoutSeconds"] = json!(1);
-        keep_webhook_path(&mut wanted, &installed);
-        let path = |index: usize| &wanted["webhooks"][index]["clientConfig"]["service"]["path"];
-        assert_eq!((path(0), path(1)), (&json!("/validate/0"), &Value::Null));
-        assert_eq!(wanted["webhooks"][0]["timeoutSeconds"], 10);
     }
 
     #[test]

@@ -195,7 +195,7 @@ const REQUESTS: [(&str, &str, &str); 24] = [
     (
         "validatingwebhookconfigurations patch",
         "",
-        "writes the certificate authority and the path of its webhooks, and watches that they stay",
+        "writes the certificate authority of its webhooks, and watches that it stays",
     ),
     ("events create", "default", "publishes events, and counts those that repeat"),
     (
@@ -209,7 +209,7 @@ const REQUESTS: [(&str, &str, &str); 24] = [
     (
         "secrets update",
         "nm-reconciler-webhook",
-        "renews the certificate and the path of the webhook, and watches them",
+        "renews the certificate of the webhook, and watches it",
     ),
     ("nodes/status patch", "", "writes node conditions"),
     ("deployments patch", "", "watches the Deployment of a pod that is replaced first, and restarts it"),
