@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use nm_shared::Grant;
 use nm_shared::api::names::WEBHOOK_CONFIGURATION;
-use nm_shared::cluster::leader_lease;
 use serde_json::{Value, json};
 
 use crate::client::all_groups;
@@ -25,7 +24,6 @@ use crate::error::exit::Exit;
 use crate::format::{self, DataFormat};
 use crate::install::installation::Installation;
 use crate::install::leadership;
-use crate::install::lease_observation;
 use crate::install::manifests;
 use crate::interaction::progress;
 use crate::terminal::output::Output;
@@ -98,7 +96,6 @@ async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterRep
     let installation = Installation::find(cluster, namespace).await;
     let namespace =
         installation.as_ref().map_or(namespace.unwrap_or(manifests::NAMESPACE), |found| &found.namespace);
-    let lease = object("coordination.k8s.io/v1", "Lease", leader_lease::NAME, Some(namespace));
     let configuration = object(
         "admissionregistration.k8s.io/v1",
         "ValidatingWebhookConfiguration",
@@ -113,8 +110,7 @@ async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterRep
         flags: cluster.flags().to_owned(),
         pods: fetched(objects::list(cluster, ("v1", "Pod"), Some(namespace), &own)).await,
         crd: fetched(objects::get(cluster, &crd)).await,
-        lease: fetched(lease_observation::observe(cluster, &lease, Timestamp::now())).await,
-        node_leases: fetched(leadership::node_leases(cluster)).await,
+        lease: fetched(leadership::observe(cluster, namespace, Timestamp::now())).await,
         webhook_configuration: fetched(objects::get(cluster, &configuration)).await,
         policies: fetched(policies(cluster)).await,
         grants: grants(&account, cluster).await,

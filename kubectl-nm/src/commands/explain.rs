@@ -60,7 +60,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     }
     let message = || format!("asking {} who leads", cluster.server());
     let reconcilers =
-        progress::during(out, message, Box::pin(leadership::find(cluster, &all, Timestamp::now()))).await;
+        progress::during(out, message, Box::pin(leadership::find(cluster, Timestamp::now()))).await;
     let mut is_blocked = false;
     for (at, object) in found.into_iter().enumerate() {
         if at > 0 {

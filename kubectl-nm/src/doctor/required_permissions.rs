@@ -120,7 +120,6 @@ const REQUIRED: &[(&str, &[Required])] = &[
             DEPLOYMENTS,
             CRD,
             ("get", "coordination.k8s.io", "leases"),
-            ("list", "coordination.k8s.io", "leases"),
             ("get", WEBHOOKS, "validatingwebhookconfigurations"),
             ("get", WEBHOOKS, "validatingadmissionpolicies"),
             ("get", WEBHOOKS, "validatingadmissionpolicybindings"),
