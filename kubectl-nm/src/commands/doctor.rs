@@ -37,13 +37,14 @@ Examples:
   kubectl nm doctor
 
   # Print the findings for a script
-  kubectl nm doctor -o json
+  kubectl nm doctor -o json";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 no check failed, 1 a check failed or could not be made, or the cluster cannot be reached, 2 usage error.";
 
 /// Check the installation and your permissions, and suggest fixes
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct DoctorArgs {
     /// Print the findings in this format
     #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::data_formats(["json", "yaml"]))]

@@ -28,13 +28,14 @@ const MAX_PODS: usize = 5;
 const EXAMPLES: &str = "\
 Examples:
   # Show what blocks the drain of a node, and the commands that unblock it
-  kubectl nm explain node-1
+  kubectl nm explain node-1";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 nothing is blocked, 1 unknown, 3 blocked.";
 
 /// Explain what blocks a node's maintenance and how to unblock it
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct ExplainArgs {
     /// Name of the node
     #[arg(value_name = "NODE", value_parser = names::parse_node)]

@@ -42,15 +42,16 @@ Examples:
   kubectl nm install --max-unavailable 10%
 
   # Print the objects, to keep them in git or to apply them with another tool
-  kubectl nm install --dry-run=client -o yaml
+  kubectl nm install --dry-run=client -o yaml";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 installed and ready, 1 failed, or no installation to change, 2 usage error, 124 applied, but not ready within --timeout.";
 
 const CRD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Install nm-reconciler in the cluster, or update it
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct InstallArgs {
     /// Image of nm-reconciler. No image is published: build one and push it to your registry. An update keeps the current
     /// image by default; a new installation uses localhost/nm-reconciler, which must exist on your nodes

@@ -39,8 +39,9 @@ Examples:
   kubectl nm uninstall
 
   # Stop all maintenances first, which returns their nodes to service
-  kubectl nm uninstall --stop-all --yes
+  kubectl nm uninstall --stop-all --yes";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 removed or not installed, 1 failed, 2 usage error or not confirmed, 124 not gone within --timeout.";
 
 const NOT_OURS: &str = "it does not have the label of nm-reconciler";
@@ -51,7 +52,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The arguments of the command.
 #[derive(Args, Debug)]
-#[command(about = "Remove nm-reconciler and the CRD of NodeMaintenance", after_help = EXAMPLES)]
+#[command(about = "Remove nm-reconciler and the CRD of NodeMaintenance", before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct UninstallArgs {
     /// Stop all maintenances first, and wait until their nodes are back in service
     #[arg(long)]

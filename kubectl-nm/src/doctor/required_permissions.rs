@@ -190,7 +190,7 @@ mod tests {
             .filter_map(|(command, _)| command.split(' ').next())
             .collect();
         for command in crate::cli::Cli::command().get_subcommands() {
-            let asks = !["completion", "man"].contains(&command.get_name());
+            let asks = !["completion", "options"].contains(&command.get_name());
             assert_eq!(known.contains(&command.get_name()), asks, "{}", command.get_name());
         }
     }
