@@ -203,7 +203,7 @@ impl Cluster {
         Ok(self.request(&format!("list {resource}"), async || api.list(which).await).await?.items)
     }
 
-    pub(crate) async fn list_metadata<K: Clone + Debug + DeserializeOwned>(
+    async fn list_metadata<K: Clone + Debug + DeserializeOwned>(
         &self,
         api: &Api<K>,
         resource: &str,

@@ -41,17 +41,14 @@ const INSTALL: &[Required] = &[
     ("bind", RBAC, "roles"),
 ];
 
-/// What `uninstall` needs beside permissions on the installed objects: to stop maintenances, to find objects of others in the
-/// namespace, to wait until it is gone, and to remove objects that nm-reconciler created if the namespace is kept.
+/// What `uninstall` needs beside permissions on the installed objects: to stop maintenances, and to remove the objects that
+/// nm-reconciler created.
 const UNINSTALL: &[Required] = &[
     LIST,
     DELETE,
     DEPLOYMENTS,
-    ("list", "", "namespaces"),
-    ("watch", "", "namespaces"),
     ("delete", "coordination.k8s.io", "leases"),
     ("delete", "", "secrets"),
-    ("list", "*", "*"),
 ];
 
 /// What each command needs, and what it needs with a flag that needs more.

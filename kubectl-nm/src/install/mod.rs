@@ -4,6 +4,5 @@ pub(crate) mod difference;
 pub(crate) mod installation;
 pub(crate) mod leadership;
 pub(crate) mod manifests;
-pub(crate) mod namespace_content;
 pub(crate) mod preflight;
 pub(crate) mod readiness;
