@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::args::{duration, parse_boolean};
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::client::objects;
-use crate::client::reconciler_deployment::FIELD_MANAGER;
+use crate::client::reconciler_deployment::{FIELD_MANAGER, MAX_UNAVAILABLE};
 use crate::commands::status;
 use crate::error::Error;
 use crate::error::exit::Exit;
@@ -211,12 +211,7 @@ struct PlannedObject {
 impl PlannedObject {
     async fn apply(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
         let params = PatchParams { force, ..PatchParams::apply(FIELD_MANAGER) };
-        let after = match objects::apply(cluster, &self.wanted, &params).await {
-            Err(error) if preflight::is_only_about_command_line(&error) => {
-                objects::apply(cluster, &self.wanted, &params.force()).await?
-            }
-            applied => applied?,
-        };
+        let after = objects::apply(cluster, &self.wanted, &params).await?;
         if after["kind"] == "CustomResourceDefinition" {
             // The webhook probe needs the CRD.
             let established = objects::wait_until(cluster, &after, is_established);
@@ -324,9 +319,14 @@ fn check(installation: &Installation, wanted: Option<&str>) -> Result<(), Error>
     }
 }
 
-/// Without an image, flags for settings change an installation. Where there is none, the image that is not published would be
+/// A flag of the Deployment would take precedence over the variable that is set. Without an image, flags for settings change
+/// an installation. Where there is none, the image that is not published would be
 /// installed, probably in the wrong cluster.
 fn check_change(installation: &Installation, asked: &Settings) -> Result<(), Error> {
+    let is_flag = |deployment: &Value| MAX_UNAVAILABLE.is_flag_of(deployment);
+    if asked.max_unavailable.is_some() && installation.deployment.as_ref().is_some_and(is_flag) {
+        return Err(SetupError::LimitIsFlag(installation.namespace.clone()).into());
+    }
     if installation.deployment.is_some() || asked.image.is_some() {
         return Ok(());
     }
