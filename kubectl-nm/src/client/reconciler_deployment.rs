@@ -106,7 +106,8 @@ impl Setting {
 
     /// The value of the last occurrence of the flag, which takes effect.
     fn flag_in(self, container: &Value) -> Option<&str> {
-        let lists = COMMAND_LINE_FIELDS.into_iter().flat_map(|list| container[list].as_array().into_iter().flatten());
+        let lists =
+            COMMAND_LINE_FIELDS.into_iter().flat_map(|list| container[list].as_array().into_iter().flatten());
         let words: Vec<&str> = lists.map(|word| word.as_str().unwrap_or_default()).collect();
         words.iter().enumerate().rev().find_map(|(at, word)| match word.strip_prefix(self.flag)? {
             "" => words.get(at + 1).copied(),

@@ -205,11 +205,7 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<SupportBun
     bundle.add("customresourcedefinitions.json", crd, redact::whole);
     let configurations =
         list_all(("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration")).await;
-    bundle.add(
-        "validatingwebhookconfigurations.json",
-        configurations.map(relevant_webhooks),
-        redact::whole,
-    );
+    bundle.add("validatingwebhookconfigurations.json", configurations.map(relevant_webhooks), redact::whole);
     for namespace in [LEASE_NAMESPACE, &namespace] {
         let leases = list(cluster, ("coordination.k8s.io/v1", "Lease"), Some(namespace)).await;
         bundle.add(&format!("leases-{namespace}.json"), leases, redact::plain);

@@ -43,13 +43,8 @@ const INSTALL: &[Required] = &[
 
 /// What `uninstall` needs beside permissions on the installed objects: to stop maintenances, and to remove the objects that
 /// nm-reconciler created.
-const UNINSTALL: &[Required] = &[
-    LIST,
-    DELETE,
-    DEPLOYMENTS,
-    ("delete", "coordination.k8s.io", "leases"),
-    ("delete", "", "secrets"),
-];
+const UNINSTALL: &[Required] =
+    &[LIST, DELETE, DEPLOYMENTS, ("delete", "coordination.k8s.io", "leases"), ("delete", "", "secrets")];
 
 /// What each command needs, and what it needs with a flag that needs more.
 const REQUIRED: &[(&str, &[Required])] = &[

@@ -69,9 +69,9 @@ impl LeaderLease {
 /// When a lease expired or was released.
 fn end_of_term(lease: &Lease) -> Option<Timestamp> {
     let duration = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-    let expired = renewed(Some(lease)).zip(duration).and_then(|(renewed, seconds)| {
-        renewed.checked_add(SignedDuration::from_secs(seconds.into())).ok()
-    });
+    let expired = renewed(Some(lease))
+        .zip(duration)
+        .and_then(|(renewed, seconds)| renewed.checked_add(SignedDuration::from_secs(seconds.into())).ok());
     let managers = lease.metadata.managed_fields.iter().flatten();
     expired.or_else(|| managers.filter_map(|manager| manager.time.as_ref()).map(|at| at.0).max())
 }

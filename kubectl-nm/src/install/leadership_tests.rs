@@ -71,8 +71,10 @@ fn the_skew_is_the_difference_at_the_renewal() {
 #[test]
 fn the_wait_depends_on_the_duration_of_the_lease() {
     let lasting = |seconds: u32| {
-        lease(&json!({"holderIdentity": "a", "leaseDurationSeconds": seconds, "renewTime": "2026-01-02T03:04:05.000000Z"}),
-            "03:04:05")
+        lease(
+            &json!({"holderIdentity": "a", "leaseDurationSeconds": seconds, "renewTime": "2026-01-02T03:04:05.000000Z"}),
+            "03:04:05",
+        )
     };
     for (duration, timeout) in [(15, 7_500), (30, 15_000), (60, 30_000), (137, 60_000), (600, 60_000)] {
         let found = renewal_timeout(Some(&lasting(duration)), at("03:20:00"));

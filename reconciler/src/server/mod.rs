@@ -199,8 +199,8 @@ mod tests {
     use tokio::sync::{Notify, watch};
 
     use super::*;
-    use crate::server::connections::MAX_CONNECTIONS_PER_ADDRESS;
     use crate::runtime::shutdown::shutdown_begins;
+    use crate::server::connections::MAX_CONNECTIONS_PER_ADDRESS;
 
     async fn anywhere() -> Server {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();

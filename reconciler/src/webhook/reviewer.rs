@@ -62,7 +62,8 @@ impl Reviewer {
             unchecked = self.read_pods(&maintenance.spec.node_name, &mut live).await;
             let own = maintenance.metadata.name.as_deref();
             // A second maintenance of the same name is refused by the API server with AlreadyExists.
-            self.read_others(&mut live, |other| own.is_none() || other.metadata.name.as_deref() != own).await?;
+            self.read_others(&mut live, |other| own.is_none() || other.metadata.name.as_deref() != own)
+                .await?;
         }
         Ok(with_warning(admission::create(maintenance, &live, Timestamp::now()), unchecked))
     }

@@ -267,7 +267,10 @@ async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_namespa
     refused.expect(1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));
     let unasked = plugin(&cluster, &["uninstall", "--stop-all"]).await;
     assert_eq!((unasked.code, unasked.stdout.as_str()), (Some(2), ""), "{unasked:?}");
-    assert!(unasked.stderr.contains("  deployment.apps/nm-reconciler (namespace node-maintenance)\n"), "{unasked:?}");
+    assert!(
+        unasked.stderr.contains("  deployment.apps/nm-reconciler (namespace node-maintenance)\n"),
+        "{unasked:?}"
+    );
     assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items.len(), 1);
 
     let removed = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "60s"]).await.ok();

@@ -204,11 +204,7 @@ const REQUESTS: [(&str, &str, &str); 24] = [
     ("leases create", "", "creates the lease of the leader election"),
     ("leases patch", "nm-reconciler", "takes, renews and watches the lease of the leader election"),
     ("secrets create", "", "creates the Secret of the webhook"),
-    (
-        "secrets update",
-        "nm-reconciler-webhook",
-        "renews the certificate of the webhook, and watches it",
-    ),
+    ("secrets update", "nm-reconciler-webhook", "renews the certificate of the webhook, and watches it"),
     ("nodes/status patch", "", "writes node conditions"),
     ("deployments patch", "", "watches the Deployment of a pod that is replaced first, and restarts it"),
     ("replicasets get", "", "reads which Deployment a pod belongs to, and at which revision"),

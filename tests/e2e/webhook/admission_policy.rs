@@ -45,10 +45,7 @@ async fn the_reconcilers_account_can_change_only_the_ca_bundle_of_its_webhooks()
     in_time("the policy takes effect", enforced).await;
 
     let certificate = json!("LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==");
-    for allowed in [
-        set("/webhooks/0/clientConfig/caBundle", &certificate),
-        json!([]),
-    ] {
+    for allowed in [set("/webhooks/0/clientConfig/caBundle", &certificate), json!([])] {
         patch_dry_run(&reconciler, &allowed).await.unwrap_or_else(|error| panic!("{allowed}: {error}"));
     }
     let another = json!({"name": "e2e.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
