@@ -29,8 +29,7 @@ const HELP: &str = "\
 
 Examples:
   kubectl nm start node-1 --reason 'new kernel' --wait
-Run `kubectl nm COMMAND --help` for its flags, examples and exit codes, and
-`kubectl nm options` for the flags that every command takes.";
+`kubectl nm COMMAND --help` has examples, `kubectl nm options` the common flags.";
 
 /// The help of a command: its examples come first, as in kubectl.
 const COMMAND_HELP: &str = "\

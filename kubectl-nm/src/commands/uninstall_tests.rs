@@ -173,7 +173,7 @@ fn the_question_says_that_every_maintenance_is_deleted_with_the_crd() {
          NodeMaintenance in the cluster"
     );
     let without = all.into_iter().filter(|object| object["kind"] != "CustomResourceDefinition").collect();
-    assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 23 objects");
+    assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 24 objects");
     assert_eq!(
         format::located(&object("Deployment")),
         "deployment.apps/nm-reconciler (namespace node-maintenance)"
