@@ -110,7 +110,6 @@ impl InstallArgs {
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,
             grants: self.grant.iter().copied().collect(),
-            ..Settings::default()
         })
     }
 }

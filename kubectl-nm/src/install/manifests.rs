@@ -230,7 +230,6 @@ mod tests {
             replicas: Some(3),
             max_unavailable: Some("10%".parse().unwrap()),
             grants: BTreeSet::from(Grant::ALL),
-            ..Settings::default()
         };
         let changed = objects(&settings);
         let text = serde_json::to_string(&changed).unwrap();
