@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::{Parser, Subcommand};
+use clap::{Arg, Parser, Subcommand};
 use nm_core::connection::ConnectionFlags;
 use nm_core::terminal::output::Colour;
 
@@ -9,7 +9,8 @@ use crate::commands::doctor::DoctorArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::gather::GatherArgs;
 use crate::commands::install::InstallArgs;
-use crate::commands::pause::{PAUSE_EXAMPLES, PauseArgs, RESUME_EXAMPLES};
+use crate::commands::options::{OPTIONS_EXAMPLES, OPTIONS_EXIT_CODES};
+use crate::commands::pause::{PAUSE_EXAMPLES, PAUSE_NOTES, PauseArgs, RESUME_EXAMPLES, RESUME_NOTES};
 use crate::commands::plan::PlanArgs;
 use crate::commands::roll::RollArgs;
 use crate::commands::start::StartArgs;
@@ -28,7 +29,16 @@ const HELP: &str = "\
 
 Examples:
   kubectl nm start node-1 --reason 'new kernel' --wait
-Run `kubectl nm COMMAND --help` for flags, examples and exit codes.";
+`kubectl nm COMMAND --help` has examples, `kubectl nm options` the common flags.";
+
+/// The help of a command: its examples come first, as in kubectl.
+const COMMAND_HELP: &str = "\
+{about-with-newline}
+{before-help}{usage-heading} {usage}
+
+{all-args}{after-help}
+
+Use `kubectl nm options` for the flags of the connection.";
 
 /// Drain nodes for maintenance and return them to service
 #[derive(Parser, Debug)]
@@ -39,6 +49,7 @@ Run `kubectl nm COMMAND --help` for flags, examples and exit codes.";
     version
 )]
 #[command(args_override_self = true, help_template = HELP, max_term_width = 110)]
+#[command(mut_args(only_in_options), mut_subcommands(with_command_help))]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -58,10 +69,10 @@ pub(crate) enum Command {
     Start(StartArgs),
     Stop(StopArgs),
     /// Pause maintenances: evict no more pods, keep the nodes cordoned
-    #[command(after_help = PAUSE_EXAMPLES)]
+    #[command(before_help = PAUSE_EXAMPLES, after_help = PAUSE_NOTES)]
     Pause(PauseArgs),
     /// Resume paused maintenances, and begin planned ones
-    #[command(after_help = RESUME_EXAMPLES)]
+    #[command(before_help = RESUME_EXAMPLES, after_help = RESUME_NOTES)]
     Resume(PauseArgs),
     Roll(Box<RollArgs>),
     Status(MaintenanceStatusArgs),
@@ -74,6 +85,20 @@ pub(crate) enum Command {
     Gather(GatherArgs),
     Version(VersionArgs),
     Completion(CompletionArgs),
+    /// Print the flags that every command takes
+    #[command(hide = true, before_help = OPTIONS_EXAMPLES, after_help = OPTIONS_EXIT_CODES)]
+    Options,
+}
+
+/// The flags of every command have a page of their own.
+fn only_in_options(arg: Arg) -> Arg {
+    let is_global = arg.is_global_set();
+    // A flag with `hide` would not be completed.
+    arg.hide_short_help(is_global).hide_long_help(is_global)
+}
+
+fn with_command_help(command: clap::Command) -> clap::Command {
+    command.help_template(COMMAND_HELP).mut_subcommands(with_command_help)
 }
 
 impl Command {

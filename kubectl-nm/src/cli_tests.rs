@@ -2,8 +2,10 @@
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use nm_core::terminal::output::captured::output;
 
 use super::*;
+use crate::commands;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(std::iter::once("/opt/bin/kubectl-nm").chain(line.split_whitespace()))
@@ -120,9 +122,11 @@ fn help_names_kubectl_nm_and_has_examples() {
 fn the_help_of_every_command_has_examples_and_exit_codes() {
     for command in Cli::command().get_subcommands() {
         let help = parse(&format!("{} --help", command.get_name())).unwrap_err().to_string();
-        for part in ["Examples:\n", "Exit codes"] {
-            assert!(help.contains(part), "{} lacks {part}: {help}", command.get_name());
-        }
+        let parts = ["\n\nExamples:\n", "\n\nUsage: ", "Exit codes: ", "\n\nUse `kubectl nm options` for "];
+        let places = parts.map(|part| {
+            help.find(part).unwrap_or_else(|| panic!("{} lacks {part}: {help}", command.get_name()))
+        });
+        assert!(places.is_sorted(), "{help}");
     }
 }
 
@@ -134,7 +138,7 @@ fn the_short_help_of_roll_has_what_a_first_roll_needs_and_the_long_one_has_every
     {
         assert!(short.contains(&format!("{flag} ")), "{flag}: {short}");
     }
-    for heading in ["Action", "Order and pace", "Limits", "Drain", "Dashboard", "Connection, as in kubectl"] {
+    for heading in ["Action", "Order and pace", "Limits", "Drain", "Dashboard"] {
         assert!(long.contains(&format!("\n{heading}:\n")), "{heading}: {long}");
     }
     let (options, _) = long.split_once("\nAction:\n").unwrap();
@@ -143,6 +147,24 @@ fn the_short_help_of_roll_has_what_a_first_roll_needs_and_the_long_one_has_every
     }
     for part in ["Steps of a node:", "Exit codes: "] {
         assert!(long.contains(part) && !short.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn the_flags_of_every_command_are_printed_by_options_and_not_in_the_help_of_a_command() {
+    let (mut out, captured) = output();
+    commands::options::run(&Cli::command(), &mut out).unwrap();
+    let options = captured.data();
+    let global: Vec<String> =
+        Cli::command().get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect();
+    assert!(global.len() > 20, "{global:?}");
+    for flag in global {
+        let is_shown = |text: &str| text.split_whitespace().any(|word| word.split('[').next() == Some(&flag));
+        assert!(is_shown(&options), "{flag}: {options}");
+        for line in ["start --help", "status -h", "roll status --help"] {
+            let help = parse(line).unwrap_err().to_string();
+            assert!(!is_shown(&help), "{line}: {flag}: {help}");
+        }
     }
 }
 

@@ -130,5 +130,6 @@ async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
             Err(error) => commands::version::run_client(&args, out).and(Err(error)),
         },
         Command::Completion(args) => commands::completion::run(&args, out),
+        Command::Options => commands::options::run(&Cli::command(), out),
     }
 }

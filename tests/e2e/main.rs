@@ -55,10 +55,6 @@ mod install {
     mod refused;
     mod required_permissions;
 }
-mod kubectl {
-    mod commands;
-    mod medik8s_sample;
-}
 mod kubevirt {
     mod migration;
     mod not_migratable;
@@ -154,6 +150,7 @@ mod roll {
 }
 mod takeover {
     mod medik8s;
+    mod medik8s_sample;
     mod own_steps;
     mod recorded_states;
 }

@@ -1,13 +1,10 @@
 //! Converts the webhooks of the manifests to `webhookdefinitions` of the Operator Lifecycle Manager.
 
+use nm_shared::api::names::WEBHOOK_PATH;
 use serde_json::{Value, json};
 
 /// The Deployment that serves the webhooks.
 const DEPLOYMENT: &str = "nm-reconciler";
-
-/// The path of reviews: the program's default where another program renews the certificates. OLM writes the webhook
-/// configuration, and a path in a public bundle cannot be secret.
-const PATH: &str = "/validate";
 
 /// The definitions for a webhook of the manifests.
 pub(crate) fn definitions(webhook: &Value) -> Vec<Value> {
@@ -42,7 +39,7 @@ fn definition(webhook: &Value) -> Value {
         ("deploymentName".to_owned(), json!(DEPLOYMENT)),
         ("containerPort".to_owned(), json!(443)),
         ("targetPort".to_owned(), json!("webhook")),
-        ("webhookPath".to_owned(), json!(PATH)),
+        ("webhookPath".to_owned(), json!(WEBHOOK_PATH)),
     ]);
     definition
 }

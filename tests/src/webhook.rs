@@ -2,18 +2,19 @@
 //!
 //! A test's cluster has no webhook configuration at first: nothing could be created while no reconciler serves.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
-use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
+use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION, WEBHOOK_PATH};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -67,7 +68,7 @@ pub async fn configure_webhook(cluster: &Cluster, address: SocketAddr) {
         Some(sandbox) => sandbox.cluster().admission.services.serve(&namespace(), WEBHOOK, address),
         None => {
             for webhook in configuration.data["webhooks"].as_array_mut().unwrap() {
-                webhook["clientConfig"] = json!({"url": format!("https://{address}/validate")});
+                webhook["clientConfig"] = json!({"url": format!("https://{address}{WEBHOOK_PATH}")});
             }
         }
     }
@@ -89,12 +90,25 @@ pub fn namespace() -> String {
     manifests::service_account().metadata.namespace.unwrap()
 }
 
+/// Connects from an address other than that of the API server and of probes.
+///
+/// # Errors
+/// When the server refuses the connection.
+pub async fn connect_as_another_client(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(([127, 0, 0, 2], 0).into())?;
+    socket.connect(address).await
+}
+
 /// A TLS connection to the webhook by a client other than the API server.
 pub struct WebhookConnection(TlsStream<TcpStream>);
 
 impl WebhookConnection {
     /// Connects, and verifies the certificate with the CA bundle of the webhook configuration.
-    pub async fn open(cluster: &Cluster, address: SocketAddr) -> Self {
+    ///
+    /// # Errors
+    /// When the server refuses the connection.
+    pub async fn open(cluster: &Cluster, address: SocketAddr) -> io::Result<Self> {
         let configurations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
         let configuration = configurations.get(WEBHOOK_CONFIGURATION).await.unwrap();
         let bundle = configuration.webhooks.unwrap().remove(0).client_config.ca_bundle.unwrap();
@@ -105,25 +119,15 @@ impl WebhookConnection {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = connect_as_another_client(address).await?;
         let name = ServerName::try_from("localhost").unwrap();
-        Self(TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap())
+        Ok(Self(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
     }
 
     /// Sends a part of a request. An error is ignored: the server may have closed the connection.
     pub async fn send(&mut self, text: &str) {
         let _ = self.0.write_all(text.as_bytes()).await;
         let _ = self.0.flush().await;
-    }
-
-    /// Posts a body, and returns the whole response.
-    pub async fn post(&mut self, path: &str, body: &str) -> String {
-        let length = body.len();
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
-        );
-        self.send(&(head + body)).await;
-        self.response().await
     }
 
     /// Everything that the server sends until it closes the connection.

@@ -3,7 +3,7 @@
 //! Reports are passed on without review. So objects of others keep only the fields listed here: pods keep their images, but
 //! not their commands, arguments and environment, nor the values of their annotations. Managed fields are always removed.
 
-use nm_shared::api::names::{MIRROR_ANNOTATION, UNDO_ANNOTATION, WEBHOOK};
+use nm_shared::api::names::{MIRROR_ANNOTATION, UNDO_ANNOTATION};
 use serde_json::{Map, Value, json};
 
 use crate::client::reconciler_deployment::CONTAINER as OWN_CONTAINER;
@@ -139,18 +139,6 @@ pub fn whole(object: &Value) -> Value {
     kept
 }
 
-/// A webhook configuration without the path of nm-reconciler's webhook, because anyone who knows the path can call it.
-pub fn webhooks(configuration: &Value) -> Value {
-    let mut kept = whole(configuration);
-    for webhook in kept["webhooks"].as_array_mut().into_iter().flatten() {
-        let service = &mut webhook["clientConfig"]["service"];
-        if service["name"] == WEBHOOK && service["path"].is_string() {
-            service["path"] = json!(REDACTED);
-        }
-    }
-    kept
-}
-
 /// An event without its deprecated source and managed fields.
 pub fn event(event: &Value) -> Value {
     let mut kept = whole(event);
@@ -279,16 +267,6 @@ mod tests {
                     {"name": "token", "secret": {"secretName": "SECRET"}}, {"name": "tmp", "emptyDir": {}}]},
             "status": {"phase": "Running", "podIP": "SECRET", "containerStatuses": [{"name": "main", "ready": true,
                 "lastState": {"terminated": {"exitCode": 1, "message": "SECRET"}}}]}})
-    }
-
-    #[test]
-    fn the_path_of_the_webhook_is_redacted() {
-        let webhook = |service: &str| json!({"name": "a", "clientConfig": {"service": {"name": service, "path": "/p"}}});
-        let kept = webhooks(
-            &json!({"webhooks": [webhook(WEBHOOK), webhook("other"), {"clientConfig": {"url": "u"}}]}),
-        );
-        let path = |index: usize| &kept["webhooks"][index]["clientConfig"]["service"]["path"];
-        assert_eq!((path(0), path(1), path(2)), (&json!(REDACTED), &json!("/p"), &Value::Null));
     }
 
     #[test]

@@ -18,13 +18,14 @@ Examples:
   ln -s kubectl-nm \"$(dirname \"$(command -v kubectl-nm)\")/kubectl_complete-nm\"
 
   # Complete `kubectl-nm`, when you call it by this name, in the current bash
-  source <(kubectl nm completion bash)
+  source <(kubectl nm completion bash)";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 printed, 1 failed, 2 usage error.";
 
 /// Print a completion script for a shell
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct CompletionArgs {
     /// The shell
     #[arg(value_name = "SHELL")]

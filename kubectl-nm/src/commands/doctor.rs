@@ -19,7 +19,6 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_shared::Grant;
 use nm_shared::api::names::WEBHOOK_CONFIGURATION;
-use nm_shared::cluster::leader_lease;
 use serde_json::{Value, json};
 
 use crate::doctor::finding::{CheckResult, Fetched, Finding};
@@ -28,7 +27,6 @@ use crate::doctor::required_permissions::required_permissions;
 use crate::doctor::service_account;
 use crate::install::installation::Installation;
 use crate::install::leadership;
-use crate::install::lease_observation;
 use crate::install::manifests;
 
 const ACCOUNT: &str = "nm-reconciler";
@@ -39,13 +37,14 @@ Examples:
   kubectl nm doctor
 
   # Print the findings for a script
-  kubectl nm doctor -o json
+  kubectl nm doctor -o json";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 no check failed, 1 a check failed or could not be made, or the cluster cannot be reached, 2 usage error.";
 
 /// Check the installation and your permissions, and suggest fixes
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct DoctorArgs {
     /// Print the findings in this format
     #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::data_formats(["json", "yaml"]))]
@@ -98,7 +97,6 @@ async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterRep
     let installation = Installation::find(cluster, namespace).await;
     let namespace =
         installation.as_ref().map_or(namespace.unwrap_or(manifests::NAMESPACE), |found| &found.namespace);
-    let lease = object("coordination.k8s.io/v1", "Lease", leader_lease::NAME, Some(namespace));
     let configuration = object(
         "admissionregistration.k8s.io/v1",
         "ValidatingWebhookConfiguration",
@@ -113,8 +111,7 @@ async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterRep
         flags: cluster.flags().to_owned(),
         pods: fetched(objects::list(cluster, ("v1", "Pod"), Some(namespace), &own)).await,
         crd: fetched(objects::get(cluster, &crd)).await,
-        lease: fetched(lease_observation::observe(cluster, &lease, Timestamp::now())).await,
-        node_leases: fetched(leadership::node_leases(cluster)).await,
+        lease: fetched(leadership::observe(cluster, namespace, Timestamp::now())).await,
         webhook_configuration: fetched(objects::get(cluster, &configuration)).await,
         policies: fetched(policies(cluster)).await,
         grants: grants(&account, cluster).await,

@@ -28,13 +28,14 @@ const MAX_PODS: usize = 5;
 const EXAMPLES: &str = "\
 Examples:
   # Show what blocks the drain of a node, and the commands that unblock it
-  kubectl nm explain node-1
+  kubectl nm explain node-1";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 nothing is blocked, 1 unknown, 3 blocked.";
 
 /// Explain what blocks a node's maintenance and how to unblock it
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct ExplainArgs {
     /// Name of the node
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
@@ -60,7 +61,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     }
     let message = || format!("asking {} who leads", cluster.server());
     let reconcilers =
-        progress::during(out, message, Box::pin(leadership::find(cluster, &all, Timestamp::now()))).await;
+        progress::during(out, message, Box::pin(leadership::find(cluster, Timestamp::now()))).await;
     let mut is_blocked = false;
     for (at, object) in found.into_iter().enumerate() {
         if at > 0 {

@@ -36,8 +36,9 @@ Examples:
   kubectl nm gather
 
   # Write another file
-  kubectl nm gather -o /tmp/report.tar.gz
+  kubectl nm gather -o /tmp/report.tar.gz";
 
+const EXIT_CODES: &str = "\
 The file contains: maintenances; names and labels of all nodes; pods on nodes in maintenance, with their images; \
 disruption budgets; events; nm-reconciler's settings and log.
 It never contains: Secrets, ConfigMaps; commands, arguments and environment variables of pods, except for \
@@ -50,7 +51,7 @@ const VERSIONS: &str = "versions.json";
 
 /// Write an archive for a bug report, without secrets
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct GatherArgs {
     /// The file to write, which must not exist yet; the default is kubectl-nm-TIME.tar.gz
     #[arg(long, short = 'o', value_name = "FILE.tar.gz", value_parser = parse_file_name)]
@@ -204,11 +205,7 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<SupportBun
     bundle.add("customresourcedefinitions.json", crd, redact::whole);
     let configurations =
         list_all(("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration")).await;
-    bundle.add(
-        "validatingwebhookconfigurations.json",
-        configurations.map(relevant_webhooks),
-        redact::webhooks,
-    );
+    bundle.add("validatingwebhookconfigurations.json", configurations.map(relevant_webhooks), redact::whole);
     for namespace in [LEASE_NAMESPACE, &namespace] {
         let leases = list(cluster, ("coordination.k8s.io/v1", "Lease"), Some(namespace)).await;
         bundle.add(&format!("leases-{namespace}.json"), leases, redact::plain);

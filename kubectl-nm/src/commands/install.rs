@@ -12,7 +12,7 @@ use kube::api::{DynamicObject, PatchParams};
 use nm_core::args::{duration, parse_boolean};
 use nm_core::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use nm_core::client::objects;
-use nm_core::client::reconciler_deployment::FIELD_MANAGER;
+use nm_core::client::reconciler_deployment::{FIELD_MANAGER, MAX_UNAVAILABLE};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format::{self, DataFormat};
@@ -42,15 +42,16 @@ Examples:
   kubectl nm install --max-unavailable 10%
 
   # Print the objects, to keep them in git or to apply them with another tool
-  kubectl nm install --dry-run=client -o yaml
+  kubectl nm install --dry-run=client -o yaml";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 installed and ready, 1 failed, or no installation to change, 2 usage error, 124 applied, but not ready within --timeout.";
 
 const CRD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Install nm-reconciler in the cluster, or update it
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct InstallArgs {
     /// Image of nm-reconciler. No image is published: build one and push it to your registry. An update keeps the current
     /// image by default; a new installation uses localhost/nm-reconciler, which must exist on your nodes
@@ -109,7 +110,6 @@ impl InstallArgs {
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,
             grants: self.grant.iter().copied().collect(),
-            ..Settings::default()
         })
     }
 }
@@ -210,12 +210,7 @@ struct PlannedObject {
 impl PlannedObject {
     async fn apply(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
         let params = PatchParams { force, ..PatchParams::apply(FIELD_MANAGER) };
-        let after = match objects::apply(cluster, &self.wanted, &params).await {
-            Err(error) if preflight::is_only_about_command_line(&error) => {
-                objects::apply(cluster, &self.wanted, &params.force()).await?
-            }
-            applied => applied?,
-        };
+        let after = objects::apply(cluster, &self.wanted, &params).await?;
         if after["kind"] == "CustomResourceDefinition" {
             // The webhook probe needs the CRD.
             let established = objects::wait_until(cluster, &after, is_established);
@@ -257,7 +252,6 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
         .await?;
     for object in &mut planned {
         if let Some(before) = &object.before {
-            manifests::keep_webhook_path(&mut object.wanted, before);
             keep_white_space(&mut object.wanted, before);
         }
     }
@@ -324,9 +318,14 @@ fn check(installation: &Installation, wanted: Option<&str>) -> Result<(), Error>
     }
 }
 
-/// Without an image, flags for settings change an installation. Where there is none, the image that is not published would be
+/// A flag of the Deployment would take precedence over the variable that is set. Without an image, flags for settings change
+/// an installation. Where there is none, the image that is not published would be
 /// installed, probably in the wrong cluster.
 fn check_change(installation: &Installation, asked: &Settings) -> Result<(), Error> {
+    let is_flag = |deployment: &Value| MAX_UNAVAILABLE.is_flag_of(deployment);
+    if asked.max_unavailable.is_some() && installation.deployment.as_ref().is_some_and(is_flag) {
+        return Err(SetupError::LimitIsFlag(installation.namespace.clone()).into());
+    }
     if installation.deployment.is_some() || asked.image.is_some() {
         return Ok(());
     }

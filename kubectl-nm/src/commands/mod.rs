@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod gather;
 pub(crate) mod install;
+pub(crate) mod options;
 pub(crate) mod pause;
 pub(crate) mod plan;
 pub(crate) mod replay;

@@ -23,8 +23,9 @@ Examples:
   kubectl nm pause node-1
 
   # Pause every maintenance without confirmation
-  kubectl nm pause --all --yes
+  kubectl nm pause --all --yes";
 
+pub(crate) const PAUSE_NOTES: &str = "\
 A drain that is paused does not time out. Evictions that were accepted before, and migrations that KubeVirt was \
 asked for, continue. The medik8s node-maintenance-operator cannot pause.
 
@@ -36,8 +37,9 @@ Examples:
   kubectl nm resume node-1
 
   # Begin the maintenances that are planned for a pool
-  kubectl nm resume -l pool=blue --yes
+  kubectl nm resume -l pool=blue --yes";
 
+pub(crate) const RESUME_NOTES: &str = "\
 --all and --selector leave out the nodes that a roll has planned: `kubectl nm roll resume NAME` continues a roll.
 
 Exit codes: 0 resumed, 1 some are not, 2 usage error, or more than one node and not confirmed.";

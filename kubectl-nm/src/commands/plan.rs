@@ -35,8 +35,9 @@ Examples:
   kubectl nm plan node-1 --delete-after 10m
 
   # Print the pods that would be blocked
-  kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.outcome == \"blocked\") | .name'
+  kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.outcome == \"blocked\") | .name'";
 
+const EXIT_CODES: &str = "\
 Each pod is evicted as a server-side dry run, so that budgets and webhooks answer as in a real drain. Anything that you \
 have no permission to read is listed as unknown. --timeout and --order \
 affect only when pods are evicted. They are accepted without effect, so that the arguments of `start` work here.
@@ -46,7 +47,7 @@ Exit codes: 0 nothing would be blocked and all pods fit on other nodes, 1 unknow
 
 /// Preview what a maintenance would do, pod by pod
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
 pub(crate) struct PlanArgs {
     #[command(flatten)]

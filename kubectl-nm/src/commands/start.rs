@@ -42,15 +42,16 @@ Examples:
   kubectl nm resume node-1
 
   # Write the objects as YAML, to keep them in git
-  kubectl nm start -f nodes.txt --dry-run=client -o yaml
+  kubectl nm start -f nodes.txt --dry-run=client -o yaml";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 all nodes are in maintenance, 1 some are not, 2 usage error, or several nodes and not \
 confirmed. With --wait: 0 drained, 3 failed, 4 stopped or replaced before the node was drained, \
 124 timed out, 130 interrupted. Blocked pods are reported and do not end the wait.";
 
 /// Put nodes into maintenance: cordon them and evict their pods
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(crate) struct StartArgs {

@@ -37,14 +37,15 @@ Examples:
   kubectl nm status node-1 -o wide
 
   # Print the object
-  kubectl nm status node-1 -o json
+  kubectl nm status node-1 -o json";
 
+const EXIT_CODES: &str = "\
 The state is Requested, Planned, Queued, Draining, Blocked, Paused, Drained, Failed or Stopping.
 Exit codes: 0, or 1 if a given node is not in maintenance.";
 
 /// Show the nodes in maintenance with their states and progress
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct MaintenanceStatusArgs {
     /// Names of the nodes; all if none is given
     #[arg(value_name = "NODE", value_parser = names::parse_node)]

@@ -30,14 +30,15 @@ Examples:
   kubectl nm stop -l pool=blue --wait --timeout 1m
 
   # Stop every maintenance without confirmation
-  kubectl nm stop --all --yes
+  kubectl nm stop --all --yes";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node \
 and not confirmed. With --wait: 124 timed out, 130 interrupted.";
 
 /// Stop the maintenance of nodes and return them to service
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename", "all"]).required(true).multiple(true))]
 pub(crate) struct StopArgs {
     #[command(flatten)]

@@ -31,7 +31,6 @@ use serde_json::{Value, json};
 use crate::install::error::SetupError;
 use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
-use crate::install::namespace_content;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,19 +38,18 @@ Examples:
   kubectl nm uninstall
 
   # Stop all maintenances first, which returns their nodes to service
-  kubectl nm uninstall --stop-all --yes
+  kubectl nm uninstall --stop-all --yes";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 removed or not installed, 1 failed, 2 usage error or not confirmed, 124 not gone within --timeout.";
 
 const NOT_OURS: &str = "it does not have the label of nm-reconciler";
-
-const MAX_NAMES: usize = 10;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The arguments of the command.
 #[derive(Args, Debug)]
-#[command(about = "Remove nm-reconciler and the CRD of NodeMaintenance", after_help = EXAMPLES)]
+#[command(about = "Remove nm-reconciler and the CRD of NodeMaintenance", before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct UninstallArgs {
     /// Stop all maintenances first, and wait until their nodes are back in service
     #[arg(long)]
@@ -113,16 +111,6 @@ pub(crate) async fn run(
                 return Err(SetupError::StartedMeanwhile(nodes(&late)).into());
             }
         }
-        // Others may have created objects in the namespace meanwhile.
-        if is_own_namespace(object)
-            && let Some(why) = reason_to_keep_namespace(&plan.namespace, cluster).await
-        {
-            out.message(&kept(object, &why));
-            for object in runtime_objects(&plan.namespace) {
-                remove(&object, args.timeout, cluster, out).await?;
-            }
-            continue;
-        }
         remove(object, args.timeout, cluster, out).await?;
     }
     for note in &plan.notes {
@@ -140,26 +128,6 @@ fn question(plan: &UninstallPlan) -> String {
             format!("{question}, and with {} every NodeMaintenance in the cluster", format::name(crd))
         }
         None => question,
-    }
-}
-
-fn is_own_namespace(object: &Value) -> bool {
-    object["kind"] == "Namespace" && !manifests::is_lease_namespace(object)
-}
-
-/// Why the namespace is kept: others have objects in it, or that is not known. `None` if it can be deleted.
-async fn reason_to_keep_namespace(namespace: &str, cluster: &Cluster) -> Option<String> {
-    match namespace_content::of_others(cluster, namespace).await {
-        Ok(objects) if objects.is_empty() => None,
-        Ok(objects) => {
-            let named = objects.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
-            let more = match objects.len().saturating_sub(MAX_NAMES) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            Some(format!("it contains objects of others: {named}{more}"))
-        }
-        Err(error) => Some(format!("cannot check for objects of others: {error}")),
     }
 }
 
@@ -197,62 +165,48 @@ async fn plan(namespace: Option<&str>, cluster: &Cluster) -> Result<UninstallPla
         .try_collect()
         .await?;
     let maintenances = all_groups::maintenances(cluster).await?;
-    let others = match existing.iter().find(|object| is_own_namespace(object) && manifests::is_ours(object)) {
-        Some(_) => reason_to_keep_namespace(&installation.namespace, cluster).await,
-        None => None,
-    };
-    let (objects, notes) = choose(existing, &installation, others.as_deref());
+    let (objects, notes) = choose(existing, &installation);
     Ok(UninstallPlan { namespace: installation.namespace, objects, maintenances, notes })
 }
 
-/// The objects to remove, the last installed first, and messages about those that are kept. `others` is the reason to keep
-/// the namespace, if there is one.
-fn choose(
-    existing: Vec<Value>,
-    installation: &Installation,
-    others: Option<&str>,
-) -> (Vec<Value>, Vec<Line>) {
+/// The objects to remove, the last installed first, and messages about those that are kept.
+fn choose(existing: Vec<Value>, installation: &Installation) -> (Vec<Value>, Vec<Line>) {
     let mut notes = Vec::new();
-    let (own, mut chosen): (Vec<Value>, Vec<Value>) =
-        existing.into_iter().rev().partition(manifests::is_about_own_namespace);
+    let mut chosen: Vec<Value> = existing.into_iter().rev().collect();
     chosen.retain(|object| {
         let why = reason_to_keep(object, installation);
-        notes.extend(why.map(|why| kept(object, why)));
+        notes.extend(why.as_ref().map(|why| kept(object, why)));
         why.is_none()
     });
-    if chosen.is_empty() && own.is_empty() {
+    if chosen.is_empty() {
         return (Vec::new(), Vec::new());
     }
     let crd_index =
         chosen.iter().position(|object| object["kind"] == "CustomResourceDefinition").unwrap_or(chosen.len());
-    let (own, foreign): (Vec<Value>, Vec<Value>) = own.into_iter().partition(manifests::is_ours);
-    notes.extend(foreign.iter().map(|object| kept(object, NOT_OURS)));
-    let mut last = own;
-    last.retain(|object| {
-        let why = others.filter(|_| is_own_namespace(object));
-        notes.extend(why.map(|why| kept(object, why)));
-        why.is_none()
-    });
-    if !last.iter().any(|object| object["kind"] == "Namespace") {
-        last.splice(0..0, runtime_objects(&installation.namespace));
-    }
-    chosen.splice(crd_index..crd_index, last);
+    chosen.splice(crd_index..crd_index, runtime_objects(&installation.namespace));
     (chosen, notes)
 }
 
 /// Why an object with the name of an installed one is kept; `None` if it can be deleted. The CRD and the namespace of node
-/// leases are shared with other operators; all other objects must have the label.
-fn reason_to_keep(object: &Value, installation: &Installation) -> Option<&'static str> {
-    if object["kind"] == "CustomResourceDefinition" {
-        return installation.other_operator.as_ref().map(|_| "the medik8s operator uses it");
-    }
-    if manifests::is_lease_namespace(object) {
-        return Some("other operators use it");
-    }
-    (!manifests::is_ours(object)).then_some(NOT_OURS)
+/// leases are shared with other operators, and others may have objects in the other namespace. All other objects must have
+/// the label.
+fn reason_to_keep(object: &Value, installation: &Installation) -> Option<String> {
+    let why = match object["kind"].as_str() {
+        Some("CustomResourceDefinition") => {
+            installation.other_operator.as_ref().map(|_| "the medik8s operator uses it")
+        }
+        Some("Namespace") if manifests::is_lease_namespace(object) => Some("other operators use it"),
+        _ if !manifests::is_ours(object) => Some(NOT_OURS),
+        Some("Namespace") => {
+            let delete = format!("kubectl delete namespace {}", installation.namespace);
+            return Some(format!("others may have objects in it; `{delete}` deletes it"));
+        }
+        _ => None,
+    };
+    why.map(str::to_owned)
 }
 
-/// The objects that nm-reconciler creates in its namespace, which must be deleted if the namespace is kept.
+/// The objects that nm-reconciler creates in its namespace, which is kept.
 fn runtime_objects(namespace: &str) -> [Value; 2] {
     let object = |version: &str, kind: &str, name: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
     [object("coordination.k8s.io/v1", "Lease", leader_lease::NAME), object("v1", "Secret", WEBHOOK)]

@@ -20,16 +20,19 @@ fn installed(other_operator: Option<&str>) -> Installation {
 }
 
 #[test]
-fn the_crd_is_removed_last_and_the_lease_namespace_is_kept() {
-    let (chosen, notes) = choose(manifests::objects(&Settings::default()), &installed(None), None);
+fn the_crd_is_removed_last_and_namespaces_are_kept() {
+    let (chosen, notes) = choose(manifests::objects(&Settings::default()), &installed(None));
     let chosen = names(&chosen);
     let crd = "customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io";
-    assert_eq!(chosen[chosen.len() - 2..], ["namespace/node-maintenance", crd]);
+    assert_eq!(chosen[chosen.len() - 2..], ["secret/nm-reconciler-webhook", crd]);
     let at = |wanted: &str| chosen.iter().position(|name| name == wanted).unwrap();
     assert!(at("deployment.apps/nm-reconciler") < at("clusterrole.rbac.authorization.k8s.io/nm-reconciler"));
-    assert!(!chosen.contains(&"namespace/medik8s-leases".to_owned()), "{chosen:?}");
-    assert_eq!(notes.len(), 1);
-    assert_eq!(choose(Vec::new(), &installed(None), None), (Vec::new(), Vec::new()));
+    assert!(!chosen.iter().any(|name| name.starts_with("namespace/")), "{chosen:?}");
+    let notes: Vec<String> = notes.iter().map(ToString::to_string).collect();
+    let why = "others may have objects in it; `kubectl delete namespace node-maintenance` deletes it";
+    assert!(notes.contains(&format!("namespace/node-maintenance is kept: {why}")), "{notes:?}");
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert_eq!(choose(Vec::new(), &installed(None)), (Vec::new(), Vec::new()));
 }
 
 #[test]
@@ -40,7 +43,7 @@ fn objects_of_others_are_kept() {
             object["metadata"]["labels"] = Value::Null;
         }
     }
-    let (chosen, notes) = choose(objects, &installed(Some("nmo/node-maintenance-operator")), None);
+    let (chosen, notes) = choose(objects, &installed(Some("nmo/node-maintenance-operator")));
     let chosen = names(&chosen);
     assert!(!chosen.iter().any(|name| name.starts_with("namespace/") || name.starts_with("customresource")));
     assert_eq!(notes.len(), 3, "{notes:?}");
@@ -50,23 +53,23 @@ fn objects_of_others_are_kept() {
 }
 
 #[test]
-fn the_lease_namespace_alone_is_not_an_installation() {
-    let leases: Vec<Value> =
-        manifests::objects(&Settings::default()).into_iter().filter(manifests::is_lease_namespace).collect();
-    assert_eq!(choose(leases, &installed(None), None), (Vec::new(), Vec::new()));
+fn namespaces_alone_are_not_an_installation() {
+    let objects = manifests::objects(&Settings::default()).into_iter();
+    let namespaces = objects.filter(|object| object["kind"] == "Namespace").collect();
+    assert_eq!(choose(namespaces, &installed(None)), (Vec::new(), Vec::new()));
 }
 
 #[test]
 fn objects_without_the_label_are_kept() {
     let theirs = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "nm-reconciler"}});
-    let (chosen, notes) = choose(vec![theirs.clone()], &installed(None), None);
+    let (chosen, notes) = choose(vec![theirs.clone()], &installed(None));
     assert_eq!(chosen, Vec::<Value>::new());
     assert!(notes.is_empty(), "{notes:?}");
     let mut ours = manifests::objects(&Settings::default());
     let role = ours.iter_mut().find(|object| format::name(object) == format::name(&theirs)).unwrap();
     *role = theirs.clone();
-    let (chosen, notes) = choose(ours, &installed(None), None);
+    let (chosen, notes) = choose(ours, &installed(None));
     assert!(!names(&chosen).contains(&format::name(&theirs)));
     let note = format!("{} is kept: {NOT_OURS}", format::name(&theirs));
     assert!(notes.iter().any(|line| line.to_string() == note), "{notes:?}");
@@ -157,109 +160,21 @@ async fn with_olm_the_hint_is_to_stop_the_maintenances_before_the_version_is_del
     }
 }
 
-/// Runs the command on a cluster where nm-reconciler's namespace contains these Secrets. Returns the messages and the
-/// deletions.
-async fn uninstalled_beside(secrets: (u16, Value)) -> (String, Vec<String>) {
-    let answer = move |method: &str, path: &str| match (method, path) {
-        ("DELETE", _) => {
-            (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
-        }
-        (_, "/api") => {
-            (200, json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}))
-        }
-        (_, "/api/v1") => resources("v1", &[("secrets", "Secret"), ("events", "Event")]),
-        (_, "/apis") => {
-            let version = json!({"groupVersion": "apps/v1", "version": "v1"});
-            let group = json!({"name": "apps", "versions": [version], "preferredVersion": version});
-            (200, json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]}))
-        }
-        (_, "/apis/apps/v1") => {
-            resources("apps/v1", &[("deployments", "Deployment"), ("replicasets", "ReplicaSet")])
-        }
-        (_, "/api/v1/namespaces/node-maintenance") => (200, object("Namespace")),
-        (_, "/api/v1/namespaces/node-maintenance/secrets") => secrets.clone(),
-        (_, "/api/v1/namespaces/node-maintenance/events") => items(&[json!({"metadata": {"name": "e"}})]),
-        (_, "/apis/apps/v1/deployments") => items(&[object("Deployment")]),
-        (_, "/apis/apps/v1/namespaces/node-maintenance/deployments/nm-reconciler") => {
-            (200, object("Deployment"))
-        }
-        (_, "/apis/apps/v1/namespaces/node-maintenance/deployments") => {
-            let mut deployment = object("Deployment");
-            deployment["metadata"]["uid"] = "d".into();
-            items(&[deployment])
-        }
-        (_, "/apis/apps/v1/namespaces/node-maintenance/replicasets") => {
-            let owner =
-                json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "nm-reconciler", "uid": "d"});
-            items(&[json!({"metadata": {"name": "r", "uid": "r", "ownerReferences": [owner]}})])
-        }
-        (_, path) if path.ends_with("/nodemaintenances") => items(&[]),
-        _ => failure(404, "NotFound", "x"),
-    };
-    let (cluster, requests) = cluster(answer);
-    let args = UninstallArgs { stop_all: false, yes: true, timeout: Duration::from_secs(1) };
-    let (mut out, captured) = output();
-    run(args, None, &cluster, &mut out).await.unwrap();
-    let log = requests.lock().unwrap();
-    let deleted = log.iter().filter_map(|request| request.strip_prefix("DELETE ")).map(str::to_owned);
-    (captured.messages(), deleted.collect())
-}
-
-fn resources(version: &str, kinds: &[(&str, &str)]) -> (u16, Value) {
-    let resource = |(name, kind): &(&str, &str)| {
-        json!({"name": name, "singularName": "", "namespaced": true, "kind": kind,
-        "verbs": ["create", "delete", "get", "list"]})
-    };
-    let resources: Vec<Value> = kinds.iter().map(resource).collect();
-    (
-        200,
-        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}),
-    )
-}
-
-#[tokio::test]
-async fn a_namespace_with_objects_of_others_is_kept() {
-    const NAMESPACE: &str = "/api/v1/namespaces/node-maintenance";
-    let secret = |name: &str| json!({"metadata": {"name": name}});
-    let ours = secret(WEBHOOK);
-    let (printed, deleted) = uninstalled_beside(items(&[ours.clone(), secret("db"), secret("tls")])).await;
-    let kept = "namespace/node-maintenance is kept: it contains objects of others: secret/db, secret/tls\n";
-    assert!(printed.contains(kept), "{printed}");
-    assert!(!deleted.iter().any(|path| path == NAMESPACE), "{deleted:?}");
-    for created_at_runtime in
-        ["/secrets/nm-reconciler-webhook", "/leases/nm-reconciler", "/deployments/nm-reconciler"]
-    {
-        assert!(
-            deleted.iter().any(|path| path.ends_with(created_at_runtime)),
-            "{created_at_runtime} in {deleted:?}"
-        );
-    }
-    let (printed, deleted) = uninstalled_beside(items(&[ours])).await;
-    assert!(!printed.contains("is kept"), "{printed}");
-    assert!(deleted.iter().any(|path| path == NAMESPACE), "{deleted:?}");
-    let (printed, deleted) = uninstalled_beside(failure(403, "Forbidden", "secrets")).await;
-    assert!(
-        printed.contains("namespace/node-maintenance is kept: cannot check for objects of others: "),
-        "{printed}"
-    );
-    assert!(!deleted.iter().any(|path| path == NAMESPACE), "{deleted:?}");
-}
-
 #[test]
 fn the_question_says_that_every_maintenance_is_deleted_with_the_crd() {
     let asked = |objects: Vec<Value>| {
-        let (objects, notes) = choose(objects, &installed(None), None);
+        let (objects, notes) = choose(objects, &installed(None));
         question(&UninstallPlan { namespace: "ns".into(), objects, maintenances: Vec::new(), notes })
     };
     let all = manifests::objects(&Settings::default());
     assert_eq!(
         asked(all.clone()),
-        "Remove nm-reconciler from namespace ns with these 24 objects, and with \
+        "Remove nm-reconciler from namespace ns with these 25 objects, and with \
          customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io every \
          NodeMaintenance in the cluster"
     );
     let without = all.into_iter().filter(|object| object["kind"] != "CustomResourceDefinition").collect();
-    assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 23 objects");
+    assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 24 objects");
     assert_eq!(
         format::located(&object("Deployment")),
         "deployment.apps/nm-reconciler (namespace node-maintenance)"

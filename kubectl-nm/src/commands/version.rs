@@ -18,13 +18,14 @@ Examples:
   kubectl nm version
 
   # Print the version of the plugin only, without a cluster
-  kubectl nm version --client -o json
+  kubectl nm version --client -o json";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 printed, 1 only the plugin's version is known because the cluster cannot be reached, 2 usage error.";
 
 /// Print the versions of plugin, reconciler and API server
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct VersionArgs {
     /// Print the version of the plugin only, without contacting the cluster
     #[arg(long)]

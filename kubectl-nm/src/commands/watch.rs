@@ -58,15 +58,16 @@ Examples:
   kubectl nm watch --replay night.ndjson --speed 10
 
   # Print why pods are blocked, as it happens
-  kubectl nm watch -o json | jq -r 'select(.type==\"pod\" and .state==\"blocked\") | .message'
+  kubectl nm watch -o json | jq -r 'select(.type==\"pod\" and .state==\"blocked\") | .message'";
 
+const EXIT_CODES: &str = "\
 Exit codes: 0 goal reached, or dashboard closed without a goal, 1 not in maintenance, 3 failed, 4 stopped or replaced \
 before the goal was reached, 124 timed out, 130 interrupted or closed before the goal was reached. \
 Closing the dashboard never stops a maintenance. Times are in UTC.";
 
 /// Watch maintenances in the dashboard, or line by line
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct WatchArgs {
     /// Names of the nodes; all if none is given
     #[arg(value_name = "NODE", value_parser = names::parse_node)]

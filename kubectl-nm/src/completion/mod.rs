@@ -174,6 +174,7 @@ mod tests {
             (in_kubeconfig("status --context "), vec!["blue", "green", ":4"]),
             (in_kubeconfig("status --context=g"), vec!["green", ":4"]),
             (in_kubeconfig("--cluster "), vec!["c", ":4"]),
+            ("status --as".to_owned(), vec!["--as", "--as-group", "--as-uid", "--as-user-extra", ":4"]),
         ] {
             let lines = response(&line);
             let values: Vec<&str> =

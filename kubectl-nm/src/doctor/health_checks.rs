@@ -4,7 +4,6 @@
 //! never "ok".
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
 use nm_core::args::duration::age;
 use nm_core::client::objects::Permission;
 use nm_core::client::webhook_probe::ProbeResult;
@@ -23,8 +22,7 @@ use crate::doctor::returned_pods;
 use crate::doctor::service_account;
 use crate::install::difference::first_deviation;
 use crate::install::installation::{Installation, OWN_VERSION, version_skew};
-use crate::install::leadership;
-use crate::install::lease_observation::LeaseObservation;
+use crate::install::leadership::LeaderLease;
 use crate::install::manifests;
 use crate::install::readiness::available_replicas;
 
@@ -39,9 +37,7 @@ pub(crate) struct ClusterReport {
     pub(crate) installation: Fetched<Installation>,
     pub(crate) pods: Fetched<Vec<Value>>,
     pub(crate) crd: Fetched<Option<Value>>,
-    pub(crate) lease: Fetched<LeaseObservation>,
-    /// The leases of nodes, which show whether a reconciler is active.
-    pub(crate) node_leases: Fetched<Vec<Lease>>,
+    pub(crate) lease: Fetched<LeaderLease>,
     pub(crate) webhook_configuration: Fetched<Option<Value>>,
     /// The policies that limit what nm-reconciler may change in it.
     pub(crate) policies: Fetched<service_account::Policies>,
@@ -141,10 +137,10 @@ fn reconciler(report: &ClusterReport) -> Fetched<Finding> {
 fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
     const NO_LEADER: &str = "there is no leader: maintenances are neither started nor stopped";
     let lease = read(&report.lease)?;
-    match lease.state(now) {
+    match &lease.state {
         LeaderLeaseState::Held { by, renewed, .. } => {
-            let ago = age(now.duration_since(renewed).as_secs().max(0));
-            ok(match lease.skew() {
+            let ago = age(now.duration_since(*renewed).as_secs().max(0));
+            ok(match lease.skew {
                 None => format!("{by} is the leader and renewed its lease {ago} ago"),
                 Some(skew) => {
                     let skew = age(skew.as_secs());
@@ -160,19 +156,9 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
                     "not needed: the medik8s operator (deployment {other}) serves the objects"
                 ));
             }
-            let leadership = leadership(report, now);
             match &report.installation {
-                _ if let Leadership::Unelected(written) = leadership => {
-                    let ago = age(now.duration_since(written).as_secs().max(0));
-                    warn(
-                        format!(
-                            "there is no leader, but a reconciler without leader election was active {ago} ago"
-                        ),
-                        "run only one replica, or run all of them with --leader-elect",
-                    )
-                }
                 // Another check reports that nm-reconciler is not installed.
-                Ok(found) if found.deployment.is_none() && leadership == Leadership::Unknown => {
+                Ok(found) if found.deployment.is_none() && leadership(report, now) == Leadership::Unknown => {
                     let what =
                         if lease.lease.is_none() { "there is no lease" } else { "the lease has no holder" };
                     let why = "either nothing runs, or a single reconciler outside the cluster";
@@ -198,16 +184,12 @@ fn serving_operator(report: &ClusterReport) -> Option<&str> {
 }
 
 fn is_served(report: &ClusterReport, now: Timestamp) -> bool {
-    matches!(leadership(report, now), Leadership::Held | Leadership::Unelected(_))
-        || serving_operator(report).is_some()
+    leadership(report, now) == Leadership::Held || serving_operator(report).is_some()
 }
 
 fn leadership(report: &ClusterReport, now: Timestamp) -> Leadership {
-    let lease = report.lease.as_ref().cloned().unwrap_or_default();
     let is_installed = report.installation.as_ref().is_ok_and(|found| found.deployment.is_some());
-    let maintenances = report.maintenances.iter().flatten().map(|found| &found.maintenance);
-    let node_leases = report.node_leases.as_deref().unwrap_or_default();
-    leadership::of(&lease, is_installed, leadership::last_write(maintenances, node_leases), now)
+    report.lease.as_ref().map_or(Leadership::Unknown, |lease| lease.leadership(is_installed, now))
 }
 
 fn webhook(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {

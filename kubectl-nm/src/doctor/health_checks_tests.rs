@@ -1,3 +1,4 @@
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::ObjectMeta;
 use nm_core::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
 use nm_shared::api::names::{DRAIN_TAINT, FINALIZER, KUBEVIRT_DRAIN_TAINT, UNDO_ANNOTATION};
@@ -18,14 +19,14 @@ fn deployment(available: u64) -> Value {
         "status": {"updatedReplicas": 2, "availableReplicas": available}})
 }
 
-fn lease(renewed: &str) -> LeaseObservation {
+fn lease(renewed: &str) -> LeaderLease {
     let spec = json!({"holderIdentity": "pod-a", "renewTime": renewed, "leaseDurationSeconds": 15});
     held(json!({"metadata": {"name": "nm-reconciler"}, "spec": spec}))
 }
 
-fn held(lease: Value) -> LeaseObservation {
+fn held(lease: Value) -> LeaderLease {
     let lease: Lease = serde_json::from_value(lease).unwrap();
-    Some(lease).into()
+    LeaderLease::read_at(Some(lease), now())
 }
 
 fn crd() -> Value {
@@ -49,7 +50,6 @@ fn healthy() -> ClusterReport {
         pods: Ok(Vec::new()),
         crd: Ok(Some(crd())),
         lease: Ok(lease("2026-01-02T03:04:01.000000Z")),
-        node_leases: Ok(Vec::new()),
         webhook_configuration: Ok(Some(json!({"webhooks": []}))),
         policies: Ok(service_account::policies([])
             .into_iter()
@@ -114,7 +114,7 @@ fn no_check_fails_if_the_medik8s_operator_serves_maintenances() {
             deployment: None,
             other_operator: Some("nmo/node-maintenance-operator".into()),
         });
-        (report.lease, report.webhook_configuration) = (Ok(LeaseObservation::default()), Ok(None));
+        (report.lease, report.webhook_configuration) = (Ok(LeaderLease::default()), Ok(None));
         report.webhook =
             Ok(ProbeResult::RefusedByOther("admission webhook \"vnodemaintenance.kb.io\" denied".into()));
         report.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
@@ -165,10 +165,10 @@ fn a_missing_or_conflicting_reconciler_is_reported() {
         report.installation = installed(Some(deployment(0)), None);
     });
     check("leader", CheckResult::Fail, "there is no leader", |report| {
-        report.lease = Ok(LeaseObservation::default());
+        report.lease = Ok(LeaderLease::default());
     });
     check("leader", CheckResult::Unknown, "cannot be checked: there is no lease", |report| {
-        (report.installation, report.lease) = (installed(None, None), Ok(LeaseObservation::default()));
+        (report.installation, report.lease) = (installed(None, None), Ok(LeaderLease::default()));
     });
     check("leader", CheckResult::Fail, "there is no leader", |report| {
         report.lease = Ok(lease("2026-01-02T03:03:00.000000Z"));
@@ -176,25 +176,10 @@ fn a_missing_or_conflicting_reconciler_is_reported() {
 }
 
 #[test]
-fn a_reconciler_without_leader_election_is_detected_by_its_writes() {
-    let status = json!({"phase": "Running", "lastUpdate": "2026-01-02T03:01:05Z"});
-    let at_work = || {
-        let mut ending = ending(&[FINALIZER], NOW);
-        ending.maintenance.status = serde_json::from_value(status.clone()).unwrap();
-        Ok(vec![ending])
-    };
-    let lapsed = || Ok(lease("2026-01-02T03:00:00.000000Z"));
-    let expected = "there is no leader, but a reconciler without leader election was active 3m ago";
-    check("leader", CheckResult::Warn, expected, |report| {
-        (report.lease, report.maintenances) = (lapsed(), at_work());
-    });
-    check("maintenances", CheckResult::Ok, "1 in total", |report| {
-        (report.lease, report.maintenances) = (lapsed(), at_work());
-    });
-    check("leader", CheckResult::Fail, "there is no leader: ", |report| report.lease = lapsed());
-    let holderless = || held(json!({"metadata": {"name": "nm-reconciler"}}));
+fn without_an_installation_a_lease_without_holder_tells_nothing() {
+    let holderless = held(json!({"metadata": {"name": "nm-reconciler"}}));
     check("leader", CheckResult::Unknown, "cannot be checked: the lease has no holder", |report| {
-        (report.lease, report.installation) = (Ok(holderless()), Ok(Installation::default()));
+        (report.lease, report.installation) = (Ok(holderless.clone()), Ok(Installation::default()));
     });
 }
 
@@ -297,7 +282,7 @@ fn commands_to_paste_have_the_connection_flags() {
     let mut report = healthy();
     report.flags = String::from(" --context=c");
     report.crd = Ok(None);
-    (report.lease, report.webhook) = (Ok(LeaseObservation::default()), Ok(ProbeResult::Admitted));
+    (report.lease, report.webhook) = (Ok(LeaderLease::default()), Ok(ProbeResult::Admitted));
     report.installation =
         Ok(Installation { deployment: Some(deployment(0)), ..report.installation.unwrap() });
     let left = |name: &str, taints: Value| {
@@ -351,7 +336,7 @@ fn ending(finalizers: &[&str], since: &str) -> GroupedMaintenance {
 fn a_maintenance_without_a_reconciler_is_reported_at_once_and_a_slow_one_later() {
     check("maintenances", CheckResult::Fail, "there is no leader: n1", |report| {
         report.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
-        report.lease = Ok(LeaseObservation::default());
+        report.lease = Ok(LeaderLease::default());
     });
     check("maintenances", CheckResult::Ok, "1 in total", |report| {
         report.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
@@ -375,7 +360,7 @@ fn a_maintenance_that_a_roll_keeps_is_not_blocked_and_its_roll_is_named() {
     check("maintenances", CheckResult::Ok, expected, |report| {
         report.maintenances = Ok(vec![kept(Some("kernel"))]);
         // nm-reconciler has done its part.
-        report.lease = Ok(LeaseObservation::default());
+        report.lease = Ok(LeaderLease::default());
     });
     // No roll removes the finalizer, because none has the object.
     check("maintenances", CheckResult::Warn, "more than 5 minutes: n1", |report| {
@@ -411,7 +396,7 @@ fn what_cannot_be_checked_is_never_ok() {
 
 #[test]
 fn clocks_that_differ_are_reported_and_are_no_failure() {
-    let observed = |renewed: &str| Ok(LeaseObservation::renewed_at(lease(renewed).lease, now()));
+    let observed = |renewed: &str| Ok(LeaderLease::renewed_at(lease(renewed).lease, now()));
     for renewed in ["2026-01-02T03:03:31.000000Z", "2026-01-02T03:04:39.000000Z"] {
         let expected =
             "pod-a is the leader and renews its lease; its clock and the local clock differ by 34s";

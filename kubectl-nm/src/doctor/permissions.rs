@@ -47,12 +47,6 @@ fn lacks(command: &str, missing: &[Permission]) -> Fetched<Finding> {
             format!("you can run {command} only if you have every permission that it grants"),
             "the permissions of cluster-admin are sufficient",
         ),
-        // Objects of others in the namespace are then not known, so it is kept.
-        "uninstall" if missing.iter().all(is_list_everything) => (
-            format!("{command} keeps the namespace"),
-            "everything else is removed; to remove the namespace too, a user must be able to list everything in it, as \
-             cluster-admin can",
-        ),
         "install" | "uninstall" => {
             (format!("you cannot run {command}"), "it needs the permissions of cluster-admin")
         }
@@ -65,10 +59,6 @@ fn lacks(command: &str, missing: &[Permission]) -> Fetched<Finding> {
         ),
     };
     warn(format!("{what}; missing permissions: {}", by_resource(missing)), remedy)
-}
-
-fn is_list_everything(missing: &Permission) -> bool {
-    (missing.verb, missing.group.as_str(), missing.resource.as_str()) == ("list", "*", "*")
 }
 
 /// `create/get nodes, list pods`.
@@ -146,16 +136,6 @@ mod tests {
             messages(&[("start", unavailable()), ("plan", unavailable())]),
             ["cannot be checked: the server does not respond"]
         );
-    }
-
-    #[test]
-    fn without_permission_to_list_everything_uninstall_keeps_the_namespace() {
-        let everything = || Permission { verb: "list", group: "*".into(), resource: "*".into() };
-        let found = findings(&[("uninstall", Ok(vec![everything()]))]);
-        assert!(found[0].message.starts_with("uninstall keeps the namespace; missing permissions: list *"));
-        assert_eq!(found[0].result, CheckResult::Warn);
-        let more = vec![everything(), permission("delete", "Deployment")];
-        assert!(messages(&[("uninstall", Ok(more))])[0].starts_with("you cannot run uninstall; "));
     }
 
     #[test]

@@ -41,18 +41,10 @@ const INSTALL: &[Required] = &[
     ("bind", RBAC, "roles"),
 ];
 
-/// What `uninstall` needs beside permissions on the installed objects: to stop maintenances, to find objects of others in the
-/// namespace, to wait until it is gone, and to remove objects that nm-reconciler created if the namespace is kept.
-const UNINSTALL: &[Required] = &[
-    LIST,
-    DELETE,
-    DEPLOYMENTS,
-    ("list", "", "namespaces"),
-    ("watch", "", "namespaces"),
-    ("delete", "coordination.k8s.io", "leases"),
-    ("delete", "", "secrets"),
-    ("list", "*", "*"),
-];
+/// What `uninstall` needs beside permissions on the installed objects: to stop maintenances, and to remove the objects that
+/// nm-reconciler created.
+const UNINSTALL: &[Required] =
+    &[LIST, DELETE, DEPLOYMENTS, ("delete", "coordination.k8s.io", "leases"), ("delete", "", "secrets")];
 
 /// What each command needs, and what it needs with a flag that needs more.
 const REQUIRED: &[(&str, &[Required])] = &[
@@ -120,7 +112,6 @@ const REQUIRED: &[(&str, &[Required])] = &[
             DEPLOYMENTS,
             CRD,
             ("get", "coordination.k8s.io", "leases"),
-            ("list", "coordination.k8s.io", "leases"),
             ("get", WEBHOOKS, "validatingwebhookconfigurations"),
             ("get", WEBHOOKS, "validatingadmissionpolicies"),
             ("get", WEBHOOKS, "validatingadmissionpolicybindings"),
@@ -191,7 +182,7 @@ mod tests {
             .filter_map(|(command, _)| command.split(' ').next())
             .collect();
         for command in crate::cli::Cli::command().get_subcommands() {
-            let asks = !["completion", "man"].contains(&command.get_name());
+            let asks = !["completion", "options"].contains(&command.get_name());
             assert_eq!(known.contains(&command.get_name()), asks, "{}", command.get_name());
         }
     }

@@ -22,6 +22,11 @@ pub(crate) enum SetupError {
     #[error("nm-reconciler is not installed in this cluster, so {0} has nothing to change")]
     NothingToChange(String),
 
+    #[error(
+        "the Deployment nm-reconciler in namespace {0} sets --max-unavailable in its command line, which takes precedence"
+    )]
+    LimitIsFlag(String),
+
     #[error("you lack permissions: {}", .0.join(", "))]
     MissingPermissions(Vec<String>),
 
@@ -66,6 +71,10 @@ impl Failure for SetupError {
             Self::NothingToChange(flags) => format!(
                 "nothing was changed; check that this is the right cluster, or install it with `kubectl nm install --image IMAGE \
                  {flags}`"
+            ),
+            Self::LimitIsFlag(namespace) => format!(
+                "nothing was changed; set it where the flag comes from, or with `kubectl -n {namespace} edit deployment \
+                 nm-reconciler`"
             ),
             Self::MissingPermissions(_) => String::from(
                 "nothing was changed; `kubectl nm doctor` lists the permissions that each command needs",

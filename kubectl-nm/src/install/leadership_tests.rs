@@ -1,10 +1,9 @@
-//! Which kind of reconciler is active, given leases and writes.
+//! Who leads, given leases and their renewals.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use nm_core::testing::fake_server::{cluster, failure};
-use nm_core::testing::objects::with_status;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -12,11 +11,6 @@ use super::*;
 
 fn at(time: &str) -> Timestamp {
     format!("2026-01-02T{time}Z").parse().unwrap()
-}
-
-/// The leadership, given a lease whose times are plausible.
-fn of(lease: Option<&Lease>, is_installed: bool, seen: Option<Timestamp>, now: Timestamp) -> Leadership {
-    super::of(&lease.cloned().into(), is_installed, seen, now)
 }
 
 /// A lease that was last written at this time.
@@ -41,66 +35,58 @@ fn released(written: &str) -> Lease {
 fn the_lease_shows_until_when_there_was_a_leader() {
     let now = at("03:04:05");
     for is_installed in [true, false] {
-        let of = |lease: Option<&Lease>| of(lease, is_installed, None, now);
-        assert_eq!(of(Some(&held("03:04:00"))), Leadership::Held);
-        assert_eq!(of(Some(&held("03:03:00"))), Leadership::Lapsed(at("03:03:15")));
+        let of = |lease: Option<Lease>| LeaderLease::read_at(lease, now).leadership(is_installed, now);
+        assert_eq!(of(Some(held("03:04:00"))), Leadership::Held);
+        assert_eq!(of(Some(held("03:03:00"))), Leadership::Lapsed(at("03:03:15")));
         assert_eq!(of(None), Leadership::Unknown);
         let without_times = Lease { spec: released("03:00:00").spec, ..Lease::default() };
-        assert_eq!(of(Some(&without_times)), Leadership::Unknown);
+        assert_eq!(of(Some(without_times)), Leadership::Unknown);
     }
 }
 
 #[test]
 fn a_released_lease_means_no_leader_only_if_there_is_a_deployment() {
     let now = at("03:04:05");
-    let left = released("03:00:00");
-    assert_eq!(of(Some(&left), false, None, now), Leadership::Unknown);
-    assert_eq!(of(Some(&left), true, None, now), Leadership::Lapsed(at("03:00:00")));
+    let left = LeaderLease::read_at(Some(released("03:00:00")), now);
+    assert_eq!(left.leadership(false, now), Leadership::Unknown);
+    assert_eq!(left.leadership(true, now), Leadership::Lapsed(at("03:00:00")));
 }
 
 #[test]
-fn writes_after_the_last_term_come_from_a_reconciler_without_election() {
-    let now = at("05:00:00");
-    for (lease, written, is_active) in [
-        (released("03:00:00"), "03:00:06", true),
-        (released("03:00:00"), "04:59:59", true),
-        // A leader may write until it releases its lease.
-        (released("03:00:00"), "03:00:05", false),
-        (released("03:00:00"), "02:00:00", false),
-        (held("03:00:00"), "03:00:16", true),
-        (held("03:00:00"), "03:00:15", false),
+fn the_skew_is_the_difference_at_the_renewal() {
+    for (seen, skew) in [
+        ("03:04:05", None),
+        ("03:04:07", None),
+        ("03:04:08", Some(3)),
+        ("03:04:03", None),
+        ("03:02:35", Some(90)),
     ] {
-        let found = of(Some(&lease), true, Some(at(written)), now);
-        assert_eq!(found == Leadership::Unelected(at(written)), is_active, "{found:?} {written}");
-        assert_eq!(matches!(found, Leadership::Lapsed(_)), !is_active, "{found:?} {written}");
+        let observed = LeaderLease::renewed_at(Some(held("03:04:05")), at(seen));
+        assert_eq!(observed.skew, skew.map(SignedDuration::from_secs), "{seen}");
+        assert_eq!(observed.leadership(true, at(seen)), Leadership::Held, "{seen}");
     }
-    assert_eq!(of(None, true, Some(at("04:59:30")), now), Leadership::Unelected(at("04:59:30")));
-    assert_eq!(of(None, true, Some(at("04:58:59")), now), Leadership::Unknown);
+    assert_eq!(LeaderLease::read_at(Some(held("03:04:05")), at("03:04:09")).skew, None);
 }
 
 #[test]
-fn statuses_conditions_and_node_leases_show_writes() {
-    let nothing = with_status("n1", json!({"phase": "Running"}));
-    assert_eq!(last_write([&nothing], &[]), None);
-    let updated = with_status("n2", json!({"phase": "Running", "lastUpdate": "2026-01-02T01:00:00Z"}));
-    assert_eq!(last_write([&nothing, &updated], &[]), Some(at("01:00:00")));
-    let moved = with_status(
-        "n3",
-        json!({"conditions": [{"type": "Drained", "status": "True", "reason": "Drained",
-        "message": "", "lastTransitionTime": "2026-01-02T02:00:00Z"}]}),
-    );
-    assert_eq!(last_write([&updated, &moved], &[]), Some(at("02:00:00")));
-    let on_node = |holder: &str| {
-        lease(&json!({"holderIdentity": holder, "renewTime": "2026-01-02T03:00:00.000000Z"}), "03:00:00")
+fn the_wait_depends_on_the_duration_of_the_lease() {
+    let lasting = |seconds: u32| {
+        lease(
+            &json!({"holderIdentity": "a", "leaseDurationSeconds": seconds, "renewTime": "2026-01-02T03:04:05.000000Z"}),
+            "03:04:05",
+        )
     };
-    assert_eq!(last_write([&moved], &[on_node("node-maintenance")]), Some(at("03:00:00")));
-    assert_eq!(last_write([&moved], &[on_node("nhc")]), Some(at("02:00:00")), "another's");
+    for (duration, timeout) in [(15, 7_500), (30, 15_000), (60, 30_000), (137, 60_000), (600, 60_000)] {
+        let found = renewal_timeout(Some(&lasting(duration)), at("03:20:00"));
+        assert_eq!(found, Some(Duration::from_millis(timeout)), "{duration}");
+    }
+    assert_eq!(renewal_timeout(Some(&lasting(15)), at("03:04:08")), None);
 }
 
 #[tokio::test]
 async fn without_permission_to_read_the_lease_the_leader_is_unknown() {
     let (cluster, _) = cluster(|_, _| failure(403, "Forbidden", "x"));
-    assert_eq!(find(&cluster, &[], Timestamp::UNIX_EPOCH).await, Reconcilers::default());
+    assert_eq!(find(&cluster, Timestamp::UNIX_EPOCH).await, Reconcilers::default());
 }
 
 /// The leadership, given a lease that was renewed at this time and, if `again`, with each read.
@@ -122,7 +108,7 @@ async fn found(renewed: &str, again: bool) -> (Leadership, Duration) {
         )
     });
     let begun = Instant::now();
-    (find(&cluster, &[], "2026-01-02T03:04:05Z".parse().unwrap()).await.leadership, begun.elapsed())
+    (find(&cluster, "2026-01-02T03:04:05Z".parse().unwrap()).await.leadership, begun.elapsed())
 }
 
 #[tokio::test(start_paused = true)]

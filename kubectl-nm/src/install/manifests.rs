@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use nm_core::client::reconciler_deployment::{self, CommandLine, MAX_UNAVAILABLE, NAME_LABEL};
+use nm_core::client::reconciler_deployment::{self, MAX_UNAVAILABLE, NAME_LABEL};
 use nm_shared::Grant;
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
@@ -73,31 +73,19 @@ pub(crate) struct Settings {
     pub(crate) replicas: Option<u32>,
     /// The limit of unavailable nodes, as an environment variable.
     pub(crate) max_unavailable: Option<MaxUnavailable>,
-    pub(crate) command_line: CommandLine,
     pub(crate) grants: BTreeSet<Grant>,
 }
 
 impl Settings {
-    /// These settings, completed by those of the installed Deployment, except for the namespace. A limit that is a flag there
-    /// is changed there, because a variable would have no effect.
+    /// These settings, completed by those of the installed Deployment, except for the namespace.
     pub(crate) fn or_installed(self, deployment: &Value) -> Self {
         let replicas = || deployment["spec"]["replicas"].as_u64().and_then(|count| u32::try_from(count).ok());
         let variable = MAX_UNAVAILABLE.variable_of(deployment).and_then(|limit| limit.parse().ok());
-        let is_flag = MAX_UNAVAILABLE.is_flag_of(deployment);
-        let asked = self.max_unavailable.filter(|_| is_flag).map(|limit| limit.to_string());
-        let changed = asked.and_then(|limit| MAX_UNAVAILABLE.command_line_with(deployment, &limit));
-        let mut command_line = reconciler_deployment::applied_command_line(deployment);
-        command_line.extend(changed.unwrap_or_default());
         Self {
             namespace: self.namespace,
             image: self.image.or_else(|| reconciler_deployment::image(deployment).map(str::to_owned)),
             replicas: self.replicas.or_else(replicas),
-            max_unavailable: if is_flag && variable.is_none() {
-                None
-            } else {
-                self.max_unavailable.or(variable)
-            },
-            command_line,
+            max_unavailable: self.max_unavailable.or(variable),
             grants: self.grants,
         }
     }
@@ -139,22 +127,6 @@ pub(crate) fn remove_selectable_fields(object: &mut Value) {
 
 pub(crate) fn is_policy(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
-}
-
-/// Keeps the path of the webhook, which nm-reconciler sets and the files do not contain.
-pub(crate) fn keep_webhook_path(wanted: &mut Value, installed: &Value) {
-    let paths: Vec<(Value, Value)> = installed["webhooks"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|webhook| (webhook["name"].clone(), webhook["clientConfig"]["service"]["path"].clone()))
-        .collect();
-    for webhook in wanted.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
-        let path = paths.iter().find(|(name, path)| *name == webhook["name"] && path.is_string());
-        if let Some((_, path)) = path {
-            webhook["clientConfig"]["service"]["path"] = path.clone();
-        }
-    }
 }
 
 pub(crate) fn crd() -> Value {
@@ -218,9 +190,6 @@ fn adjust(deployment: &mut Value, settings: &Settings) {
     if let Some(image) = &settings.image {
         container["image"] = json!(image);
     }
-    for (list, words) in &settings.command_line {
-        container[*list] = words.clone();
-    }
     if let Some(limit) = settings.max_unavailable {
         MAX_UNAVAILABLE.set_variable(container, &limit.to_string());
     }
@@ -260,7 +229,6 @@ mod tests {
             replicas: Some(3),
             max_unavailable: Some("10%".parse().unwrap()),
             grants: BTreeSet::from(Grant::ALL),
-            ..Settings::default()
         };
         let changed = objects(&settings);
         let text = serde_json::to_string(&changed).unwrap();
@@ -311,22 +279,6 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_the_installed_webhook_is_kept() {
-        let objects = objects(&Settings::default());
-        let mut wanted = of_kind(&objects, "ValidatingWebhookConfiguration").clone();
-        assert!(!wanted.to_string().contains("\"path\""), "nm-reconciler sets it");
-        let mut installed = wanted.clone();
-        keep_webhook_path(&mut wanted, &installed);
-        assert_eq!(wanted, installed);
-        installed["webhooks"][0]["clientConfig"]["service"]["path"] = json!("/validate/0");
-        installed["webhooks"][0]["timeoutSeconds"] = json!(1);
-        keep_webhook_path(&mut wanted, &installed);
-        let path = |index: usize| &wanted["webhooks"][index]["clientConfig"]["service"]["path"];
-        assert_eq!((path(0), path(1)), (&json!("/validate/0"), &Value::Null));
-        assert_eq!(wanted["webhooks"][0]["timeoutSeconds"], 10);
-    }
-
-    #[test]
     fn an_upgrade_keeps_settings_that_are_not_given() {
         let given = Settings {
             image: Some("r.example.com/nm:1".into()),
@@ -340,42 +292,6 @@ mod tests {
         let asked = Settings { replicas: Some(2), ..Settings::default() };
         assert_eq!(asked.clone().or_installed(installed), Settings { replicas: Some(2), ..given });
         assert_eq!(asked.clone().or_installed(&Value::Null), asked);
-    }
-
-    #[test]
-    fn a_limit_that_is_a_flag_is_changed_in_place() {
-        let installed = |managed: bool| {
-            let mut installed = of_kind(&objects(&Settings::default()), "Deployment").clone();
-            let containers = &mut installed["spec"]["template"]["spec"]["containers"];
-            containers[0]["args"] = json!(["--max-unavailable=2", "--node-conditions"]);
-            containers[0]["image"] = json!("nm:1");
-            containers.as_array_mut().unwrap().insert(0, json!({"name": "proxy", "image": "proxy:1"}));
-            if managed {
-                let args = json!({"k:{\"name\":\"reconciler\"}": {"f:args": {}}});
-                installed["metadata"]["managedFields"] = json!([{"manager": "kubectl-nm", "operation": "Apply",
-                    "fieldsV1": {"f:spec": {"f:template": {"f:spec": {"f:containers": args}}}}}]);
-            }
-            installed
-        };
-        let asked = Settings { max_unavailable: Some("5".parse().unwrap()), ..Settings::default() };
-        let wanted = |settings: &Settings, managed: bool| {
-            let settings = settings.clone().or_installed(&installed(managed));
-            assert_eq!(settings.image.as_deref(), Some("nm:1"), "not that of the sidecar");
-            let objects = objects(&settings);
-            of_kind(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0].clone()
-        };
-        for managed in [false, true] {
-            let changed = wanted(&asked, managed);
-            assert_eq!(changed["args"], json!(["--max-unavailable=5", "--node-conditions"]));
-            assert!(!changed.to_string().contains("NM_MAX_UNAVAILABLE"), "a variable would have no effect");
-        }
-        assert_eq!(
-            wanted(&Settings::default(), false)["args"],
-            Value::Null,
-            "fields of other managers are left out"
-        );
-        let kept = json!(["--max-unavailable=2", "--node-conditions"]);
-        assert_eq!(wanted(&Settings::default(), true)["args"], kept, "applied fields are applied again");
     }
 
     #[test]

@@ -4,8 +4,6 @@ pub(crate) mod difference;
 pub(crate) mod error;
 pub(crate) mod installation;
 pub(crate) mod leadership;
-pub(crate) mod lease_observation;
 pub(crate) mod manifests;
-pub(crate) mod namespace_content;
 pub(crate) mod preflight;
 pub(crate) mod readiness;

@@ -10,7 +10,7 @@ use kube::api::PatchParams;
 use kube::core::Status;
 use nm_core::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use nm_core::client::objects::{self, Permission};
-use nm_core::client::reconciler_deployment::{self, FIELD_MANAGER};
+use nm_core::client::reconciler_deployment::FIELD_MANAGER;
 use nm_core::error::Error;
 use nm_core::format;
 use nm_shared::cluster::admission_webhook::is_dry_run_unsupported;
@@ -39,7 +39,6 @@ pub(crate) async fn check(
     for (object, answer) in answers {
         let Err(error) = answer else { continue };
         match error.status() {
-            Some(_) if is_only_about_command_line(&error) => {}
             Some(status) if status.is_conflict() => conflicts.extend(conflicts_of(object, status)),
             Some(status) if is_caused_by_dry_run(status) => {}
             _ => return Err(error),
@@ -55,14 +54,6 @@ pub(crate) async fn check(
 fn is_caused_by_dry_run(status: &Status) -> bool {
     // A binding can be refused until its role exists.
     status.is_not_found() || is_dry_run_unsupported(&status.message)
-}
-
-/// Whether a conflict is only about the command line of nm-reconciler. It is applied as it is, except for a flag that the user
-/// wants to change, so it is taken over.
-pub(crate) fn is_only_about_command_line(error: &Error) -> bool {
-    let Some(status) = error.status().filter(|status| status.is_conflict()) else { return false };
-    let mut causes = status.details.iter().flat_map(|details| &details.causes).peekable();
-    causes.peek().is_some() && causes.all(|cause| reconciler_deployment::is_command_line(&cause.field))
 }
 
 /// `create namespaces`, `patch roles.rbac.authorization.k8s.io`.

@@ -118,14 +118,6 @@ pub(crate) struct Flags {
     )]
     pub(crate) webhook_cert_dir: Option<PathBuf>,
 
-    /// The path in the webhook configuration to which the API server posts reviews. Only with --webhook-cert-dir; it should
-    /// be hard to guess. Without --webhook-cert-dir the program generates a path and writes it to the configuration
-    #[arg(
-        long, env = "NM_WEBHOOK_PATH", value_name = "PATH", default_value = "/validate", hide_default_value = true,
-        hide_env_values = true, requires = "webhook_cert_dir", value_parser = parse_path,
-    )]
-    pub(crate) webhook_path: String,
-
     /// How many seconds the program's own webhook certificates are valid. They are renewed after half of this time. Default:
     /// 90 days
     #[arg(
@@ -232,14 +224,6 @@ fn parse_pod(text: &str) -> Result<PodReference, String> {
         }
         _ => Err("must be NAMESPACE/NAME".to_owned()),
     }
-}
-
-fn parse_path(text: &str) -> Result<String, String> {
-    let path = text.parse::<http::uri::PathAndQuery>().map_err(|error| error.to_string())?;
-    if !text.starts_with('/') || path.query().is_some() {
-        return Err("must be a path such as /validate/6f1c".to_owned());
-    }
-    Ok(text.to_owned())
 }
 
 /// The format of log lines.

@@ -115,9 +115,6 @@ fn certificates_are_the_programs_own_or_from_a_directory() {
     let own = given(&[]).unwrap();
     assert_eq!((own.webhook_cert_dir, own.webhook_cert_lifetime), (None, 90 * 24 * 3600));
     assert!(given(&["--webhook-cert-dir", "/certs"]).is_ok());
-    let path = given(&["--webhook-cert-dir", "/certs", "--webhook-path", "/v/0"]).unwrap().webhook_path;
-    assert_eq!((own.webhook_path.as_str(), path.as_str()), ("/validate", "/v/0"));
-    assert!(given(&["--webhook-path", "/v/0"]).is_err(), "the program generates it with its own certificate");
     assert!(given(&["--webhook-cert-dir", "/certs", "--webhook-cert-lifetime", "60"]).is_err());
 }
 
@@ -134,8 +131,6 @@ fn invalid_values_are_refused() {
         ["--metrics-addr", ":8080"],
         ["--webhook-addr", "9443"],
         ["--webhook-cert-lifetime", "9"],
-        ["--webhook-path", "validate"],
-        ["--webhook-path", "/v?a=b"],
     ] {
         assert!(Flags::try_parse_from(["nm-reconciler"].into_iter().chain(bad)).is_err(), "{bad:?}");
     }

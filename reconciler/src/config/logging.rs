@@ -30,8 +30,6 @@ pub(crate) fn log_configuration(flags: &Flags, replica: &str) {
         metrics_addr = or_none(flags.metrics_addr.0.map(|address| address.to_string())),
         webhook_addr = or_none(flags.webhook_addr.0.map(|address| address.to_string())),
         webhook_cert_dir = or_none(flags.webhook_cert_dir.as_ref().map(|path| path.display().to_string())),
-        // A secret: whoever knows the path may send reviews.
-        webhook_path = if flags.webhook_cert_dir.is_some() { "from flag" } else { "generated" },
         webhook_cert_lifetime = flags.webhook_cert_lifetime,
         log_format = <&str>::from(flags.log_format),
         log_level = %flags.log_level,

@@ -1,113 +1,52 @@
-//! Limits the open connections of a server.
+//! Limits the open connections of a server, in all and for each client address.
 //!
-//! Anyone who reaches a port can open connections and stay silent, so their number is limited. A new connection is always
-//! accepted: in its place the oldest connection from the address with the most connections is closed. A connection over
-//! which the client has proved its identity is [trusted](ConnectionHandle::trust) and never closed for another.
+//! Anyone who reaches a port can open connections and stay silent until they time out. The limit for each address leaves
+//! room for the connections of others.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
+/// How many connections are open at once. In the middle of their handshakes they take about 30 MiB.
+pub(crate) const MAX_CONNECTIONS: usize = 256;
 
-#[derive(Debug)]
-pub(crate) struct ConnectionLimit {
-    max: usize,
-    open: Mutex<OpenConnections>,
-}
+/// How many of them come from one address.
+pub(crate) const MAX_CONNECTIONS_PER_ADDRESS: usize = 64;
 
-/// By number: a smaller one is older.
 #[derive(Debug, Default)]
-struct OpenConnections {
-    next: u64,
-    all: BTreeMap<u64, OpenConnection>,
-}
-
-#[derive(Debug)]
-struct OpenConnection {
-    from: IpAddr,
-    is_trusted: bool,
-    /// Closes the connection when dropped.
-    _keeps_open: oneshot::Sender<()>,
-}
+pub(crate) struct ConnectionLimit(Mutex<HashMap<IpAddr, usize>>);
 
 impl ConnectionLimit {
-    /// At most `max` connections are open at once.
-    pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, open: Mutex::default() })
-    }
-
-    /// Accepts a connection from this address, and closes another one if there are too many. None if all of them are
-    /// trusted.
+    /// Counts a connection from this address. None if there are too many.
     pub(crate) fn accept(self: &Arc<Self>, from: IpAddr) -> Option<CountedConnection> {
         let mut open = self.lock();
-        if open.all.len() >= self.max {
-            let victim = open.victim()?;
-            open.all.remove(&victim);
+        let is_full = open.values().sum::<usize>() >= MAX_CONNECTIONS;
+        let of_address = open.get(&from).copied().unwrap_or_default();
+        if is_full || of_address >= MAX_CONNECTIONS_PER_ADDRESS {
+            return None;
         }
-        let number = open.next;
-        open.next += 1;
-        let (keeps_open, closed) = oneshot::channel();
-        open.all.insert(number, OpenConnection { from, is_trusted: false, _keeps_open: keeps_open });
-        Some(CountedConnection { handle: ConnectionHandle { number, limit: self.clone() }, closed })
+        open.insert(from, of_address + 1);
+        Some(CountedConnection { from, limit: self.clone() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl OpenConnections {
-    fn victim(&self) -> Option<u64> {
-        let mut by_address: HashMap<IpAddr, (usize, u64)> = HashMap::new();
-        for (number, connection) in self.all.iter().filter(|(_, connection)| !connection.is_trusted) {
-            by_address.entry(connection.from).or_insert((0, *number)).0 += 1;
-        }
-        by_address
-            .into_values()
-            .max_by_key(|(count, oldest)| (*count, u64::MAX - oldest))
-            .map(|(_, oldest)| oldest)
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An open connection, which counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct CountedConnection {
-    handle: ConnectionHandle,
-    closed: oneshot::Receiver<()>,
-}
-
-impl CountedConnection {
-    /// What its requests carry.
-    pub(crate) fn handle(&self) -> ConnectionHandle {
-        self.handle.clone()
-    }
-
-    /// Resolves when it has to be closed for another one.
-    pub(crate) async fn closed(&mut self) {
-        // Nothing is ever sent.
-        let _ = (&mut self.closed).await;
-    }
+    from: IpAddr,
+    limit: Arc<ConnectionLimit>,
 }
 
 impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.handle.limit.lock().all.remove(&self.handle.number);
-    }
-}
-
-/// Refers to an open connection. Each request over it carries this as an extension.
-#[derive(Debug, Clone)]
-pub(crate) struct ConnectionHandle {
-    number: u64,
-    limit: Arc<ConnectionLimit>,
-}
-
-impl ConnectionHandle {
-    /// From now on the connection is never closed for another one.
-    pub(crate) fn trust(&self) {
-        if let Some(connection) = self.limit.lock().all.get_mut(&self.number) {
-            connection.is_trusted = true;
+        let mut open = self.limit.lock();
+        match open.get_mut(&self.from) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(open.remove(&self.from)),
         }
     }
 }
@@ -116,46 +55,19 @@ impl ConnectionHandle {
 mod tests {
     use super::*;
 
-    fn from(address: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, address])
-    }
-
-    fn is_closed(connection: &mut CountedConnection) -> bool {
-        connection.closed.try_recv() != Err(oneshot::error::TryRecvError::Empty)
-    }
-
-    /// The connections that are closed in the end, when these addresses connect one after another, three connections are
-    /// allowed and some are trusted at once.
-    fn closed(addresses: &[u8], trusted: &[usize]) -> Vec<usize> {
-        let connections = ConnectionLimit::new(3);
-        let mut all = Vec::new();
-        for (index, address) in addresses.iter().enumerate() {
-            let Some(connection) = connections.accept(from(*address)) else { continue };
-            if trusted.contains(&index) {
-                connection.handle().trust();
-            }
-            all.push((index, connection));
-        }
-        all.iter_mut().filter_map(|(index, connection)| is_closed(connection).then_some(*index)).collect()
-    }
-
     #[test]
-    fn the_oldest_untrusted_connection_of_the_address_with_the_most_is_closed() {
-        assert_eq!(closed(&[1, 1, 1], &[]), [0; 0]);
-        assert_eq!(closed(&[1, 1, 1, 1], &[]), [0]);
-        assert_eq!(closed(&[1, 2, 2, 3], &[]), [1]);
-        assert_eq!(closed(&[1, 2, 2, 2, 2, 2], &[]), [1, 2, 3], "a flood only closes its own connections");
-        assert_eq!(closed(&[1, 1, 2, 2], &[0, 1]), [2]);
-        assert_eq!(closed(&[1, 1, 1, 2], &[0, 1, 2]), [0; 0], "the new one is not accepted");
-    }
-
-    #[test]
-    fn a_dropped_connection_does_not_count() {
-        let connections = ConnectionLimit::new(1);
-        drop(connections.accept(from(1)));
-        let mut second = connections.accept(from(1)).unwrap();
-        assert!(!is_closed(&mut second));
-        drop(connections.accept(from(2)));
-        assert!(is_closed(&mut second));
+    fn connections_are_limited_in_all_and_for_each_address_while_they_are_open() {
+        let limit = Arc::new(ConnectionLimit::default());
+        let open = |address: u8| -> Vec<CountedConnection> {
+            let from = IpAddr::from([10, 0, 0, address]);
+            std::iter::from_fn(|| limit.accept(from)).take(MAX_CONNECTIONS + 1).collect()
+        };
+        let mut all: Vec<_> = (1..=5).map(open).collect();
+        let counts: Vec<usize> = all.iter().map(Vec::len).collect();
+        assert_eq!(counts, [64, 64, 64, 64, 0]);
+        all[0].truncate(60);
+        assert_eq!(open(1).len(), 4, "of the same address");
+        drop(all);
+        assert!(limit.lock().is_empty(), "addresses without connections are forgotten");
     }
 }

@@ -11,9 +11,10 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{Extension, Router};
+use axum::Router;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,9 +28,6 @@ use crate::server::connections::ConnectionLimit;
 
 /// How long a client may take for its handshake, and for the headers of a request.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How many connections are open at once. In the middle of their handshakes they take about 30 MiB.
-const MAX_CONNECTIONS: usize = 256;
 
 /// The read buffer, which limits the headers of a request.
 const MAX_HEADER_BYTES: usize = 16 << 10;
@@ -129,7 +127,7 @@ impl Server {
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
         F: Future<Output = io::Result<S>> + Send + 'static,
     {
-        let (graceful, connections) = (GracefulShutdown::new(), ConnectionLimit::new(MAX_CONNECTIONS));
+        let (graceful, connections) = (GracefulShutdown::new(), Arc::new(ConnectionLimit::default()));
         let mut shutdown = std::pin::pin!(shutdown);
         let mut is_failing = false;
         loop {
@@ -147,14 +145,13 @@ impl Server {
                 () = &mut shutdown => break,
             };
             is_failing = false;
-            let Some(mut open) = connections.accept(from) else {
+            let Some(open) = connections.accept(from) else {
                 debug!("connection refused: there are too many");
                 continue;
             };
-            // Each request carries a handle to its connection.
-            let router = router.clone().layer(Extension(open.handle()));
-            let (stream, watcher) = (handshake(stream), graceful.watcher());
-            let answer = async move {
+            let (stream, watcher, router) = (handshake(stream), graceful.watcher(), router.clone());
+            tokio::spawn(async move {
+                let _open = open;
                 let answered = match timeout(CLIENT_TIMEOUT, stream).await {
                     Ok(Ok(stream)) => watcher.watch(connection(TokioIo::new(stream), router)).await,
                     Ok(Err(error)) => return debug!(%error, "handshake failed"),
@@ -162,12 +159,6 @@ impl Server {
                 };
                 if let Err(error) = answered {
                     debug!(%error, "connection failed");
-                }
-            };
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = answer => {}
-                    () = open.closed() => debug!("connection closed to make room for another"),
                 }
             });
         }
@@ -202,14 +193,14 @@ fn connection<S: Read + Write + Unpin>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpSocket;
     use tokio::sync::{Notify, watch};
 
     use super::*;
     use crate::runtime::shutdown::shutdown_begins;
+    use crate::server::connections::MAX_CONNECTIONS_PER_ADDRESS;
 
     async fn anywhere() -> Server {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -302,21 +293,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_are_answered_however_many_connections_are_silent() {
+    async fn requests_are_answered_however_many_silent_connections_another_address_has() {
         let server = anywhere().await;
         let (address, router) = (server.address(), Router::new().route("/", get(async || "received")));
         let (_sender, shutdown) = watch::channel(false);
         let serving = tokio::spawn(server.serve(router, shutdown_begins(shutdown)));
         let mut silent = Vec::new();
-        for _ in 0..=MAX_CONNECTIONS {
-            silent.push(TcpStream::connect(address).await.unwrap());
+        for _ in 0..=MAX_CONNECTIONS_PER_ADDRESS {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+            silent.push(socket.connect(address).await.unwrap());
         }
         let mut client = ask(address).await;
         let mut answer = [0; 12];
         client.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200");
-        let closed = silent[0].read(&mut answer).await;
-        assert!(matches!(closed, Ok(0) | Err(_)), "the first of them is closed");
+        let closed = silent[MAX_CONNECTIONS_PER_ADDRESS].read(&mut answer).await;
+        assert!(matches!(closed, Ok(0) | Err(_)), "the last of them is refused");
         serving.abort();
     }
 

@@ -1,4 +1,4 @@
-//! Rotates the webhook's certificates and sets its path. Every replica watches the Secret and the webhook configuration,
+//! Rotates the webhook's certificates. Every replica watches the Secret and the webhook configuration,
 //! and takes the renewal step that `nm-shared` decides. If several replicas take a step at once, the Secret's
 //! resourceVersion lets only the first succeed; the others learn of it from their watch.
 
@@ -13,9 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch};
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use nm_shared::admission::certificate_renewal::{
-    ConfiguredTrust, RenewalStep, Validity, next_step, path_due,
-};
+use nm_shared::admission::certificate_renewal::{RenewalStep, Validity, next_step};
 use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
@@ -25,7 +23,6 @@ use crate::watch::watch_stream::{is_forbidden, object_watch_stream};
 use crate::webhook::certificate_secret::CertificateSecret;
 use crate::webhook::configuration::WebhookConfiguration;
 use crate::webhook::credentials::{CredentialsError, Generation};
-use crate::webhook::paths::{self, WebhookPaths};
 use crate::webhook::served_certificate::{LastFailure, ServedCertificate};
 
 /// How long to wait after a failure, unless a watch delivers a change earlier.
@@ -38,8 +35,6 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 enum RotationError {
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    #[error("cannot generate a path: {0}")]
-    Path(#[from] rustls::Error),
     #[error("secret {namespace}/{WEBHOOK}: {source}")]
     Secret { namespace: String, source: kube::Error },
     #[error("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}: {0}")]
@@ -56,13 +51,6 @@ impl RotationError {
     }
 }
 
-/// A path that the webhook configuration has to contain from a certain time on.
-struct PendingPath {
-    path: String,
-    due: Timestamp,
-    bundle: String,
-}
-
 type States<K> = Pin<Box<dyn Stream<Item = watcher::Result<Option<K>>> + Send>>;
 
 pub(super) struct CertificateRotation {
@@ -72,7 +60,6 @@ pub(super) struct CertificateRotation {
     lifetime: SignedDuration,
     served: Arc<ServedCertificate>,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
-    paths: Arc<WebhookPaths>,
     /// The Secret as it was last delivered or written, if it exists.
     secret: Option<Secret>,
     /// Whether the Secret's state is known.
@@ -81,9 +68,6 @@ pub(super) struct CertificateRotation {
     content: CertificateSecret,
     /// Whether the Secret's certificates are complete.
     is_complete: bool,
-    has_path: bool,
-    /// Since when this path is known.
-    path_known_since: Timestamp,
     configuration: Option<WebhookConfiguration>,
 }
 
@@ -94,7 +78,6 @@ impl CertificateRotation {
         namespace: &str,
         lifetime: SignedDuration,
         served: Arc<ServedCertificate>,
-        paths: Arc<WebhookPaths>,
     ) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
@@ -103,13 +86,10 @@ impl CertificateRotation {
             lifetime,
             served,
             clock: Box::new(Timestamp::now),
-            paths,
             secret: None,
             is_secret_known: false,
             content: CertificateSecret::default(),
             is_complete: false,
-            has_path: false,
-            path_known_since: Timestamp::MIN,
             configuration: None,
         }
     }
@@ -165,11 +145,10 @@ impl CertificateRotation {
 
     /// Takes in the Secret and serves its certificate.
     fn secret_delivered(&mut self, secret: Option<Secret>) {
-        (self.is_complete, self.has_path) = (false, false);
+        self.is_complete = false;
         if let Some(secret) = &secret {
             let (found, damages) = CertificateSecret::read(secret, &host(&self.namespace));
             self.is_complete = damages.is_empty() && found.current.is_some();
-            self.has_path = found.path.is_some();
             for damage in damages {
                 warn!("secret {}/{WEBHOOK} is damaged and will be repaired: {damage}", self.namespace);
             }
@@ -177,22 +156,14 @@ impl CertificateRotation {
                 self.served.serve(&current.credentials);
             }
             let current = found.current.or_else(|| self.content.current.take());
-            let path = found.path.or_else(|| self.content.path.clone());
-            if path != self.content.path {
-                self.path_known_since = (self.clock)();
-            }
-            self.content = CertificateSecret { current, path, ..found };
-            if let Some(path) = &self.content.path {
-                self.paths.set_own(path);
-            }
+            self.content = CertificateSecret { current, ..found };
         }
         (self.secret, self.is_secret_known) = (secret, true);
     }
 
     fn configuration_delivered(&mut self, found: Option<ValidatingWebhookConfiguration>) {
-        let configuration = WebhookConfiguration::observe(found, self.configuration.as_ref(), (self.clock)());
-        self.paths.set_configured(&configuration.paths());
-        self.configuration = Some(configuration);
+        let now = (self.clock)();
+        self.configuration = Some(WebhookConfiguration::observe(found, self.configuration.as_ref(), now));
     }
 
     /// Takes all steps that are due, and returns how long to wait for the next one.
@@ -203,7 +174,6 @@ impl CertificateRotation {
             };
             let now = (self.clock)();
             let next = next_step(&self.content.authorities(), configuration.trust(), now);
-            let pending_path = self.pending_path(configuration);
             let content = match next {
                 RenewalStep::Begin => {
                     CertificateSecret { current: Some(self.generate(now)?), ..CertificateSecret::default() }
@@ -214,19 +184,12 @@ impl CertificateRotation {
                     next: Some(self.generate(now)?),
                     ..self.content.clone()
                 },
-                _ if !self.has_path => self.content.clone(),
                 RenewalStep::Wait(until) => {
-                    let until = pending_path.as_ref().map_or(until, |pending| pending.due.min(until));
-                    if let Some(pending) = pending_path.filter(|pending| pending.due <= now) {
-                        self.configure(&pending.bundle, Some(&pending.path)).await?;
-                        continue;
-                    }
                     let wait = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                     return Ok(wait.min(MAX_WAIT));
                 }
                 RenewalStep::UpdateBundle(pem) => {
-                    let due = pending_path.filter(|pending| pending.due <= now);
-                    self.configure(&pem, due.as_ref().map(|pending| pending.path.as_str())).await?;
+                    self.configure(&pem).await?;
                     continue;
                 }
                 RenewalStep::Prepare => {
@@ -236,15 +199,6 @@ impl CertificateRotation {
             };
             self.store(content).await?;
         }
-    }
-
-    /// The path of the Secret, if the webhook configuration has another one.
-    fn pending_path(&self, configuration: &WebhookConfiguration) -> Option<PendingPath> {
-        let path = self.content.path.clone().filter(|path| self.has_path && !configuration.has_path(path))?;
-        let (trust, current) = (configuration.trust(), self.content.current.as_ref()?);
-        let due = path_due(trust, self.path_known_since, &current.credentials.validity);
-        let ConfiguredTrust::Bundle { pem, .. } = trust else { return None };
-        Some(PendingPath { path, due, bundle: pem.clone() })
     }
 
     fn generate(&self, now: Timestamp) -> Result<Generation, RotationError> {
@@ -258,11 +212,7 @@ impl CertificateRotation {
             metadata: ObjectMeta { name: Some(WEBHOOK.to_owned()), ..ObjectMeta::default() },
             ..Secret::default()
         });
-        let path = match content.path.clone().or_else(|| self.content.path.clone()) {
-            Some(path) => path,
-            None => paths::generate()?,
-        };
-        secret.data = Some(CertificateSecret { path: Some(path), ..content }.data());
+        secret.data = Some(content.data());
         let params = post_params();
         let written = match existing {
             None => self.secrets.create(&params, &secret).await,
@@ -271,27 +221,24 @@ impl CertificateRotation {
         let namespace = self.namespace.clone();
         let written = written.map_err(|source| RotationError::Secret { namespace, source })?;
         self.secret_delivered(Some(written));
-        if self.is_complete && self.has_path {
+        if self.is_complete {
             Ok(())
         } else {
             Err(RotationError::Overwritten(format!("secret {}/{WEBHOOK}", self.namespace)))
         }
     }
 
-    /// Makes the API server trust these authorities, and post reviews to this path.
-    async fn configure(&mut self, pem: &str, path: Option<&str>) -> Result<(), RotationError> {
+    /// Makes the API server trust these authorities.
+    async fn configure(&mut self, pem: &str) -> Result<(), RotationError> {
         let Some(configuration) = &self.configuration else { return Ok(()) };
-        let change = Patch::Strategic(configuration.patch(pem, path));
+        let change = Patch::Strategic(configuration.patch(pem));
         let written = self.configurations.patch(WEBHOOK_CONFIGURATION, &patch_params(), &change).await;
         self.configuration_delivered(Some(written.map_err(RotationError::Configuration)?));
-        let is_stored = |configuration: &WebhookConfiguration| {
-            configuration.has_bundle(pem) && path.is_none_or(|path| configuration.has_path(path))
-        };
-        if !self.configuration.as_ref().is_some_and(is_stored) {
+        if !self.configuration.as_ref().is_some_and(|configuration| configuration.has_bundle(pem)) {
             let what = format!("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}");
             return Err(RotationError::Overwritten(what));
         }
-        info!("updated the webhook configuration with the authorities and the path");
+        info!("updated the webhook configuration with the authorities");
         Ok(())
     }
 }
@@ -403,8 +350,7 @@ mod tests {
     async fn the_certificate_is_renewed_while_the_watches_fail() {
         let (client, mut written) = unwatchable();
         let served = ServedCertificate::none(Readiness::default().check("webhook"), Arc::new(Metrics::new()));
-        let mut rotation =
-            CertificateRotation::new(&client, "apps", LIFETIME, Arc::new(served), Arc::default());
+        let mut rotation = CertificateRotation::new(&client, "apps", LIFETIME, Arc::new(served));
         let (began, first) = (Instant::now(), Timestamp::now());
         rotation.clock = Box::new(move || first + SignedDuration::try_from(began.elapsed()).unwrap());
         tokio::spawn(rotation.run());

@@ -1,4 +1,4 @@
-//! The Secret with the webhook's certificates and path, which makes all replicas serve the same.
+//! The Secret with the webhook's certificates, which makes all replicas serve the same.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::Secret;
 use nm_shared::admission::certificate_renewal::{Authority, Generations};
 
 use crate::webhook::credentials::{Generation, read_authority};
-use crate::webhook::paths;
 
 /// The keys of the generation that is served: authority, certificate, private key.
 const CURRENT: [&str; 3] = ["ca.crt", "tls.crt", "tls.key"];
@@ -18,17 +17,12 @@ const NEXT: [&str; 3] = ["next-ca.crt", "next-tls.crt", "next-tls.key"];
 /// The key of the previous authority.
 const PREVIOUS: &str = "previous-ca.crt";
 
-/// The key of the path at which reviews are answered.
-const PATH: &str = "webhook-path";
-
 #[derive(Debug, Clone, Default)]
 pub(super) struct CertificateSecret {
     /// The authority of the generation that was served before.
     pub(super) previous: Option<Authority>,
     pub(super) current: Option<Generation>,
     pub(super) next: Option<Generation>,
-    /// The path at which reviews are answered.
-    pub(super) path: Option<String>,
 }
 
 impl CertificateSecret {
@@ -53,12 +47,7 @@ impl CertificateSecret {
         let previous = text(PREVIOUS).and_then(|pem| {
             read_authority(&pem).map_err(|error| damages.push(format!("{PREVIOUS}: {error}"))).ok()
         });
-        let path = text(PATH);
-        if path.as_deref().is_some_and(|path| !paths::is_generated(path)) {
-            // The path is secret, so it is not logged.
-            damages.push(format!("{PATH}: not /validate/ and 32 hexadecimal digits"));
-        }
-        (Self { previous, current, next, path: path.filter(|path| paths::is_generated(path)) }, damages)
+        (Self { previous, current, next }, damages)
     }
 
     /// The content as the Secret's data.
@@ -77,9 +66,6 @@ impl CertificateSecret {
         if let Some(previous) = &self.previous {
             put(PREVIOUS, &previous.pem);
         }
-        if let Some(path) = &self.path {
-            put(PATH, path);
-        }
         data
     }
 
@@ -96,7 +82,7 @@ impl CertificateSecret {
     /// The content after the next generation has become the current one.
     pub(super) fn promoted(&self) -> Self {
         let previous = self.current.as_ref().map(Generation::authority);
-        Self { previous, current: self.next.clone(), next: None, path: self.path.clone() }
+        Self { previous, current: self.next.clone(), next: None }
     }
 }
 
@@ -127,14 +113,10 @@ mod tests {
 
     #[test]
     fn the_content_survives_a_round_trip() {
-        let path = Some(paths::generate().unwrap());
-        let all =
-            CertificateSecret { previous: None, current: Some(generated()), next: Some(generated()), path };
+        let all = CertificateSecret { previous: None, current: Some(generated()), next: Some(generated()) };
         let promoted = CertificateSecret { next: Some(generated()), ..all.promoted() };
         for kept in [CertificateSecret::default(), all, promoted] {
             assert_eq!(reread(&kept, |_| {}), (kept.authorities(), vec![]));
-            let secret = Secret { data: Some(kept.data()), ..Secret::default() };
-            assert_eq!(CertificateSecret::read(&secret, NAME).0.path, kept.path);
         }
     }
 
@@ -157,9 +139,6 @@ mod tests {
             reread(&kept, |data| drop(data.insert(PREVIOUS.into(), ByteString(vec![0xff]))));
         assert_eq!(found, Generations { previous: None, ..whole.clone() });
         assert!(damages[0].starts_with("previous-ca.crt: invalid certificate"), "{damages:?}");
-        let (_, damages) =
-            reread(&kept, |data| drop(data.insert(PATH.into(), ByteString(b"/validate".into()))));
-        assert_eq!(damages, ["webhook-path: not /validate/ and 32 hexadecimal digits"]);
         let swap = |data: &mut BTreeMap<String, ByteString>| {
             let key = data["tls.key"].clone();
             data.insert("next-tls.key".into(), key);

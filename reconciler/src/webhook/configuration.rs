@@ -1,11 +1,8 @@
-//! The webhook configuration of the manifests: which authorities the API server trusts, and at which path it posts reviews.
+//! The webhook configuration of the manifests: which authorities the API server trusts.
 
-use std::collections::BTreeSet;
-
-use http::Uri;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use nm_shared::admission::certificate_renewal::ConfiguredTrust;
 use serde_json::{Value, json};
 
@@ -45,50 +42,19 @@ impl WebhookConfiguration {
         matches!(&self.trust, ConfiguredTrust::Bundle { pem, .. } if pem == authorities)
     }
 
-    /// The paths to which the API server posts reviews. A webhook without a bundle counts for none.
-    pub(super) fn paths(&self) -> BTreeSet<String> {
-        let has_bundle = |client: &WebhookClientConfig| {
-            client.ca_bundle.as_ref().is_some_and(|bundle| !bundle.0.is_empty())
-        };
-        self.clients().filter(|(_, client)| has_bundle(client)).map(|(_, client)| path_of(client)).collect()
-    }
-
-    /// Whether all webhooks behind a Service have this path. Those with a URL are not changed.
-    pub(super) fn has_path(&self, path: &str) -> bool {
-        self.clients().all(|(_, client)| client.service.is_none() || path_of(client) == path)
-    }
-
-    fn clients(&self) -> impl Iterator<Item = (&str, &WebhookClientConfig)> {
-        let webhooks = self.found.iter().flat_map(|found| found.webhooks.iter().flatten());
-        webhooks.map(|webhook| (webhook.name.as_str(), &webhook.client_config))
-    }
-
-    /// The strategic merge patch that sets the bundle and the path, if any. It fails if the configuration has changed.
-    pub(super) fn patch(&self, pem: &str, path: Option<&str>) -> Value {
+    /// The strategic merge patch that sets the bundle. It fails if the configuration has changed.
+    pub(super) fn patch(&self, pem: &str) -> Value {
         let metadata = self.found.as_ref().map(|found| &found.metadata);
         let bundle = ByteString(pem.as_bytes().into());
-        let entry = |(name, client): (&str, &WebhookClientConfig)| {
-            let mut webhook = json!({"name": name, "clientConfig": {"caBundle": bundle}});
-            if let (Some(path), true) = (path, client.service.is_some()) {
-                webhook["clientConfig"]["service"] = json!({"path": path});
-            }
-            webhook
-        };
-        let webhooks: Vec<Value> = self.clients().map(entry).collect();
+        let webhooks = self.found.iter().flat_map(|found| found.webhooks.iter().flatten());
+        let webhooks: Vec<Value> = webhooks
+            .map(|webhook| json!({"name": webhook.name, "clientConfig": {"caBundle": bundle}}))
+            .collect();
         json!({
             "metadata": {"resourceVersion": metadata.and_then(|metadata| metadata.resource_version.as_ref())},
             "webhooks": webhooks,
         })
     }
-}
-
-fn path_of(client: &WebhookClientConfig) -> String {
-    let path = match (&client.service, &client.url) {
-        (Some(service), _) => service.path.clone(),
-        (None, Some(url)) => url.parse::<Uri>().ok().map(|url| url.path().to_owned()),
-        (None, None) => None,
-    };
-    path.filter(|path| !path.is_empty()).unwrap_or_else(|| "/".to_owned())
 }
 
 /// The bundle of all webhooks; empty if they differ, so that they are written again; none without webhooks.
@@ -141,41 +107,10 @@ mod tests {
 
     #[test]
     fn the_patch_changes_every_webhook_of_the_observed_configuration() {
-        let patch =
-            WebhookConfiguration::observe(Some(found(&["a", "b"])), None, at(0)).patch("c", Some("/p"));
+        let patch = WebhookConfiguration::observe(Some(found(&["a", "b"])), None, at(0)).patch("c");
         let entry = |name: &str| json!({"name": name, "clientConfig": {"caBundle": "Yw=="}});
         let expected =
             json!({"metadata": {"resourceVersion": "7"}, "webhooks": [entry("w-a"), entry("w-b")]});
         assert_eq!(patch, expected);
-    }
-
-    #[test]
-    fn the_path_is_written_to_webhooks_behind_a_service_and_read_from_all() {
-        let webhook = |name: &str, client: Value| json!({"name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": client});
-        let service = |path: Option<&str>| json!({"caBundle": "Yw==", "service": {"namespace": "n", "name": "s", "path": path}});
-        let url = |url: &str| json!({"caBundle": "Yw==", "url": url});
-        let observe = |clients: &[Value]| {
-            let webhooks: Vec<Value> = clients.iter().map(|client| webhook("w", client.clone())).collect();
-            let found = serde_json::from_value(json!({"webhooks": webhooks})).unwrap();
-            WebhookConfiguration::observe(Some(found), None, at(0))
-        };
-        for (clients, paths, has_path) in [
-            (vec![], vec![], true),
-            (vec![service(Some("/p")), service(Some("/p"))], vec!["/p"], true),
-            (vec![service(Some("/p")), service(None)], vec!["/", "/p"], false),
-            (vec![url("https://127.0.0.1:9443/validate?a=b")], vec!["/validate"], true),
-            (vec![url("https://example.com"), service(Some("/q"))], vec!["/", "/q"], false),
-            (vec![json!({"service": {"namespace": "n", "name": "s", "path": "/q"}})], vec![], false),
-        ] {
-            let configuration = observe(&clients);
-            assert_eq!(configuration.paths().iter().map(String::as_str).collect::<Vec<_>>(), paths);
-            assert_eq!(configuration.has_path("/p"), has_path, "{clients:?}");
-        }
-        let patch = observe(&[service(None), url("https://example.com")]).patch("c", Some("/p"));
-        assert_eq!(
-            patch["webhooks"][0]["clientConfig"],
-            json!({"caBundle": "Yw==", "service": {"path": "/p"}})
-        );
-        assert_eq!(patch["webhooks"][1]["clientConfig"], json!({"caBundle": "Yw=="}));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`reviewer`] answers a review with [live reads](live_reads); `nm_shared::admission` decides. The
 //! [served certificate](served_certificate) comes from a Secret that the program itself [rotates](certificate_rotation),
-//! or from [files](certificate_files) that someone else renews. Only the API server knows the [path](paths).
+//! or from [files](certificate_files) that someone else renews.
 
 mod certificate_files;
 mod certificate_rotation;
@@ -10,7 +10,6 @@ mod certificate_secret;
 mod configuration;
 mod credentials;
 mod live_reads;
-mod paths;
 mod reviewer;
 mod served_certificate;
 
@@ -20,11 +19,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::response::{IntoResponse, Response};
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{Method, Request, StatusCode};
+use axum::routing::post;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{Request, StatusCode};
 use jiff::SignedDuration;
 use kube::Client;
 use nm_shared::admission::review::{self, InvalidReview, ReviewAnswer};
+use nm_shared::api::names::WEBHOOK_PATH;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
@@ -33,13 +34,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::flags::Flags;
 use crate::runtime::shutdown::shutdown_begins;
-use crate::server::connections::ConnectionHandle;
 use crate::server::{BindError, Server};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 use certificate_rotation::CertificateRotation;
 use live_reads::LiveCluster;
-use paths::WebhookPaths;
 use reviewer::Reviewer;
 use served_certificate::ServedCertificate;
 
@@ -86,16 +85,13 @@ pub(crate) async fn start(
     let listener = Server::bind("webhook", "--webhook-addr", address).await?;
     let served = Arc::new(ServedCertificate::none(readiness.check("webhook"), metrics.clone()));
     let acceptor = served.acceptor()?;
-    let (certificate_task, paths) = if let Some(directory) = &flags.webhook_cert_dir {
-        let paths = Arc::new(WebhookPaths::fixed(&flags.webhook_path));
-        (tokio::spawn(certificate_files::follow(directory.clone(), served)), paths)
+    let certificate_task = if let Some(directory) = &flags.webhook_cert_dir {
+        tokio::spawn(certificate_files::follow(directory.clone(), served))
     } else {
-        let (life, paths) = (i64::from(flags.webhook_cert_lifetime), Arc::new(WebhookPaths::default()));
-        let life = SignedDuration::from_secs(life);
-        let rotation = CertificateRotation::new(client, &flags.namespace, life, served, paths.clone());
-        (tokio::spawn(rotation.run()), paths)
+        let life = SignedDuration::from_secs(flags.webhook_cert_lifetime.into());
+        tokio::spawn(CertificateRotation::new(client, &flags.namespace, life, served).run())
     };
-    let router = router(Reviewer::new(LiveCluster::new(client.clone(), flags.external_etcd)), paths);
+    let router = router(Reviewer::new(LiveCluster::new(client.clone(), flags.external_etcd)));
     let handshake = move |stream: TcpStream| {
         let acceptor = acceptor.clone();
         async move {
@@ -116,39 +112,29 @@ pub(crate) async fn start(
 
 struct ReviewHandler {
     reviewer: Reviewer,
-    paths: Arc<WebhookPaths>,
     reviews: Semaphore,
     body_chunks: Semaphore,
 }
 
-fn router(reviewer: Reviewer, paths: Arc<WebhookPaths>) -> Router {
+fn router(reviewer: Reviewer) -> Router {
     let (reviews, body_chunks) = (Semaphore::new(MAX_CONCURRENT_REVIEWS), Semaphore::new(MAX_BODY_CHUNKS));
-    let handler = Arc::new(ReviewHandler { reviewer, paths, reviews, body_chunks });
-    Router::new().fallback(move |request: Request<Body>| {
+    let handler = Arc::new(ReviewHandler { reviewer, reviews, body_chunks });
+    let review = move |request: Request<Body>| {
         let handler = handler.clone();
         async move {
-            if !handler.paths.contains(request.uri().path()) {
-                // Each guess needs a new connection.
-                return (StatusCode::NOT_FOUND, [(CONNECTION, "close")]).into_response();
-            }
-            if let Some(connection) = request.extensions().get::<ConnectionHandle>() {
-                connection.trust();
-            }
             match handler.review(request).await {
                 Ok(answer) => answer,
                 Err((code, why)) => (code, format!("{why}\n")).into_response(),
             }
         }
-    })
+    };
+    Router::new().route(WEBHOOK_PATH, post(review))
 }
 
 impl ReviewHandler {
     /// Answers a review, or refuses it if it cannot be answered in time.
     async fn review(&self, request: Request<Body>) -> Result<Response, (StatusCode, String)> {
         let begun = Instant::now();
-        if request.method() != Method::POST {
-            return Err((StatusCode::METHOD_NOT_ALLOWED, "reviews have to be posted".to_owned()));
-        }
         let length = length(&request);
         if length > MAX_REVIEW_BYTES {
             let why = format!("a review may have at most {MAX_REVIEW_BYTES} bytes");
@@ -199,12 +185,11 @@ fn answered(uid: &str, answer: &ReviewAnswer) -> Response {
 mod tests {
     use std::convert::Infallible;
 
+    use http::Method;
     use serde_json::Value;
     use tower::{ServiceExt, service_fn};
 
     use super::*;
-
-    const PATH: &str = "/validate/0123";
 
     /// The webhook in a cluster whose API server never answers.
     fn without_answers() -> Router {
@@ -212,11 +197,11 @@ mod tests {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
         let reviewer = Reviewer::new(LiveCluster::new(Client::new(silence, "default"), false));
-        router(reviewer, Arc::new(WebhookPaths::fixed(PATH)))
+        router(reviewer)
     }
 
     async fn posted(router: Router, body: impl Into<Body>) -> (StatusCode, String) {
-        let request = Request::builder().method(Method::POST).uri(PATH).body(body.into()).unwrap();
+        let request = Request::builder().method(Method::POST).uri(WEBHOOK_PATH).body(body.into()).unwrap();
         answer(router, request).await
     }
 
@@ -254,7 +239,7 @@ mod tests {
     #[tokio::test]
     async fn other_paths_are_not_found() {
         let never = || Body::from_stream(futures::stream::pending::<Result<Vec<u8>, Infallible>>());
-        for path in ["/", "/validate", "/validate/", "/validate/0124", "/validate/0123/"] {
+        for path in ["/", "/validate/", "/validate/0", "/metrics"] {
             let request = Request::builder().method(Method::POST).uri(path).body(never()).unwrap();
             assert_eq!(
                 answer(without_answers(), request).await,
@@ -262,15 +247,15 @@ mod tests {
                 "{path}"
             );
         }
-        let get = Request::builder().uri(PATH).body(Body::empty()).unwrap();
+        let get = Request::builder().uri(WEBHOOK_PATH).body(Body::empty()).unwrap();
         assert_eq!(answer(without_answers(), get).await.0, StatusCode::METHOD_NOT_ALLOWED);
     }
 
     #[tokio::test]
     async fn a_body_that_is_declared_too_large_is_not_read() {
         let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, Infallible>>());
-        let request =
-            Request::builder().method(Method::POST).uri(PATH).header(CONTENT_LENGTH, MAX_REVIEW_BYTES + 1);
+        let request = Request::builder().method(Method::POST).uri(WEBHOOK_PATH);
+        let request = request.header(CONTENT_LENGTH, MAX_REVIEW_BYTES + 1);
         let (status, why) = answer(without_answers(), request.body(never).unwrap()).await;
         assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{why}");
     }

@@ -1,20 +1,17 @@
 //! Answers reviews: reads the cluster live and lets `nm-shared` decide.
 //!
-//! Creations are decided one after another, each with its own list of the maintenances of its node, and for a node that may run
-//! etcd of all such nodes. Together with the reservations this
-//! lets only one of two concurrent creations pass. Everything else, which takes longer, is read before.
+//! Two maintenances of one node that are created at the same moment may both be allowed: neither is in a list yet. The leader
+//! lets only one of them begin.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
-use nm_shared::admission::reservation::Reservations;
 use nm_shared::admission::review::{RequestedChange, ReviewAnswer, ReviewRequest};
 use nm_shared::admission::{self, AdmissionDecision, LiveState};
 use nm_shared::cluster::node;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
 use crate::webhook::live_reads::{LiveCluster, ReadError};
@@ -25,17 +22,13 @@ pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(8);
 /// How much of that the reads for warnings may take. The rest is for the decision.
 const WARNINGS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long to wait before checking again whether an allowed maintenance has been stored.
-const RESERVATION_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-
 pub(super) struct Reviewer {
     cluster: LiveCluster,
-    reservations: Mutex<Reservations>,
 }
 
 impl Reviewer {
     pub(super) fn new(cluster: LiveCluster) -> Self {
-        Self { cluster, reservations: Mutex::default() }
+        Self { cluster }
     }
 
     /// Answers a review in time, counted from when it began.
@@ -56,66 +49,23 @@ impl Reviewer {
 
     async fn decide(&self, question: &ReviewRequest) -> Result<AdmissionDecision, ReadError> {
         match &question.change {
-            RequestedChange::Create(maintenance) => self.create(maintenance, question.dry_run).await,
+            RequestedChange::Create(maintenance) => self.create(maintenance).await,
             RequestedChange::Update(both) => self.update(&both.0, &both.1).await,
             RequestedChange::Other => Ok(AdmissionDecision::default()),
         }
     }
 
-    async fn create(
-        &self,
-        maintenance: &NodeMaintenance,
-        dry_run: bool,
-    ) -> Result<AdmissionDecision, ReadError> {
-        let name = &maintenance.spec.node_name;
+    async fn create(&self, maintenance: &NodeMaintenance) -> Result<AdmissionDecision, ReadError> {
         let mut live = LiveState::default();
-        if !self.read_node(name, &mut live).await? {
-            return Ok(admission::create(maintenance, &live, Timestamp::now()));
-        }
-        let unchecked = self.read_pods(name, &mut live).await;
-        let mut review = self.decide_creation(maintenance, live, dry_run).await?;
-        if review.refusal.is_none() {
-            review.warnings.extend(unchecked);
-        }
-        Ok(review)
-    }
-
-    /// Decides a creation while no other is being decided. If it would be refused only because of one that was allowed and
-    /// is not stored yet, it waits until that one is stored or its reservation expires.
-    async fn decide_creation(
-        &self,
-        maintenance: &NodeMaintenance,
-        mut live: LiveState,
-        dry_run: bool,
-    ) -> Result<AdmissionDecision, ReadError> {
-        let own = maintenance.metadata.name.as_deref();
-        let nodes: Vec<String> = live.nodes.iter().map(|node| node::name(node).to_owned()).collect();
-        loop {
-            let mut reservations = self.reservations.lock().await;
-            // A reservation may have been stored after the list was requested.
-            let requested = Timestamp::now();
-            let (stored, older) =
-                tokio::try_join!(self.cluster.maintenances_of(&nodes), self.cluster.nodes_of_older_groups())?;
-            reservations.settle(&stored, requested);
-            let now = Timestamp::now();
+        let mut unchecked = None;
+        if self.read_node(&maintenance.spec.node_name, &mut live).await? {
+            unchecked = self.read_pods(&maintenance.spec.node_name, &mut live).await;
+            let own = maintenance.metadata.name.as_deref();
             // A second maintenance of the same name is refused by the API server with AlreadyExists.
-            let others = stored.iter().filter(|other| own.is_none() || other.metadata.name.as_deref() != own);
-            live.set_maintenances(others, older);
-            let review = admission::create(maintenance, &live, now);
-            if review.refusal.is_some() {
-                return Ok(review);
-            }
-            live.in_maintenance.extend(reservations.of_others(own).map(str::to_owned));
-            let review = admission::create(maintenance, &live, now);
-            if review.refusal.is_none() {
-                if !dry_run {
-                    reservations.reserve(maintenance, now);
-                }
-                return Ok(review);
-            }
-            drop(reservations);
-            sleep(RESERVATION_CHECK_INTERVAL).await;
+            self.read_others(&mut live, |other| own.is_none() || other.metadata.name.as_deref() != own)
+                .await?;
         }
+        Ok(with_warning(admission::create(maintenance, &live, Timestamp::now()), unchecked))
     }
 
     async fn update(
@@ -126,20 +76,25 @@ impl Reviewer {
         let mut live = LiveState::default();
         let mut unchecked = None;
         if admission::begins(before, after) && self.read_node(&after.spec.node_name, &mut live).await? {
-            let nodes: Vec<String> = live.nodes.iter().map(|node| node::name(node).to_owned()).collect();
-            let (stored, older) =
-                tokio::try_join!(self.cluster.maintenances_of(&nodes), self.cluster.nodes_of_older_groups())?;
-            let others = stored.iter().filter(|other| other.metadata.uid != after.metadata.uid);
-            live.set_maintenances(others, older);
+            self.read_others(&mut live, |other| other.metadata.uid != after.metadata.uid).await?;
         }
         if before.spec.drain != after.spec.drain && node::is_valid_name(&after.spec.node_name) {
             unchecked = self.read_pods(&after.spec.node_name, &mut live).await;
         }
-        let mut review = admission::update(before, after, &live, Timestamp::now());
-        if review.refusal.is_none() {
-            review.warnings.extend(unchecked);
-        }
-        Ok(review)
+        Ok(with_warning(admission::update(before, after, &live, Timestamp::now()), unchecked))
+    }
+
+    /// Reads which of the nodes that were read have another maintenance.
+    async fn read_others(
+        &self,
+        live: &mut LiveState,
+        is_other: impl Fn(&NodeMaintenance) -> bool,
+    ) -> Result<(), ReadError> {
+        let nodes: Vec<String> = live.nodes.iter().map(|node| node::name(node).to_owned()).collect();
+        let (stored, older) =
+            tokio::try_join!(self.cluster.maintenances_of(&nodes), self.cluster.nodes_of_older_groups())?;
+        live.set_maintenances(stored.iter().filter(|other| is_other(other)), older);
+        Ok(())
     }
 
     /// Reads a node and what the quorum of etcd depends on. Returns whether there is such a node.
@@ -170,6 +125,14 @@ impl Reviewer {
         };
         Some(format!("the drain was not checked for data loss: {why}"))
     }
+}
+
+/// Adds the warning that something was not checked, unless the request is refused.
+fn with_warning(mut review: AdmissionDecision, unchecked: Option<String>) -> AdmissionDecision {
+    if review.refusal.is_none() {
+        review.warnings.extend(unchecked);
+    }
+    review
 }
 
 fn unknown(question: &ReviewRequest, why: String) -> ReviewAnswer {
@@ -262,7 +225,7 @@ mod tests {
                 NodeMaintenanceSpec { node_name: node.to_owned(), suspend: true, ..Default::default() };
             let mut maintenance = NodeMaintenance::new(name, spec);
             maintenance.metadata.uid = Some(name.to_owned());
-            let review = reviewer.create(&maintenance, false).await.unwrap();
+            let review = reviewer.create(&maintenance).await.unwrap();
             if review.refusal.is_none() {
                 self.stored.lock().unwrap_or_else(PoisonError::into_inner).push(maintenance);
             }

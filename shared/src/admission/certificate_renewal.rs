@@ -13,10 +13,6 @@ use jiff::{SignedDuration, Timestamp};
 /// The API servers observe a change within this time.
 const MAX_PROPAGATION: SignedDuration = SignedDuration::from_secs(30);
 
-/// Every replica serves a new path within this time, including those that a rollout is about to replace: it is the default
-/// deadline of a Deployment's rollout.
-const ROLLOUT_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
-
 /// The maximum difference between clocks.
 const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
@@ -109,18 +105,6 @@ pub enum RenewalStep {
     Promote,
     /// Nothing before this time.
     Wait(Timestamp),
-}
-
-/// When a path that the replicas have `known` since then may be written to the webhook configuration, while `current` is
-/// served. Before the first bundle is written, the webhook is not called at all.
-pub fn path_due(trust: &ConfiguredTrust, known: Timestamp, current: &Validity) -> Timestamp {
-    match trust {
-        ConfiguredTrust::NotConfigured => Timestamp::MIN,
-        ConfiguredTrust::Bundle { pem, .. } if pem.is_empty() => Timestamp::MIN,
-        ConfiguredTrust::Bundle { .. } => {
-            known.saturating_add(ROLLOUT_TIMEOUT.min(current.life() / 20)).unwrap_or(Timestamp::MAX)
-        }
-    }
 }
 
 /// The next step.
@@ -241,21 +225,6 @@ mod tests {
             RenewalStep::Wait(at(LIFE)),
             "before the renewal"
         );
-    }
-
-    #[test]
-    fn a_path_is_written_at_once_if_the_webhook_is_not_called_yet_and_otherwise_when_every_replica_serves_it()
-    {
-        let validity = authority("A", 0).validity;
-        let long = Validity::beginning(at(0), SignedDuration::from_hours(24));
-        for (trust, current, expected) in [
-            (ConfiguredTrust::NotConfigured, &validity, Timestamp::MIN),
-            (trusted("", 0), &validity, Timestamp::MIN),
-            (trusted("A", 0), &validity, at(7 + 63)),
-            (trusted("A", 0), &long, at(7 + 600)),
-        ] {
-            assert_eq!(path_due(&trust, at(7), current), expected, "{trust:?}");
-        }
     }
 
     // With a single replica that checks once a second.

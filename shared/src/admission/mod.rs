@@ -2,7 +2,6 @@
 //! about what a drain would delete.
 
 pub mod certificate_renewal;
-pub mod reservation;
 pub mod review;
 
 use std::sync::Arc;

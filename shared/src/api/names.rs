@@ -59,6 +59,9 @@ pub const RESTARTED_AT_ANNOTATION: &str = "kubectl.kubernetes.io/restartedAt";
 /// The webhook's Service and the Secret with its certificates, both in the reconciler's namespace.
 pub const WEBHOOK: &str = "nm-reconciler-webhook";
 
+/// The path at which the webhook answers reviews.
+pub const WEBHOOK_PATH: &str = "/validate";
+
 /// The `ValidatingWebhookConfiguration` of the webhook.
 pub const WEBHOOK_CONFIGURATION: &str = "nm-reconciler";
 

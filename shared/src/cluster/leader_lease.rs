@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 pub const NAME: &str = "nm-reconciler";
 
 /// Who leads, by the lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum LeaderLeaseState {
     /// Nobody: the lease was released, or there is none.
+    #[default]
     Released,
     /// Nobody: the last leader has not renewed it in time.
     Expired,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -33,6 +33,7 @@ validatingwebhookconfiguration.admissionregistration.k8s.io/nm-reconciler delete
 service/nm-reconciler-webhook (namespace node-maintenance) deleted
 deployment.apps/nm-reconciler (namespace node-maintenance) deleted
 poddisruptionbudget.policy/nm-reconciler (namespace node-maintenance) deleted
+resourcequota/nm-reconciler (namespace node-maintenance) deleted
 clusterrole.rbac.authorization.k8s.io/nodemaintenance-editor deleted
 clusterrole.rbac.authorization.k8s.io/nodemaintenance-viewer deleted
 rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace node-maintenance) deleted
@@ -50,8 +51,8 @@ validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler deleted
 clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
 clusterrole.rbac.authorization.k8s.io/nm-reconciler deleted
 serviceaccount/nm-reconciler (namespace node-maintenance) deleted
-resourcequota/nm-reconciler (namespace node-maintenance) deleted
-namespace/node-maintenance deleted
+lease.coordination.k8s.io/nm-reconciler (namespace node-maintenance) deleted
+secret/nm-reconciler-webhook (namespace node-maintenance) deleted
 customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io deleted
 ";
 
@@ -186,7 +187,7 @@ async fn fields_of_other_managers_are_reported_and_changed_only_with_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_set_as_a_flag_is_changed_in_place_and_stays_in_effect() {
+async fn a_limit_set_as_a_flag_stays_in_effect_and_is_not_changed() {
     let (cluster, _reconciler) = installed().await;
     let node = cluster.nodes().await[0].clone();
     let limit = async || {
@@ -201,17 +202,21 @@ async fn a_limit_set_as_a_flag_is_changed_in_place_and_stays_in_effect() {
     deployment(&cluster).patch("nm-reconciler", &PatchParams::default(), &edited).await.unwrap();
     assert_eq!(limit().await, "2");
 
-    let changed = plugin(&cluster, &["install", "--max-unavailable", "5", "--wait=false"]).await.ok();
-    let change =
-        "  spec.template.spec.containers[reconciler].args[0]: --max-unavailable=2 -> --max-unavailable=5\n";
-    assert!(changed.stderr.ends_with(change), "{changed:?}");
-    assert_eq!(limit().await, "5");
+    let refused = plugin(&cluster, &["install", "--max-unavailable", "5", "--wait=false"]).await;
+    refused.expect(
+        1,
+        "",
+        "error: the Deployment nm-reconciler in namespace node-maintenance sets --max-unavailable in its command line, which \
+         takes precedence\n\
+         hint: nothing was changed; set it where the flag comes from, or with `kubectl -n node-maintenance edit deployment \
+         nm-reconciler`\n",
+    );
     // An installation with other flags keeps the limit.
     let _ = plugin(&cluster, &["install", "--replicas", "1", "--wait=false"]).await.ok();
-    assert_eq!(limit().await, "5");
+    assert_eq!(limit().await, "2");
     let pods = deployment(&cluster).get("nm-reconciler").await.unwrap().spec.unwrap().template.spec.unwrap();
     let ours = pods.containers.iter().find(|container| container.name == "reconciler").unwrap();
-    assert_eq!(ours.args.as_deref(), Some(&["--max-unavailable=5".into(), "--node-conditions".into()][..]));
+    assert_eq!(ours.args.as_deref(), Some(&["--max-unavailable=2".into(), "--node-conditions".into()][..]));
     assert_eq!(ours.image.as_deref(), Some(IMAGE), "not that of the sidecar");
     assert_eq!(reconciler_version(&cluster).await, env!("CARGO_PKG_VERSION"));
 }
@@ -253,7 +258,7 @@ async fn an_existing_namespace_is_neither_labelled_nor_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_lease_namespace() {
+async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_namespaces() {
     let (cluster, _reconciler) = installed().await;
     let node = cluster.nodes().await[0].clone();
     let _ = plugin(&cluster, &["start", &node, "--wait"]).await.ok();
@@ -262,38 +267,23 @@ async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_lease_n
     refused.expect(1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));
     let unasked = plugin(&cluster, &["uninstall", "--stop-all"]).await;
     assert_eq!((unasked.code, unasked.stdout.as_str()), (Some(2), ""), "{unasked:?}");
+    assert!(
+        unasked.stderr.contains("  deployment.apps/nm-reconciler (namespace node-maintenance)\n"),
+        "{unasked:?}"
+    );
     assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items.len(), 1);
 
     let removed = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "60s"]).await.ok();
     assert_eq!(removed.stdout, REMOVED);
-    let kept = "namespace/medik8s-leases";
-    assert!(removed.stderr.ends_with(&format!("{kept} is kept: other operators use it\n")), "{removed:?}");
+    let kept = "namespace/node-maintenance is kept: others may have objects in it; `kubectl delete namespace node-maintenance` \
+                deletes it\n";
+    let shared = "namespace/medik8s-leases is kept: other operators use it\n";
+    assert!(removed.stderr.contains(kept) && removed.stderr.contains(shared), "{removed:?}");
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     assert_eq!(nodes.get(&node).await.unwrap().spec.unwrap().unschedulable, None);
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     assert_eq!(definitions.list(&ListParams::default()).await.unwrap().items.len(), 0);
     plugin(&cluster, &["uninstall"]).await.expect(0, "", "nm-reconciler is not installed.\n");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn uninstalling_keeps_a_namespace_with_objects_of_others() {
-    let (cluster, _reconciler) = installed().await;
-    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &webhook::namespace());
-    let theirs = serde_json::from_value(json!({"metadata": {"name": "db"}, "stringData": {"password": "x"}}));
-    secrets.create(&PostParams::default(), &theirs.unwrap()).await.unwrap();
-    let unasked = plugin(&cluster, &["uninstall"]).await;
-    assert_eq!((unasked.code, unasked.stdout.as_str()), (Some(2), ""), "{unasked:?}");
-    for line in [
-        "  deployment.apps/nm-reconciler (namespace node-maintenance)\n",
-        "  secret/nm-reconciler-webhook (namespace ",
-    ] {
-        assert!(unasked.stderr.contains(line), "{line} in {unasked:?}");
-    }
-    let removed = plugin(&cluster, &["uninstall", "-y", "--timeout", "60s"]).await.ok();
-    let stays = "namespace/node-maintenance is kept: it contains objects of others: secret/db\n";
-    assert!(removed.stderr.contains(stays), "{removed:?}");
-    let left = secrets.list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(left.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["db"]);
 }
 
 /// A roll that ended before its last node was done keeps the maintenance of that node, and nobody removes its finalizer.

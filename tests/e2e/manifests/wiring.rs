@@ -6,6 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Resource, ResourceExt};
 use nm_shared::NodeMaintenance;
+use nm_shared::api::names::WEBHOOK_PATH;
 use nm_tests::manifests::{files_of, read, service_account, the_one};
 use serde_json::{Value, json};
 
@@ -148,6 +149,7 @@ fn the_webhook_configuration_refers_to_its_service() {
     let configuration = &of_kind("ValidatingWebhookConfiguration", 1)[0];
     for webhook in elements(&configuration["webhooks"]) {
         let reference = &webhook["clientConfig"]["service"];
+        assert_eq!(reference["path"], WEBHOOK_PATH, "{webhook}");
         let service = service(&reference["namespace"], &reference["name"]);
         let ports = elements(&service["spec"]["ports"]);
         let port = ports.iter().find(|port| port["port"] == reference["port"]);

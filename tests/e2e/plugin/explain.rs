@@ -126,7 +126,7 @@ async fn a_drain_whose_reconciler_is_gone_is_blocked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reconciler_without_leader_election_is_recognized_despite_an_unheld_lease() {
+async fn a_local_reconciler_is_not_reported_as_missing_beside_a_lease_without_holder() {
     let why = "only a sandbox has pods that use all of their grace";
     let Some(cluster) = Cluster::sandbox_or_skip(1, why).await else { return };
     let node = &cluster.nodes().await[0];

@@ -191,17 +191,12 @@ async fn a_report_has_the_reconcilers_settings_and_nothing_of_its_sidecars() {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), &webhook::namespace());
     let flags = flags();
     assert!(flags.len() > 10, "{flags:?}");
-    // Clients that know the path can call the webhook.
-    let (secret, settings): (Vec<String>, Vec<String>) =
-        flags.into_iter().partition(|flag| flag == "--webhook-path");
-    assert_eq!(secret.len(), 1);
-    let settings: Vec<String> = settings.iter().map(|flag| format!("{flag}=7")).collect();
-    let args = [settings.as_slice(), &["--webhook-path=/hunter2".to_owned()]].concat();
+    let settings: Vec<String> = flags.iter().map(|flag| format!("{flag}=7")).collect();
     let hidden = json!([{"name": "PASSWORD", "value": "hunter2"}]);
     let secrets = json!({"spec": {"template": {"spec": {
         "initContainers": [{"name": "login", "image": "login:1", "env": hidden}],
         "containers": [
-            {"name": "reconciler", "args": args, "env": hidden,
+            {"name": "reconciler", "args": settings, "env": hidden,
                 "lifecycle": {"preStop": {"exec": {"command": ["bye", "hunter2"]}}}},
             {"name": "proxy", "image": "proxy:1", "args": ["--password=hunter2"]},
         ],

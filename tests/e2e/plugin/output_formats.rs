@@ -1,6 +1,8 @@
-//! `-o` of the plugin, compared to the real kubectl: the same objects in the same format.
+//! `-o` of the plugin, compared to the real kubectl: the same objects in the same format, which kubectl can apply.
 
+use kube::api::ListParams;
 use nm_tests::cluster::Cluster;
+use nm_tests::files::temp_file;
 use nm_tests::maintenance::start;
 use nm_tests::programs::{kubectl, plugin};
 use nm_tests::skip::has_kubectl;
@@ -47,4 +49,29 @@ async fn formats_print_what_kubectl_prints() {
 /// Parses a document. JSON is a subset of YAML.
 fn document(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
+}
+
+/// Applies the output of a client-side dry run of the plugin.
+async fn apply_dry_run(cluster: &Cluster, line: &str, apply: &[&str]) -> String {
+    let args: Vec<&str> = line.split_whitespace().chain(["--dry-run", "client", "-o", "yaml"]).collect();
+    let printed = plugin(cluster, &args).await.ok().stdout;
+    let file = temp_file(printed);
+    let args = [apply, &["-f", file.path().to_str().unwrap()]].concat();
+    kubectl(cluster, &args).await.unwrap().ok().stdout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_output_of_a_client_side_dry_run_can_be_applied() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::bare_sandbox(0, 0, |sandbox| sandbox).await;
+    let applied = apply_dry_run(&cluster, "install", &["apply", "--server-side"]).await;
+    assert!(applied.contains("deployment.apps/nm-reconciler serverside-applied\n"), "{applied}");
+
+    let cluster = Cluster::of_sandbox(2, 0, |sandbox| sandbox).await;
+    let nodes = cluster.nodes().await.join(" ");
+    let applied = apply_dry_run(&cluster, &format!("start {nodes}"), &["apply"]).await;
+    assert_eq!(applied.matches(" created\n").count(), 2, "{applied}");
+    assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items.len(), 2);
 }

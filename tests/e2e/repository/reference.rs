@@ -43,10 +43,15 @@ fn check(name: &str, section: &str, generated: &str) {
     );
 }
 
-/// The help of a program or one of its commands, 100 columns wide.
+/// The help of a program or one of its commands.
 fn help(program_name: &str, arguments: &[&str]) -> String {
+    printed(program_name, &[arguments, &["--help"]].concat())
+}
+
+/// What a program prints, 100 columns wide.
+fn printed(program_name: &str, arguments: &[&str]) -> String {
     let mut command = without_settings(&program(program_name));
-    let output = command.args(arguments).arg("--help").env("COLUMNS", "100").output().unwrap();
+    let output = command.args(arguments).env("COLUMNS", "100").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     // Git and editors remove blanks at the end of a line.
@@ -82,20 +87,13 @@ fn every_flag_of_the_plugin_is_listed() {
     let (_, commands) = overview.split_once("\n\n  ").unwrap();
     let (commands, _) = commands.split_once("\n\n").unwrap();
     let commands = commands.lines().filter_map(|line| line.split_whitespace().next());
-    let is_connection = |section: &&String| section.starts_with("Connection");
     let mut generated = String::new();
-    let mut connection = None;
     for command in commands.filter(|command| *command != "help").flat_map(with_subcommands) {
-        let sections = sections(&help("kubectl-nm", &command.split(' ').collect::<Vec<_>>()));
-        connection = connection.or_else(|| sections.iter().find(is_connection).cloned());
-        let own: String =
-            sections.iter().filter(|section| !is_connection(section)).map(String::as_str).collect();
-        let _ = write!(generated, "## kubectl nm {command}\n\n```text\n{}\n```\n\n", own.trim());
+        let help = help("kubectl-nm", &command.split(' ').collect::<Vec<_>>());
+        let _ = write!(generated, "## kubectl nm {command}\n\n```text\n{help}\n```\n\n");
     }
-    let connection = connection.expect("flags of kubectl");
-    let (flags, _) = connection.split_once("\nWith ").unwrap_or((&connection, ""));
     check("kubectl-nm.md", "commands", &generated);
-    check("kubectl-nm.md", "connection", &format!("```text\n{}\n```", flags.trim()));
+    check("kubectl-nm.md", "options", &format!("```text\n{}\n```", printed("kubectl-nm", &["options"])));
 }
 
 #[test]
@@ -195,7 +193,7 @@ const REQUESTS: [(&str, &str, &str); 24] = [
     (
         "validatingwebhookconfigurations patch",
         "",
-        "writes the certificate authority and the path of its webhooks, and watches that they stay",
+        "writes the certificate authority of its webhooks, and watches that it stays",
     ),
     ("events create", "default", "publishes events, and counts those that repeat"),
     (
@@ -206,11 +204,7 @@ const REQUESTS: [(&str, &str, &str); 24] = [
     ("leases create", "", "creates the lease of the leader election"),
     ("leases patch", "nm-reconciler", "takes, renews and watches the lease of the leader election"),
     ("secrets create", "", "creates the Secret of the webhook"),
-    (
-        "secrets update",
-        "nm-reconciler-webhook",
-        "renews the certificate and the path of the webhook, and watches them",
-    ),
+    ("secrets update", "nm-reconciler-webhook", "renews the certificate of the webhook, and watches it"),
     ("nodes/status patch", "", "writes node conditions"),
     ("deployments patch", "", "watches the Deployment of a pod that is replaced first, and restarts it"),
     ("replicasets get", "", "reads which Deployment a pod belongs to, and at which revision"),

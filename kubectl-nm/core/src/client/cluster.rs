@@ -258,12 +258,7 @@ impl Cluster {
         Ok(self.request(&format!("list {resource}"), async || api.list(which).await).await?.items)
     }
 
-    /// Lists the metadata of objects, without spec and status.
-    ///
-    /// # Errors
-    ///
-    /// If the request fails.
-    pub async fn list_metadata<K: Clone + Debug + DeserializeOwned>(
+    async fn list_metadata<K: Clone + Debug + DeserializeOwned>(
         &self,
         api: &Api<K>,
         resource: &str,

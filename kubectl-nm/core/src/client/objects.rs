@@ -271,7 +271,7 @@ fn resource(api_version: &str, kind: &str) -> ApiResource {
 }
 
 /// The resource as RBAC and `kubectl get` name it.
-pub fn name_of(resource: &ApiResource) -> String {
+fn name_of(resource: &ApiResource) -> String {
     match resource.group.as_str() {
         "" => resource.plural.clone(),
         group => format!("{}.{group}", resource.plural),

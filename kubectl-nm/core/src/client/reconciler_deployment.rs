@@ -3,8 +3,6 @@
 //! Settings are read as nm-reconciler does: a flag, in the `command` or the `args` of its container, takes precedence over
 //! the environment variable of the same setting.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 /// Field manager of what `kubectl nm` applies.
@@ -48,9 +46,6 @@ pub enum SettingValue {
     Elsewhere,
 }
 
-/// The command line of a container: `command` and `args` by name.
-pub type CommandLine = BTreeMap<&'static str, Value>;
-
 /// The container of nm-reconciler: the one with its name, or the only one.
 pub fn container(deployment: &Value) -> Option<&Value> {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
@@ -79,7 +74,7 @@ impl Setting {
     pub(crate) fn of(self, deployment: &Value) -> SettingValue {
         let Some(container) = container(deployment) else { return SettingValue::Unset };
         match self.flag_in(container) {
-            Some(flag) => SettingValue::Value(flag.value),
+            Some(value) => SettingValue::Value(value.to_owned()),
             None => self.variable_in(container),
         }
     }
@@ -108,15 +103,6 @@ impl Setting {
         container(deployment).is_some_and(|container| self.flag_in(container).is_some())
     }
 
-    /// The field of the command line that contains the flag, with another value for it; `None` if no flag sets it.
-    pub fn command_line_with(self, deployment: &Value, value: &str) -> Option<CommandLine> {
-        let container = container(deployment)?;
-        let flag = self.flag_in(container)?;
-        let mut words = container[flag.list].clone();
-        words[flag.at] = if flag.is_joined { json!(format!("{}={value}", self.flag)) } else { json!(value) };
-        Some(CommandLine::from([(flag.list, words)]))
-    }
-
     /// Sets the variable in a container. Does nothing if the container has no `env` list.
     pub fn set_variable(self, container: &mut Value, value: &str) {
         if let Some(variables) = container["env"].as_array_mut() {
@@ -125,20 +111,14 @@ impl Setting {
         }
     }
 
-    /// The last occurrence of the flag, which takes effect.
-    fn flag_in(self, container: &Value) -> Option<FlagOccurrence> {
-        let words: Vec<(&'static str, usize, &str)> = COMMAND_LINE_FIELDS
-            .into_iter()
-            .flat_map(|list| {
-                let words = container[list].as_array().into_iter().flatten().enumerate();
-                words.map(move |(at, word)| (list, at, word.as_str().unwrap_or_default()))
-            })
-            .collect();
-        words.iter().enumerate().rev().find_map(|(nth, &(list, at, word))| {
-            match word.strip_prefix(self.flag)? {
-                "" => words.get(nth + 1).map(|&(list, at, word)| FlagOccurrence::new(list, at, word, false)),
-                rest => rest.strip_prefix('=').map(|value| FlagOccurrence::new(list, at, value, true)),
-            }
+    /// The value of the last occurrence of the flag, which takes effect.
+    fn flag_in(self, container: &Value) -> Option<&str> {
+        let lists =
+            COMMAND_LINE_FIELDS.into_iter().flat_map(|list| container[list].as_array().into_iter().flatten());
+        let words: Vec<&str> = lists.map(|word| word.as_str().unwrap_or_default()).collect();
+        words.iter().enumerate().rev().find_map(|(at, word)| match word.strip_prefix(self.flag)? {
+            "" => words.get(at + 1).copied(),
+            rest => rest.strip_prefix('='),
         })
     }
 
@@ -156,41 +136,6 @@ impl Setting {
             None => SettingValue::Unset,
         }
     }
-}
-
-struct FlagOccurrence {
-    /// The field that contains the value.
-    list: &'static str,
-    at: usize,
-    value: String,
-    /// Whether flag and value are one word, joined by `=`.
-    is_joined: bool,
-}
-
-impl FlagOccurrence {
-    fn new(list: &'static str, at: usize, value: &str, is_joined: bool) -> Self {
-        Self { list, at, value: value.to_owned(), is_joined }
-    }
-}
-
-/// The fields of the command line that this program has applied before. Server-side apply removes those that are left out.
-pub fn applied_command_line(deployment: &Value) -> CommandLine {
-    let managers = deployment["metadata"]["managedFields"].as_array().into_iter().flatten();
-    let own = managers
-        .filter(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
-        .map(|entry| &entry["fieldsV1"]["f:spec"]["f:template"]["f:spec"]["f:containers"]);
-    let own: Vec<&Value> = own.map(|fields| &fields[format!("k:{{\"name\":\"{CONTAINER}\"}}")]).collect();
-    let is_own = |list: &&str| own.iter().any(|fields| !fields[format!("f:{list}")].is_null());
-    let Some(container) = container(deployment) else { return CommandLine::new() };
-    let lists = COMMAND_LINE_FIELDS.into_iter().filter(is_own).filter(|list| container[*list].is_array());
-    lists.map(|list| (list, container[list].clone())).collect()
-}
-
-/// Whether a field, as the API server names it in a conflict, belongs to the command line. It is applied only if the user
-/// changes a setting that is a flag there.
-pub fn is_command_line(field: &str) -> bool {
-    let rest = field.strip_prefix(&format!(".spec.template.spec.containers[name=\"{CONTAINER}\"]."));
-    rest.is_some_and(|list| COMMAND_LINE_FIELDS.contains(&list))
 }
 
 #[cfg(test)]
@@ -240,46 +185,5 @@ mod tests {
         let only = json!({"name": "c", "image": "nm:1"});
         let alone = json!({"spec": {"template": {"spec": {"containers": [only]}}}});
         assert_eq!(container(&alone), Some(&only));
-    }
-
-    #[test]
-    fn a_flag_is_changed_in_place() {
-        let changed = |container: &Value| MAX_UNAVAILABLE.command_line_with(&deployment(container), "5");
-        for (container, list, words) in [
-            (
-                json!({"args": ["-a", "--max-unavailable=2", "-b"]}),
-                "args",
-                json!(["-a", "--max-unavailable=5", "-b"]),
-            ),
-            (
-                json!({"args": ["--max-unavailable", "2", "-b"]}),
-                "args",
-                json!(["--max-unavailable", "5", "-b"]),
-            ),
-            (
-                json!({"command": ["nm-reconciler", "--max-unavailable=2"], "args": ["-a"]}),
-                "command",
-                json!(["nm-reconciler", "--max-unavailable=5"]),
-            ),
-        ] {
-            assert_eq!(changed(&container), Some(CommandLine::from([(list, words)])), "{container}");
-        }
-        assert_eq!(changed(&json!({"env": [{"name": "NM_MAX_UNAVAILABLE", "value": "5"}]})), None);
-    }
-
-    #[test]
-    fn the_applied_command_line_is_found_in_managed_fields() {
-        let mut deployment = deployment(&json!({"args": ["-a"], "command": ["nm-reconciler"]}));
-        let fields = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
-            "k:{\"name\":\"reconciler\"}": {".": {}, "f:args": {}, "f:image": {}}}}}}});
-        let entry = |manager: &str| json!([{"manager": manager, "operation": "Apply", "fieldsV1": fields}]);
-        deployment["metadata"] = json!({"managedFields": entry("kubectl-nm")});
-        assert_eq!(applied_command_line(&deployment), CommandLine::from([("args", json!(["-a"]))]));
-        deployment["metadata"] = json!({"managedFields": entry("helm")});
-        assert_eq!(applied_command_line(&deployment), CommandLine::new());
-        assert!(is_command_line(".spec.template.spec.containers[name=\"reconciler\"].args"));
-        for other in [".spec.replicas", ".spec.template.spec.containers[name=\"proxy\"].args"] {
-            assert!(!is_command_line(other), "{other}");
-        }
     }
 }

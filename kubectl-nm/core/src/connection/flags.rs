@@ -1,7 +1,7 @@
 //! kubectl's connection flags.
 //!
 //! kubectl passes every flag after the name of a plugin to the plugin, so the plugin must know kubectl's flags. They are
-//! accepted before and after the command. The help shows which of them have no effect.
+//! accepted before and after the command. `kubectl nm options` shows which of them have no effect.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const HEADING: &str = "Connection, as in kubectl";
 #[command(next_help_heading = HEADING)]
 pub struct ConnectionFlags {
     /// Path to the kubeconfig file
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
     /// The kubeconfig context to use
@@ -26,92 +26,92 @@ pub struct ConnectionFlags {
     pub context: Option<String>,
 
     /// The kubeconfig cluster to use
-    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) cluster: Option<String>,
 
     /// The kubeconfig user to use
-    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) user: Option<String>,
 
     /// Address and port of the API server
-    #[arg(long, short = 's', global = true, value_name = "URL", hide_short_help = true)]
+    #[arg(long, short = 's', global = true, value_name = "URL")]
     pub(crate) server: Option<String>,
 
     /// User to impersonate, such as system:serviceaccount:NAMESPACE:NAME
-    #[arg(long = "as", global = true, value_name = "USER", hide_short_help = true)]
+    #[arg(long = "as", global = true, value_name = "USER")]
     pub(crate) as_user: Option<String>,
 
     /// Group to impersonate; may be repeated
-    #[arg(long, global = true, value_name = "GROUP", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "GROUP")]
     pub as_group: Vec<String>,
 
     /// UID to impersonate
-    #[arg(long, global = true, value_name = "UID", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "UID")]
     pub(crate) as_uid: Option<String>,
 
     /// Extra attribute of the user to impersonate; may be repeated
-    #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value, hide_short_help = true)]
+    #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) as_user_extra: Vec<(String, String)>,
 
     /// Bearer token for the API server
-    #[arg(long, global = true, value_name = "TOKEN", hide_short_help = true, conflicts_with = "username")]
+    #[arg(long, global = true, value_name = "TOKEN", conflicts_with = "username")]
     pub(crate) token: Option<String>,
 
     /// User name for basic authentication
-    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) username: Option<String>,
 
     /// Password for basic authentication
-    #[arg(long, global = true, value_name = "PASSWORD", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "PASSWORD")]
     pub(crate) password: Option<String>,
 
     /// Client certificate file for TLS
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) client_certificate: Option<PathBuf>,
 
     /// Client key file for TLS
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) client_key: Option<PathBuf>,
 
     /// Certificate file of the certificate authority
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) certificate_authority: Option<PathBuf>,
 
     /// Do not verify the server's certificate; this makes the connection insecure
-    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = parse_boolean,
+    #[arg(long, global = true, value_name = "BOOL", value_parser = parse_boolean,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) insecure_skip_tls_verify: Option<bool>,
 
     /// Server name to expect in the server's certificate, if not the host in its address
-    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) tls_server_name: Option<String>,
 
     /// Timeout of a single request, such as 10s; 0 means none. It does not apply to watches
-    #[arg(long, global = true, value_name = "DURATION", hide_short_help = true,
+    #[arg(long, global = true, value_name = "DURATION",
         value_parser = duration::parse_or_seconds)]
     request_timeout: Option<Duration>,
 
     /// Namespace of nm-reconciler, for commands about it; maintenances are cluster-scoped
-    #[arg(long, short = 'n', global = true, value_name = "NAME", hide_short_help = true,
+    #[arg(long, short = 'n', global = true, value_name = "NAME",
         value_parser = names::parse_namespace)]
     pub namespace: Option<String>,
 
     /// Accepted without effect: nothing is cached
-    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
 
     /// Accepted without effect: responses are never compressed
-    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = parse_boolean,
+    #[arg(long, global = true, value_name = "BOOL", value_parser = parse_boolean,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     disable_compression: Option<bool>,
 
     /// Accepted without effect: the server version is not checked
-    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = parse_boolean,
+    #[arg(long, global = true, value_name = "BOOL", value_parser = parse_boolean,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     match_server_version: Option<bool>,
 
     /// Accepted without effect: the plugin writes no log
-    #[arg(long = "v", short = 'v', global = true, value_name = "LEVEL", hide_short_help = true,
+    #[arg(long = "v", short = 'v', global = true, value_name = "LEVEL",
         action = ArgAction::Set, allow_negative_numbers = true)]
     verbosity: Option<i32>,
 }

@@ -109,7 +109,7 @@ pub fn unlisted(maintenance: &NodeMaintenance) -> usize {
 /// The cause that a maintenance has not begun.
 fn not_begun(since: Option<Timestamp>, reconcilers: &Reconcilers, kubectl: &str, now: Timestamp) -> Cause {
     match reconcilers.leadership {
-        Leadership::Held | Leadership::Unelected(_) => Cause {
+        Leadership::Held => Cause {
             what: vec![String::from("nm-reconciler runs, but has not begun the maintenance.")],
             advice: String::from(
                 "This usually takes a moment; if it takes longer, check the log of nm-reconciler",

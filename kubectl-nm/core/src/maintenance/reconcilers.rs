@@ -10,9 +10,7 @@ use crate::client::reconciler_deployment::LABEL_SELECTOR;
 pub enum Leadership {
     /// A reconciler renews the lease.
     Held,
-    /// A reconciler without leader election: it wrote at this time, after the last leader ended.
-    Unelected(Timestamp),
-    /// None: the last leader ended at this time, and nothing was written since.
+    /// None: the last leader ended at this time.
     Lapsed(Timestamp),
     /// Not known: the lease does not exist, cannot be read, or has no holder, as with a reconciler without leader election.
     #[default]
@@ -34,7 +32,7 @@ impl Reconcilers {
         let waited = created.map(|created| format!(" for {}", age(now.duration_since(created).as_secs())));
         let waited = waited.unwrap_or_default();
         match self.leadership {
-            Leadership::Held | Leadership::Unelected(_) => {
+            Leadership::Held => {
                 format!("nm-reconciler runs, but has not begun{waited}; its log says why")
             }
             Leadership::Lapsed(_) => String::from("no nm-reconciler leads"),
@@ -47,7 +45,7 @@ impl Reconcilers {
     /// The command that shows why: the log of the reconcilers, or where they run.
     pub(crate) fn command(&self, kubectl: &str) -> String {
         match (self.leadership, &self.namespace) {
-            (Leadership::Held | Leadership::Unelected(_), Some(namespace)) => {
+            (Leadership::Held, Some(namespace)) => {
                 format!("{kubectl} logs -n {namespace} -l {LABEL_SELECTOR} --prefix --tail 50")
             }
             _ => format!("{kubectl} get pods -A -l {LABEL_SELECTOR} -o wide"),

@@ -26,8 +26,9 @@ Examples:
 
   # See the rolls, and continue one that halted or was interrupted
   kubectl nm roll status
-  kubectl nm roll resume kernel-6.12
+  kubectl nm roll resume kernel-6.12";
 
+const FIRST_NOTES: &str = "\
 `kubectl nm roll --help` has all flags, more examples, the steps of a node and the exit codes.";
 
 const EXAMPLES: &str = "\
@@ -48,8 +49,9 @@ Examples:
 
   # See the rolls, and continue one that halted or was interrupted, from any computer
   kubectl nm roll status
-  kubectl nm roll resume kernel-6.12 --skip node-7
+  kubectl nm roll resume kernel-6.12 --skip node-7";
 
+const NOTES: &str = "\
 Steps of a node:
   Planned      its maintenance is suspended, and its node is in service
   Draining     its pods are evicted
@@ -76,7 +78,8 @@ const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, 
 
 /// Roll a pool: drain nodes wave by wave, and run a command on each
 #[derive(Args, Debug)]
-#[command(after_help = FIRST_EXAMPLES, after_long_help = EXAMPLES)]
+#[command(before_help = FIRST_EXAMPLES, before_long_help = EXAMPLES)]
+#[command(after_help = FIRST_NOTES, after_long_help = NOTES)]
 #[command(mut_args(|arg| if is_rare(&arg) { arg.hide_short_help(true) } else { arg }))]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(mut_arg("timeout", |arg| arg.help(DRAIN_TIMEOUT)))]

@@ -242,7 +242,6 @@ mod tests {
             assert_eq!(told(PatchBody::merge, body), expected);
         }
         assert_eq!(told(PatchBody::strategic, "7"), format!("json: cannot unmarshal number into {map}"));
-        assert_eq!(told(PatchBody::strategic, "{} x"), "invalid character 'x' after top-level value");
         for (body, expected) in [
             ("{}", "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
             ("[\"x\"]", "json: cannot unmarshal string into Go value of type handlers.jsonPatchOp"),

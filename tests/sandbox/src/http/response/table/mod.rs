@@ -1,13 +1,11 @@
 //! Tables, as `kubectl get` shows them.
 
 mod cell;
-mod descriptions;
 mod nodes;
 mod other_kinds;
 mod pods;
 mod rbac;
 mod storage;
-mod storage_descriptions;
 mod workloads;
 
 use jiff::Timestamp;
@@ -17,14 +15,9 @@ use crate::cluster::catalog::resource::Resource;
 use crate::cluster::crd;
 use crate::http::response::table::cell::{Table, since};
 
-const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
-    resources may allow a client to request the generation of an appropriate name automatically. Name is primarily \
-    intended for creation idempotence and configuration definition. Cannot be updated. More info: \
-    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-
 /// `columnDefinitions`
 pub(crate) fn columns(resource: &Resource) -> Value {
-    let name = |priority: i32| json!({"name": "Name", "type": "string", "format": "name", "description": NAME, "priority": priority});
+    let name = |priority: i32| json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": priority});
     let mut columns = vec![name(0)];
     if let Some(definition) = &resource.definition {
         columns.extend(definition.columns.iter().map(|column| {
@@ -33,10 +26,10 @@ pub(crate) fn columns(resource: &Resource) -> Value {
         }));
     } else {
         columns.extend(built_in(resource).columns.iter().map(|(name, kind, wide)| {
-            let description = descriptions::of(resource.group(), resource.plural(), name);
             // The only one of these columns that is said to be a name.
             let format = if *name == "Attacher" { "name" } else { "" };
-            json!({"name": name, "type": kind, "format": format, "description": description,
+            // kubectl shows no descriptions.
+            json!({"name": name, "type": kind, "format": format, "description": "",
                 "priority": i32::from(*wide)})
         }));
     }
