@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::channel::mpsc::UnboundedReceiver;
 use kube::runtime::Controller;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
@@ -15,8 +15,7 @@ use nm_shared::{Group, GroupedMaintenance};
 use tokio::sync::watch;
 use tracing::{debug, error};
 
-use crate::cache::leader_state::LeaderState;
-use crate::cache::triggers::Triggers;
+use crate::cache::shared_state::SharedState;
 use crate::client::TermClient;
 use crate::client::discovery::OpenshiftDiscovery;
 use crate::config::flags::Flags;
@@ -27,11 +26,11 @@ use crate::controller::reconcile::{after_failure, reconcile};
 use crate::evict::evictor::Evictor;
 use crate::runtime::clock::Clock;
 use crate::runtime::shutdown::shutdown_begins;
-use crate::runtime::tasks::{TaskExit, TaskExits, TaskSpawner};
+use crate::runtime::tasks::{TaskExit, TaskExits, TaskId, TaskSpawner};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::{Readiness, ReadinessCheck};
-use crate::watch::cluster_watches::ClusterWatches;
-use crate::watch::maintenance_watch::{Removal, maintenance_watch};
+use crate::watch::cluster_watches::{until_known, watch_cluster};
+use crate::watch::maintenance_watch::maintenance_watch;
 use crate::watch::migrations::Migrations;
 use crate::watch::node_leases::NodeLeases;
 use crate::watch::node_watches::NodeWatches;
@@ -39,9 +38,6 @@ use crate::watch::queue_updates::trigger_waiting;
 use crate::watch::served_groups;
 use crate::watch::volume_attachments::VolumeAttachments;
 use crate::watch::workload_watches::WorkloadWatches;
-
-/// The task that, like the controllers, ends at shutdown.
-const EVICTOR_TASK: &str = "the evictor";
 
 /// What a term works with.
 pub(crate) struct Term {
@@ -70,43 +66,35 @@ pub(crate) async fn run(term: Term) -> Result<(), TaskExit> {
 
 async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Result<(), TaskExit> {
     let Term { client, clock, flags, readiness, metrics, shutdown } = term;
-    let writers = Group::ALL.map(|group| (group, Writer::new(group)));
-    let stores = writers.iter().map(|(group, writer)| (*group, writer.as_reader()));
-    let state = Arc::new(LeaderState::new(stores));
-    metrics.observe(&state);
-    let (triggers, triggered) = Triggers::new(state.clone());
-    let limit = flags.max_concurrent_evictions;
-    let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), metrics.clone(), limit));
+    let (state, triggered) = SharedState::new(Group::ALL, flags.max_concurrent_evictions);
+    let known = Arc::downgrade(&state);
+    metrics.observe(move || Some(known.upgrade()?.lock().maintenances.filter(|_| true)));
+    let evictor = Arc::new(Evictor::new(client.clone(), state.clone(), metrics.clone()));
     let TermClient { client, throttle } = client;
     let [maintenance_check, node_check, lease_check] =
         ["nodemaintenances", "nodes", "node-leases"].map(|name| readiness.check(name));
-    let (cluster, watches) = ClusterWatches::start(&client, state.clone(), &triggers, &evictor, node_check);
-    let (leases, lease_watch) = NodeLeases::start(&client, &triggers, state.clone(), lease_check);
+    let leases = NodeLeases::new(client.clone(), state.clone());
+    let watches = watch_cluster(client.clone(), state.clone(), node_check);
     tasks.spawn("the watch on nodes, DaemonSets and budgets", watches);
-    tasks.spawn("the watch on leases of nodes", lease_watch);
-    tasks.spawn(EVICTOR_TASK, evictor.clone().run(shutdown.clone()));
-    let waiting = trigger_waiting(state.clone(), triggers.clone(), flags.max_unavailable, clock.clone());
+    tasks.spawn("the watch on leases of nodes", leases.clone().watch(lease_check));
+    let mut until_shutdown =
+        HashSet::from([tasks.spawn("the evictor", evictor.clone().run(shutdown.clone()))]);
+    let waiting = trigger_waiting(state.clone(), flags.max_unavailable, clock.clone());
     tasks.spawn("the updates of the queue", waiting);
     tokio::select! {
-        _ = async { tokio::join!(cluster.ready(), leases.ready()) } => debug!("nodes and their leases are known"),
+        () = until_known(&state) => debug!("nodes and their leases are known"),
         () = shutdown_begins(shutdown.clone()) => return Ok(()),
         exit = exits.next() => return Err(exit),
     }
-    let (conditions, publishing) = NodeConditionPublisher::start(
-        &client,
-        triggers.clone(),
-        cluster.nodes.clone(),
-        state.clone(),
-        clock.clone(),
-    );
+    let (conditions, publishing) = NodeConditionPublisher::start(&client, state.clone(), clock.clone());
     tasks.spawn("the publisher of node conditions", publishing);
     let (events, publishing) = EventRecorder::start(client.clone());
     tasks.spawn("the publisher of events", publishing);
     let context = Arc::new(Context {
-        watches: NodeWatches::new(client.clone(), triggers.clone(), tasks.clone(), state.clone()),
-        migrations: Migrations::new(client.clone(), triggers.clone(), tasks.clone()),
-        volumes: VolumeAttachments::new(client.clone(), triggers.clone(), tasks.clone()),
-        workloads: Arc::new(WorkloadWatches::new(client.clone(), triggers.clone(), tasks.clone())),
+        watches: NodeWatches::new(client.clone(), tasks.clone(), state.clone()),
+        migrations: Migrations::new(client.clone(), state.clone(), tasks.clone()),
+        volumes: VolumeAttachments::new(client.clone(), state.clone(), tasks.clone()),
+        workloads: Arc::new(WorkloadWatches::new(client.clone(), state.clone(), tasks.clone())),
         events,
         openshift: OpenshiftDiscovery::new(client.clone()),
         owners_denied: AtomicBool::default(),
@@ -118,96 +106,62 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
         client,
         throttle,
         clock,
-        triggers,
         metrics,
         state,
-        cluster,
         leases,
         evictor,
         conditions,
     });
-    let (removals, removed) = unbounded();
-    tasks.spawn("the clean-up after maintenances", clean_up(context.clone(), removed));
     let mut maintenance_check = Some(maintenance_check);
-    let mut until_shutdown = HashSet::from([EVICTOR_TASK.to_owned()]);
-    for ((group, writer), triggered) in writers.into_iter().zip(triggered) {
+    for (group, triggered) in triggered {
         // Most clusters serve none of the older groups, so only ours affects readiness.
         let check = if group == Group::Medik8s { maintenance_check.take() } else { None };
-        let group = GroupWatch { group, writer, triggered, check, removals: removals.clone() };
-        until_shutdown.insert(group.spawn_controller(&tasks, &context, &shutdown));
+        until_shutdown.insert(spawn_controller(group, triggered, check, &tasks, &context, &shutdown));
     }
     wait_for(until_shutdown, &shutdown, exits).await
 }
 
-/// What the controller of one group needs.
-struct GroupWatch {
+/// Spawns the controller of one group.
+fn spawn_controller(
     group: Group,
-    writer: Writer<GroupedMaintenance>,
     triggered: UnboundedReceiver<ObjectRef<GroupedMaintenance>>,
     check: Option<ReadinessCheck>,
-    removals: UnboundedSender<Removal>,
-}
-
-impl GroupWatch {
-    /// Spawns the controller and returns the name of its task.
-    fn spawn_controller(
-        self,
-        tasks: &TaskSpawner,
-        context: &Arc<Context>,
-        shutdown: &watch::Receiver<bool>,
-    ) -> String {
-        let Self { group, writer, triggered, check, removals } = self;
-        let (served, definition_watch) = served_groups::start(&context.client, group);
-        tasks.spawn(format!("the watch on the definition of {}", group.name()), definition_watch);
-        let store = writer.as_reader();
-        let state = context.state.clone();
-        let objects = maintenance_watch(&context.client, group, served, writer, state, removals, check);
-        let controller = Controller::for_stream_with(objects, store, group)
-            .reconcile_on(triggered)
-            .graceful_shutdown_on(shutdown_begins(shutdown.clone()))
-            .run(reconcile, after_failure, context.clone())
-            .for_each(|result| async move {
-                if let Err(failure) = result {
-                    debug!(%failure, "controller");
-                }
-            });
-        let name = format!("the controller of {}", group.name());
-        tasks.spawn(&name, controller);
-        name
-    }
+    tasks: &TaskSpawner,
+    context: &Arc<Context>,
+    shutdown: &watch::Receiver<bool>,
+) -> TaskId {
+    let (served, definition_watch) = served_groups::start(&context.client, group);
+    tasks.spawn(format!("the watch on the definition of {}", group.name()), definition_watch);
+    let writer = Writer::new(group);
+    let (store, cleaned) = (writer.as_reader(), context.clone());
+    let removed = move |node: Option<&str>| cleaned.remove_outdated_conditions(node);
+    let state = context.state.clone();
+    let objects = maintenance_watch(&context.client, group, served, writer, state, removed, check);
+    let controller = Controller::for_stream_with(objects, store, group)
+        .reconcile_on(triggered)
+        .graceful_shutdown_on(shutdown_begins(shutdown.clone()))
+        .run(reconcile, after_failure, context.clone())
+        .for_each(|result| async move {
+            if let Err(failure) = result {
+                debug!(%failure, "controller");
+            }
+        });
+    tasks.spawn(format!("the controller of {}", group.name()), controller)
 }
 
 /// Waits until these tasks have ended after shutdown.
 async fn wait_for(
-    mut tasks: HashSet<String>,
+    mut tasks: HashSet<TaskId>,
     shutdown: &watch::Receiver<bool>,
     exits: &mut TaskExits,
 ) -> Result<(), TaskExit> {
     while !tasks.is_empty() {
         match exits.next().await {
-            TaskExit::Returned { task } if *shutdown.borrow() => tasks.remove(&task),
+            TaskExit::Returned { id, .. } if *shutdown.borrow() => tasks.remove(&id),
             exit => return Err(exit),
         };
     }
     Ok(())
-}
-
-/// Forgets maintenances that are gone, and reconciles those that may have waited for their nodes.
-async fn clean_up(context: Arc<Context>, mut removed: UnboundedReceiver<Removal>) {
-    while let Some(removal) = removed.next().await {
-        if let Some(maintenance) = removal {
-            if maintenance.group == Group::Medik8s {
-                context.forget(&maintenance);
-            } else {
-                // The older definitions allow the node to be changed, so it may have had others.
-                context.forget_removed();
-            }
-            context.triggers.node(&maintenance.spec.node_name);
-        } else {
-            context.forget_removed();
-            context.triggers.all();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! requested only when a maintenance depends on the answer.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -13,7 +13,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::cache::triggers::Triggers;
+use crate::cache::kubevirt_presence::{DiscoveryRequest, KubevirtPresence};
+use crate::cache::shared_state::SharedState;
+use crate::cache::term_state::TermState;
 use crate::client::with_timeout;
 use crate::runtime::tasks::TaskSpawner;
 
@@ -21,9 +23,6 @@ use crate::runtime::tasks::TaskSpawner;
 const OPENSHIFT_CACHE_DURATION: Duration = Duration::from_secs(30);
 
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long to wait after discovery of KubeVirt failed.
-const KUBEVIRT_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Whether the cluster is OpenShift, which decides what guards etcd's quorum.
 pub(crate) struct OpenshiftDiscovery {
@@ -78,74 +77,49 @@ pub(crate) async fn cancels_evacuations(client: &Client) -> kube::Result<bool> {
     }
 }
 
+/// Finds out whether the cluster has virtual machines.
 pub(crate) struct KubevirtDiscovery {
     client: Client,
-    triggers: Triggers,
+    state: Arc<SharedState>,
     tasks: TaskSpawner,
-    presence: Arc<Mutex<KubevirtPresence>>,
-}
-
-enum KubevirtPresence {
-    Unknown,
-    Requested,
-    Present,
-    /// KubeVirt was absent when pods with these uids led to the request.
-    Absent(HashSet<String>),
-    Failed(Instant),
 }
 
 impl KubevirtDiscovery {
-    pub(crate) fn new(client: Client, triggers: Triggers, tasks: TaskSpawner) -> Self {
-        Self { client, triggers, tasks, presence: Arc::new(Mutex::new(KubevirtPresence::Unknown)) }
+    pub(crate) fn new(client: Client, state: Arc<SharedState>, tasks: TaskSpawner) -> Self {
+        Self { client, state, tasks }
     }
 
     /// Whether KubeVirt is known to be present. Otherwise discovery may be requested because of the virtual machines'
     /// pods on `node`, which have these uids, and its answer triggers a reconcile.
-    pub(crate) fn is_present(&self, node: &str, pods: &HashSet<&str>) -> bool {
-        let mut presence = lock(&self.presence);
-        match &*presence {
-            KubevirtPresence::Present => return true,
-            KubevirtPresence::Requested => return false,
-            KubevirtPresence::Absent(known) if pods.iter().all(|uid| known.contains(*uid)) => return false,
-            KubevirtPresence::Failed(at) if at.elapsed() < KUBEVIRT_RETRY_INTERVAL => return false,
-            KubevirtPresence::Unknown | KubevirtPresence::Absent(_) | KubevirtPresence::Failed(_) => {}
+    pub(crate) fn is_present(&self, state: &mut TermState, node: &str, pods: &HashSet<&str>) -> bool {
+        if let Some(request) = state.kubevirt.request(pods) {
+            let (client, state, node) = (self.client.clone(), self.state.clone(), node.to_owned());
+            self.tasks.spawn_finite("the discovery of virtual machines", async move {
+                let found = discover_kubevirt(&client, request).await;
+                let mut state = state.lock();
+                state.kubevirt = found;
+                state.trigger_node(&node);
+            });
         }
-        let (mut causes, warned) = match std::mem::replace(&mut *presence, KubevirtPresence::Requested) {
-            KubevirtPresence::Absent(known) => (known, false),
-            KubevirtPresence::Failed(_) => (HashSet::new(), true),
-            _ => (HashSet::new(), false),
-        };
-        causes.extend(pods.iter().map(|uid| (*uid).to_owned()));
-        let (client, presence) = (self.client.clone(), self.presence.clone());
-        let (triggers, node) = (self.triggers.clone(), node.to_owned());
-        self.tasks.spawn_finite("the discovery of virtual machines", async move {
-            let found = discover_kubevirt(&client, causes, warned).await;
-            *lock(&presence) = found;
-            triggers.node(&node);
-        });
-        false
+        state.kubevirt.is_present()
     }
 }
 
 /// Asks the API server whether it serves virtual machines. The first of consecutive failures is logged.
-async fn discover_kubevirt(client: &Client, causes: HashSet<String>, warned: bool) -> KubevirtPresence {
+async fn discover_kubevirt(client: &Client, request: DiscoveryRequest) -> KubevirtPresence {
     let plural = VirtualMachineInstance::plural(&());
     match client.list_api_group_resources(&VirtualMachineInstance::api_version(&())).await {
         Ok(found) if found.resources.iter().any(|resource| resource.name == plural) => {
             info!("the cluster has virtual machines");
             KubevirtPresence::Present
         }
-        Ok(_) => KubevirtPresence::Absent(causes),
-        Err(kube::Error::Api(status)) if status.code == 404 => KubevirtPresence::Absent(causes),
+        Ok(_) => KubevirtPresence::Absent(request.causes),
+        Err(kube::Error::Api(status)) if status.code == 404 => KubevirtPresence::Absent(request.causes),
         Err(error) => {
-            if !warned {
+            if !request.is_retry {
                 warn!(%error, "cannot discover whether the cluster has virtual machines; retrying");
             }
             KubevirtPresence::Failed(Instant::now())
         }
     }
-}
-
-fn lock(presence: &Mutex<KubevirtPresence>) -> MutexGuard<'_, KubevirtPresence> {
-    presence.lock().unwrap_or_else(PoisonError::into_inner)
 }

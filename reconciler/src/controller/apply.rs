@@ -23,10 +23,10 @@ use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
+use crate::cache::projected_node::{has_same_cordon, is_alike, project};
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
 use crate::evict::end_evacuations::end_evacuations;
-use crate::watch::projected_node::{has_same_cordon, is_alike, project};
 
 /// The step that failed. The steps before it are done and those after it are not; the next decision continues from there.
 #[derive(Debug, thiserror::Error)]
@@ -141,17 +141,25 @@ impl DecisionRun<'_> {
             DecisionStep::VerifyReturned => {
                 verify_node(context, node, self.node.as_deref(), has_same_cordon).await?;
             }
-            DecisionStep::LeaveNode => context.leave_node(node),
-            DecisionStep::WithdrawUnwanted(wanted) => context.evictor.withdraw_unwanted(node, &wanted),
-            DecisionStep::WithdrawRestarts(wanted) => context.workloads.withdraw_restarts(node, &wanted),
+            DecisionStep::LeaveNode => context.state.lock().leave_node(node),
+            DecisionStep::WithdrawUnwanted(wanted) => {
+                context.state.lock().evictions.withdraw_unwanted(node, &wanted);
+            }
+            DecisionStep::WithdrawRestarts(wanted) => {
+                context.state.lock().workloads.withdraw_restarts(node, &wanted);
+            }
             DecisionStep::WithdrawOutdated { has_node } => {
-                context.evictor.withdraw_outdated(maintenance, has_node);
+                context.state.lock().withdraw_outdated(maintenance, has_node);
             }
             DecisionStep::AddFinalizer(adoption) => {
                 let adopted = adopt(context, maintenance, &adoption).await;
                 let adopted = adopted.map_err(|source| ApplyError::Adopt { name, source })?;
                 self.version = adopted.resource_version();
-                context.state.maintenance(&uid, |state| _ = state.last_write.remember(adopted));
+                context
+                    .state
+                    .lock()
+                    .maintenances
+                    .memory(&uid, |state| _ = state.last_write.remember(adopted));
             }
             DecisionStep::WriteLease(write) => {
                 let taken = with_timeout(REQUEST_TIMEOUT, context.leases.write(node, &write)).await;
@@ -162,20 +170,22 @@ impl DecisionRun<'_> {
                 self.node = Some(patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?);
             }
             DecisionStep::RecordRecordon(count) => {
-                context.state.maintenance(&uid, |state| state.record_recordon(count));
+                let mut state = context.state.lock();
+                state.maintenances.memory(&uid, |known| known.record_recordon(count));
                 // Pods that arrived meanwhile came to a node that accepted pods.
-                context.evictor.state().forget_returns(node);
+                state.evictions.forget_returns(node);
             }
             DecisionStep::WriteStatus(status) => {
                 let written = apply_status(context, maintenance, self.version.as_deref(), &status, now).await;
                 written.map_err(|source| ApplyError::Status { name, source })?;
             }
             DecisionStep::PublishConditions(wanted) => context.conditions.publish(node, wanted),
-            DecisionStep::Defer(pods) => context.evictor.defer(node, &pods, observed.steady_now),
+            DecisionStep::Defer(pods) => context.state.lock().defer(node, &pods, observed.steady_now),
             DecisionStep::Evict(evictions) => context.evictor.submit(maintenance, evictions),
             DecisionStep::WatchWorkloads(wanted) => context.workloads.watch(node, &wanted),
             DecisionStep::RestartDeployment(restart) => {
-                context.workloads.restart(node, restart, context.evictor.now());
+                let now = context.state.lock().evictions.now();
+                context.workloads.restart(node, restart, now);
             }
             DecisionStep::EndEvacuations => {
                 // A pause of all requests does not use up the time that KubeVirt has.
@@ -259,9 +269,10 @@ async fn apply_status(
     // The interval counts from the request, but at least half of it has to follow the answer of a slow API server.
     let answered = context.clock.now().checked_sub(STATUS_WRITE_INTERVAL / 2).unwrap_or(sent);
     let uid = maintenance.uid().unwrap_or_default();
-    context.state.maintenance(&uid, |state| state.status_written = Some(sent.max(answered)));
     report_transitions(context, maintenance, status, now);
-    context.state.remember_status(status, written);
+    let mut state = context.state.lock();
+    state.maintenances.memory(&uid, |known| known.status_written = Some(sent.max(answered)));
+    state.remember_status(status, written);
     Ok(())
 }
 
@@ -294,11 +305,12 @@ async fn adopt(
 async fn release(context: &Context, maintenance: &GroupedMaintenance, patch: &Value) -> kube::Result<()> {
     let released = patch_metadata(context, maintenance, patch).await?;
     let uid = maintenance.uid().unwrap_or_default();
-    context.state.maintenance(&uid, |state| {
-        state.released = true;
-        _ = state.last_write.remember(released);
+    let mut state = context.state.lock();
+    state.maintenances.memory(&uid, |known| {
+        known.released = true;
+        _ = known.last_write.remember(released);
     });
-    context.triggers.node(&maintenance.spec.node_name);
+    state.trigger_node(&maintenance.spec.node_name);
     Ok(())
 }
 
@@ -310,7 +322,7 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
     )
     .await;
     let patched = project(patched?);
-    context.state.remember_node(node, patched.clone());
+    context.state.lock().remember_node(node, patched.clone());
     Ok(Arc::new(patched))
 }
 

@@ -1,19 +1,15 @@
-//! The dependencies of every reconcile: the client, the caches and watches, and the evictor.
+//! The dependencies of every reconcile: the client, the state of the term, the watches, and the evictor.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client, ResourceExt};
-use nm_shared::drain::node_conditions;
+use kube::{Api, Client};
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
-use nm_shared::gate::ownership;
 use nm_shared::{Group, GroupedMaintenance, PodReference};
 
-use crate::cache::leader_state::LeaderState;
-use crate::cache::triggers::Triggers;
+use crate::cache::shared_state::SharedState;
 use crate::client::discovery::OpenshiftDiscovery;
 use crate::client::throttle::Throttle;
 use crate::controller::event_recorder::EventRecorder;
@@ -21,7 +17,6 @@ use crate::controller::node_conditions::NodeConditionPublisher;
 use crate::evict::evictor::Evictor;
 use crate::runtime::clock::Clock;
 use crate::telemetry::metrics::Metrics;
-use crate::watch::cluster_watches::ClusterWatches;
 use crate::watch::migrations::Migrations;
 use crate::watch::node_leases::NodeLeases;
 use crate::watch::node_watches::NodeWatches;
@@ -33,10 +28,8 @@ pub(crate) struct Context {
     /// Pauses the client.
     pub(crate) throttle: Throttle,
     pub(crate) clock: Clock,
-    pub(crate) triggers: Triggers,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) state: Arc<LeaderState>,
-    pub(crate) cluster: ClusterWatches,
+    pub(crate) state: Arc<SharedState>,
     pub(crate) leases: NodeLeases,
     pub(crate) watches: NodeWatches,
     pub(crate) migrations: Migrations,
@@ -60,62 +53,13 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Forgets the maintenances that no longer exist, and ends all work for nodes without one.
-    pub(crate) fn forget_removed(&self) {
-        let in_maintenance = self.state.forget_removed();
-        self.evictor.retain_nodes(|node| in_maintenance.contains(node));
-        self.migrations.retain_nodes(|node| in_maintenance.contains(node));
-        self.volumes.retain_nodes(|node| in_maintenance.contains(node));
-        self.workloads.retain_nodes(|node| in_maintenance.contains(node));
-        if self.node_conditions && self.state.initial_list_wait().is_none() {
-            let outdated = self.cluster.nodes.state_filter(|node| {
-                node_conditions::has_maintenance_conditions(node)
-                    && !in_maintenance.contains(&node.name_any())
-            });
+    /// Removes the conditions of maintenances from nodes that have none any more: from this node or, without a name, from all.
+    pub(crate) fn remove_outdated_conditions(&self, only: Option<&str>) {
+        if self.node_conditions {
+            let outdated = self.state.lock().nodes_with_outdated_conditions(only);
             for node in outdated {
-                self.conditions.publish(&node.name_any(), Vec::new());
+                self.conditions.publish(&node, Vec::new());
             }
-        }
-    }
-
-    /// Forgets a maintenance that is gone, and ends all work for its node if no other maintenance names it. This takes no longer
-    /// however many others there are.
-    pub(crate) fn forget(&self, maintenance: &GroupedMaintenance) {
-        let node = &maintenance.spec.node_name;
-        if self.state.forget(maintenance) {
-            return;
-        }
-        self.leave_node(node);
-        let shown = self.cluster.nodes.get(&ObjectRef::new(node)).filter(|_| self.node_conditions);
-        if shown.is_some_and(|node| node_conditions::has_maintenance_conditions(&node)) {
-            self.conditions.publish(node, Vec::new());
-        }
-    }
-
-    /// Ends the evictions and watches of a node.
-    pub(crate) fn leave_node(&self, node: &str) {
-        self.evictor.leave_node(node);
-        self.migrations.leave_node(node);
-        self.volumes.leave_node(node);
-        self.workloads.leave_node(node);
-        self.state.end_watches(node);
-    }
-
-    /// The maintenance as it was last written. If its status has lost that it has begun, that is restored from the undo
-    /// record on its node.
-    pub(crate) fn latest(&self, received: Arc<GroupedMaintenance>) -> Arc<GroupedMaintenance> {
-        self.restore_status(self.state.latest(received))
-    }
-
-    fn restore_status(&self, maintenance: Arc<GroupedMaintenance>) -> Arc<GroupedMaintenance> {
-        let node = self.cluster.nodes.get(&ObjectRef::new(&maintenance.spec.node_name));
-        match node.and_then(|node| ownership::recovered(&maintenance, &node)) {
-            Some(status) => {
-                let mut restored = GroupedMaintenance::clone(&maintenance);
-                restored.maintenance.status = Some(status);
-                Arc::new(restored)
-            }
-            None => maintenance,
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -14,7 +14,6 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::Patch;
-use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client};
 use nm_shared::cluster::refusal::Refusal;
 use nm_shared::drain::eviction_outcome::AccessDenied;
@@ -24,13 +23,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::cache::leader_state::LeaderState;
+use crate::cache::projected_node::project;
 use crate::cache::read_your_writes::LastWrite;
-use crate::cache::triggers::Triggers;
+use crate::cache::shared_state::SharedState;
+use crate::cache::term_state::TermState;
 use crate::client::{patch_params, with_timeout};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::Clock;
-use crate::watch::projected_node::project;
 
 /// How long to wait after a refusal for lack of permission, which concerns all nodes.
 const FORBIDDEN_RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,53 +43,26 @@ const MAX_CONCURRENT_WRITES: usize = 8;
 /// The conditions that a node has to show; empty to remove ours.
 type WantedConditions = Vec<NodeCondition>;
 
-/// When the API server last denied a write, if it has not accepted one since.
-#[derive(Debug, Default)]
-struct LastRefusal(Mutex<Option<(Instant, AccessDenied)>>);
-
-impl LastRefusal {
-    fn replace(&self, refusal: Option<(Instant, AccessDenied)>) -> Option<(Instant, AccessDenied)> {
-        std::mem::replace(&mut *self.lock(), refusal)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, AccessDenied)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Receives the conditions that nodes have to show.
 pub(crate) struct NodeConditionPublisher {
     sender: UnboundedSender<(String, WantedConditions)>,
-    last_refusal: Arc<LastRefusal>,
 }
 
 impl NodeConditionPublisher {
-    /// Starts with the nodes of this store. The future writes, never ends, and triggers all reconciles when permission is
-    /// missing or granted again.
+    /// The future writes, never ends, and triggers all reconciles when permission is missing or granted again.
     pub(crate) fn start(
         client: &Client,
-        triggers: Triggers,
-        nodes: Store<Node>,
-        state: Arc<LeaderState>,
+        state: Arc<SharedState>,
         clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, receiver) = unbounded();
         let writer = ConditionWriter {
             api: Api::all(client.clone()),
-            nodes,
             state,
             clock,
             permits: Semaphore::new(MAX_CONCURRENT_WRITES),
-            triggers,
-            last_refusal: Arc::default(),
         };
-        let publisher = Self { sender, last_refusal: writer.last_refusal.clone() };
-        (publisher, writer.run(receiver))
-    }
-
-    /// Why conditions are not written, if permission is missing.
-    pub(crate) fn refusal(&self) -> Option<AccessDenied> {
-        self.last_refusal.lock().as_ref().map(|(_, denied)| denied.clone())
+        (Self { sender }, writer.run(receiver))
     }
 
     /// Makes a node show exactly these of our conditions.
@@ -109,24 +81,22 @@ struct PublishedNode {
 }
 
 impl PublishedNode {
-    fn latest(&mut self, state: &LeaderState, received: Arc<Node>) -> Arc<Node> {
-        let lists = state.node_lists();
+    /// The newest of the node that the watch delivered and the answers to all writes; none if there is no such node.
+    fn latest(&mut self, state: &mut TermState, name: &str) -> Option<Arc<Node>> {
+        let lists = state.nodes.lists;
         if self.lists != lists {
             *self = Self { last_write: LastWrite::default(), lists };
         }
-        self.last_write.forget_up_to(&received);
-        self.last_write.newest(state.latest_node(received))
+        self.last_write.forget_up_to(state.nodes.received.get(name)?);
+        Some(self.last_write.newest(state.nodes.latest(name)?))
     }
 }
 
 struct ConditionWriter {
     api: Api<Node>,
-    nodes: Store<Node>,
-    state: Arc<LeaderState>,
+    state: Arc<SharedState>,
     clock: Clock,
     permits: Semaphore,
-    triggers: Triggers,
-    last_refusal: Arc<LastRefusal>,
 }
 
 impl ConditionWriter {
@@ -198,10 +168,8 @@ impl ConditionWriter {
                     if matches!(Refusal::from(&*status), Refusal::AccessDenied(_)) =>
                 {
                     let denied = AccessDenied::from(status.message.as_str());
-                    let refusal = Some((Instant::now(), denied.clone()));
-                    if self.last_refusal.replace(refusal).is_none() {
+                    if self.note_denial(Some(denied.clone())) {
                         warn!(node, "node conditions are not published: {denied}");
-                        self.triggers.all();
                     }
                 }
                 Err(error) => {
@@ -220,15 +188,13 @@ impl ConditionWriter {
 
     /// Whether the watch has not delivered a write yet, and the node exists.
     fn is_undelivered(&self, node: &str, published: &mut PublishedNode) -> bool {
-        self.nodes.get(&ObjectRef::new(node)).is_some_and(|received| {
-            published.latest(&self.state, received);
-            published.last_write.get().is_some()
-        })
+        let latest = published.latest(&mut self.state.lock(), node);
+        latest.is_some() && published.last_write.get().is_some()
     }
 
     /// The patch that makes the node show what is wanted; none if it does, or no longer exists.
     fn patch(&self, node: &str, wanted: &[NodeCondition], published: &mut PublishedNode) -> Option<Value> {
-        let node = published.latest(&self.state, self.nodes.get(&ObjectRef::new(node))?);
+        let node = published.latest(&mut self.state.lock(), node)?;
         node_conditions::patch(wanted, &node, self.clock.now())
     }
 
@@ -236,16 +202,26 @@ impl ConditionWriter {
         let (params, patch) = (patch_params(), Patch::Strategic(patch));
         let write = self.api.patch_status(node, &params, &patch);
         let written = project(with_timeout(WRITE_TIMEOUT, write).await?);
-        if self.last_refusal.replace(None).is_some() {
-            self.triggers.all();
-        }
-        self.state.remember_node(node, written.clone());
+        self.note_denial(None);
+        self.state.lock().remember_node(node, written.clone());
         Ok(written)
+    }
+
+    /// Records whether writes are denied, and returns whether that is new.
+    fn note_denial(&self, denied: Option<AccessDenied>) -> bool {
+        let mut state = self.state.lock();
+        let is_denied = denied.is_some();
+        let denial = denied.map(|denied| (Instant::now(), denied));
+        let is_new = std::mem::replace(&mut state.conditions_denied, denial).is_some() != is_denied;
+        if is_new {
+            state.trigger_all();
+        }
+        is_new
     }
 
     /// How long no write is attempted after a refusal.
     fn forbidden_wait(&self) -> Option<Duration> {
-        let refused = self.last_refusal.lock().as_ref()?.0;
+        let refused = self.state.lock().conditions_denied.as_ref()?.0;
         FORBIDDEN_RETRY_INTERVAL.checked_sub(refused.elapsed()).filter(|wait| !wait.is_zero())
     }
 }
@@ -253,33 +229,25 @@ impl ConditionWriter {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::num::NonZeroUsize;
 
     use axum::body::Body;
     use http::{Request, Response, StatusCode};
-    use kube::runtime::reflector::store::Writer;
-    use kube::runtime::{reflector, watcher};
     use serde_json::json;
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::cache::watched::WatchUpdate;
 
     /// A write, and where to answer it.
     type Writes = mpsc::UnboundedReceiver<(Value, tokio::sync::oneshot::Sender<Response<Body>>)>;
 
-    fn state() -> Arc<LeaderState> {
-        Arc::new(LeaderState::new([]))
+    fn state() -> Arc<SharedState> {
+        SharedState::new([], NonZeroUsize::MIN).0
     }
 
     /// A publisher, and an API server with a node that shows these conditions.
-    fn publisher(there: &Value) -> (NodeConditionPublisher, Writes, Writer<Node>) {
-        publisher_with(&state(), there)
-    }
-
-    /// The same, with the state of a term.
-    fn publisher_with(
-        state: &Arc<LeaderState>,
-        there: &Value,
-    ) -> (NodeConditionPublisher, Writes, Writer<Node>) {
+    fn publisher(there: &Value) -> (NodeConditionPublisher, Writes, Arc<SharedState>) {
         let (sender, writes) = mpsc::unbounded_channel();
         let server = tower::service_fn(move |request: Request<kube::client::Body>| {
             let (answer, answered) = tokio::sync::oneshot::channel();
@@ -293,14 +261,12 @@ mod tests {
                 }
             }
         });
-        let (nodes, mut store) = reflector::store();
-        store.apply_watcher_event(&watcher::Event::Apply(node("1", there)));
+        let state = state();
+        state.lock().apply_node(WatchUpdate::Applied(node("1", there)));
         let client = Client::new(server, "default");
-        let triggers = Triggers::new(state.clone()).0;
-        let (conditions, run) =
-            NodeConditionPublisher::start(&client, triggers, nodes, state.clone(), Clock::system());
+        let (conditions, run) = NodeConditionPublisher::start(&client, state.clone(), Clock::system());
         tokio::spawn(run);
-        (conditions, writes, store)
+        (conditions, writes, state)
     }
 
     fn node(version: &str, conditions: &Value) -> Node {
@@ -335,7 +301,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_last_conditions_are_written_even_while_an_earlier_write_is_in_progress() {
-        let (conditions, mut writes, _nodes) = publisher(&json!([]));
+        let (conditions, mut writes, _state) = publisher(&json!([]));
         conditions.publish("n", wanted());
         let (patch, answer) = writes.recv().await.unwrap();
         conditions.publish("n", Vec::new());
@@ -349,19 +315,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_arrives_after_the_end_of_a_maintenance_is_not_remembered_and_nothing_is_written_again()
      {
-        let state = state();
-        let (conditions, mut writes, _nodes) = publisher_with(&state, &json!([]));
+        let (conditions, mut writes, state) = publisher(&json!([]));
         conditions.publish("n", wanted());
         let (patch, answer) = writes.recv().await.unwrap();
         answer.send(ok("2", &patch["status"]["conditions"])).unwrap();
         let again = tokio::time::timeout(Duration::from_secs(60), writes.recv()).await;
         assert!(again.is_err(), "the answer shows what is wanted");
-        assert!(!state.remembers_node("n"));
+        assert!(!state.lock().nodes.remembers("n"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_write_is_retried_with_growing_delays() {
-        let (conditions, mut writes, _nodes) = publisher(&json!([]));
+        let (conditions, mut writes, _state) = publisher(&json!([]));
         conditions.publish("n", wanted());
         let mut delays = Vec::new();
         let mut last = Instant::now();
@@ -380,7 +345,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_without_an_answer_times_out_and_is_retried() {
-        let (conditions, mut writes, _nodes) = publisher(&json!([]));
+        let (conditions, mut writes, _state) = publisher(&json!([]));
         conditions.publish("n", wanted());
         let began = Instant::now();
         for _ in 0..2 {
@@ -392,22 +357,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_publisher_that_was_dropped_finishes_its_writes_and_ends() {
         let (sender, receiver) = unbounded();
-        let (nodes, _writer) = reflector::store();
         let never = tower::service_fn(|_: Request<kube::client::Body>| {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         });
         let api = Api::all(Client::new(never, "default"));
         let permits = Semaphore::new(MAX_CONCURRENT_WRITES);
-        let (triggers, _) = Triggers::new(state());
-        let writer = ConditionWriter {
-            api,
-            nodes,
-            state: state(),
-            clock: Clock::system(),
-            permits,
-            triggers,
-            last_refusal: Arc::default(),
-        };
+        let writer = ConditionWriter { api, state: state(), clock: Clock::system(), permits };
         sender.unbounded_send(("gone".to_owned(), wanted())).unwrap();
         drop(sender);
         writer.run(receiver).await;
@@ -415,7 +370,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_permission_writes_are_rare_whatever_is_published() {
-        let (conditions, mut writes, _nodes) = publisher(&json!([]));
+        let (conditions, mut writes, state) = publisher(&json!([]));
+        let refusal = || state.lock().conditions_denied.as_ref().map(|(_, denied)| denied.clone());
         conditions.publish("n", wanted());
         let (_, answer) = writes.recv().await.unwrap();
         let began = Instant::now();
@@ -424,11 +380,11 @@ mod tests {
             conditions.publish("n", wanted());
             tokio::task::yield_now().await;
         }
-        assert_eq!(conditions.refusal(), Some(DENIED.into()));
+        assert_eq!(refusal(), Some(DENIED.into()));
         let (patch, answer) = writes.recv().await.unwrap();
         assert!(began.elapsed() >= FORBIDDEN_RETRY_INTERVAL, "{:?}", began.elapsed());
         answer.send(ok("2", &patch["status"]["conditions"])).unwrap();
-        while conditions.refusal().is_some() {
+        while refusal().is_some() {
             tokio::task::yield_now().await;
         }
     }

@@ -1,4 +1,4 @@
-//! Observing: everything that a decision about one maintenance needs, from the watches. Nothing here waits.
+//! Observing: everything that a decision about one maintenance needs, in one look at the state. Nothing here waits.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::cluster::volume_attachment::NodeVolumes;
@@ -25,71 +24,79 @@ use nm_shared::gate::quorum;
 use nm_shared::gate::{Gate, overrides_quorum};
 use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceSpec, Phase, Suspension};
 
-use crate::cache::gate_index::SoleDecision;
+use crate::cache::term_state::TermState;
 use crate::controller::context::Context;
-use crate::evict::eviction_state::EvictionState;
 
 /// Whether `maintenance` is about to take a node that may run etcd, which the guard of etcd may forbid.
-pub(crate) fn may_take_etcd_member(context: &Context, maintenance: &GroupedMaintenance) -> bool {
+pub(crate) fn may_take_etcd_member(
+    state: &mut TermState,
+    context: &Context,
+    maintenance: &GroupedMaintenance,
+) -> bool {
     !context.has_external_etcd
         && maintenance.metadata.deletion_timestamp.is_none()
         && !maintenance.spec.suspend
         && !ownership::has_begun(maintenance)
-        && node(context, &maintenance.spec.node_name).is_some_and(|node| node::may_run_etcd(&node))
+        && state.nodes.latest(&maintenance.spec.node_name).is_some_and(|node| node::may_run_etcd(&node))
 }
 
 /// The cluster as far as it concerns `maintenance`. Facts that are not known yet are none. So are those about pods, if the
 /// maintenance waits. `is_openshift` matters only to a maintenance that takes a node that may run etcd: the result is
 /// none until the pods of that node are listed.
 pub(crate) fn observe(
-    _: &SoleDecision<'_>,
+    state: &mut TermState,
     context: &Context,
     maintenance: &GroupedMaintenance,
     is_openshift: bool,
     now: Timestamp,
 ) -> Option<ClusterState> {
     let etcd = if is_openshift {
-        Etcd::Guarded(etcd_guard(context, &maintenance.spec.node_name)?)
+        Etcd::Guarded(etcd_guard(state, context, &maintenance.spec.node_name)?)
     } else if context.has_external_etcd {
         Etcd::External
     } else {
         Etcd::OnNodes
     };
-    let observed = observe_gate(context, maintenance, &etcd);
+    let observed = observe_gate(state, context, maintenance, &etcd);
     Some(if needs_pods(maintenance, &observed, now) {
-        observe_pods(context, maintenance, observed, now)
+        observe_pods(state, context, maintenance, observed, now)
     } else {
         observed
     })
 }
 
 /// What decides whether the maintenance may work on its node.
-fn observe_gate(context: &Context, maintenance: &GroupedMaintenance, etcd: &Etcd) -> ClusterState {
+fn observe_gate(
+    state: &mut TermState,
+    context: &Context,
+    maintenance: &GroupedMaintenance,
+    etcd: &Etcd,
+) -> ClusterState {
     let name = &maintenance.spec.node_name;
-    let node = node(context, name);
-    let lease = context.leases.on_node(name);
+    let node = state.nodes.latest(name);
+    let lease = state.nodes.latest_lease(name);
     let uid = ownership::uid(maintenance);
-    context.state.note_suspension(uid, maintenance.spec.suspend);
-    let (recordons, status_written, prunes_details) = context
-        .state
-        .maintenance(uid, |state| (state.recordons(), state.status_written, state.prunes_details()));
-    let others = others(context, maintenance);
+    state.maintenances.note_suspension(uid, maintenance.spec.suspend);
+    let (recordons, status_written, prunes_details) = state
+        .maintenances
+        .memory(uid, |known| (known.recordons(), known.status_written, known.prunes_details()));
+    let others = others(state, maintenance);
     ClusterState {
         group: maintenance.group,
         prunes_details,
-        daemon_sets: context.cluster.daemon_sets(),
-        gate: gate(context, maintenance, node.as_deref(), etcd),
+        daemon_sets: state.daemon_sets.clone(),
+        gate: gate(state, context, maintenance, node.as_deref(), etcd),
         leases_forbidden: lease.as_ref().err().map(|refusal| refusal.to_string().as_str().into()),
         lease: lease.ok().flatten(),
         node_conditions: context.node_conditions,
-        node_conditions_forbidden: context.conditions.refusal(),
+        node_conditions_forbidden: state.conditions_denied.as_ref().map(|(_, denied)| denied.clone()),
         own_pod: context.own_pod.clone(),
         competing: competing(&others),
         other_uids: others.iter().map(|other| ownership::uid(other).to_owned()).collect(),
         other_was_planned: others.iter().any(|other| ownership::was_planned(other)),
         recordons,
         status_written,
-        steady_now: context.evictor.now(),
+        steady_now: state.evictions.now(),
         node,
         ..ClusterState::default()
     }
@@ -97,74 +104,67 @@ fn observe_gate(context: &Context, maintenance: &GroupedMaintenance, etcd: &Etcd
 
 /// Adds the pods on the node, and what their evictions depend on. The first call starts the watch on the pods.
 fn observe_pods(
+    state: &mut TermState,
     context: &Context,
     maintenance: &GroupedMaintenance,
     observed: ClusterState,
     now: Timestamp,
 ) -> ClusterState {
     let name = &maintenance.spec.node_name;
-    let pods = context.watches.pods(name);
+    let pods = context.watches.pods(state, name);
     let pods_forbidden = pods.as_ref().err().map(|refusal| refusal.to_string().as_str().into());
     let pods = pods.unwrap_or_default();
 
-    let mut evictions = context.evictor.state();
     let mut returning = Returning::default();
     if let Some(pods) = &pods {
         // Pods that return count only once the node is cordoned.
         if observed.node.as_deref().is_some_and(|node| is_cordoned(node, maintenance.group)) {
-            returning = evictions.returning(name, pods);
+            returning = state.evictions.returning(name, pods);
         }
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
-        evictions.forget_gone(name, |uid| uids.contains(uid));
+        state.evictions.forget_gone(name, |uid| uids.contains(uid));
     }
-    let attempts = evictions.attempts(name);
-    let budgets = budgets(context, pods.as_deref().unwrap_or_default(), &mut evictions);
-    drop(evictions);
+    let known_pods = pods.as_deref().unwrap_or_default();
     let observed = ClusterState {
         pods_forbidden,
-        budgets,
-        evacuations: evacuations(context, maintenance, pods.as_deref().unwrap_or_default(), now),
+        budgets: budgets(state, known_pods),
+        evacuations: evacuations(state, context, maintenance, known_pods, now),
         returning,
-        workloads: context.workloads.states(name),
-        restart_refusals: context.workloads.refusals(),
-        batch: start_batch(context, maintenance),
-        steady_now: context.evictor.now(),
-        attempts,
+        workloads: state.workloads.states(name),
+        restart_refusals: state.workloads.refusals(),
+        batch: start_batch(state, maintenance),
+        steady_now: state.evictions.now(),
+        attempts: state.evictions.attempts(name),
         pods,
         ..observed
     };
-    let (volumes, volumes_forbidden) =
-        volumes(context, maintenance, needs_volumes(maintenance, &observed, now));
+    let needs_volumes = needs_volumes(maintenance, &observed, now);
+    let (volumes, volumes_forbidden) = volumes(state, context, maintenance, needs_volumes);
     ClusterState { volumes, volumes_forbidden, ..observed }
 }
 
 /// The guard of etcd, which may be among the pods on the node, and whose readiness decides. None until they are listed,
 /// which triggers the next reconcile.
-fn etcd_guard(context: &Context, node: &str) -> Option<EtcdGuard> {
-    let pods = match context.watches.pods(node) {
+fn etcd_guard(state: &mut TermState, context: &Context, node: &str) -> Option<EtcdGuard> {
+    let pods = match context.watches.pods(state, node) {
         Ok(pods) => pods?,
         Err(_) => Vec::new(),
     };
-    let budgets = context.cluster.budgets.objects.state();
-    Some(EtcdGuard::among(budgets.iter().map(AsRef::as_ref), pods.iter().map(AsRef::as_ref)))
-}
-
-/// The node as the watch or the answer to its last patch shows it.
-pub(crate) fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
-    let received = context.cluster.nodes.get(&ObjectRef::new(name))?;
-    Some(context.state.latest_node(received))
+    let budgets = state.budgets.received.iter().map(AsRef::as_ref);
+    Some(EtcdGuard::among(budgets, pods.iter().map(AsRef::as_ref)))
 }
 
 /// The budgets of the namespaces of `pods`, less the evictions that they do not show yet.
-fn budgets(context: &Context, pods: &[Arc<DrainPod>], evictions: &mut EvictionState) -> Budgets {
+fn budgets(state: &mut TermState, pods: &[Arc<DrainPod>]) -> Budgets {
+    let TermState { budgets, evictions, .. } = state;
     let namespaces: HashSet<&str> = pods.iter().map(|pod| pod::names(pod).namespace).collect();
-    let budgets =
-        namespaces.into_iter().flat_map(|namespace| context.cluster.budgets.in_namespace(namespace));
-    budgets.map(|budget| evictions.left(&budget)).collect()
+    let budgets = namespaces.into_iter().flat_map(|namespace| budgets.in_namespace(namespace));
+    budgets.map(|budget| evictions.left(budget)).collect()
 }
 
 /// The volumes attached to the node, if the maintenance waits for them and they are `needed` now.
 fn volumes(
+    state: &mut TermState,
     context: &Context,
     maintenance: &GroupedMaintenance,
     needed: bool,
@@ -172,30 +172,30 @@ fn volumes(
     let NodeMaintenanceSpec { node_name, drain, .. } = &maintenance.spec;
     let is_deleted = maintenance.metadata.deletion_timestamp.is_some();
     if !is_deleted && drain.as_ref().is_some_and(|drain| drain.wait_for_volume_detach.is_some()) {
-        if needed {
-            return context.volumes.on_node(node_name);
-        }
-        return (NodeVolumes::default(), context.volumes.prepare(node_name));
+        let known = context.volumes.for_node(state, node_name);
+        return if needed { known.on_node(node_name) } else { (NodeVolumes::default(), known.denied()) };
     }
-    context.volumes.leave_node(node_name);
+    state.volumes.retain_nodes(|node| node != node_name);
     Default::default()
 }
 
 fn evacuations(
+    state: &mut TermState,
     context: &Context,
     maintenance: &NodeMaintenance,
     pods: &[Arc<DrainPod>],
     now: Timestamp,
 ) -> Evacuations {
     let node = &maintenance.spec.node_name;
-    let Some(found) = context.watches.virtual_machines(node, pods) else {
-        context.migrations.leave_node(node);
+    let Some(found) = context.watches.virtual_machines(state, node, pods) else {
+        state.migrations.retain_nodes(|other| other != node);
         return Evacuations::default();
     };
-    let (migrations, cancels) = context.migrations.for_node(node);
+    let known = context.migrations.for_node(state, node);
+    let migrations = known.all();
     let kubevirt = KubevirtView {
         migrations: migrations.as_deref(),
-        cancels,
+        cancels: known.cancels,
         start_timeout: context.migration_start_timeout,
         seen_at: now,
     };
@@ -205,26 +205,32 @@ fn evacuations(
 
 /// What keeps a maintenance from beginning. One that is at work without a status that shows this may have overridden
 /// the quorum, which then still has to be reported.
-fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>, etcd: &Etcd) -> Gate {
-    let index = &context.state.gate;
-    let is_at_work = index.has_begun(maintenance);
+fn gate(
+    state: &mut TermState,
+    context: &Context,
+    maintenance: &NodeMaintenance,
+    node: Option<&Node>,
+    etcd: &Etcd,
+) -> Gate {
+    let is_at_work = state.gate.has_begun(maintenance);
     let is_gated = !is_at_work || (!ownership::has_begun(maintenance) && overrides_quorum(maintenance));
     let Some(node) = node.filter(|_| is_gated) else { return Gate::default() };
     let quorum = node::may_run_etcd(node).then(|| {
-        let taken = index.nodes_taken_before(maintenance);
-        let nodes = context.cluster.nodes.state();
-        quorum::violation(node, nodes.iter().map(AsRef::as_ref), |name| taken.contains(name), etcd)
+        let taken = state.gate.nodes_taken_before(maintenance);
+        let nodes = state.nodes.received.iter().map(AsRef::as_ref);
+        quorum::violation(node, nodes, |name| taken.contains(name), etcd)
     });
     let limit = context.max_unavailable.filter(|_| !is_at_work);
-    let queue = limit.and_then(|limit| index.queue(limit).get(ownership::uid(maintenance)).cloned());
+    let queue = limit.and_then(|limit| state.gate.queue(limit).get(ownership::uid(maintenance)).cloned());
     Gate { quorum: quorum.flatten(), queue }
 }
 
 /// The other maintenances of the same node, including those being deleted.
-fn others(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<GroupedMaintenance>> {
-    let same_node = context.state.received_on(&maintenance.spec.node_name);
+fn others(state: &mut TermState, maintenance: &NodeMaintenance) -> Vec<Arc<GroupedMaintenance>> {
+    let same_node = state.maintenances.on_node(&maintenance.spec.node_name);
     let others = same_node.filter(|other| other.metadata.uid != maintenance.metadata.uid);
-    others.map(|other| context.state.latest(other)).collect()
+    let others: Vec<_> = others.cloned().collect();
+    others.into_iter().map(|other| state.maintenances.latest(other)).collect()
 }
 
 /// Those of them that are not being deleted.
@@ -239,8 +245,9 @@ fn is_resumed(maintenance: &NodeMaintenance) -> bool {
     suspension == Some(Suspension::Planned) && !maintenance.spec.suspend
 }
 
-fn start_batch(context: &Context, maintenance: &NodeMaintenance) -> StartBatch {
-    let age = context.state.maintenance(ownership::uid(maintenance), |state| state.first_seen.elapsed());
+fn start_batch(state: &mut TermState, maintenance: &NodeMaintenance) -> StartBatch {
+    let uid = ownership::uid(maintenance);
+    let age = state.maintenances.memory(uid, |known| known.first_seen.elapsed());
     if age >= StartBatch::MAX_DELAY {
         return StartBatch { age, ..StartBatch::default() };
     }
@@ -250,12 +257,12 @@ fn start_batch(context: &Context, maintenance: &NodeMaintenance) -> StartBatch {
             && other.metadata.deletion_timestamp.is_none()
             && !other.spec.suspend
             && (is_resumed(other) || !matches!(phase, Some(Phase::Failed | Phase::Pending)))
-            && context.state.gate.is_uncordoned(&other.spec.node_name)
+            && state.gate.is_uncordoned(&other.spec.node_name)
     };
     StartBatch {
         age,
-        quiet_for: context.state.quiet_for(),
-        uncordoned: context.state.filter_received(uncordoned).next().is_some(),
+        quiet_for: state.maintenances.quiet_for(),
+        uncordoned: state.maintenances.received().any(|other| uncordoned(other)),
     }
 }
 

@@ -14,9 +14,10 @@ use nm_shared::decide::failure_report::report_failure;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::cache::term_state::TermState;
 use crate::controller::apply::{ApplyError, apply};
 use crate::controller::context::Context;
-use crate::controller::observe::{may_take_etcd_member, node, observe};
+use crate::controller::observe::{may_take_etcd_member, observe};
 use crate::runtime::backoff::Backoff;
 
 /// So many failures of the API server in a row are not reported, because the next attempt often succeeds. A refusal is
@@ -28,33 +29,19 @@ pub(crate) async fn reconcile(
     maintenance: Arc<GroupedMaintenance>,
     context: Arc<Context>,
 ) -> Result<Action, ApplyError> {
-    if let Some(wait) = context.state.initial_list_wait() {
-        return Ok(Action::requeue(wait));
-    }
     let uid = maintenance.uid().unwrap_or_default();
     let began = Instant::now();
-    context.state.note_seen(&uid);
-    let early = context.state.maintenance(&uid, |state| {
-        if state.released {
-            return Some(Action::await_change());
-        }
-        if let Some(not_before) = state.not_before.filter(|not_before| *not_before > began) {
-            return Some(Action::requeue(not_before - began));
-        }
-        state.not_before = Some(began + RECONCILE_INTERVAL);
-        None
-    });
-    if let Some(action) = early {
-        return Ok(action);
-    }
-    let maintenance = context.latest(maintenance);
+    let maintenance = match begin(&mut context.state.lock(), maintenance, &uid, began) {
+        Ok(maintenance) => maintenance,
+        Err(action) => return Ok(action),
+    };
     let result = observe_and_apply(&context, &maintenance).await;
     context.metrics.reconciled(began.elapsed(), result.is_err());
     if let Err(error) = &result {
         report(&context, &maintenance, error).await;
     }
     let requeue = result?;
-    context.state.maintenance(&uid, |state| {
+    context.state.lock().maintenances.memory(&uid, |state| {
         state.backoff = Backoff::default();
         // A reconcile that is due earlier than the interval is not delayed.
         let wait = requeue.filter(|wait| !wait.is_zero());
@@ -64,26 +51,51 @@ pub(crate) async fn reconcile(
     Ok(requeue.map_or_else(Action::await_change, Action::requeue))
 }
 
+/// The maintenance to reconcile, as it was last written, or why it is not reconciled now.
+fn begin(
+    state: &mut TermState,
+    maintenance: Arc<GroupedMaintenance>,
+    uid: &str,
+    now: Instant,
+) -> Result<Arc<GroupedMaintenance>, Action> {
+    if let Some(wait) = state.maintenances.initial_list_wait() {
+        return Err(Action::requeue(wait));
+    }
+    state.maintenances.note_seen(uid);
+    state.maintenances.memory(uid, |known| {
+        if known.released {
+            return Err(Action::await_change());
+        }
+        if let Some(not_before) = known.not_before.filter(|not_before| *not_before > now) {
+            return Err(Action::requeue(not_before - now));
+        }
+        known.not_before = Some(now + RECONCILE_INTERVAL);
+        Ok(())
+    })?;
+    Ok(state.restored(maintenance))
+}
+
 /// Observes, decides, applies, and returns when to reconcile again if nothing triggers that earlier.
 async fn observe_and_apply(
     context: &Context,
     maintenance: &GroupedMaintenance,
 ) -> Result<Option<Duration>, ApplyError> {
-    let is_openshift = may_take_etcd_member(context, maintenance)
+    let is_openshift = may_take_etcd_member(&mut context.state.lock(), context, maintenance)
         && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
-    // It may have been deleted during the discovery.
-    if !context.state.is_received(maintenance) {
-        return Ok(None);
-    }
     let (now, decided) = (context.clock.now(), Instant::now());
     let (observed, decision) = {
-        let alone = context.state.gate.begin_decision();
-        let Some(observed) = observe(&alone, context, maintenance, is_openshift, now) else {
+        // Nothing changes, and nothing else is decided, before the gate knows of this decision.
+        let mut state = context.state.lock();
+        // It may have been deleted during the discovery.
+        if state.maintenances.get(maintenance).is_none() {
+            return Ok(None);
+        }
+        let Some(observed) = observe(&mut state, context, maintenance, is_openshift, now) else {
             return Ok(None);
         };
         let decision = decide(maintenance, &observed, now);
         // A maintenance that no longer has its node takes none.
-        context.state.set_at_work(&alone, maintenance, decision.at_work);
+        state.set_at_work(maintenance, decision.at_work);
         (observed, decision)
     };
     let requeue = decision.requeue_after;
@@ -96,11 +108,11 @@ async fn observe_and_apply(
 async fn report(context: &Context, maintenance: &GroupedMaintenance, error: &ApplyError) {
     let Some(failed) = error.failed_write() else { return };
     let uid = maintenance.uid().unwrap_or_default();
-    let failures = context.state.maintenance(&uid, |state| state.backoff.failures());
+    let failures = context.state.lock().maintenances.memory(&uid, |state| state.backoff.failures());
     if matches!(failed.cause, WriteFailure::Failed(_)) && failures < UNREPORTED_FAILURES {
         return;
     }
-    let node = node(context, &maintenance.spec.node_name);
+    let node = context.state.lock().nodes.latest(&maintenance.spec.node_name);
     let observed = ClusterState { group: maintenance.group, node, ..ClusterState::default() };
     let now = context.clock.now();
     let report = report_failure(maintenance, &observed, failed.clone(), now);
@@ -120,9 +132,11 @@ pub(crate) fn after_failure(
     context: Arc<Context>,
 ) -> Action {
     let uid = maintenance.uid().unwrap_or_default();
-    let (warns, delay) = context.state.maintenance(&uid, |state| {
-        (state.backoff.record_failure(error.is_conflict()), state.backoff.delay())
-    });
+    let (warns, delay) = context
+        .state
+        .lock()
+        .maintenances
+        .memory(&uid, |state| (state.backoff.record_failure(error.is_conflict()), state.backoff.delay()));
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let (name, node) = (maintenance.name_any(), &maintenance.spec.node_name);
     if warns {

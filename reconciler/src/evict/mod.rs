@@ -1,7 +1,5 @@
-//! Evictions: which is sent next, the requests, and their outcomes.
+//! Evictions: the requests and their answers.
 
 pub(crate) mod end_evacuations;
 pub(crate) mod eviction_request;
-pub(crate) mod eviction_scheduler;
-pub(crate) mod eviction_state;
 pub(crate) mod evictor;

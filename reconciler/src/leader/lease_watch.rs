@@ -10,13 +10,12 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::runtime::watcher;
 use nm_shared::cluster::leader_lease;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{info, warn};
 
 use crate::telemetry::readiness::ReadinessCheck;
+use crate::watch::watch_stream::{WatchHealth, object_states, only, restarted_watch};
 
 /// How long to wait after a failure. It is short, because a leader without a watch stops leading.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -84,7 +83,7 @@ impl LeaseWatch {
         let (sender, receiver) = watch::channel(LeaseSnapshot::Unknown);
         tokio::spawn(async move {
             tokio::select! {
-                () = run(leases, &sender, &check) => {}
+                () = run(leases, &sender, check) => {}
                 () = sender.closed() => {}
             }
         });
@@ -113,33 +112,24 @@ impl LeaseWatch {
     }
 }
 
-async fn run(leases: Api<Lease>, sender: &watch::Sender<LeaseSnapshot>, check: &ReadinessCheck) {
-    let mut states = watcher::watch_object(leases, leader_lease::NAME).boxed();
-    let mut is_interrupted = false;
+async fn run(leases: Api<Lease>, sender: &watch::Sender<LeaseSnapshot>, check: ReadinessCheck) {
+    let mut health = WatchHealth::new("the leader's lease", Some(check));
+    let only = only(leader_lease::NAME);
+    let events = restarted_watch(leases, only).inspect(|event| health.record(event));
+    let mut states = std::pin::pin!(object_states(events));
     while let Some(state) = states.next().await {
-        match state {
-            Ok(lease) => {
-                if std::mem::take(&mut is_interrupted) {
-                    info!("watch on the leader's lease resumed");
-                }
-                check.pass();
-                sender.send_modify(|snapshot| {
-                    if let LeaseSnapshot::Unknown = snapshot {
-                        *snapshot = LeaseSnapshot::Known(SeenLease::default());
-                    }
-                    if let LeaseSnapshot::Known(seen) = snapshot {
-                        seen.replace(lease, Instant::now());
-                    }
-                });
+        let Ok(lease) = state else {
+            tokio::time::sleep(RETRY_INTERVAL).await;
+            continue;
+        };
+        sender.send_modify(|snapshot| {
+            if let LeaseSnapshot::Unknown = snapshot {
+                *snapshot = LeaseSnapshot::Known(SeenLease::default());
             }
-            Err(error) => {
-                if !std::mem::replace(&mut is_interrupted, true) {
-                    warn!(%error, "watch on the leader's lease interrupted; retrying");
-                }
-                check.fail("the leader's lease cannot be watched");
-                tokio::time::sleep(RETRY_INTERVAL).await;
+            if let LeaseSnapshot::Known(seen) = snapshot {
+                seen.replace(lease, Instant::now());
             }
-        }
+        });
     }
 }
 

@@ -10,6 +10,9 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::{FutureExt, StreamExt};
 use tokio::task::AbortHandle;
 
+/// A task, whatever it is called in the log.
+pub(crate) type TaskId = tokio::task::Id;
+
 /// Spawns tasks. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskSpawner(UnboundedSender<TaskExit>);
@@ -34,7 +37,7 @@ pub(crate) enum TaskExit {
     #[error("{task} panicked: {message}")]
     Panicked { task: String, message: String },
     #[error("{task} ended unexpectedly")]
-    Returned { task: String },
+    Returned { task: String, id: TaskId },
 }
 
 impl TaskSpawner {
@@ -45,8 +48,12 @@ impl TaskSpawner {
     }
 
     /// Spawns a task that runs until shutdown. Its name is for log lines.
-    pub(crate) fn spawn(&self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
-        self.start(name.into(), true, task);
+    pub(crate) fn spawn(
+        &self,
+        name: impl Into<String>,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> TaskId {
+        self.start(name.into(), true, task).id()
     }
 
     /// Spawns a task that runs until the result is dropped.
@@ -86,7 +93,7 @@ impl TaskSpawner {
         let watched = async move {
             let exit = match AssertUnwindSafe(work).catch_unwind().await {
                 Err(panic) => TaskExit::Panicked { task, message: message(panic.as_ref()) },
-                Ok(()) if is_endless => TaskExit::Returned { task },
+                Ok(()) if is_endless => TaskExit::Returned { task, id: tokio::task::id() },
                 Ok(()) => return,
             };
             // The receiver is gone only when the term ends.
@@ -135,7 +142,7 @@ mod tests {
         drop(tasks.spawn_scoped("aborted", pending()));
         tasks.spawn_finite("brief", ready(()));
         tokio::task::yield_now().await;
-        tasks.spawn("last", ready(()));
-        assert_eq!(exits.next().await, TaskExit::Returned { task: "last".to_owned() });
+        let id = tasks.spawn("last", ready(()));
+        assert_eq!(exits.next().await, TaskExit::Returned { task: "last".to_owned(), id });
     }
 }

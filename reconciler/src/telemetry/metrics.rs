@@ -5,7 +5,7 @@
 //! reports none.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,8 +19,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
-
-use crate::cache::leader_state::LeaderState;
 
 /// The media type of [`Metrics::expose`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -77,8 +75,11 @@ pub(crate) struct Metrics {
     leader: Gauge,
     /// It does not exist before it has a value.
     certificate_expiry: Family<[(&'static str, &'static str); 0], Gauge>,
-    leader_state: Mutex<Weak<LeaderState>>,
+    known: Mutex<KnownMaintenances>,
 }
+
+/// The maintenances that a leader knows; none after its term.
+type KnownMaintenances = Box<dyn Fn() -> Option<Vec<Arc<GroupedMaintenance>>> + Send>;
 
 impl Metrics {
     pub(crate) fn new() -> Self {
@@ -130,7 +131,7 @@ impl Metrics {
                 "webhook_certificate_expiry_timestamp_seconds",
                 "When the webhook's certificate expires, in seconds since 1970",
             ),
-            leader_state: Mutex::default(),
+            known: Mutex::new(Box::new(|| None)),
             registry,
         };
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -138,9 +139,9 @@ impl Metrics {
         metrics
     }
 
-    /// Counts the maintenances of this term from now on, until the term ends.
-    pub(crate) fn observe(&self, state: &Arc<LeaderState>) {
-        *self.leader_state.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(state);
+    /// Counts the maintenances of this term from now on, for as long as there are any.
+    pub(crate) fn observe(&self, known: impl Fn() -> Option<Vec<Arc<GroupedMaintenance>>> + Send + 'static) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(known);
     }
 
     pub(crate) fn eviction_answered(&self, outcome: &EvictionOutcome) {
@@ -191,12 +192,12 @@ impl Metrics {
     /// All of them in the text format of `OpenMetrics`.
     pub(crate) fn expose(&self) -> String {
         // Locked until the end, so that two concurrent scrapes do not see each other's partial counts.
-        let leader_state = self.leader_state.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         self.maintenances.clear();
         self.suspended_maintenances.clear();
         self.blocked_pods.clear();
-        if let Some(state) = leader_state.upgrade() {
-            self.count(&state.maintenances());
+        if let Some(maintenances) = known() {
+            self.count(&maintenances);
         }
         let mut lines = String::new();
         // Writing to a string cannot fail.

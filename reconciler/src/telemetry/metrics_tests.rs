@@ -1,8 +1,5 @@
 //! The metrics as a scrape sees them.
 
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher;
-use nm_shared::Group;
 use nm_shared::api::status::BlockReason;
 use nm_shared::drain::transitions::transitions;
 use serde_json::{Value, json};
@@ -22,13 +19,13 @@ fn maintenance(name: &str, status: &Value) -> GroupedMaintenance {
 }
 
 /// A term whose watch has delivered these maintenances.
-fn watched(objects: impl IntoIterator<Item = GroupedMaintenance>) -> Arc<LeaderState> {
-    let group = Group::Medik8s;
-    let mut writer = Writer::new(group);
-    for object in objects {
-        writer.apply_watcher_event(&watcher::Event::Apply(object));
-    }
-    Arc::new(LeaderState::new([(group, writer.as_reader())]))
+fn watched(objects: impl IntoIterator<Item = GroupedMaintenance>) -> Arc<Vec<Arc<GroupedMaintenance>>> {
+    Arc::new(objects.into_iter().map(Arc::new).collect())
+}
+
+fn observe(metrics: &Metrics, term: &Arc<Vec<Arc<GroupedMaintenance>>>) {
+    let term = Arc::downgrade(term);
+    metrics.observe(move || Some(term.upgrade()?.to_vec()));
 }
 
 fn running() -> Value {
@@ -43,7 +40,7 @@ fn running() -> Value {
 fn the_metrics_page_lists_each_metric_by_name_type_and_help_text() {
     let metrics = Metrics::new();
     let watched = watched([maintenance("one", &running())]);
-    metrics.observe(&watched);
+    observe(&metrics, &watched);
     metrics.eviction_answered(&EvictionOutcome::Gone);
     metrics.requested(Verb::Get, Some(200));
     metrics.certificate_expires(Timestamp::UNIX_EPOCH);
@@ -145,7 +142,7 @@ fn maintenances_are_counted_during_the_term_only() {
             "reason": "Planned", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
         ),
     ]);
-    metrics.observe(&watched);
+    observe(&metrics, &watched);
     let mut counted = of("nm_maintenances");
     counted.sort();
     let expected = [("Failed", 0), ("Pending", 1), ("Running", 2), ("Succeeded", 0)];

@@ -3,57 +3,56 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use futures::channel::mpsc::UnboundedSender;
 use futures::stream::{self, Stream};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use nm_shared::{Group, GroupedMaintenance};
 
-use crate::cache::leader_state::LeaderState;
+use crate::cache::shared_state::SharedState;
 use crate::telemetry::readiness::ReadinessCheck;
 use crate::watch::served_groups::GroupServed;
 use crate::watch::watch_stream::{WatchHealth, drop_managed_fields, watch_stream};
 
-/// A maintenance that was deleted; none after a list, before which any may have been.
-pub(crate) type Removal = Option<GroupedMaintenance>;
-
 type MaintenanceEvent = watcher::Result<watcher::Event<GroupedMaintenance>>;
 
-/// The watch, which fills a store and reports removals. The check, if any, passes while it is healthy.
-pub(crate) fn maintenance_watch(
+/// The watch, which fills a store and the state. The check, if any, passes while it is healthy. `removed` is called after a
+/// maintenance was deleted, with its node, and after a list, before which any may have been.
+pub(crate) fn maintenance_watch<R: Fn(Option<&str>) + Send>(
     client: &Client,
     group: Group,
     served: GroupServed,
     writer: Writer<GroupedMaintenance>,
-    state: Arc<LeaderState>,
-    removals: UnboundedSender<Removal>,
+    state: Arc<SharedState>,
+    removed: R,
     check: Option<ReadinessCheck>,
-) -> impl Stream<Item = watcher::Result<GroupedMaintenance>> + Send + use<> {
+) -> impl Stream<Item = watcher::Result<GroupedMaintenance>> + Send + use<R> {
     let api = Api::<GroupedMaintenance>::all_with(client.clone(), &group);
     let mut health = WatchHealth::new(format!("nodemaintenances of {}", group.name()), check);
+    let store = writer.as_reader();
     while_served(served, move || watch_stream(api.clone(), watcher::Config::default()))
         .modify(drop_managed_fields)
         .reflect(writer)
         .inspect(move |event| {
             health.record(event);
-            let removal = match event {
+            match event {
                 Ok(watcher::Event::Apply(maintenance)) => {
-                    return state.index(Arc::new(maintenance.clone()));
+                    if let Some(received) = store.get(&ObjectRef::from_obj_with(maintenance, group)) {
+                        state.lock().maintenance_applied(received);
+                    }
                 }
                 Ok(watcher::Event::Delete(maintenance)) => {
-                    state.remove_from_index(maintenance);
-                    Some(maintenance.clone())
+                    state.lock().maintenance_deleted(maintenance);
+                    // The older definitions allow the node to be changed.
+                    removed((group == Group::Medik8s).then_some(&*maintenance.spec.node_name));
                 }
                 Ok(watcher::Event::InitDone) => {
-                    state.mark_listed(group);
-                    state.replace_gate();
-                    None
+                    state.lock().maintenances_listed(group, store.state());
+                    removed(None);
                 }
-                _ => return,
-            };
-            // The receiver is gone only when the term ends.
-            let _ = removals.unbounded_send(removal);
+                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) | Err(_) => {}
+            }
         })
         .applied_objects()
 }

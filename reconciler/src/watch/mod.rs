@@ -5,7 +5,6 @@ pub(crate) mod maintenance_watch;
 pub(crate) mod migrations;
 pub(crate) mod node_leases;
 pub(crate) mod node_watches;
-pub(crate) mod projected_node;
 pub(crate) mod queue_updates;
 pub(crate) mod served_groups;
 pub(crate) mod volume_attachments;

@@ -1,6 +1,5 @@
 //! The leases on nodes: one watch for all of them, and the writes that take, renew and delete one.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,22 +8,20 @@ use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::cluster::node_lease::{self, LeaseWrite};
 use nm_shared::decide::decision::LeaseRelease;
 use serde_json::json;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use crate::cache::leader_state::{LeaderState, ListForbidden, ListState};
-use crate::cache::triggers::Triggers;
+use crate::cache::shared_state::SharedState;
+use crate::cache::watched::WatchUpdate;
 use crate::client::{patch_params, post_params, with_timeout};
 use crate::telemetry::readiness::ReadinessCheck;
-use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
+use crate::watch::watch_stream::{drop_managed_fields, run_watch, watch_stream};
 
 /// How long a lease has to be left without a maintenance before it is deleted.
 const ORPHAN_DELAY: Duration = Duration::from_secs(1);
@@ -35,25 +32,18 @@ const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct NodeLeases {
     client: Client,
-    leases: Store<Lease>,
-    list_state: watch::Receiver<ListState>,
-    state: Arc<LeaderState>,
+    state: Arc<SharedState>,
 }
 
 impl NodeLeases {
-    /// Starts to watch. The future runs the watch and never ends; the check passes while it is healthy.
-    pub(crate) fn start(
-        client: &Client,
-        triggers: &Triggers,
-        state: Arc<LeaderState>,
-        check: ReadinessCheck,
-    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (leases, writer) = reflector::store();
-        let api = Api::<Lease>::namespaced(client.clone(), LEASE_NAMESPACE);
-        let stream =
-            watch_stream(api, watcher::Config::default()).modify(drop_managed_fields).reflect(writer);
-        let (sender, list_state) = watch::channel(ListState::NotListed);
-        let (triggers, memory, store) = (triggers.clone(), state.clone(), leases.clone());
+    pub(crate) fn new(client: Client, state: Arc<SharedState>) -> Self {
+        Self { client, state }
+    }
+
+    /// Runs the watch and never ends. The check passes while it is healthy.
+    pub(crate) async fn watch(self, check: ReadinessCheck) {
+        let stream = watch_stream(self.api(), watcher::Config::default()).modify(drop_managed_fields);
+        let state = self.state.clone();
         let (orphan_sender, orphans) = unbounded();
         let report_orphan = move |lease: &Lease| {
             if node_lease::is_ours(lease) {
@@ -61,34 +51,18 @@ impl NodeLeases {
                 let _ = orphan_sender.unbounded_send((lease.clone(), Instant::now() + ORPHAN_DELAY));
             }
         };
-        let this = Self { client: client.clone(), leases, list_state, state };
-        let clean_up = this.clone().delete_orphans(orphans);
-        let run = async move {
-            let watch = run_watch("leases on nodes", Some(check), stream, |update| match update {
-                WatchUpdate::Changed(lease) => {
-                    if let Some(node) = node_lease::node(&lease.name_any()) {
-                        memory.lease_delivered(node, lease);
-                        triggers.node(node);
-                        report_orphan(lease);
-                    }
-                }
-                WatchUpdate::Listed => {
-                    memory.leases_listed();
-                    sender.send_replace(ListState::Listed);
-                    triggers.all();
-                    store.state().iter().for_each(|lease| report_orphan(lease));
-                }
-                WatchUpdate::Interrupted => {}
+        let watch = run_watch("leases on nodes", Some(check), stream, |update| {
+            match &update {
+                WatchUpdate::Applied(lease) => report_orphan(lease),
+                WatchUpdate::Listed(all) => all.iter().for_each(&report_orphan),
+                WatchUpdate::Deleted(_) | WatchUpdate::Interrupted => {}
                 WatchUpdate::Forbidden(refusal) => {
                     error!(namespace = LEASE_NAMESPACE, "leases cannot be listed: {refusal}");
-                    if sender.send_replace(ListState::Forbidden(refusal)) == ListState::Listed {
-                        triggers.all();
-                    }
                 }
-            });
-            tokio::join!(watch, clean_up);
-        };
-        (this, run)
+            }
+            state.lock().apply_lease(update);
+        });
+        tokio::join!(watch, self.delete_orphans(orphans));
     }
 
     /// Deletes leases that are ours on nodes without a maintenance. A request of an earlier leader can create one late,
@@ -97,15 +71,15 @@ impl NodeLeases {
         while let Some((lease, due)) = found.next().await {
             let name = lease.name_any();
             let Some(node) = node_lease::node(&name) else { continue };
-            if self.state.is_in_maintenance(node) == Some(true) {
+            let is_in_maintenance = || self.state.lock().maintenances.is_in_maintenance(node);
+            if is_in_maintenance() == Some(true) {
                 continue;
             }
             // The maintenance, or the lease's deletion, may be on its way.
             tokio::time::sleep_until(due).await;
-            let Some(left) = self.leases.get(&ObjectRef::new(&name).within(LEASE_NAMESPACE)) else {
-                continue;
-            };
-            let is_orphan = self.state.is_in_maintenance(node) == Some(false);
+            let left = self.state.lock().nodes.received_lease(node).cloned();
+            let Some(left) = left else { continue };
+            let is_orphan = is_in_maintenance() == Some(false);
             if left.resource_version() != lease.resource_version() || !is_orphan {
                 continue;
             }
@@ -118,24 +92,6 @@ impl NodeLeases {
         }
     }
 
-    /// Waits until the leases are listed, or the API server refuses to list them.
-    pub(crate) async fn ready(&self) {
-        // An error means that the watch is gone, and with it the term.
-        let _ = self.list_state.clone().wait_for(|state| *state != ListState::NotListed).await;
-    }
-
-    /// The lease on `node`, if there is one.
-    ///
-    /// # Errors
-    /// When the API server refuses to list leases.
-    pub(crate) fn on_node(&self, node: &str) -> Result<Option<Arc<Lease>>, ListForbidden> {
-        if let ListState::Forbidden(refusal) = &*self.list_state.borrow() {
-            return Err(refusal.clone());
-        }
-        let received = self.leases.get(&ObjectRef::new(&node_lease::name(node)).within(LEASE_NAMESPACE));
-        Ok(self.state.latest_lease(node, received))
-    }
-
     /// Takes or renews the lease on `node`.
     pub(crate) async fn write(&self, node: &str, write: &LeaseWrite) -> kube::Result<()> {
         let answer = match write {
@@ -144,7 +100,7 @@ impl NodeLeases {
                 self.api().patch(&node_lease::name(node), &patch_params(), &Patch::Merge(patch)).await
             }
         };
-        self.state.remember_lease(node, answer.as_ref().ok().cloned());
+        self.state.lock().remember_lease(node, answer.as_ref().ok().cloned());
         answer.map(drop)
     }
 
@@ -210,11 +166,11 @@ impl NodeLeases {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::num::NonZeroUsize;
 
     use axum::body::Body;
 
     use super::*;
-    use crate::telemetry::readiness::Readiness;
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_arrives_after_the_end_of_a_maintenance_is_not_remembered() {
@@ -223,10 +179,9 @@ mod tests {
             Ok::<_, Infallible>(http::Response::new(Body::from(lease.to_string())))
         });
         let client = Client::new(server, "default");
-        let state = Arc::new(LeaderState::new([]));
-        let (triggers, check) = (Triggers::new(state.clone()).0, Readiness::default().check("node-leases"));
-        let (leases, _) = NodeLeases::start(&client, &triggers, state.clone(), check);
+        let (state, _triggered) = SharedState::new([], NonZeroUsize::MIN);
+        let leases = NodeLeases::new(client, state.clone());
         leases.write("n", &LeaseWrite::Patch(json!({}))).await.unwrap();
-        assert!(!state.remembers_node("n"));
+        assert!(!state.lock().nodes.remembers("n"));
     }
 }

@@ -16,8 +16,8 @@ use nm_shared::gate::ownership;
 use nm_shared::{GroupedMaintenance, NodeMaintenanceStatus, Phase};
 use tokio::time::{sleep, timeout};
 
-use crate::cache::leader_state::LeaderState;
-use crate::cache::triggers::Triggers;
+use crate::cache::shared_state::SharedState;
+use crate::cache::term_state::TermState;
 use crate::runtime::clock::Clock;
 
 /// Changes within this time of each other lead to one round.
@@ -38,12 +38,11 @@ const ROUND_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Triggers waiting maintenances after every change from now on. The future never ends.
 pub(crate) fn trigger_waiting(
-    state: Arc<LeaderState>,
-    triggers: Triggers,
+    state: Arc<SharedState>,
     limit: Option<MaxUnavailable>,
     clock: Clock,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let mut changes = state.gate.changes();
+    let mut changes = state.gate_changes();
     let (mut wait, mut rest) = (ROUND_INTERVAL, Duration::ZERO);
     async move {
         loop {
@@ -53,10 +52,12 @@ pub(crate) fn trigger_waiting(
                 sleep(COALESCING).await;
                 changes.mark_unchanged();
             }
-            let round = Round::new(&state, limit, is_changed, clock.now());
+            let now = clock.now();
+            let mut state = state.lock();
+            let round = Round::new(&mut state, limit, is_changed, now);
             rest = REST_PER_MAINTENANCE.saturating_mul(round.looked_at).min(MAX_REST);
             for maintenance in round.due {
-                triggers.maintenance(&maintenance);
+                state.trigger_maintenance(&maintenance);
             }
             wait = round.next;
         }
@@ -72,7 +73,7 @@ struct Round {
 }
 
 impl Round {
-    fn new(state: &LeaderState, limit: Option<MaxUnavailable>, is_changed: bool, now: Timestamp) -> Self {
+    fn new(state: &mut TermState, limit: Option<MaxUnavailable>, is_changed: bool, now: Timestamp) -> Self {
         let queue = limit.map(|limit| state.gate.queue(limit)).unwrap_or_default();
         let (mut due, mut outdated) = (Vec::new(), Vec::new());
         let looked_at = Cell::new(0_u32);
@@ -80,7 +81,7 @@ impl Round {
             looked_at.set(looked_at.get().saturating_add(1));
             is_pending(maintenance)
         };
-        for maintenance in state.filter(is_pending) {
+        for maintenance in state.maintenances.filter(is_pending) {
             let uid = ownership::uid(&maintenance);
             let Some(status) = &maintenance.status else { continue };
             if !may_be_queued(&maintenance) {
@@ -93,7 +94,7 @@ impl Round {
             match queued.map(|queued| (queued.shown_in(status), queued.position.position)) {
                 Some((ShownPosition::Current, _)) => {}
                 Some((ShownPosition::OldNumbers, position)) => {
-                    let at = position_due(status, state.status_written(uid), now).unwrap_or(now);
+                    let at = position_due(status, state.maintenances.status_written(uid), now).unwrap_or(now);
                     outdated.push((at, position, maintenance));
                 }
                 Some((ShownPosition::Otherwise, _)) | None => due.push(maintenance),
@@ -131,11 +132,9 @@ fn waits_for_quorum(status: &NodeMaintenanceStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::num::NonZeroUsize;
 
     use kube::ResourceExt;
-    use kube::runtime::reflector::store::Writer;
-    use kube::runtime::watcher::Event;
-    use nm_shared::Group;
     use nm_shared::gate::max_unavailable_queue::GateNode;
     use serde_json::json;
 
@@ -145,18 +144,16 @@ mod tests {
 
     /// The state with these maintenances, each of the node of its name: its status and when that was last written.
     struct Cluster {
-        state: LeaderState,
-        writer: Writer<GroupedMaintenance>,
+        state: TermState,
     }
 
     impl Cluster {
         fn new(nodes: usize) -> Self {
-            let writer = Writer::new(Group::Medik8s);
-            let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+            let mut state = TermState::new([], NonZeroUsize::MIN);
             let node = |at: usize| (name(at), GateNode::from(&k8s_openapi::api::core::v1::Node::default()));
             let nodes = (0..nodes).map(node).collect::<HashMap<_, _>>();
-            state.gate.replace_nodes(&state.gate.begin_decision(), nodes);
-            Self { state, writer }
+            state.gate.replace_nodes(nodes);
+            Self { state }
         }
 
         /// A maintenance that has begun, or shows this position of 90 since that second.
@@ -182,13 +179,12 @@ mod tests {
                 "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
             }))
             .unwrap();
-            self.writer.apply_watcher_event(&Event::Apply(maintenance.clone()));
-            self.state.index(Arc::new(maintenance));
+            self.state.maintenance_applied(Arc::new(maintenance));
         }
 
         /// The names of the maintenances that are triggered at this second, and the seconds until the next round.
-        fn round(&self, at: i64) -> (Vec<String>, u64) {
-            let round = Round::new(&self.state, LIMIT, true, second(at));
+        fn round(&mut self, at: i64) -> (Vec<String>, u64) {
+            let round = Round::new(&mut self.state, LIMIT, true, second(at));
             let mut names: Vec<String> = round.due.iter().map(|maintenance| maintenance.name_any()).collect();
             names.sort();
             (names, round.next.as_secs())
@@ -211,9 +207,8 @@ mod tests {
             cluster.put(at, Some(at), 0);
         }
         assert_eq!(cluster.round(1), (vec![], 30));
-        let first = cluster.state.filter_received(|found| found.name_any() == name(0)).next().unwrap();
-        cluster.writer.apply_watcher_event(&Event::Delete(GroupedMaintenance::clone(&first)));
-        cluster.state.remove_from_index(&first);
+        let first = cluster.state.maintenances.on_node(&name(0)).next().unwrap().clone();
+        cluster.state.maintenance_deleted(&first);
         let (due, next) = cluster.round(1);
         assert_eq!((due, next), (vec!["n01".to_owned()], 29), "all others have new positions, but not yet");
     }
@@ -241,7 +236,7 @@ mod tests {
         let mut cluster = Cluster::new(2);
         cluster.put(0, None, 0);
         cluster.put(1, Some(1), 0);
-        let alone = Round::new(&cluster.state, None, true, second(0));
+        let alone = Round::new(&mut cluster.state, None, true, second(0));
         assert_eq!(alone.due.len(), 1, "there is no limit any more");
     }
 
@@ -251,13 +246,13 @@ mod tests {
         for at in 0..count {
             cluster.put(at, Some(at + 1), 0);
         }
-        let state = Arc::new(cluster.state);
-        let (triggers, [mut triggered, ..]) = Triggers::new(state.clone());
+        let (state, [(_, mut triggered), ..]) = SharedState::new([], NonZeroUsize::MIN);
+        *state.lock() = cluster.state;
         // Each round triggers all of them: there is no limit any more.
-        let rounds = tokio::spawn(trigger_waiting(state.clone(), triggers, None, Clock::system()));
+        let rounds = tokio::spawn(trigger_waiting(state.clone(), None, Clock::system()));
         for at in 0..milliseconds {
             let node = (at % 2 == 0).then(|| GateNode::from(&k8s_openapi::api::core::v1::Node::default()));
-            state.gate.update_node(&state.gate.begin_decision(), "new", node);
+            state.lock().gate.update_node("new", node);
             sleep(Duration::from_millis(1)).await;
         }
         rounds.abort();
@@ -286,8 +281,8 @@ mod tests {
                 for at in 0..ROUNDS {
                     let node =
                         (at % 2 == 0).then(|| GateNode::from(&k8s_openapi::api::core::v1::Node::default()));
-                    cluster.state.gate.update_node(&cluster.state.gate.begin_decision(), "new", node);
-                    Round::new(&cluster.state, LIMIT, true, second(0));
+                    cluster.state.gate.update_node("new", node);
+                    Round::new(&mut cluster.state, LIMIT, true, second(0));
                 }
             };
             let each = crate::runtime::thread_time::measured(rounds).1 / ROUNDS;

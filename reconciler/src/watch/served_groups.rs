@@ -5,13 +5,13 @@
 use std::future::Future;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
 use nm_shared::Group;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
+use crate::cache::watched::WatchUpdate;
+use crate::watch::watch_stream::{only, run_watch, watch_stream};
 
 /// Whether the cluster serves a group; none until that is known.
 pub(crate) type GroupServed = watch::Receiver<Option<bool>>;
@@ -32,15 +32,30 @@ pub(crate) fn start(client: &Client, group: Group) -> (GroupServed, impl Future<
 }
 
 async fn watch_definition(client: Client, group: Group, sender: &watch::Sender<Option<bool>>) {
-    let (definitions, writer) = reflector::store();
-    let only = watcher::Config::default().fields(&format!("metadata.name={}", group.definition()));
-    let stream = watch_stream(Api::<CustomResourceDefinition>::all(client), only)
-        .modify(drop_managed_fields)
-        .reflect(writer);
+    let api = Api::<CustomResourceDefinition>::all(client);
     let name = group.name();
-    run_watch(&format!("definition of {name}"), None, stream, |update| match update {
-        WatchUpdate::Changed(_) | WatchUpdate::Listed => {
-            let is_served = definitions.state().iter().any(|definition| group.is_served_by(definition));
+    let is_served = |found: Option<CustomResourceDefinition>| {
+        found.is_some_and(|definition| group.is_served_by(&definition))
+    };
+    run_watch(
+        &format!("definition of {name}"),
+        None,
+        watch_stream(api, only(&group.definition())),
+        |update| {
+            let is_served = match update {
+                WatchUpdate::Applied(definition) => is_served(Some(definition)),
+                WatchUpdate::Listed(found) => is_served(found.into_iter().next()),
+                WatchUpdate::Deleted(_) => false,
+                WatchUpdate::Interrupted => return,
+                WatchUpdate::Forbidden(refusal) => {
+                    let is_changed =
+                        sender.send_if_modified(|served| served.is_none() && served.replace(false).is_none());
+                    if is_changed {
+                        warn!(group = name, "maintenances of this group are ignored: {refusal}");
+                    }
+                    return;
+                }
+            };
             // Only a change is sent: each one starts or ends a watch.
             let mut before = None;
             let is_changed = sender.send_if_modified(|served| {
@@ -52,15 +67,7 @@ async fn watch_definition(client: Client, group: Group, sender: &watch::Sender<O
                 (true, Some(true), false) => info!(group = name, "the group is no longer served"),
                 _ => {}
             }
-        }
-        WatchUpdate::Interrupted => {}
-        WatchUpdate::Forbidden(refusal) => {
-            let is_changed =
-                sender.send_if_modified(|served| served.is_none() && served.replace(false).is_none());
-            if is_changed {
-                warn!(group = name, "maintenances of this group are ignored: {refusal}");
-            }
-        }
-    })
+        },
+    )
     .await;
 }

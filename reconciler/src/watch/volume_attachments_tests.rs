@@ -1,19 +1,20 @@
 //! The watch on volume attachments against an API server of its own.
 
 use std::convert::Infallible;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::stream;
 use http::{Response, StatusCode};
-use kube::runtime::reflector::store::Writer;
-use nm_shared::{Group, GroupedMaintenance};
+use kube::runtime::reflector::ObjectRef;
+use nm_shared::GroupedMaintenance;
+use nm_shared::cluster::volume_attachment::NodeVolumes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
-use crate::cache::leader_state::LeaderState;
 
 /// The volume is detached this long after it is listed, later than a refused read is repeated.
 const DETACH_TIME: Duration = Duration::from_secs(20);
@@ -83,53 +84,64 @@ fn server(answered: &Arc<Answered>, refusals: usize) -> Client {
 }
 
 /// A watch that has not begun, and the triggers of the one maintenance.
-fn watch(client: Client) -> (VolumeAttachments, UnboundedReceiver<ObjectRef<GroupedMaintenance>>) {
-    let mut writer = Writer::new(Group::Medik8s);
-    let maintenance = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"},
-        "spec": {"nodeName": "n"}});
-    let maintenance: GroupedMaintenance = serde_json::from_value(maintenance).unwrap();
-    let state = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
-    writer.apply_watcher_event(&watcher::Event::Apply(maintenance.clone()));
-    state.index(Arc::new(maintenance));
-    let (triggers, [triggered, ..]) = Triggers::new(state);
-    (VolumeAttachments::new(client, triggers, TaskSpawner::new().0), triggered)
+struct Watch {
+    volumes: VolumeAttachments,
+    state: Arc<SharedState>,
+    triggered: UnboundedReceiver<ObjectRef<GroupedMaintenance>>,
+}
+
+impl Watch {
+    fn new(client: Client) -> Self {
+        let maintenance = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"},
+            "spec": {"nodeName": "n"}});
+        let maintenance: GroupedMaintenance = serde_json::from_value(maintenance).unwrap();
+        let (state, [(_, triggered), ..]) = SharedState::new([], NonZeroUsize::MIN);
+        state.lock().maintenance_applied(Arc::new(maintenance));
+        let volumes = VolumeAttachments::new(client, state.clone(), TaskSpawner::new().0);
+        Self { volumes, state, triggered }
+    }
+
+    fn on_node(&self, node: &str) -> (NodeVolumes, Option<AccessDenied>) {
+        self.volumes.for_node(&mut self.state.lock(), node).on_node(node)
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_watch_begins_with_its_first_use_and_each_change_triggers_a_reconcile() {
     let answered = Arc::default();
-    let (volumes, mut triggered) = watch(server(&answered, 0));
+    let mut watch = Watch::new(server(&answered, 0));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(answered.lists.load(Ordering::Relaxed), 0, "nobody has asked yet");
-    assert!(!volumes.on_node("n").0.is_complete);
-    triggered.next().await.unwrap();
-    let (found, forbidden) = volumes.on_node("n");
+    assert!(!watch.on_node("n").0.is_complete);
+    watch.triggered.next().await.unwrap();
+    let (found, forbidden) = watch.on_node("n");
     assert_eq!((found.attachments.len(), found.is_complete, forbidden), (1, true, None));
     assert!(found.claims.is_empty(), "its claim is being read");
-    triggered.next().await.unwrap();
-    let claim = volumes.on_node("n").0.claims["pv-1"].clone().unwrap();
+    watch.triggered.next().await.unwrap();
+    let claim = watch.on_node("n").0.claims["pv-1"].clone().unwrap();
     assert_eq!(claim.to_string(), "shop/data");
-    assert!(volumes.on_node("other").0.attachments.is_empty());
+    assert!(watch.on_node("other").0.attachments.is_empty());
     let began = Instant::now();
-    triggered.next().await.unwrap();
+    watch.triggered.next().await.unwrap();
     assert!(began.elapsed() >= DETACH_TIME / 2, "{:?}", began.elapsed());
-    assert!(volumes.on_node("n").0.attachments.is_empty());
+    assert!(watch.on_node("n").0.attachments.is_empty());
     assert_eq!(answered.reads.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_watch_ends_when_nobody_needs_it() {
     let answered = Arc::default();
-    let (volumes, mut triggered) = watch(server(&answered, 0));
-    volumes.on_node("n");
-    triggered.next().await.unwrap();
-    volumes.on_node("other");
-    volumes.leave_node("n");
-    assert!(volumes.on_node("n").0.is_complete, "the other node needs it");
-    volumes.leave_node("other");
-    volumes.leave_node("other");
-    assert!(volumes.on_node("n").0.is_complete, "this node needs it");
-    volumes.retain_nodes(|node| node != "n");
+    let mut watch = Watch::new(server(&answered, 0));
+    watch.on_node("n");
+    watch.triggered.next().await.unwrap();
+    watch.on_node("other");
+    let leave = |node: &str| watch.state.lock().leave_node(node);
+    leave("n");
+    assert!(watch.on_node("n").0.is_complete, "the other node needs it");
+    leave("other");
+    leave("other");
+    assert!(watch.on_node("n").0.is_complete, "this node needs it");
+    leave("n");
     let watches = answered.watches.load(Ordering::Relaxed);
     sleep(Duration::from_secs(600)).await;
     assert_eq!(answered.watches.load(Ordering::Relaxed), watches);
@@ -138,38 +150,18 @@ async fn the_watch_ends_when_nobody_needs_it() {
 #[tokio::test(start_paused = true)]
 async fn missing_permissions_are_reported_until_they_are_granted() {
     let answered = Arc::default();
-    let (volumes, mut triggered) = watch(server(&answered, 1));
-    volumes.on_node("n");
-    triggered.next().await.unwrap();
-    let denied = volumes.on_node("n").1.unwrap();
+    let mut watch = Watch::new(server(&answered, 1));
+    watch.on_node("n");
+    watch.triggered.next().await.unwrap();
+    let denied = watch.on_node("n").1.unwrap();
     assert_eq!(denied.access.unwrap().resource, "volumeattachments");
-    triggered.next().await.unwrap();
-    let (found, denied) = volumes.on_node("n");
+    watch.triggered.next().await.unwrap();
+    let (found, denied) = watch.on_node("n");
     assert_eq!((found.is_complete, denied), (true, None));
-    triggered.next().await.unwrap();
-    assert_eq!(volumes.on_node("n").1.unwrap().access.unwrap().resource, "persistentvolumes");
-    while volumes.on_node("n").0.claims.is_empty() {
-        triggered.next().await.unwrap();
+    watch.triggered.next().await.unwrap();
+    assert_eq!(watch.on_node("n").1.unwrap().access.unwrap().resource, "persistentvolumes");
+    while watch.on_node("n").0.claims.is_empty() {
+        watch.triggered.next().await.unwrap();
     }
-    assert_eq!(volumes.on_node("n").1, None);
-}
-
-#[test]
-fn the_attachments_of_a_node_are_found_without_those_of_others() {
-    let attachment = |name: &str, node: &str| -> Arc<VolumeAttachment> {
-        let spec = json!({"attacher": "d", "nodeName": node, "source": {"persistentVolumeName": name}});
-        Arc::new(serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap())
-    };
-    let names = |index: &AttachmentIndex, node: &str| {
-        let mut names: Vec<String> = index.on_node(node).iter().map(|found| found.name_any()).collect();
-        names.sort();
-        names.join(",")
-    };
-    let mut index =
-        AttachmentIndex::new(vec![attachment("a", "n"), attachment("b", "n"), attachment("c", "m")]);
-    assert_eq!((names(&index, "n"), names(&index, "m")), ("a,b".to_owned(), "c".to_owned()));
-    index.insert(attachment("b", "m"));
-    index.remove("a");
-    assert_eq!((names(&index, "n"), names(&index, "m")), (String::new(), "b,c".to_owned()));
-    assert!(!index.by_node.contains_key("n"));
+    assert_eq!(watch.on_node("n").1, None);
 }

@@ -8,14 +8,15 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
+use nm_shared::api::latency_budget::POD_EVENT_COALESCING;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tracing::{info, warn};
 
-use crate::cache::leader_state::ListForbidden;
+use crate::cache::watched::{ListForbidden, WatchUpdate};
 use crate::telemetry::readiness::ReadinessCheck;
 
 /// How long the API server is asked to keep a watch open. After five more seconds of silence kube ends it.
@@ -25,23 +26,9 @@ const WATCH_TIMEOUT_SECONDS: u32 = 30;
 /// request has timed out. This also catches lists and new watches that are never answered.
 pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What a watch delivers, after its store has taken it in.
-#[derive(Debug)]
-pub(crate) enum WatchUpdate<'a, K> {
-    /// An object was created, changed or deleted.
-    Changed(&'a K),
-    /// All objects are known: for the first time, or again after an interruption in which anything may have happened.
-    Listed,
-    /// The watch is interrupted: until the next list the store may be out of date.
-    Interrupted,
-    /// The API server refuses the list.
-    Forbidden(ListForbidden),
-}
-
 type WatchResult<K> = watcher::Result<watcher::Event<K>>;
 
-/// A watch that never ends. After a failure it starts again with a list, so that recovery is always visible: a watch
-/// that resumes where it failed delivers nothing until something changes.
+/// A watch that never ends, and waits longer after each failure in a row.
 pub(crate) fn watch_stream<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -49,8 +36,20 @@ pub(crate) fn watch_stream<K>(
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    restarted_watch(api, config).default_backoff()
+}
+
+/// A watch that never ends. After a failure it starts again at once with a list, so that recovery is always visible: a watch
+/// that resumes where it failed delivers nothing until something changes.
+pub(crate) fn restarted_watch<K>(
+    api: Api<K>,
+    config: watcher::Config,
+) -> impl Stream<Item = WatchResult<K>> + Send + use<K>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
     let config = config.timeout(WATCH_TIMEOUT_SECONDS);
-    let watches = stream::unfold(None, move |current: Option<stream::BoxStream<'static, WatchResult<K>>>| {
+    stream::unfold(None, move |current: Option<stream::BoxStream<'static, WatchResult<K>>>| {
         let current = current.unwrap_or_else(|| watcher(api.clone(), config.clone()).boxed());
         async move {
             let (event, rest) = current.into_future().await;
@@ -58,8 +57,12 @@ where
             let is_healthy = event.is_ok();
             Some((event, is_healthy.then_some(rest)))
         }
-    });
-    watches.default_backoff()
+    })
+}
+
+/// The configuration of a watch on one object.
+pub(crate) fn only(name: &str) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={name}"))
 }
 
 /// The same stream, which waits for a permit with each list: an answer takes much more memory than what is kept of it, and
@@ -80,7 +83,7 @@ pub(crate) fn with_list_permits<K: Send + 'static>(
     })
 }
 
-/// The same for one object: its state after each change, none while it does not exist.
+/// A watch on one object: its state after each change, none while it does not exist.
 pub(crate) fn object_watch_stream<K>(
     api: Api<K>,
     name: &str,
@@ -88,9 +91,15 @@ pub(crate) fn object_watch_stream<K>(
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    object_states(watch_stream(api, only(name)))
+}
+
+/// The states of the one object of a watch, none while it does not exist.
+pub(crate) fn object_states<K>(
+    events: impl Stream<Item = WatchResult<K>>,
+) -> impl Stream<Item = watcher::Result<Option<K>>> {
     let mut listed = None;
-    watch_stream(api, only).filter_map(move |event| {
+    events.filter_map(move |event| {
         ready(match event {
             Ok(watcher::Event::Init) => {
                 listed = None;
@@ -114,34 +123,48 @@ pub(crate) async fn run_watch<K>(
     what: &str,
     check: Option<ReadinessCheck>,
     stream: impl Stream<Item = WatchResult<K>>,
-    mut handle: impl FnMut(WatchUpdate<'_, K>),
-) where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
+    mut handle: impl FnMut(WatchUpdate<K>),
+) {
     let mut stream = std::pin::pin!(stream);
     let mut health = WatchHealth::new(what, check);
-    let mut last_refusal = None;
+    let (mut last_refusal, mut listed) = (None, Vec::new());
     while let Some(event) = stream.next().await {
         health.record(&event);
-        match &event {
-            // The store takes a list in only once it is complete.
-            Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+        handle(match event {
+            Ok(watcher::Event::Init) => {
+                listed = Vec::new();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.push(object);
+                continue;
+            }
             Ok(watcher::Event::InitDone) => {
                 last_refusal = None;
-                handle(WatchUpdate::Listed);
+                WatchUpdate::Listed(std::mem::take(&mut listed))
             }
-            Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => {
-                handle(WatchUpdate::Changed(object));
-            }
-            Err(error) => match list_refusal(error) {
-                None => handle(WatchUpdate::Interrupted),
-                Some(refusal) if last_refusal.as_ref() != Some(&refusal) => {
+            Ok(watcher::Event::Apply(object)) => WatchUpdate::Applied(object),
+            Ok(watcher::Event::Delete(object)) => WatchUpdate::Deleted(object),
+            Err(error) => match list_refusal(&error) {
+                None => WatchUpdate::Interrupted,
+                Some(refusal) if last_refusal.as_ref() == Some(&refusal) => continue,
+                Some(refusal) => {
                     last_refusal = Some(refusal.clone());
-                    handle(WatchUpdate::Forbidden(refusal));
+                    WatchUpdate::Forbidden(refusal)
                 }
-                Some(_) => {}
             },
-        }
+        });
+    }
+}
+
+/// Calls `trigger` after each notification, once for those that follow within [`POD_EVENT_COALESCING`]. Never ends.
+pub(crate) async fn coalesced(changed: &Notify, trigger: impl Fn()) {
+    loop {
+        changed.notified().await;
+        tokio::time::sleep(POD_EVENT_COALESCING).await;
+        // What was notified meanwhile.
+        let _ = changed.notified().now_or_never();
+        trigger();
     }
 }
 

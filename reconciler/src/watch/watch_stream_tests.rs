@@ -101,8 +101,8 @@ async fn a_refusal_is_passed_on_once_and_the_check_passes_again_after_a_list() {
         let report = readiness.report().lines;
         let state = report.lines().next().unwrap().to_owned();
         let what = match update {
-            WatchUpdate::Changed(_) => "changed".to_owned(),
-            WatchUpdate::Listed => "listed".to_owned(),
+            WatchUpdate::Applied(_) | WatchUpdate::Deleted(_) => "changed".to_owned(),
+            WatchUpdate::Listed(_) => "listed".to_owned(),
             WatchUpdate::Interrupted => "interrupted".to_owned(),
             WatchUpdate::Forbidden(refusal) => refusal.to_string(),
         };
@@ -147,9 +147,9 @@ async fn where_only_lists_are_allowed_each_list_is_passed_on_and_one_interruptio
         "nodes",
         None,
         watch_stream(api, watcher::Config::default()),
-        |update: WatchUpdate<'_, Node>| {
+        |update: WatchUpdate<Node>| {
             if !matches!(update, WatchUpdate::Interrupted) {
-                updates.push(matches!(update, WatchUpdate::Listed));
+                updates.push(matches!(update, WatchUpdate::Listed(_)));
             }
         },
     );

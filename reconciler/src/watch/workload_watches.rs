@@ -3,33 +3,30 @@
 //!
 //! A `ReplicaSet` is read again when the revision of its Deployment changes, which is written after its own.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Patch;
 use kube::core::Selector;
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use nm_shared::api::latency_budget::POD_EVENT_COALESCING;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::cluster::refusal::Refusal;
-use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::steady_time::SteadyTime;
-use nm_shared::drain::surge::{
-    Restart, RestartRefusal, Workload, WorkloadKey, WorkloadState, deployment_of, revision,
-};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use nm_shared::drain::surge::{Restart, RestartRefusal, WorkloadKey, deployment_of, revision};
+use tokio::sync::{Notify, Semaphore};
 use tracing::{debug, info};
 
-use crate::cache::read_your_writes::LastWrite;
-use crate::cache::triggers::Triggers;
+use crate::cache::shared_state::SharedState;
+use crate::cache::watched::WatchUpdate;
+use crate::cache::workloads::SeenReplicaSet;
 use crate::client::{patch_params, with_timeout};
 use crate::runtime::tasks::{ScopedTask, TaskSpawner};
-use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
+use crate::watch::watch_stream::{drop_managed_fields, only, run_watch, watch_stream};
 
 /// How long to wait for the answer to a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,145 +37,45 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// How many `ReplicaSet`s are read at once.
 const MAX_CONCURRENT_READS: usize = 8;
 
-/// Starts and ends the watches, and restarts Deployments.
+/// Starts the watches, and restarts Deployments.
 pub(crate) struct WorkloadWatches {
     client: Client,
-    triggers: Triggers,
+    state: Arc<SharedState>,
     tasks: TaskSpawner,
     reads: Semaphore,
     /// Of all `ReplicaSet`s that may not be read, one is read again at intervals, each in turn. When that succeeds, the others
     /// are read too.
     retries: Semaphore,
     permitted: Notify,
-    memory: Mutex<WorkloadMemory>,
-}
-
-#[derive(Default)]
-struct WorkloadMemory {
-    replica_sets: HashMap<WorkloadKey, WatchedReplicaSet>,
-    refusals: HashMap<WorkloadKey, (SteadyTime, RestartRefusal)>,
-    /// The restarts in progress, by Deployment.
-    restarting: HashMap<WorkloadKey, RestartInProgress>,
-}
-
-/// A restart that may still wait to be sent. Dropping this withdraws it.
-struct RestartInProgress {
-    /// The nodes whose pods it replaces.
-    nodes: HashSet<String>,
-    _task: ScopedTask,
-}
-
-impl WorkloadMemory {
-    /// Ends the watches on the `ReplicaSet`s that no node needs any more.
-    fn release(&mut self, is_needed_by: impl Fn(&WorkloadKey, &str) -> bool) {
-        self.replica_sets.retain(|key, set| {
-            set.nodes.retain(|node| is_needed_by(key, node));
-            !set.nodes.is_empty()
-        });
-        if self.replica_sets.is_empty() {
-            self.refusals.clear();
-        }
-    }
-
-    /// Withdraws the restarts that no node wants any more.
-    fn withdraw(&mut self, is_wanted_by: impl Fn(&WorkloadKey, &str) -> bool) {
-        self.restarting.retain(|key, restart| {
-            restart.nodes.retain(|node| is_wanted_by(key, node));
-            !restart.nodes.is_empty()
-        });
-    }
-}
-
-/// A `ReplicaSet` whose Deployment is watched. Dropping this ends the watch.
-struct WatchedReplicaSet {
-    /// The nodes that need it.
-    nodes: HashSet<String>,
-    seen: Arc<Mutex<SeenWorkload>>,
-    _task: ScopedTask,
-}
-
-/// What has been seen of a `ReplicaSet` and its Deployment.
-#[derive(Default)]
-struct SeenWorkload {
-    /// None until the first read of the `ReplicaSet`.
-    set: Option<SeenReplicaSet>,
-    /// The API server's answer to the last restart.
-    last_write: LastWrite<Deployment>,
-    denied: Option<AccessDenied>,
-}
-
-#[derive(Clone)]
-struct SeenReplicaSet {
-    revision: Option<i64>,
-    /// None if no Deployment controls it. The store is empty until the Deployment is listed.
-    deployment: Option<Arc<Deployment>>,
-    pods: Option<Store<DrainPod>>,
 }
 
 impl WorkloadWatches {
     /// No watch runs yet. Each change of a Deployment or of one of its pods triggers the reconciles of the nodes that need it.
-    pub(crate) fn new(client: Client, triggers: Triggers, tasks: TaskSpawner) -> Self {
+    pub(crate) fn new(client: Client, state: Arc<SharedState>, tasks: TaskSpawner) -> Self {
         let (reads, retries) = (Semaphore::new(MAX_CONCURRENT_READS), Semaphore::new(1));
-        Self { client, triggers, tasks, reads, retries, permitted: Notify::new(), memory: Mutex::default() }
+        Self { client, state, tasks, reads, retries, permitted: Notify::new() }
     }
 
     /// Watches what a node needs, and ends the watches that no node needs any more.
     pub(crate) fn watch(self: &Arc<Self>, node: &str, wanted: &HashSet<WorkloadKey>) {
-        let mut memory = self.lock();
-        for key in wanted {
-            let set = memory.replica_sets.entry(key.clone()).or_insert_with(|| self.start(key.clone()));
-            set.nodes.insert(node.to_owned());
-        }
-        memory.release(|key, other| other != node || wanted.contains(key));
-    }
-
-    /// Ends what only this node needs.
-    pub(crate) fn leave_node(&self, node: &str) {
-        self.retain_nodes(|other| other != node);
-    }
-
-    /// Ends what only these nodes need.
-    pub(crate) fn retain_nodes(&self, in_maintenance: impl Fn(&str) -> bool) {
-        let mut memory = self.lock();
-        memory.release(|_, node| in_maintenance(node));
-        memory.withdraw(|_, node| in_maintenance(node));
-    }
-
-    /// Withdraws the restarts that are in progress for a node, except those of the `wanted` Deployments: the maintenance may be
-    /// paused or stopped while a request waits, for example because the API server throttles.
-    pub(crate) fn withdraw_restarts(&self, node: &str, wanted: &HashSet<WorkloadKey>) {
-        self.lock().withdraw(|key, other| other != node || wanted.contains(key));
-    }
-
-    /// What is known of the `ReplicaSet`s that a node needs.
-    pub(crate) fn states(&self, node: &str) -> HashMap<WorkloadKey, WorkloadState> {
-        let memory = self.lock();
-        let needed = memory.replica_sets.iter().filter(|(_, set)| set.nodes.contains(node));
-        needed.filter_map(|(key, set)| Some((key.clone(), locked(&set.seen).state()?))).collect()
-    }
-
-    /// The last refusals of restarts.
-    pub(crate) fn refusals(&self) -> HashMap<WorkloadKey, (SteadyTime, RestartRefusal)> {
-        self.lock().refusals.clone()
+        self.state.lock().workloads.watch(node, wanted, |key| {
+            let watch = ReplicaSetWatch { watches: self.clone(), key: key.clone() };
+            self.tasks.spawn_scoped(format!("the watch on ReplicaSet {key}"), watch.run())
+        });
     }
 
     /// Restarts a Deployment, unless that is in progress. A reconcile does not wait for the answer: a webhook in front of
     /// Deployments may take long, and a node may have many of them.
     pub(crate) fn restart(self: &Arc<Self>, node: &str, restart: Restart, now: SteadyTime) {
-        let mut memory = self.lock();
-        if let Some(in_progress) = memory.restarting.get_mut(&restart.deployment) {
-            in_progress.nodes.insert(node.to_owned());
-            return;
-        }
-        let (watches, deployment, nodes) =
-            (self.clone(), restart.deployment.clone(), [node.to_owned()].into());
-        let name = format!("the restart of Deployment {deployment}");
-        let node = node.to_owned();
-        let task = self.tasks.spawn_scoped_finite(name, async move {
-            watches.request_restart(&node, &restart, now).await;
-            watches.lock().restarting.remove(&restart.deployment);
+        let deployment = restart.deployment.clone();
+        self.state.lock().workloads.restart(node, &deployment, || {
+            let (watches, node) = (self.clone(), node.to_owned());
+            let name = format!("the restart of Deployment {deployment}");
+            self.tasks.spawn_scoped_finite(name, async move {
+                watches.request_restart(&node, &restart, now).await;
+                watches.state.lock().workloads.restart_ended(&restart.deployment);
+            })
         });
-        memory.restarting.insert(deployment, RestartInProgress { nodes, _task: task });
     }
 
     /// Requests a restart. A refusal is remembered, and triggers a reconcile of the node that reports it.
@@ -196,8 +93,7 @@ impl WorkloadWatches {
                         node,
                         deployment, "deployment restarted, so that its pods are replaced before they leave"
                     );
-                    self.remember(&restart.deployment, &answer);
-                    return;
+                    return self.state.lock().workloads.restarted(&restart.deployment, &answer);
                 };
                 refusal
             }
@@ -213,64 +109,9 @@ impl WorkloadWatches {
             Err(error) => RestartRefusal::Refused(error.to_string()),
         };
         debug!(node, deployment, ?refusal, "restart of a deployment refused");
-        self.lock().refusals.insert(restart.deployment.clone(), (now, refusal));
-        self.triggers.node(node);
-    }
-
-    fn remember(&self, key: &WorkloadKey, restarted: &Deployment) {
-        let mut memory = self.lock();
-        memory.refusals.remove(key);
-        for (replica_set, set) in &memory.replica_sets {
-            let mut seen = locked(&set.seen);
-            let deployment = seen.set.as_ref().and_then(|set| set.deployment.as_ref());
-            let is_its =
-                deployment.is_some_and(|deployment| deployment.metadata.uid == restarted.metadata.uid);
-            if is_its && replica_set.namespace == key.namespace {
-                seen.last_write.remember(restarted.clone());
-            }
-        }
-    }
-
-    fn start(self: &Arc<Self>, key: WorkloadKey) -> WatchedReplicaSet {
-        let seen = Arc::new(Mutex::new(SeenWorkload::default()));
-        let what = format!("the watch on ReplicaSet {key}");
-        let watch = ReplicaSetWatch { watches: self.clone(), key, seen: seen.clone() };
-        let task = self.tasks.spawn_scoped(what, watch.run());
-        WatchedReplicaSet { nodes: HashSet::new(), seen, _task: task }
-    }
-
-    fn trigger(&self, key: &WorkloadKey) {
-        let nodes = self.lock().replica_sets.get(key).map(|set| set.nodes.clone()).unwrap_or_default();
-        for node in nodes {
-            self.triggers.node(&node);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, WorkloadMemory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn locked(seen: &Mutex<SeenWorkload>) -> MutexGuard<'_, SeenWorkload> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl SeenWorkload {
-    /// The Deployment may be read, and is as it was listed. After a restore of etcd, a write may be lost although its
-    /// version is higher.
-    fn deployment_listed(&mut self) {
-        self.denied = None;
-        self.last_write = LastWrite::default();
-    }
-
-    fn state(&mut self) -> Option<WorkloadState> {
-        if let Some(denied) = &self.denied {
-            return Some(WorkloadState::Forbidden(denied.clone()));
-        }
-        let SeenReplicaSet { revision, deployment, pods } = self.set.clone()?;
-        let deployment = deployment.map(|deployment| self.last_write.latest(deployment));
-        let pods = pods.map(|pods| pods.state()).unwrap_or_default();
-        Some(WorkloadState::Known(Workload { revision, deployment, pods }))
+        let mut state = self.state.lock();
+        state.workloads.restart_refused(&restart.deployment, refusal, now);
+        state.trigger_node(node);
     }
 }
 
@@ -278,98 +119,77 @@ impl SeenWorkload {
 struct ReplicaSetWatch {
     watches: Arc<WorkloadWatches>,
     key: WorkloadKey,
-    seen: Arc<Mutex<SeenWorkload>>,
 }
 
 impl ReplicaSetWatch {
     async fn run(self) {
-        let set = self.read_replica_set().await;
-        let Some(name) = deployment_of(&set).map(str::to_owned) else {
-            self.publish(SeenReplicaSet { revision: None, deployment: None, pods: None });
-            return std::future::pending().await;
-        };
+        let set = self.read().await;
+        if let Some(name) = deployment_of(&set).map(str::to_owned) {
+            let changed = Arc::new(Notify::new());
+            tokio::join!(self.watch_deployment(&name, &changed), self.follow(&name, set, &changed));
+        } else {
+            self.publish(&set);
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn watch_deployment(&self, name: &str, changed: &Notify) {
         let WorkloadKey { namespace, .. } = &self.key;
-        let changed = Notify::new();
-        let client = || self.watches.client.clone();
-
-        let (deployments, writer) = reflector::store();
-        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let stream = watch_stream(Api::<Deployment>::namespaced(client(), namespace), only);
-        let what = format!("Deployment {namespace}/{name}");
-        let deployment_watch =
-            run_watch(&what, None, stream.modify(drop_managed_fields).reflect(writer), |update| {
-                match update {
-                    // A rollout may have begun meanwhile.
-                    WatchUpdate::Interrupted => {
-                        locked(&self.seen).set = None;
-                        return;
-                    }
-                    WatchUpdate::Forbidden(refusal) => {
-                        self.deny(refusal.to_string().as_str().into());
-                        self.watches.trigger(&self.key);
-                    }
-                    WatchUpdate::Listed => locked(&self.seen).deployment_listed(),
-                    WatchUpdate::Changed(_) => locked(&self.seen).denied = None,
-                }
+        let api = Api::<Deployment>::namespaced(self.watches.client.clone(), namespace);
+        let stream = watch_stream(api, only(name)).modify(drop_managed_fields);
+        run_watch(&format!("Deployment {namespace}/{name}"), None, stream, |update| {
+            let is_interrupted = matches!(update, WatchUpdate::Interrupted);
+            self.seen(|seen| seen.apply_deployment(update));
+            if !is_interrupted {
                 changed.notify_one();
-            });
+            }
+        })
+        .await;
+    }
 
-        let (pods, pod_writer) = reflector::store();
-        let (selected, selection) = oneshot::channel::<Selector>();
-        let pod_watch = async {
-            // The sender lives as long as this.
-            let Ok(selector) = selection.await else { return std::future::pending().await };
-            let config = watcher::Config::default().labels_from(&selector);
-            let stream = watch_stream(Api::<DrainPod>::namespaced(client(), namespace), config);
-            let what = format!("the pods of Deployment {namespace}/{name}");
-            run_watch(&what, None, stream.modify(drop_managed_fields).reflect(pod_writer), |_| {
+    /// Publishes what has been seen after each change. When the revision of the Deployment has changed, its `ReplicaSet` is
+    /// read again.
+    async fn follow(&self, name: &str, mut set: ObjectMeta, changed: &Arc<Notify>) {
+        let (mut known, mut pod_watch) = (None, None);
+        loop {
+            changed.notified().await;
+            tokio::time::sleep(POD_EVENT_COALESCING).await;
+            if let Some(deployment) = self.seen(|seen| seen.deployment()).flatten() {
+                if pod_watch.is_none()
+                    && let Some(spec) = &deployment.spec
+                    && let Ok(selector) = Selector::try_from(spec.selector.clone())
+                {
+                    pod_watch = Some(self.watch_pods(name, &selector, changed.clone()));
+                }
+                let current = revision(&deployment.metadata);
+                if known.replace(current) != Some(current) && revision(&set) != current {
+                    // A rollout is under way, whatever becomes of the `ReplicaSet`.
+                    self.publish(&set);
+                    set = self.read().await;
+                }
+            }
+            self.publish(&set);
+        }
+    }
+
+    fn watch_pods(&self, name: &str, selector: &Selector, changed: Arc<Notify>) -> ScopedTask {
+        let Self { watches, key } = self;
+        let api = Api::<DrainPod>::namespaced(watches.client.clone(), &key.namespace);
+        let selected = watcher::Config::default().labels_from(selector);
+        let stream = watch_stream(api, selected).modify(drop_managed_fields);
+        let what = format!("the pods of Deployment {}/{name}", key.namespace);
+        let this = Self { watches: watches.clone(), key: key.clone() };
+        watches.tasks.spawn_scoped(format!("the watch on {what}"), async move {
+            run_watch(&what, None, stream, |update| {
+                this.seen(|seen| seen.apply_pod(update));
                 changed.notify_one();
             })
             .await;
-        };
-
-        let key = ObjectRef::new(&name).within(namespace);
-        let publish = async {
-            let (mut set, mut selected) = (set, Some(selected));
-            let mut known = None;
-            loop {
-                changed.notified().await;
-                tokio::time::sleep(POD_EVENT_COALESCING).await;
-                let Some(deployment) = deployments.get(&key) else {
-                    // Its `ReplicaSet`s are being deleted, or are orphans.
-                    if locked(&self.seen).denied.is_none() {
-                        self.publish(SeenReplicaSet { revision: None, deployment: None, pods: None });
-                    }
-                    continue;
-                };
-                let selector = deployment.spec.as_ref().map(|spec| spec.selector.clone());
-                if let Some(selector) = selector.and_then(|selector| Selector::try_from(selector).ok())
-                    && let Some(selected) = selected.take()
-                {
-                    // The watch lives as long as this.
-                    let _ = selected.send(selector);
-                }
-                let current = revision(&deployment.metadata);
-                let publish = |set: &ObjectMeta| {
-                    self.publish(SeenReplicaSet {
-                        revision: revision(set),
-                        deployment: Some(deployment.clone()),
-                        pods: Some(pods.clone()),
-                    });
-                };
-                if known.replace(current) != Some(current) && revision(&set) != current {
-                    // A rollout is under way, whatever becomes of the `ReplicaSet`.
-                    publish(&set);
-                    set = self.read_replica_set().await;
-                }
-                publish(&set);
-            }
-        };
-        tokio::join!(deployment_watch, pod_watch, publish);
+        })
     }
 
     /// Reads the metadata of the `ReplicaSet`. One that does not exist has no owner.
-    async fn read_replica_set(&self) -> ObjectMeta {
+    async fn read(&self) -> ObjectMeta {
         let api: Api<ReplicaSet> = Api::namespaced(self.watches.client.clone(), &self.key.namespace);
         let mut was_denied = false;
         loop {
@@ -380,15 +200,15 @@ impl ReplicaSetWatch {
             match answer {
                 Ok(set) => {
                     if was_denied {
-                        locked(&self.seen).denied = None;
+                        self.seen(SeenReplicaSet::permit);
                         self.watches.permitted.notify_waiters();
                     }
                     return set.map(|set| set.metadata).unwrap_or_default();
                 }
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     was_denied = true;
-                    if self.deny(status.message.as_str().into()) {
-                        self.watches.trigger(&self.key);
+                    if self.seen(|seen| seen.deny(status.message.as_str().into())) == Some(true) {
+                        self.trigger();
                     }
                     self.until_retry().await;
                 }
@@ -412,19 +232,18 @@ impl ReplicaSetWatch {
         }
     }
 
-    /// Records a denial, and returns whether it is new.
-    fn deny(&self, denied: AccessDenied) -> bool {
-        let mut seen = locked(&self.seen);
-        let is_new = seen.denied.as_ref() != Some(&denied);
-        seen.denied = Some(denied);
-        is_new
+    /// Reads or changes what has been seen, while a node needs it.
+    fn seen<T>(&self, change: impl FnOnce(&mut SeenReplicaSet) -> T) -> Option<T> {
+        self.watches.state.lock().workloads.seen(&self.key).map(change)
     }
 
-    fn publish(&self, set: SeenReplicaSet) {
-        let mut seen = locked(&self.seen);
-        seen.set = Some(set);
-        drop(seen);
-        self.watches.trigger(&self.key);
+    fn publish(&self, set: &ObjectMeta) {
+        self.seen(|seen| seen.publish(set));
+        self.trigger();
+    }
+
+    fn trigger(&self) {
+        self.watches.state.lock().trigger_workload(&self.key);
     }
 }
 

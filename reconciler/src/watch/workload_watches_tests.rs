@@ -1,46 +1,32 @@
 //! What it costs to watch workloads, and when restarts are withdrawn.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use kube::runtime::reflector::store::Writer;
-use nm_shared::{Group, GroupedMaintenance};
+use nm_shared::GroupedMaintenance;
 use serde_json::json;
 
 use super::*;
-use crate::cache::leader_state::LeaderState;
+use crate::cache::shared_state::Triggered;
 use crate::client::throttle::Throttle;
 
-fn deployment(version: &str) -> Deployment {
-    let mut deployment = Deployment::default();
-    deployment.metadata.resource_version = Some(version.to_owned());
-    deployment
-}
-
-fn version(seen: &mut SeenWorkload) -> Option<String> {
-    match seen.state() {
-        Some(WorkloadState::Known(workload)) => workload.deployment?.metadata.resource_version.clone(),
-        _ => None,
-    }
-}
-
 /// The state with a maintenance of a node.
-fn state_of_node(node: &str) -> Arc<LeaderState> {
-    let mut writer = Writer::new(Group::Medik8s);
+fn state_of_node(node: &str) -> (Arc<SharedState>, Triggered) {
     let maintenance: GroupedMaintenance = serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"}, "spec": {"nodeName": node},
     }))
     .unwrap();
-    let state = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
-    writer.apply_watcher_event(&watcher::Event::Apply(maintenance.clone()));
-    state.index(Arc::new(maintenance));
-    state
+    let (state, triggered) = SharedState::new([], NonZeroUsize::MIN);
+    state.lock().maintenance_applied(Arc::new(maintenance));
+    (state, triggered)
 }
 
 /// A restart of the Deployment `web`.
 fn restart() -> Restart {
     let set = WorkloadKey { namespace: "shop".into(), name: "web-1".into() };
-    let mut deployment = deployment("9");
+    let mut deployment = Deployment::default();
     let metadata = &mut deployment.metadata;
+    metadata.resource_version = Some("9".into());
     (metadata.namespace, metadata.name, metadata.uid) =
         (Some("shop".into()), Some("web".into()), Some("d".into()));
     metadata.annotations = Some([("deployment.kubernetes.io/revision".into(), "1".into())].into());
@@ -70,8 +56,8 @@ fn denying_server(is_granted: &Arc<AtomicBool>) -> (Client, Arc<AtomicUsize>) {
 async fn cost_of_denials(sets: usize) -> (usize, usize) {
     let is_granted = Arc::<AtomicBool>::default();
     let (client, reads) = denying_server(&is_granted);
-    let (triggers, [mut triggered, ..]) = Triggers::new(state_of_node("n"));
-    let watches = Arc::new(WorkloadWatches::new(client, triggers, TaskSpawner::new().0));
+    let (state, [(_, mut triggered), ..]) = state_of_node("n");
+    let watches = Arc::new(WorkloadWatches::new(client, state.clone(), TaskSpawner::new().0));
     let key = |at: usize| WorkloadKey { namespace: "shop".into(), name: format!("s{at}") };
     watches.watch("n", &(0..sets).map(key).collect());
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -80,7 +66,7 @@ async fn cost_of_denials(sets: usize) -> (usize, usize) {
         triggers += 1;
     }
     let cost = (reads.swap(0, Ordering::Relaxed), triggers);
-    assert_eq!(watches.states("n").len(), sets, "each pod shows why it is not replaced first");
+    assert_eq!(state.lock().workloads.states("n").len(), sets, "each pod shows why it is not replaced first");
     is_granted.store(true, Ordering::Relaxed);
     tokio::time::sleep(2 * RETRY_INTERVAL).await;
     assert_eq!(reads.load(Ordering::Relaxed), sets, "all are read as soon as one may be");
@@ -115,8 +101,8 @@ async fn a_restart_that_waits_for_the_end_of_a_pause_is_withdrawn() {
     });
     let throttle = Throttle::default();
     let client = Client::new(tower::Layer::layer(&throttle, server), "default");
-    let (triggers, _triggered) = Triggers::new(Arc::new(LeaderState::new([])));
-    let watches = Arc::new(WorkloadWatches::new(client.clone(), triggers, TaskSpawner::new().0));
+    let (state, _triggered) = SharedState::new([], NonZeroUsize::MIN);
+    let watches = Arc::new(WorkloadWatches::new(client.clone(), state.clone(), TaskSpawner::new().0));
     let key = restart().deployment;
     // The restarts sent after a pause in which two nodes have requested one, and these have withdrawn theirs.
     let sent = async |withdrawn: &[&str]| {
@@ -125,9 +111,9 @@ async fn a_restart_that_waits_for_the_end_of_a_pause_is_withdrawn() {
             watches.restart(node, restart(), SteadyTime::MIN);
         }
         tokio::task::yield_now().await;
-        watches.withdraw_restarts("a", &[key.clone()].into());
+        state.lock().workloads.withdraw_restarts("a", &[key.clone()].into());
         for node in withdrawn {
-            watches.withdraw_restarts(node, &HashSet::new());
+            state.lock().workloads.withdraw_restarts(node, &HashSet::new());
         }
         throttle.ended().await;
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -137,21 +123,4 @@ async fn a_restart_that_waits_for_the_end_of_a_pause_is_withdrawn() {
     assert_eq!(sent(&["a"]).await, 1, "the other node needs it");
     assert_eq!(sent(&["a", "b"]).await, 0);
     assert_eq!(sent(&[]).await, 1);
-}
-
-#[test]
-fn a_restart_that_a_restore_of_etcd_has_undone_does_not_count() {
-    let listed = |version| {
-        Some(SeenReplicaSet {
-            revision: Some(1),
-            deployment: Some(Arc::new(deployment(version))),
-            pods: None,
-        })
-    };
-    let mut seen = SeenWorkload { set: listed("9"), ..SeenWorkload::default() };
-    seen.last_write.remember(deployment("10"));
-    assert_eq!(version(&mut seen).as_deref(), Some("10"));
-    seen.deployment_listed();
-    seen.set = listed("8");
-    assert_eq!(version(&mut seen).as_deref(), Some("8"));
 }

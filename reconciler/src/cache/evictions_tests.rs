@@ -8,6 +8,10 @@ use serde_json::json;
 
 use super::*;
 
+fn evictions() -> Evictions {
+    Evictions::new(NonZeroUsize::MIN)
+}
+
 fn pod(uid: &str) -> DrainPod {
     serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap()
 }
@@ -22,7 +26,7 @@ fn budget(version: &str) -> Arc<Budget> {
     Arc::new(Budget::from(&budget))
 }
 
-fn last_request(state: &mut EvictionState) -> Option<SteadyTime> {
+fn last_request(state: &mut Evictions) -> Option<SteadyTime> {
     let budget = budget("1");
     let budgets = Budgets::from_iter([state.left(&budget)]);
     budgets.asked(&budget.version().key)
@@ -30,10 +34,10 @@ fn last_request(state: &mut EvictionState) -> Option<SteadyTime> {
 
 #[test]
 fn a_budget_is_charged_while_a_request_is_in_progress() {
-    let mut state = EvictionState::default();
+    let mut state = evictions();
     let at = |second| SteadyTime::after_start(Duration::from_secs(second));
     assert_eq!(last_request(&mut state), None);
-    state.begin("n", &pod("a"), vec![budget("1").version().clone()], at(1));
+    state.begin("n", &pod("a"), &[budget("1").version().clone()], at(1));
     assert_eq!(last_request(&mut state), Some(at(1)));
     state.end("n", &pod("a"), RemovalRequest::Evict, EvictionOutcome::RefusedByBudget("".into()), at(2));
     assert_eq!(last_request(&mut state), Some(at(2)));
@@ -41,21 +45,21 @@ fn a_budget_is_charged_while_a_request_is_in_progress() {
 
 #[test]
 fn evictions_that_a_budget_shows_are_forgotten_unless_in_progress() {
-    let mut state = EvictionState::default();
+    let mut state = evictions();
     let at = SteadyTime::MIN;
     for (uid, version) in [("old", "1"), ("new", "2"), ("in progress", "1"), ("gone", "2")] {
-        state.begin("n", &pod(uid), vec![budget(version).version().clone()], at);
+        state.begin("n", &pod(uid), &[budget(version).version().clone()], at);
     }
     for uid in ["old", "new", "gone"] {
         state.end("n", &pod(uid), RemovalRequest::Evict, EvictionOutcome::Accepted, at);
     }
     state.forget_gone("n", |uid| uid != "gone");
-    let uses = |state: &EvictionState| {
+    let uses = |state: &Evictions| {
         let requests = &state.budgets[&budget("2").version().key];
         let mut answers: Vec<_> = requests.answers(&state.nodes).collect();
         answers.sort_by_key(|(version, _)| *version);
         let answers = answers.into_iter().map(|(version, used)| format!("{version} {used:?}"));
-        (requests.in_flight, answers.collect::<Vec<_>>().join(", "))
+        (requests.in_flight(), answers.collect::<Vec<_>>().join(", "))
     };
     assert_eq!(uses(&state), (1, "1 Accepted, 2 Accepted".to_owned()));
     state.left(&budget("2"));
@@ -66,20 +70,20 @@ fn evictions_that_a_budget_shows_are_forgotten_unless_in_progress() {
 
 #[test]
 fn an_allowance_is_spent_by_other_evictions() {
-    let mut state = EvictionState::default();
+    let mut state = evictions();
     let disruption = |allowed| AllowedDisruption { guard: budget("1").version().clone(), allowed };
     assert!(!state.is_used_up(&disruption(1)));
-    state.begin("elsewhere", &pod("a"), vec![budget("1").version().clone()], SteadyTime::MIN);
+    state.begin("elsewhere", &pod("a"), &[budget("1").version().clone()], SteadyTime::MIN);
     assert!(state.is_used_up(&disruption(1)) && !state.is_used_up(&disruption(2)));
 }
 
 #[test]
 fn a_pod_that_is_not_wanted_does_not_count_as_refused() {
-    let mut state = EvictionState::default();
+    let mut state = evictions();
     let at = |second| SteadyTime::after_start(Duration::from_secs(second));
-    let since = |state: &EvictionState, uid: &str| state.attempts("n")[uid].refused_since;
+    let since = |state: &Evictions, uid: &str| state.attempts("n")[uid].refused_since;
     for uid in ["left out", "wanted"] {
-        state.begin("n", &pod(uid), Vec::new(), at(1));
+        state.begin("n", &pod(uid), &[], at(1));
         state.end(
             "n",
             &pod(uid),
@@ -96,21 +100,21 @@ fn a_pod_that_is_not_wanted_does_not_count_as_refused() {
 #[test]
 fn a_deferred_pod_counts_as_refused_while_its_budget_refuses() {
     use EvictionOutcome::{Accepted, RefusedByBudget, RefusedByWebhook, Throttled, Unknown};
-    let mut state = EvictionState::default();
+    let mut state = evictions();
     let at = |second| SteadyTime::after_start(Duration::from_secs(second));
     let said = String::new;
     let throttled = Throttled { retry_after: None, message: said() };
     let webhook = RefusedByWebhook { webhook: said(), message: said() };
     let budget = budget("1").version().clone();
-    let deferred = |state: &mut EvictionState, second| {
+    let deferred = |state: &mut Evictions, second| {
         state.defer("n", &pod("deferred"), &budget.key, at(second));
         state.attempts("n")["deferred"].refused_since
     };
     assert_eq!(deferred(&mut state, 0), None, "no eviction was requested yet");
     state.eviction("n", &pod("deferred")).attempt.end(webhook.clone(), at(0));
     assert_eq!(deferred(&mut state, 0), Some(at(0)), "something else refuses it");
-    let ask = |state: &mut EvictionState, second, answer: &EvictionOutcome| {
-        state.begin("n", &pod("asked"), vec![budget.clone()], at(second));
+    let ask = |state: &mut Evictions, second, answer: &EvictionOutcome| {
+        state.begin("n", &pod("asked"), std::slice::from_ref(&budget), at(second));
         state.end("n", &pod("asked"), RemovalRequest::Evict, answer.clone(), at(second));
         assert_eq!(state.nodes_waiting_in(""), ["n"], "it waits for the budget in any case");
     };
@@ -137,18 +141,14 @@ fn a_deferred_pod_counts_as_refused_while_its_budget_refuses() {
 }
 
 #[tokio::test]
-async fn a_withdrawn_request_is_aborted_and_its_answer_is_ignored() {
-    let mut state = EvictionState::default();
-    let at = SteadyTime::MIN;
-    for uid in ["queued", "sent", "wanted"] {
-        state.begin("n", &pod(uid), Vec::new(), at);
-    }
-    let request = tokio::spawn(std::future::pending::<()>());
-    state.in_progress("n", "sent").unwrap().request = Some(request.abort_handle());
+async fn a_withdrawn_request_ends_and_its_answer_is_ignored() {
+    let (mut state, at) = (evictions(), SteadyTime::MIN);
+    let [withdrawn, wanted] = ["withdrawn", "wanted"].map(|uid| state.begin("n", &pod(uid), &[], at));
+    assert!(!withdrawn.is_requested());
     state.withdraw_unwanted("n", &["wanted".to_owned()].into());
-    assert!(state.in_progress("n", "queued").is_none());
-    assert!(request.await.unwrap_err().is_cancelled());
-    assert!(!state.end("n", &pod("sent"), RemovalRequest::Evict, EvictionOutcome::Accepted, at));
+    assert!(!wanted.is_requested());
+    withdrawn.requested().await;
+    assert!(!state.end("n", &pod("withdrawn"), RemovalRequest::Evict, EvictionOutcome::Accepted, at));
     assert!(state.end("n", &pod("wanted"), RemovalRequest::Evict, EvictionOutcome::Accepted, at));
 }
 
@@ -165,13 +165,13 @@ fn guards(names: &[&str]) -> Vec<Arc<BudgetVersion>> {
 }
 
 /// How many requests are in flight for a budget, which is the number of evictions that say so.
-fn in_flight(state: &EvictionState, budget: &str) -> i32 {
+fn in_flight(state: &Evictions, budget: &str) -> i32 {
     let key = guards(&[budget])[0].key.clone();
     let guards_it = |eviction: &PodEviction| eviction.guards.iter().any(|guard| guard.key == key);
     let evictions = state.nodes.values().flat_map(HashMap::values);
-    let flags = evictions.filter(|eviction| eviction.attempt.in_flight && guards_it(eviction)).count();
-    let counted = state.budgets.get(&key).map_or(0, |requests| requests.in_flight);
-    assert_eq!(usize::try_from(counted), Ok(flags));
+    let pending = evictions.filter(|eviction| eviction.request.is_some() && guards_it(eviction)).count();
+    let counted = state.budgets.get(&key).map_or(0, BudgetRequests::in_flight);
+    assert_eq!(usize::try_from(counted), Ok(pending));
     counted
 }
 
@@ -179,34 +179,35 @@ fn in_flight(state: &EvictionState, budget: &str) -> i32 {
 fn each_request_in_flight_is_counted_once_until_it_is_answered_or_withdrawn() {
     use EvictionOutcome::{Accepted, RefusedByBudget};
     use RemovalRequest::{Delete, Evict};
-    let (mut state, at) = (EvictionState::default(), SteadyTime::MIN);
+    let (mut state, at) = (evictions(), SteadyTime::MIN);
     let disruption = AllowedDisruption { guard: guards(&["k"])[0].clone(), allowed: 2 };
     for uid in ["a", "b", "c"] {
-        state.begin("n", &pod(uid), guards(&["k"]), at);
+        state.begin("n", &pod(uid), &guards(&["k"]), at);
     }
     assert_eq!((in_flight(&state, "k"), state.is_used_up(&disruption)), (3, true));
     for _ in 0..2 {
         state.end("n", &pod("a"), Evict, EvictionOutcome::Unknown(String::new()), at);
         assert_eq!((in_flight(&state, "k"), state.is_used_up(&disruption)), (2, true));
     }
-    assert!(state.take_freed().is_empty(), "whoever records an answer knows what it frees");
+    assert_eq!(state.take_freed().len(), 1, "no event on the budget will show this");
     for freed in [1, 0] {
         state.withdraw("n", &pod("b"));
         assert_eq!((in_flight(&state, "k"), state.is_used_up(&disruption)), (1, false));
         assert_eq!(state.take_freed().len(), freed);
     }
-    state.begin("n", &pod("b"), guards(&["k"]), at);
+    state.begin("n", &pod("b"), &guards(&["k"]), at);
     state.withdraw_unwanted("n", &["b".to_owned()].into());
     assert_eq!((in_flight(&state, "k"), state.take_freed()), (1, ["shop".to_owned()].into()));
     assert!(!state.end("n", &pod("c"), Evict, Accepted, at), "it was withdrawn");
-    state.begin("n", &pod("a"), guards(&["k"]), at);
+    state.begin("n", &pod("a"), &guards(&["k"]), at);
     assert_eq!(in_flight(&state, "k"), 2);
     state.end("n", &pod("a"), Delete, RefusedByBudget("".into()), at);
-    state.begin("n", &pod("a"), guards(&["l"]), at);
+    assert!(state.take_freed().is_empty(), "an event on the budget shows what it allows");
+    state.begin("n", &pod("a"), &guards(&["l"]), at);
     assert_eq!((in_flight(&state, "k"), in_flight(&state, "l")), (1, 1));
     state.forget_gone("n", |_| false);
     assert_eq!((in_flight(&state, "k"), in_flight(&state, "l")), (1, 1));
-    state.begin("other", &pod("d"), guards(&["k"]), at);
+    state.begin("other", &pod("d"), &guards(&["k"]), at);
     state.retain_nodes(|node| node == "other");
     assert_eq!((in_flight(&state, "k"), in_flight(&state, "l")), (1, 0));
     assert_eq!(state.take_freed(), ["shop".to_owned()].into());
@@ -214,15 +215,15 @@ fn each_request_in_flight_is_counted_once_until_it_is_answered_or_withdrawn() {
 
 #[test]
 fn a_withdrawn_request_leaves_the_answer_at_the_version_at_which_it_was_given() {
-    let (mut state, at) = (EvictionState::default(), SteadyTime::MIN);
+    let (mut state, at) = (evictions(), SteadyTime::MIN);
     let refused = EvictionOutcome::RefusedByBudget("".into());
-    state.begin("n", &pod("a"), vec![budget("1").version().clone()], at);
+    state.begin("n", &pod("a"), &[budget("1").version().clone()], at);
     state.end("n", &pod("a"), RemovalRequest::Evict, refused, at);
-    let is_used_up = |state: &EvictionState, version: &str| {
+    let is_used_up = |state: &Evictions, version: &str| {
         state.is_used_up(&AllowedDisruption { guard: budget(version).version().clone(), allowed: 1 })
     };
     assert!(is_used_up(&state, "1"));
-    state.begin("n", &pod("a"), vec![budget("2").version().clone()], at);
+    state.begin("n", &pod("a"), &[budget("2").version().clone()], at);
     assert!(is_used_up(&state, "2"), "by the request");
     state.withdraw("n", &pod("a"));
     assert!(!is_used_up(&state, "2"));
@@ -230,14 +231,14 @@ fn a_withdrawn_request_leaves_the_answer_at_the_version_at_which_it_was_given() 
 
 #[test]
 fn a_change_of_a_budget_concerns_the_nodes_with_pods_that_wait_in_its_namespace() {
-    let (mut state, at) = (EvictionState::default(), SteadyTime::MIN);
+    let (mut state, at) = (evictions(), SteadyTime::MIN);
     let webhook = EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() };
-    let answer = |state: &mut EvictionState, namespace: &str, outcome: &EvictionOutcome| {
+    let answer = |state: &mut Evictions, namespace: &str, outcome: &EvictionOutcome| {
         let pod = pod_in(namespace, namespace);
-        state.begin("n", &pod, Vec::new(), at);
+        state.begin("n", &pod, &[], at);
         state.end("n", &pod, RemovalRequest::Evict, outcome.clone(), at);
     };
-    let waiting = |state: &mut EvictionState| ["a", "b"].map(|name| state.nodes_waiting_in(name).join(","));
+    let waiting = |state: &mut Evictions| ["a", "b"].map(|name| state.nodes_waiting_in(name).join(","));
     for namespace in ["a", "b"] {
         answer(&mut state, namespace, &webhook);
     }

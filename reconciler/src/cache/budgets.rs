@@ -1,0 +1,73 @@
+//! The cluster's disruption budgets, each parsed once when it changes and not with every reconcile.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use nm_shared::cluster::disruption_budget::Budget;
+
+use crate::cache::index::Index;
+use crate::cache::watched::{WatchUpdate, Watched, key};
+
+/// The disruption budgets. Where they cannot be listed, more evictions are refused.
+#[derive(Default)]
+pub(crate) struct DisruptionBudgets {
+    pub(crate) received: Watched<PodDisruptionBudget>,
+    by_namespace: Index<String, Arc<Budget>>,
+}
+
+impl DisruptionBudgets {
+    /// Takes in what the watch delivers.
+    pub(crate) fn apply(&mut self, update: WatchUpdate<PodDisruptionBudget>) {
+        match &update {
+            WatchUpdate::Applied(budget) => self.parse(budget),
+            WatchUpdate::Deleted(budget) => _ = self.by_namespace.remove(&key(budget)),
+            WatchUpdate::Listed(all) => {
+                self.by_namespace = Index::default();
+                for budget in all {
+                    self.parse(budget);
+                }
+            }
+            WatchUpdate::Interrupted | WatchUpdate::Forbidden(_) => {}
+        }
+        self.received.apply(update);
+    }
+
+    pub(crate) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<Budget>> {
+        self.by_namespace.of(namespace)
+    }
+
+    fn parse(&mut self, budget: &PodDisruptionBudget) {
+        let namespace = budget.namespace().unwrap_or_default();
+        self.by_namespace.insert(key(budget), &namespace, Arc::new(Budget::from(budget)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_budgets_of_a_namespace_are_as_the_watch_delivered_them() {
+        let budget = |namespace: &str, name: &str, version: &str| -> PodDisruptionBudget {
+            let metadata = json!({"namespace": namespace, "name": name, "resourceVersion": version});
+            serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+        };
+        let mut budgets = DisruptionBudgets::default();
+        let in_namespace = |budgets: &DisruptionBudgets, namespace: &str| {
+            let versions = budgets.in_namespace(namespace).map(|budget| budget.version());
+            let mut found: Vec<_> = versions.map(|seen| format!("{} {}", seen.key, seen.version)).collect();
+            found.sort();
+            found.join(", ")
+        };
+        let all = [budget("a", "x", "1"), budget("a", "y", "1"), budget("b", "x", "1")];
+        budgets.apply(WatchUpdate::Listed(all.into()));
+        assert_eq!((&*in_namespace(&budgets, "a"), &*in_namespace(&budgets, "c")), ("a/x 1, a/y 1", ""));
+        budgets.apply(WatchUpdate::Applied(budget("a", "x", "2")));
+        budgets.apply(WatchUpdate::Deleted(budget("a", "y", "3")));
+        assert_eq!((&*in_namespace(&budgets, "a"), &*in_namespace(&budgets, "b")), ("a/x 2", "b/x 1"));
+        assert_eq!(budgets.received.iter().count(), 2);
+    }
+}
