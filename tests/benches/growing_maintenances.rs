@@ -66,6 +66,15 @@ fn largest(requirements: usize, with_labels: bool) -> Value {
     }
 }
 
+/// A drain with selectors of so many requirements.
+fn selecting(requirements: usize) -> Value {
+    if requirements == 0 {
+        return json!({});
+    }
+    let completion = json!({"podSelector": largest(requirements, true)});
+    json!({"podSelector": largest(requirements, false), "waitForCompletion": completion})
+}
+
 /// Installs the definition of another build.
 async fn define(cluster: &Cluster, file: &std::ffi::OsStr) {
     let mut definition: CustomResourceDefinition =
@@ -86,12 +95,7 @@ pub(crate) async fn selectors(size: usize, requirements: Option<Vec<usize>>) {
         let nodes = cluster.nodes().await;
         let nodes = &nodes[..size];
         grow_pods(&cluster, nodes).await;
-        let drain = if requirements == 0 {
-            json!({})
-        } else {
-            let completion = json!({"podSelector": largest(requirements, true)});
-            json!({"podSelector": largest(requirements, false), "waitForCompletion": completion})
-        };
+        let drain = selecting(requirements);
         let bytes = drain.to_string().len();
         let reconciler = start(&cluster, &[]);
         let meter = Meter::once_quiet(&cluster, &reconciler).await;
@@ -100,6 +104,19 @@ pub(crate) async fn selectors(size: usize, requirements: Option<Vec<usize>>) {
         meter
             .print_once_quiet(&format!("selectors of {requirements} requirements, {bytes} bytes,"), size)
             .await;
+    }
+}
+
+/// Creates planned maintenances with the largest selectors, and without.
+pub(crate) async fn planned(size: usize) {
+    for requirements in [0, MAX_REQUIREMENTS] {
+        let cluster = Cluster::of_sandbox(size, 0, |sandbox| sandbox).await;
+        let nodes = cluster.nodes().await;
+        let reconciler = start(&cluster, &[]);
+        let meter = Meter::once_quiet(&cluster, &reconciler).await;
+        create(&cluster, &nodes, &json!({"suspend": true, "drain": selecting(requirements)})).await;
+        until_shown(&cluster, size).await;
+        meter.print_once_quiet(&format!("planned, selectors of {requirements} requirements,"), size).await;
     }
 }
 

@@ -18,10 +18,10 @@ use crate::meter::{Meter, start};
 /// How many `ReplicaSet`s have pods on a node while none may be read.
 const DENIED_PER_NODE: usize = 10;
 
-/// How long the reconciler is observed while it may not read them.
+/// How long the reconciler is observed while it may not read them and the statuses show that.
 const OBSERVED: Duration = Duration::from_secs(20);
 
-/// How long all pods are shown as blocked before that.
+/// How long the statuses have shown that before.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// How many volumes a pod has.
@@ -67,11 +67,14 @@ pub(crate) async fn surge_denied(size: usize) {
     deploy(&cluster, (0..size).map(app)).await;
     let reconciler = start(&cluster, &[]);
     create(&cluster, &nodes, &json!({"drain": {"surge": "WhenBlocked"}})).await;
-    let blocked = || {
-        let count = |found: &Value| found["status"]["blockedPods"].as_array().map_or(0, Vec::len);
-        maintenances(&cluster).iter().map(count).sum::<usize>()
+    let is_denied = |pod: &&Value| pod["surge"]["reason"].is_string();
+    let denied = || {
+        let found = maintenances(&cluster);
+        let pods =
+            found.iter().flat_map(|found| found["status"]["blockedPods"].as_array().into_iter().flatten());
+        pods.filter(is_denied).count()
     };
-    while blocked() < size {
+    while denied() < size {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     tokio::time::sleep(SETTLE).await;
@@ -140,7 +143,7 @@ fn volumes_of(pod: &Value) -> String {
     format!("pv-{}", pod["metadata"]["uid"].as_str().unwrap())
 }
 
-/// Attaches the volumes of all pods but those of DaemonSets.
+/// Attaches the volumes of all pods but those of a `DaemonSet`.
 fn attach(cluster: &Cluster) {
     let state = cluster.sandbox().unwrap().cluster();
     let (now, resource) = (state.clock.now(), state.catalog.of(&ATTACHMENTS).unwrap());

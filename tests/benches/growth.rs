@@ -7,6 +7,7 @@
 //!
 //! - `selectors`: each maintenance has the largest selectors that the definition admits, and its node has four pods.
 //!   `NM_GROWTH_DEFINITION` names the file of another definition, and `NM_GROWTH_REQUIREMENTS` other numbers of requirements.
+//! - `planned`: planned maintenances are created, without selectors and with the largest ones.
 //! - `surge_denied`: the size is the number of `ReplicaSet`s whose pods are to be replaced first, ten on a node. The reconciler may
 //!   not read them.
 //! - `volumes`: each maintenance waits for volumes. Each pod of the cluster has four, which are detached once it is gone.
@@ -24,7 +25,7 @@ mod growing_maintenances;
 mod growing_workloads;
 mod meter;
 
-use crate::growing_maintenances::{changes, creations, deletions, selectors};
+use crate::growing_maintenances::{changes, creations, deletions, planned, selectors};
 use crate::growing_workloads::{replica_sets, surge_denied, volumes};
 
 #[tokio::main]
@@ -32,6 +33,7 @@ async fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
     for (name, sizes) in [
         ("selectors", [12, 25, 50, 100]),
+        ("planned", [12, 25, 50, 100]),
         ("surge_denied", [100, 200, 400, 800]),
         ("volumes", [10, 20, 40, 80]),
         ("deletions", [200, 400, 800, 1_600]),
@@ -45,6 +47,7 @@ async fn main() {
         for size in chosen("NM_GROWTH_SIZES").unwrap_or_else(|| sizes.to_vec()) {
             match name {
                 "selectors" => selectors(size, chosen("NM_GROWTH_REQUIREMENTS")).await,
+                "planned" => planned(size).await,
                 "surge_denied" => surge_denied(size).await,
                 "volumes" => volumes(size).await,
                 "deletions" => deletions(size).await,

@@ -305,3 +305,42 @@ fn a_late_answer_to_a_patch_of_a_node_does_not_replace_what_the_watch_has_delive
     state.remember_node("n", node("10", "True"));
     assert!(!waits_for_its_turn(&state));
 }
+
+/// A state in which so many maintenances are known, each of a node of its own, and the store of the watch.
+fn many(count: usize) -> (LeaderState, Writer<GroupedMaintenance>, Vec<GroupedMaintenance>) {
+    let mut writer = Writer::new(Group::Medik8s);
+    let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+    let all: Vec<_> =
+        (0..count).map(|at| maintenance(&format!("n{at:05}"), Group::Medik8s, &Value::Null)).collect();
+    for found in &all {
+        writer.apply_watcher_event(&watcher::Event::Apply(found.clone()));
+        state.index(Arc::new(found.clone()));
+        state.note_seen(ownership::uid(found));
+    }
+    (state, writer, all)
+}
+
+#[test]
+#[ignore = "it measures"]
+fn the_processor_time_of_deletions_is_measured() {
+    for count in [625, 1_250, 2_500, 5_000] {
+        let delete = |forget: &dyn Fn(&LeaderState, &GroupedMaintenance)| {
+            let (state, mut writer, all) = many(count);
+            let delete = || {
+                for found in &all {
+                    writer.apply_watcher_event(&watcher::Event::Delete(found.clone()));
+                    state.remove_from_index(found);
+                    forget(&state, found);
+                }
+            };
+            crate::runtime::thread_time::measured(delete).1
+        };
+        let each = delete(&|state, found| {
+            state.forget(found);
+        });
+        let all = delete(&|state, _| {
+            state.forget_removed();
+        });
+        println!("{count} deletions: {each:.3?}; {all:.3?} if each compares all that are left");
+    }
+}

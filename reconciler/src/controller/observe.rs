@@ -258,3 +258,66 @@ fn start_batch(context: &Context, maintenance: &NodeMaintenance) -> StartBatch {
         uncordoned: context.state.filter_received(uncordoned).next().is_some(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nm_shared::DrainSpec;
+    use nm_shared::api::pod_selector::{MAX_REQUIREMENTS, MAX_VALUES, PodSelector};
+    use nm_shared::decide::drain_plan::drain_plan;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::runtime::thread_time::measured;
+
+    /// A selector of so many requirements with the longest keys and values that the definition admits.
+    fn selector(requirements: usize) -> Value {
+        let key = |at: usize| format!("{}a.b.c/{at:063}", format!("{:061}.", 0).repeat(4));
+        let values: Vec<String> = (0..MAX_VALUES).map(|at| format!("{at:063}")).collect();
+        let expressions: Vec<Value> = (0..requirements)
+            .map(|at| json!({"key": key(at), "operator": "NotIn", "values": values}))
+            .collect();
+        json!({"matchExpressions": expressions})
+    }
+
+    #[test]
+    #[ignore = "it measures"]
+    fn the_processor_time_of_large_selectors_is_measured() {
+        const MAINTENANCES: u32 = 100;
+        let pod = |at: usize| -> Arc<DrainPod> {
+            let metadata = json!({"namespace": "shop", "name": format!("p{at}"), "uid": format!("p{at}")});
+            Arc::new(serde_json::from_value(json!({"metadata": metadata, "status": {}})).unwrap())
+        };
+        let observed = ClusterState { pods: Some((0..30).map(pod).collect()), ..ClusterState::default() };
+        let decide = |spec: &DrainSpec| {
+            let of_node = NodeMaintenanceSpec { drain: Some(spec.clone()), ..NodeMaintenanceSpec::default() };
+            drop(drain_plan(&NodeMaintenance::new("m", of_node), spec, &observed, Timestamp::UNIX_EPOCH));
+        };
+        for requirements in [0, 4, MAX_REQUIREMENTS, 16 * MAX_REQUIREMENTS] {
+            let drain = json!({"podSelector": selector(requirements),
+                "waitForCompletion": {"podSelector": selector(requirements)}});
+            let bytes = drain.to_string().len();
+            let objects = || -> Vec<DrainSpec> {
+                (0..MAINTENANCES).map(|_| serde_json::from_value(drain.clone()).unwrap()).collect()
+            };
+            let specs = objects();
+            let ((), first) = measured(|| specs.iter().for_each(decide));
+            let ((), again) = measured(|| specs.iter().for_each(decide));
+            let anew = |spec: &DrainSpec| {
+                let mut spec = spec.clone();
+                let fresh = |selector: &PodSelector| PodSelector::from((**selector).clone());
+                spec.pod_selector = spec.pod_selector.as_ref().map(fresh);
+                if let Some(wait) = &mut spec.wait_for_completion {
+                    wait.pod_selector = wait.pod_selector.as_ref().map(fresh);
+                }
+                decide(&spec);
+            };
+            let ((), compiled) = measured(|| specs.iter().for_each(anew));
+            println!(
+                "{requirements} requirements, {bytes} bytes: {:.1?} first, {:.1?} again, {:.1?} if compiled each time",
+                first / MAINTENANCES,
+                again / MAINTENANCES,
+                compiled / MAINTENANCES,
+            );
+        }
+    }
+}

@@ -5,3 +5,5 @@ pub(crate) mod clock;
 pub(crate) mod leader_runtime;
 pub(crate) mod shutdown;
 pub(crate) mod tasks;
+#[cfg(test)]
+pub(crate) mod thread_time;

@@ -272,4 +272,31 @@ mod tests {
             assert!(looks >= 20 * count, "{looks} looks for {count}: no change is missed for long");
         }
     }
+
+    #[test]
+    #[ignore = "it measures"]
+    fn the_processor_time_of_rounds_is_measured() {
+        const ROUNDS: u32 = 10;
+        for count in [625, 1_250, 2_500, 5_000] {
+            let mut cluster = Cluster::new(count);
+            for at in 0..count {
+                cluster.put(at, (at > 0).then_some(at), 0);
+            }
+            let rounds = || {
+                for at in 0..ROUNDS {
+                    let node =
+                        (at % 2 == 0).then(|| GateNode::from(&k8s_openapi::api::core::v1::Node::default()));
+                    cluster.state.gate.update_node(&cluster.state.gate.begin_decision(), "new", node);
+                    Round::new(&cluster.state, LIMIT, true, second(0));
+                }
+            };
+            let each = crate::runtime::thread_time::measured(rounds).1 / ROUNDS;
+            let rest = REST_PER_MAINTENANCE.saturating_mul(u32::try_from(count).unwrap()).min(MAX_REST);
+            let share = |cycle: Duration| 100.0 * each.as_secs_f64() / (cycle + each).as_secs_f64();
+            let (now, before) = (share(COALESCING + rest), share(COALESCING));
+            println!(
+                "{count} waiting: a round {each:.3?}, {now:.0}% of a processor at most, {before:.0}% without a rest"
+            );
+        }
+    }
 }

@@ -291,4 +291,21 @@ mod tests {
             assert_eq!(server.create(&reviewer, "c", "n1").await.as_deref(), Some(exists), "{selects}");
         }
     }
+
+    #[tokio::test]
+    #[ignore = "it measures"]
+    async fn the_processor_time_of_creations_is_measured() {
+        for count in [125, 250, 500, 1_000] {
+            for selects in [true, false] {
+                let (server, reviewer) = Server::reviewer(selects);
+                let began = crate::runtime::thread_time::used();
+                for at in 0..count {
+                    assert_eq!(server.create(&reviewer, &format!("m{at}"), &format!("n{at}")).await, None);
+                }
+                let took = crate::runtime::thread_time::used().saturating_sub(began);
+                let sent = server.sent.load(Ordering::Relaxed);
+                println!("{count} creations, nodes selected: {selects}: {took:.3?}, {sent} objects read");
+            }
+        }
+    }
 }
