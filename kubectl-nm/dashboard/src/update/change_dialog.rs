@@ -7,6 +7,7 @@ use crate::message::{ClusterRequest, Effect};
 use crate::model::Model;
 use crate::model::dialogs::Dialog;
 use crate::model::dialogs::change_dialog::ChangeDialog;
+use crate::update::requests;
 
 /// Opens the dialog for the maintenance of the open or selected node.
 pub(super) fn open(model: &mut Model) {
@@ -27,7 +28,7 @@ pub(super) fn press(model: &mut Model, mut dialog: ChangeDialog, key: KeyEvent) 
         KeyCode::Enter => {
             if let Some(patch) = dialog.patch() {
                 let words = format!("changing {} ...", node(&dialog.target));
-                return Some(super::send(
+                return Some(requests::send(
                     model,
                     words,
                     ClusterRequest::Change { target: dialog.target, patch },

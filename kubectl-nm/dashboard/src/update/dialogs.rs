@@ -14,6 +14,7 @@ use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_con
 use crate::model::text_field::Field;
 use crate::model::{Model, Page};
 use crate::update::navigation::Motion;
+use crate::update::requests;
 use crate::update::{change_dialog, choices, pod_actions, start_dialog};
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
@@ -130,7 +131,7 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
                 targets => format!("stopping {} maintenances ...", targets.len()),
             };
             let targets = dialog.targets.iter().map(|target| (target.name_any(), uid(target)));
-            return Some(super::send(model, words, ClusterRequest::Stop(targets.collect())));
+            return Some(requests::send(model, words, ClusterRequest::Stop(targets.collect())));
         }
         _ => dialog.count.press(key),
     }
@@ -149,7 +150,7 @@ fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Ef
                 targets => format!("{verb} {} maintenances ...", targets.len()),
             };
             let request = ClusterRequest::Pause { targets: dialog.targets, pause: dialog.pause };
-            return Some(super::send(model, words, request));
+            return Some(requests::send(model, words, request));
         }
         _ => dialog.count.press(key),
     }

@@ -14,10 +14,11 @@ mod open_node;
 mod output;
 mod pod_actions;
 mod replacements;
+mod requests;
 mod start_dialog;
 
 use crate::layout::{OutputLayout, ScreenLayout};
-use crate::message::{ClusterRequest, CommandError, Effect, Message};
+use crate::message::{CommandError, Effect, Message};
 use crate::model::dialogs::Dialog;
 use crate::model::{Model, RecordingMode, SideContent};
 
@@ -45,11 +46,6 @@ pub(crate) fn show(model: &mut Model) -> Option<Effect> {
     let effect = replacements::rebuild(model, true);
     settle(model);
     effect
-}
-
-/// The effect that sends a request, of which these words are shown until it is answered.
-fn send(model: &mut Model, words: String, request: ClusterRequest) -> Effect {
-    Effect::Send { id: model.note_request(words), request }
 }
 
 fn notify(model: &mut Model, outcome: Result<String, CommandError>) {

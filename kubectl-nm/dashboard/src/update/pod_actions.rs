@@ -12,6 +12,7 @@ use crate::model::dialogs::pod_dialog::{
 };
 use crate::model::open_node::pod_target::SelectedObject;
 use crate::model::panes::output::OutputPage;
+use crate::update::requests;
 
 /// How many lines of a log are read at first.
 const LOG_LINES: &str = "--tail=1000";
@@ -142,11 +143,11 @@ fn confirm(model: &mut Model, dialog: &PodDialog) -> Option<Effect> {
         PodAction::EditBudget => Some(Effect::Edit { arguments: dialog.edit_arguments() }),
         PodAction::Evict => {
             let words = format!("evicting {} ...", target.path());
-            Some(super::send(model, words, ClusterRequest::Evict { uid: dialog.uid()?, target }))
+            Some(requests::send(model, words, ClusterRequest::Evict { uid: dialog.uid()?, target }))
         }
         PodAction::Delete => {
             let words = format!("deleting {} ...", target.path());
-            Some(super::send(model, words, ClusterRequest::DeletePod { uid: dialog.uid()?, target }))
+            Some(requests::send(model, words, ClusterRequest::DeletePod { uid: dialog.uid()?, target }))
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::model::dialogs::start_options::completion;
 use crate::model::dialogs::start_plan::StartPlan;
 use crate::model::dialogs::start_preview::PreviewStep;
 use crate::model::dialogs::{Dialog, StartDialog, StartField};
+use crate::update::requests;
 
 /// Shows the dialog as it is now, and follows what is typed with the plan.
 pub(super) fn show(model: &mut Model, mut dialog: StartDialog) -> Option<Effect> {
@@ -50,7 +51,7 @@ fn begin(model: &mut Model, dialog: &StartDialog, plan: &StartPlan) -> Effect {
         [node] => format!("{verb} {node} ..."),
         nodes => format!("{verb} {} nodes ...", nodes.len()),
     };
-    super::send(model, words, ClusterRequest::Start(plan.objects(dialog.reason.text())))
+    requests::send(model, words, ClusterRequest::Start(plan.objects(dialog.reason.text())))
 }
 
 /// What completes the option before the cursor.
