@@ -86,8 +86,9 @@ async fn observe_and_apply(
     let (observed, decision) = {
         // Nothing changes, and nothing else is decided, before the gate knows of this decision.
         let mut state = context.state.lock();
-        // It may have been deleted during the discovery.
-        if state.maintenances.get(maintenance).is_none() {
+        // It may have been deleted, or its node changed, during the discovery.
+        let is_of_node = |found: &GroupedMaintenance| found.spec.node_name == maintenance.spec.node_name;
+        if !state.maintenances.get(maintenance).is_some_and(|found| is_of_node(found)) {
             return Ok(None);
         }
         let Some(observed) = observe(&mut state, context, maintenance, is_openshift, now) else {

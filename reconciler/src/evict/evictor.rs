@@ -110,11 +110,17 @@ impl Evictor {
         };
         self.metrics.eviction_answered(&outcome);
         let (node, pod) = (&request.node, &eviction.pod);
-        let mut state = self.state.lock();
-        let now = state.evictions.now();
-        if state.evictions.end(node, pod, eviction.request, outcome.clone(), now) {
+        let has_changed = {
+            let mut state = self.state.lock();
+            let now = state.evictions.now();
+            let has_changed = state.evictions.end(node, pod, eviction.request, outcome.clone(), now);
+            if has_changed {
+                state.trigger_node(node);
+            }
+            has_changed
+        };
+        if has_changed {
             log(&decided_by.name, node, &eviction, &outcome);
-            state.trigger_node(node);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) const MAX_CONNECTIONS: usize = 256;
 
 /// How many of them come from one address.
-pub(crate) const MAX_CONNECTIONS_PER_ADDRESS: usize = 64;
+pub(crate) const MAX_CONNECTIONS_PER_ADDRESS: usize = 128;
 
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionLimit(Mutex<HashMap<IpAddr, usize>>);
@@ -64,9 +64,9 @@ mod tests {
         };
         let mut all: Vec<_> = (1..=5).map(open).collect();
         let counts: Vec<usize> = all.iter().map(Vec::len).collect();
-        assert_eq!(counts, [64, 64, 64, 64, 0]);
+        assert_eq!(counts, [128, 128, 0, 0, 0]);
         all[0].truncate(60);
-        assert_eq!(open(1).len(), 4, "of the same address");
+        assert_eq!(open(1).len(), 68, "of the same address");
         drop(all);
         assert!(limit.lock().is_empty(), "addresses without connections are forgotten");
     }

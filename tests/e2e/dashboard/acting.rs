@@ -219,11 +219,10 @@ async fn the_timeout_and_the_selector_of_a_running_drain_are_changed() {
     terminal.until_shown("change the drain of").await;
     terminal.press(CTRL_U);
     terminal.press("45m\tapp=nobody");
-    let question = terminal.until_shown("[Enter] change").await;
-    assert!(
-        question.contains("kubectl patch nm") && question.contains("\"timeoutSeconds\":2700"),
-        "{question}"
-    );
+    let question = terminal.until_shown("Pod selector: app=nobody").await;
+    // The command is wrapped at the borders of the dialog.
+    let dialog: String = question.lines().filter_map(|line| line.split('│').nth(1)).map(str::trim).collect();
+    assert!(dialog.contains("kubectl patch nm") && dialog.contains("\"timeoutSeconds\":2700"), "{question}");
     terminal.press(ENTER);
     terminal.until_shown(&format!("changed: {}", blocked.node)).await;
     let spec = blocked.cluster.maintenances().get(&blocked.node).await.unwrap().spec;

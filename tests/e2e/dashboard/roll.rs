@@ -65,8 +65,8 @@ async fn each_drained_node_is_confirmed_by_a_key() {
     terminal.until_shown(&format!("{} is drained. Continue with it?", nodes[1])).await;
     terminal.press("n");
     assert_eq!(terminal.exit_code().await, 3);
-    let screen = terminal.until_shown("was not confirmed").await;
-    assert!(screen.contains(&format!("node/{} Done", nodes[0])), "{screen}");
+    let screen = terminal.until_shown(&format!("node/{} Done", nodes[0])).await;
+    assert!(screen.contains("was not confirmed"), "{screen}");
     assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
 
     let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["roll", "resume", "kernel"], &[]);
