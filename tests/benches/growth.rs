@@ -34,10 +34,10 @@ async fn main() {
     for (name, sizes) in [
         ("selectors", [12, 25, 50, 100]),
         ("planned", [12, 25, 50, 100]),
-        ("surge_denied", [100, 200, 400, 800]),
-        ("volumes", [10, 20, 40, 80]),
+        ("surge_denied", [50, 100, 200, 400]),
+        ("volumes", [5, 10, 20, 40]),
         ("deletions", [200, 400, 800, 1_600]),
-        ("replica_sets", [50, 100, 200, 400]),
+        ("replica_sets", [20, 50, 100, 200]),
         ("creations", [100, 200, 400, 800]),
         ("changes", [200, 400, 800, 1_600]),
     ] {
