@@ -1,6 +1,6 @@
 //! Which pods to evict now, which later, and which are blocked by their budget.
 //!
-//! This is the only place that applies the order of the drain, disruption budgets and the backoff after refusals.
+//! This is the only place that applies disruption budgets and the backoff after refusals.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -46,16 +46,16 @@ pub struct EvictionQueue {
 
 impl EvictionQueue {
     /// Decides about every pod of the plan.
-    pub fn new(
+    pub(super) fn new(
         plan: &DrainPlan,
         spec: &DrainSpec,
         observed: &ClusterState,
+        order: &EvictionOrder<'_>,
         surges: &Surges,
         now: SteadyTime,
     ) -> Self {
         let mut queue = Self::default();
         let mut budgets = observed.budgets.clone();
-        let order = EvictionOrder::new(plan, spec, observed);
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
             if pod::deadline(pod).is_some() || !order.allows(pod) || surges.is_surging(pod) {

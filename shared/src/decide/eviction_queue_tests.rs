@@ -60,7 +60,8 @@ fn queue(pods: &[Arc<DrainPod>], spec: &Value, observed: &ClusterState) -> Evict
     let spec: DrainSpec = serde_json::from_value(spec.clone()).unwrap();
     let plan =
         DrainPlan::new(pods.iter().cloned(), &spec, &DaemonSets::default(), Timestamp::UNIX_EPOCH).unwrap();
-    EvictionQueue::new(&plan, &spec, observed, &Surges::default(), now())
+    let order = EvictionOrder::new(&plan, &spec, observed);
+    EvictionQueue::new(&plan, &spec, observed, &order, &Surges::default(), now())
 }
 
 fn asked(queue: &EvictionQueue) -> Vec<&str> {
@@ -273,7 +274,9 @@ fn in_order_pods_wait_for_completing_pods_of_a_lower_priority() {
         let (no_sets, epoch) = (DaemonSets::default(), Timestamp::UNIX_EPOCH);
         let mut plan = DrainPlan::new(pods.iter().cloned(), &spec, &no_sets, epoch).unwrap();
         plan.await_completion(&spec, None, epoch).unwrap();
-        let queue = EvictionQueue::new(&plan, &spec, &ClusterState::default(), &Surges::default(), now());
+        let observed = ClusterState::default();
+        let order = EvictionOrder::new(&plan, &spec, &observed);
+        let queue = EvictionQueue::new(&plan, &spec, &observed, &order, &Surges::default(), now());
         queue.evictions.iter().map(|eviction| pod::uid(&eviction.pod).to_owned()).collect::<Vec<_>>()
     };
     let pods = [job, pod("same", 0), pod("higher", 10)];

@@ -34,6 +34,7 @@ use crate::cluster::pod;
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
+use crate::decide::eviction_order::EvictionOrder;
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
 use crate::decide::failed_write::lease_denied;
 use crate::decide::status_events::status_events;
@@ -300,13 +301,14 @@ impl Decider<'_> {
         let deadline = drain_status::deadline(maintenance, &spec, now);
         // What is not restarted must not be shown as restarted.
         let may_restart = !paused && postponed.is_none() && deadline.is_none_or(|at| at > now);
-        let surges = Surges::new(&plan, &spec, observed, maintenance.status.as_ref(), may_restart, now);
-        self.decision.workloads = Some(surges.wanted.clone());
+        let order = EvictionOrder::new(&plan, &spec, observed);
         let before = maintenance.status.as_ref();
+        let surges = Surges::new(&plan, &spec, observed, &order, before, may_restart, now);
+        self.decision.workloads = Some(surges.wanted.clone());
         let queue = if paused {
             EvictionQueue::default()
         } else {
-            EvictionQueue::new(&plan, &spec, observed, &surges, observed.steady_now)
+            EvictionQueue::new(&plan, &spec, observed, &order, &surges, observed.steady_now)
         };
         let survey = DrainSurvey::new(&plan, before, observed, &queue, &surges, paused, now);
         let detach = spec

@@ -60,10 +60,11 @@ struct View<'a> {
 
 impl Surges {
     /// Decides about every pod of the plan. Unless it `may_restart`, no restart is requested.
-    pub fn new(
+    pub(super) fn new(
         plan: &DrainPlan,
         spec: &DrainSpec,
         observed: &ClusterState,
+        order: &EvictionOrder<'_>,
         status: Option<&NodeMaintenanceStatus>,
         may_restart: bool,
         now: Timestamp,
@@ -79,8 +80,7 @@ impl Surges {
             return surges;
         }
         let view = View { observed, may_restart, now };
-        let order = EvictionOrder::new(plan, spec, observed);
-        let watched = watched(plan, &order, &surges.restarted, observed, status);
+        let watched = watched(plan, order, &surges.restarted, observed, status);
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
             let before = Before::of(status, pod);

@@ -22,7 +22,7 @@ pub const MAX_GAP: Duration = Duration::from_secs(60);
 /// The evictions of one pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// Whether a request is queued or in flight.
+    /// Whether a request is queued or in flight. Whoever owns the requests says so.
     pub in_flight: bool,
     /// The number of refused requests.
     pub refusals: u32,
@@ -43,12 +43,6 @@ impl Attempt {
     /// A request is queued.
     pub fn begin(&mut self, now: SteadyTime) {
         self.mark_decided(now);
-        self.in_flight = true;
-    }
-
-    /// The request was dropped before it was sent.
-    pub fn withdraw(&mut self) {
-        self.in_flight = false;
     }
 
     /// No request is sent, because a budget would refuse it.
@@ -82,7 +76,6 @@ impl Attempt {
             return self.end(outcome, now);
         }
         self.mark_decided(now);
-        self.in_flight = false;
         self.refusals += 1;
         self.deletion = Some(Box::new((now, outcome)));
     }
@@ -96,7 +89,6 @@ impl Attempt {
     /// The answer to an eviction.
     pub fn end(&mut self, outcome: EvictionOutcome, now: SteadyTime) {
         self.mark_decided(now);
-        self.in_flight = false;
         if outcome.is_refusal() {
             self.refused_since.get_or_insert(now);
         } else {
@@ -146,7 +138,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..6 {
             attempt.begin(start);
-            assert_eq!(attempt.next_try(), None);
+            assert_eq!(Attempt { in_flight: true, ..attempt.clone() }.next_try(), None);
             attempt.end(EvictionOutcome::RefusedByBudget("".into()), start);
             pauses.push(attempt.next_try().unwrap().since(start).as_secs());
         }

@@ -246,7 +246,7 @@ impl View {
 
     /// The requests that are queued. Those that were answered are as good as forgotten: their backoff is over.
     fn attempts(&self) -> HashMap<String, Attempt> {
-        let mut queued = Attempt::default();
+        let mut queued = Attempt { in_flight: true, ..Attempt::default() };
         queued.begin(SteadyTime::MIN);
         self.evictions.keys().map(|uid| (uid.clone(), queued.clone())).collect()
     }
