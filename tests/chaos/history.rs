@@ -11,8 +11,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
-use nm_shared::NodeMaintenance;
 use nm_shared::cluster::leader_lease;
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, SurgeObstacle};
 use nm_tests::cluster::Cluster;
 use nm_tests::leader_election::leader_leases;
 use serde::de::DeserializeOwned;
@@ -79,6 +79,19 @@ pub(crate) struct Seen {
     pub(crate) pods: Versions<Pod>,
     pub(crate) leases: Versions<Lease>,
     pub(crate) leader: Versions<Lease>,
+}
+
+impl Seen {
+    /// How many statuses said that a pod could not be replaced first, for this reason.
+    pub(crate) fn statuses_with(&self, obstacle: SurgeObstacle) -> usize {
+        let versions = self.maintenances.all().flatten();
+        let statuses = versions.filter_map(|version| version.object.as_ref()?.status.as_ref());
+        let has_it = |status: &&NodeMaintenanceStatus| {
+            let mut facts = status.blocked_pods.iter().filter_map(|pod| pod.facts.surge.as_ref());
+            facts.any(|facts| facts.reason == obstacle)
+        };
+        statuses.filter(has_it).count()
+    }
 }
 
 /// Records what happens, until it is dropped.

@@ -1,5 +1,5 @@
-//! People: they begin, suspend and end maintenances, change nodes by hand, and open and close disruption budgets. They reach
-//! the API server directly.
+//! People: they begin, suspend and end maintenances, change nodes by hand, open and close disruption budgets, and roll out
+//! apps, some of whose pods fit nowhere. They reach the API server directly.
 //!
 //! Hands on a node in maintenance stop where the suites know a limit: nobody removes the undo record and the marks of a
 //! maintenance together, or the record of a plan before its status says that it is planned, because then nothing knows whose
@@ -30,6 +30,9 @@ const OWN_KEY: &str = "chaos.example.com/by-hand";
 
 /// How many pods each app has.
 const REPLICAS: [usize; APPS] = [12, 8, 4];
+
+/// After so many seconds without progress, the rollout of an app has stalled.
+const PROGRESS_DEADLINE: u32 = 3;
 
 /// How long somebody waits for a maintenance to be gone before it is created again.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(20);
@@ -116,6 +119,7 @@ impl People {
             Drain::Default => Value::Null,
             Drain::ShortGrace => json!({"gracePeriodSeconds": 1}),
             Drain::Ordered => json!({"order": "PriorityAscending"}),
+            Drain::Surge => json!({"surge": "WhenBlocked"}),
         };
         result(self.create(&maintenance_name(name), node, suspend, drain).await)
     }
@@ -206,6 +210,23 @@ impl People {
     async fn patch_budget(&self, index: usize, min_available: usize) -> String {
         let patch = Patch::Merge(json!({"spec": {"minAvailable": min_available}}));
         result(self.workload.budgets().patch(&app(index), &PatchParams::default(), &patch).await)
+    }
+
+    /// The new pods of an app fit nowhere, or run again.
+    pub(crate) async fn set_rollout(&self, index: usize, stalls: bool) -> String {
+        // No node has this label.
+        let label = if stalls { json!("set") } else { Value::Null };
+        let pods = json!({"spec": {"nodeSelector": {OWN_KEY: label}}});
+        let patch =
+            Patch::Merge(json!({"spec": {"progressDeadlineSeconds": PROGRESS_DEADLINE, "template": pods}}));
+        result(self.workload.deployments().patch(&app(index), &PatchParams::default(), &patch).await)
+    }
+
+    /// No rollout is kept from its end any more.
+    pub(crate) async fn end_all_rollouts(&self) {
+        for index in 0..APPS {
+            self.set_rollout(index, false).await;
+        }
     }
 
     /// Binds a pod to a node, whatever goes on there.

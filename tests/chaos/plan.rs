@@ -50,6 +50,8 @@ pub(crate) enum Act {
     Suspend { name: usize, suspend: bool },
     /// A disruption budget allows some disruptions, or none.
     Budget { app: usize, open: bool },
+    /// An app gets a template whose pods fit nowhere, so that its rollout stalls, or one whose pods run.
+    Rollout { app: usize, stalls: bool },
     /// A pod is bound to a node, whatever is going on there.
     LatePod { node: usize },
 }
@@ -121,6 +123,7 @@ pub(crate) enum Drain {
     Default,
     ShortGrace,
     Ordered,
+    Surge,
 }
 
 /// Random numbers that depend on the seed alone (`splitmix64`).
@@ -189,7 +192,8 @@ fn act(random: &mut Random) -> Act {
         60..72 => Act::Stop { name },
         72..77 => Act::Restart { name, node },
         77..86 => Act::Suspend { name, suspend: random.is(40) },
-        86..94 => Act::Budget { app: random.below(APPS), open: random.is(70) },
+        86..91 => Act::Budget { app: random.below(APPS), open: random.is(70) },
+        91..95 => Act::Rollout { app: random.below(APPS), stalls: random.is(50) },
         _ => Act::LatePod { node },
     }
 }
@@ -199,7 +203,7 @@ fn victim(random: &mut Random) -> Victim {
 }
 
 fn drain(random: &mut Random) -> Drain {
-    random.of(&[Drain::Default, Drain::Default, Drain::ShortGrace, Drain::Ordered])
+    random.of(&[Drain::Default, Drain::ShortGrace, Drain::Ordered, Drain::Surge, Drain::Surge])
 }
 
 fn hand(random: &mut Random) -> Hand {

@@ -86,6 +86,11 @@ pub(crate) fn evictions(writes: &[Sent]) -> impl Iterator<Item = &Sent> {
     writes.iter().filter(|sent| sent.entry.subresource == "eviction" && sent.entry.code == 201)
 }
 
+/// The accepted restarts of Deployments.
+pub(crate) fn surges(writes: &[Sent]) -> impl Iterator<Item = &Sent> {
+    writes.iter().filter(|sent| sent.entry.resource == "deployments" && sent.entry.code == 200)
+}
+
 /// Checks the writes of all replicas. Those in an audit log may arrive `late`, as they were sent in time and delayed on the
 /// way.
 pub(crate) fn check(writes: &[Sent], seen: &Seen, resumed: &[Resumed], late: SignedDuration) -> Vec<String> {

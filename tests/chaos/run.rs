@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use nm_shared::SurgeObstacle;
 use nm_tests::cluster::Cluster;
 use nm_tests::fault_proxy::FaultProxy;
 use nm_tests::programs::RunningCommand;
@@ -21,7 +22,7 @@ use crate::people::{People, create_apps};
 use crate::plan::{self, Act, NODES, Victim};
 use crate::replicas::Replicas;
 use crate::report::Acts;
-use crate::requests::{self, Sent, audited, evictions, writes};
+use crate::requests::{self, Sent, audited, evictions, surges, writes};
 use crate::settings::Settings;
 use crate::settled;
 
@@ -80,8 +81,8 @@ pub(crate) async fn run(settings: &Settings) {
         world.acts.fail(settings, &violations, &folder);
     }
     eprintln!(
-        "seed {}: {} s, {} acts, {} replicas, {} terms, {requests} requests, {} writes, {} evictions, {} maintenances, \
-         {} times a node went into maintenance: no violation",
+        "seed {}: {} s, {} acts, {} replicas, {} terms, {requests} requests, {} writes, {} evictions, {} surges, \
+         {} statuses with a stalled rollout, {} maintenances, {} times a node went into maintenance: no violation",
         settings.seed,
         settings.length.as_secs(),
         plan::acts(settings.seed, settings.length).len(),
@@ -89,6 +90,8 @@ pub(crate) async fn run(settings: &Settings) {
         terms(&seen).len(),
         sent.len(),
         evictions(&sent).count(),
+        surges(&sent).count(),
+        seen.statuses_with(SurgeObstacle::Stalled),
         seen.maintenances.all().count(),
         story.maintenances,
     );
@@ -119,6 +122,7 @@ impl World {
         let cluster = Cluster::of_kubeconfig(kubeconfig, NODES).await;
         settings.check_pause(&cluster);
         let nodes: Vec<String> = cluster.nodes().await.into_iter().take(NODES).collect();
+        cluster.grant("surge").await;
         let workload = Workload::new(&cluster, "chaos").await;
         create_apps(&workload, &nodes).await;
         let history = History::start(&cluster, workload.pods()).await;
@@ -176,6 +180,7 @@ impl World {
             Act::Restart { name, node } => self.people.restart(&self.history, name, node).await,
             Act::Suspend { name, suspend } => self.people.suspend(name, suspend).await,
             Act::Budget { app, open } => self.people.set_budget(app, open).await,
+            Act::Rollout { app, stalls } => self.people.set_rollout(app, stalls).await,
             Act::LatePod { node } => self.people.late_pod(node).await,
         }
     }
@@ -211,6 +216,7 @@ impl World {
         self.proxy.faults().end_watches(&by_reconciler(), 0);
         self.replicas.revive().await;
         self.people.open_all_budgets().await;
+        self.people.end_all_rollouts().await;
         let mut violations = Vec::new();
         let mut note = |when: &str, result: Result<(), String>| {
             self.acts.add(Timestamp::now(), format!("== {when}: {result:?}"));
