@@ -15,6 +15,9 @@ const SMALL_BELOW: (u16, u16) = (40, 8);
 /// From so many columns on, the side pane is beside the rows; below, it is under them.
 const BESIDE_FROM: u16 = 120;
 
+/// From so many rows on, messages have a line of their own above the keys.
+const MESSAGE_FROM: u16 = 10;
+
 /// The areas of the screen. Areas that are not shown are empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScreenLayout {
@@ -31,6 +34,8 @@ pub(crate) struct ScreenLayout {
     pub(crate) why: Rect,
     /// Where a replay is.
     pub(crate) replay: Rect,
+    /// What happened, or was requested.
+    pub(crate) message: Rect,
     pub(crate) footer: Rect,
 }
 
@@ -47,9 +52,9 @@ impl ScreenLayout {
         let banner = model.banner().map_or(0, |(text, _)| wrapped(&text));
         let (why, command) = remedy_lines(model, area);
         let blockers = blockers_text(model).map_or(0, |text| wrapped(&text).min(MOST_BLOCKERS));
-        let footer = model.notice.as_ref().map_or(1, |notice| wrapped(&notice.text));
+        let message = model.message().map_or(0, |(notice, _)| wrapped(&notice.text));
         let volumes = u16::try_from(model.attached_volumes().len()).unwrap_or(u16::MAX);
-        let [header, summary, outcome, banner, rest, volumes, blockers, why, replay, footer] =
+        let [header, summary, outcome, banner, rest, volumes, blockers, why, replay, message, footer] =
             Layout::vertical([
                 Constraint::Length(1),
                 Constraint::Length(if model.open.is_some() { 2 } else { 1 }),
@@ -61,7 +66,8 @@ impl ScreenLayout {
                 lines(blockers, tall >= 14),
                 lines(count(why.len() + command.len()), tall >= 12),
                 lines(1, model.replay.is_some()),
-                Constraint::Length(footer),
+                lines(message, tall >= MESSAGE_FROM),
+                Constraint::Length(1),
             ])
             .areas(area);
         let parts = if area.width >= BESIDE_FROM {
@@ -71,7 +77,21 @@ impl ScreenLayout {
         };
         let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
         let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
-        Self { header, summary, outcome, banner, heads, body, side, volumes, blockers, why, replay, footer }
+        Self {
+            header,
+            summary,
+            outcome,
+            banner,
+            heads,
+            body,
+            side,
+            volumes,
+            blockers,
+            why,
+            replay,
+            message,
+            footer,
+        }
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -107,7 +127,10 @@ const MOST_BLOCKERS: u16 = 2;
 /// The most frequent blockers, if there are any.
 pub(crate) fn blockers_text(model: &Model) -> Option<String> {
     let blockers = model.blockers();
-    (!blockers.is_empty()).then(|| format!("{BLOCKERS_LABEL}{}", blockers.join(", ")))
+    // What blocks the others is not known.
+    let of = |(listed, blocked)| format!(" (the status lists {listed} of {blocked} blocked pods)");
+    let of = model.listed_blocked().map(of).unwrap_or_default();
+    (!blockers.is_empty()).then(|| format!("{BLOCKERS_LABEL}{}{of}", blockers.join(", ")))
 }
 
 pub(crate) const BLOCKERS_LABEL: &str = "blockers: ";
@@ -151,6 +174,7 @@ pub(crate) const REMEDY_LABEL: u16 = 5;
 pub(crate) struct OutputLayout {
     pub(crate) command: Rect,
     pub(crate) body: Rect,
+    pub(crate) message: Rect,
     pub(crate) footer: Rect,
 }
 
@@ -165,10 +189,16 @@ impl OutputLayout {
         let command = model.output.as_ref().map_or(0, |page| wrap(&page.command, space).len());
         // The command in full, unless nothing else would fit.
         let command = u16::try_from(command).unwrap_or(u16::MAX).min(area.height / 3).max(1);
-        let [command, body, footer] =
-            Layout::vertical([Constraint::Length(command), Constraint::Fill(1), Constraint::Length(1)])
-                .areas(area);
-        Self { command, body, footer }
+        let message = model.message().map_or(0, |(notice, _)| count(wrap(&notice.text, space).len()));
+        let message = if area.height >= MESSAGE_FROM { message.min(area.height / 4) } else { 0 };
+        let [command, body, message, footer] = Layout::vertical([
+            Constraint::Length(command),
+            Constraint::Fill(1),
+            Constraint::Length(message),
+            Constraint::Length(1),
+        ])
+        .areas(area);
+        Self { command, body, message, footer }
     }
 
     pub(crate) fn rows(&self) -> usize {

@@ -12,6 +12,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::config::action_table::Action;
 use crate::config::key_map::KeyMap;
+use crate::elapsed::elapsed;
 use crate::roll::model::{RollModel, RollRow, RowState, ShownRoll};
 use crate::view::canvas::{Canvas, line, wrapped};
 use crate::view::dialogs::draw_keys;
@@ -46,7 +47,7 @@ const COLUMNS: [Column<RollColumn>; 6] = [
     Column::new(RollColumn::Wave, "WAVE", 4, 0, 2),
     Column::new(RollColumn::Node, "NODE", 9, 0, 9),
     Column::new(RollColumn::Step, "STEP", 11, 0, 8),
-    Column::new(RollColumn::Time, "FOR", 5, 0, 6),
+    Column::new(RollColumn::Time, "FOR", 6, 0, 6),
     Column::new(RollColumn::Pods, "PODS", 5, 0, 5),
     Column::new(RollColumn::Detail, "DETAIL", 14, 1, 1),
 ];
@@ -288,8 +289,8 @@ fn cell(
         }
         RollColumn::Time => match state {
             RowState::Planned | RowState::Removed => String::from("-"),
-            RowState::Done(took) => took.map_or_else(|| String::from("-"), |took| age(took.as_secs())),
-            _ => age(model.now.duration_since(progress.since).as_secs()),
+            RowState::Done(took) => took.map_or_else(|| String::from("-"), |took| elapsed(took.as_secs())),
+            _ => elapsed(model.now.duration_since(progress.since).as_secs()),
         },
         RollColumn::Pods if *state == RowState::Planned => String::from("-"),
         RollColumn::Pods => format!("{}/{}", progress.pods.0, progress.pods.1),

@@ -20,10 +20,7 @@ mod start_dialog;
 use crate::layout::{OutputLayout, ScreenLayout};
 use crate::message::{CommandError, Effect, Message};
 use crate::model::dialogs::Dialog;
-use crate::model::{Model, RecordingMode, SideContent};
-
-/// How long a notice stays. An error stays until the next key.
-const NOTICE_SECONDS: i64 = 8;
+use crate::model::{Model, NOTICE_STAYS, RecordingMode, SideContent};
 
 pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     let is_tick = matches!(message, Message::Tick(_));
@@ -61,10 +58,9 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::Maintenances(change) => return cluster::maintenances(model, &change),
         Message::Tick(now) => {
             model.now = now;
-            model.notice.take_if(|notice| {
-                !notice.is_bad && now.duration_since(notice.at).as_secs() >= NOTICE_SECONDS
-            });
+            model.notice.take_if(|notice| !notice.is_bad && now.duration_since(notice.at) >= NOTICE_STAYS);
             cluster::tick(model);
+            navigation::return_to_top(model);
         }
         Message::Answered { id, outcome } => {
             model.pending_requests.remove(&id);
@@ -107,9 +103,7 @@ fn settle(model: &mut Model) {
         output.fit((page.columns(), page.rows()));
     }
     let screen = ScreenLayout::whole(model);
-    let rows = model.rows_mut();
-    rows.pin();
-    rows.fit(screen.rows());
+    model.rows_mut().fit(screen.rows());
     let lines = model.pane_lines(screen.side_columns()).len();
     if let Some(side) = &mut model.side {
         side.top = side.top.min(lines.saturating_sub(screen.side_rows()));

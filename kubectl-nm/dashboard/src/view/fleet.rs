@@ -1,10 +1,10 @@
 //! The rows of the fleet.
 
-use nm_core::args::duration::age;
 use ratatui::layout::Rect;
 
 use crate::config::action_table::Action;
 use crate::config::columns::ListName;
+use crate::elapsed::elapsed;
 use crate::layout::ScreenLayout;
 use crate::model::Model;
 use crate::model::fleet::fleet_row::FleetRow;
@@ -105,7 +105,7 @@ impl DrawnRow for FleetRow {
             FleetColumn::Percent => format!("{:>3}%", self.percent),
             FleetColumn::Pods => format!("{}/{}", self.gone, self.pods),
             FleetColumn::Blocked => right("-", column),
-            FleetColumn::Time => self.seconds(model.now).map_or_else(|| String::from("-"), age),
+            FleetColumn::Time => self.seconds(model.now).map_or_else(|| String::from("-"), elapsed),
         };
         (text, Tone::Plain)
     }

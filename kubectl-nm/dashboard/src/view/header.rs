@@ -5,6 +5,7 @@ use nm_core::args::duration::age;
 use nm_core::terminal::text::counted;
 use ratatui::layout::Rect;
 
+use crate::elapsed::elapsed;
 use crate::model::Model;
 use crate::model::fleet::fleet_row::IDLE;
 use crate::model::lists::listing::Arrangement;
@@ -31,7 +32,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let (glyph, tone) = canvas.glyphs.node(state);
         x = canvas.write(area, x + 2, &format!("{glyph}{word}"), tone);
         if let Some(seconds) = row.and_then(|row| row.seconds(model.now)) {
-            x = canvas.write(area, x + 1, &age(seconds), Tone::Plain);
+            x = canvas.write(area, x + 1, &elapsed(seconds), Tone::Plain);
         }
         x = filtered(model, canvas, area, x, if open.tree.is_shown { "row" } else { "pod" });
     } else {

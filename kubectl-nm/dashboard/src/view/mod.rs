@@ -61,7 +61,7 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     footer::draw_why(model, &mut canvas, screen.why);
     canvas.fade(false);
     replay_line::draw(model, &mut canvas, screen.replay);
-    footer::draw(model, &mut canvas, screen.footer);
+    footer::draw(model, &mut canvas, screen);
     if let Some(dialog) = &model.dialog {
         dialogs::draw(model, dialog, &mut canvas, area);
     }

@@ -1,13 +1,13 @@
 //! The pods of the open node.
 
 use jiff::Timestamp;
-use nm_core::args::duration::age;
 use nm_core::explain::owner::Owner;
 use nm_shared::PodState;
 use ratatui::layout::Rect;
 
 use crate::config::action_table::Action;
 use crate::config::columns::{Columns, ListName};
+use crate::elapsed::elapsed;
 use crate::layout::ScreenLayout;
 use crate::model::lists::listing::Rows;
 use crate::model::open_node::pod_row::{PodProgress, PodRow, detail};
@@ -90,7 +90,7 @@ impl DrawnRow for PodRow {
 }
 
 pub(super) fn time(progress: &PodProgress, now: Timestamp) -> String {
-    progress.since.map_or_else(|| String::from("-"), |since| age(now.duration_since(since).as_secs()))
+    progress.since.map_or_else(|| String::from("-"), |since| elapsed(now.duration_since(since).as_secs()))
 }
 
 fn nothing(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, area: Rect) {

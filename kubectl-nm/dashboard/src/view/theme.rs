@@ -87,7 +87,7 @@ const ASCII: Glyphs = Glyphs {
     live: "*",
     caret: "_",
     frame: ["-", "|", "+", "+", "+", "+"],
-    done: "v",
+    done: "+",
 };
 
 impl Glyphs {

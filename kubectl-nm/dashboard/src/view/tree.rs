@@ -3,6 +3,7 @@
 use nm_core::args::duration::age;
 
 use crate::config::action_table::Action;
+use crate::elapsed::elapsed;
 use crate::layout::ScreenLayout;
 use crate::model::fleet::drain_record::SeenReadiness;
 use crate::model::lists::listing::Rows;
@@ -106,7 +107,9 @@ impl TreeRow {
         match &self.item {
             TreeItem::Workload { .. } | TreeItem::NoReplacement(_) => String::new(),
             TreeItem::Pod(row) => node::time(&row.progress, model.now),
-            TreeItem::Replacement { replica, .. } => age(model.now.duration_since(replica.created).as_secs()),
+            TreeItem::Replacement { replica, .. } => {
+                elapsed(model.now.duration_since(replica.created).as_secs())
+            }
         }
     }
 

@@ -169,8 +169,16 @@ impl Model {
             let short = remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
             lines.push((format!("blocked {}/{}: {short}", pod.namespace, pod.name), LineKind::Bad));
         }
-        let more = blocked.len().saturating_sub(LISTED_PODS);
-        lines.extend((more > 0).then(|| (format!("and {more} more blocked pods"), LineKind::Quiet)));
+        let shown = blocked.len().min(LISTED_PODS);
+        let more = usize::try_from(row.blocked).unwrap_or_default().saturating_sub(shown);
+        lines.extend((more > 0).then(|| {
+            let unlisted = if blocked.len() < shown + more {
+                format!("; the status lists {} of {}", blocked.len(), row.blocked)
+            } else {
+                String::new()
+            };
+            (format!("and {more} more blocked pods{unlisted}"), LineKind::Quiet)
+        }));
         lines
     }
 
