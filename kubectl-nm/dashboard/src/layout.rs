@@ -6,6 +6,7 @@
 use nm_core::terminal::text::harmless;
 use ratatui::layout::{Constraint, Layout, Rect};
 
+use crate::model::lists::listing::Rows;
 use crate::model::{Model, SideContent};
 use crate::wrapping::wrap;
 
@@ -18,6 +19,35 @@ const BESIDE_FROM: u16 = 120;
 /// From so many rows on, messages have a line of their own above the keys.
 const MESSAGE_FROM: u16 = 10;
 
+/// From so many rows on, the fleet has a line for its pods.
+const TWO_LINES_FROM: u16 = 16;
+
+/// From so many columns and rows on, the panel is beside the rows.
+const PANEL_BESIDE_FROM: (u16, u16) = (150, 12);
+
+/// How many rows a panel has at least.
+const LEAST_PANEL: u16 = 6;
+
+/// Splits the space between the rows and a panel, where no pane is open: beside the rows where the screen is wide, and else
+/// below them, in what they do not need.
+fn split_panel(model: &Model, area: Rect) -> [Rect; 2] {
+    let rows = u16::try_from(model.rows().len()).unwrap_or(u16::MAX);
+    if model.side.is_some() || !model.has_panel() {
+        return [area, Rect::default()];
+    }
+    if model.open.is_none() && area.width >= PANEL_BESIDE_FROM.0 && area.height >= PANEL_BESIDE_FROM.1 {
+        return Layout::horizontal([Constraint::Fill(11), Constraint::Fill(9)]).areas(area);
+    }
+    // The headings are a line too. On a tall screen, rows may scroll in two thirds of it.
+    let needed = rows.saturating_add(1);
+    let least = if area.height >= 4 * LEAST_PANEL { area.height / 3 } else { 0 };
+    let height = area.height.saturating_sub(needed).max(least);
+    if height < LEAST_PANEL {
+        return [area, Rect::default()];
+    }
+    Layout::vertical([Constraint::Fill(1), Constraint::Length(height)]).areas(area)
+}
+
 /// The areas of the screen. Areas that are not shown are empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScreenLayout {
@@ -29,6 +59,8 @@ pub(crate) struct ScreenLayout {
     pub(crate) heads: Rect,
     pub(crate) body: Rect,
     pub(crate) side: Rect,
+    /// What there is to know of the selected node, or the last events about the open one.
+    pub(crate) panel: Rect,
     pub(crate) volumes: Rect,
     pub(crate) blockers: Rect,
     pub(crate) why: Rect,
@@ -47,6 +79,7 @@ impl ScreenLayout {
 
     pub(crate) fn of(model: &Model, area: Rect) -> Self {
         let tall = area.height;
+        let two_lines = tall >= TWO_LINES_FROM && !model.shows_nodes() && model.fleet.rows.total() > 0;
         let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
         let wrapped = |text: &str| count(wrap(text, text_columns(area)).len()).min(tall / 4).max(1);
         let banner = model.banner().map_or(0, |(text, _)| wrapped(&text));
@@ -57,7 +90,7 @@ impl ScreenLayout {
         let [header, summary, outcome, banner, rest, volumes, blockers, why, replay, message, footer] =
             Layout::vertical([
                 Constraint::Length(1),
-                Constraint::Length(if model.open.is_some() { 2 } else { 1 }),
+                Constraint::Length(if model.open.is_some() || two_lines { 2 } else { 1 }),
                 lines(count(outcome_lines(model, area).len()), tall >= 16),
                 lines(banner, tall >= 10),
                 Constraint::Fill(1),
@@ -76,6 +109,7 @@ impl ScreenLayout {
             Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)])
         };
         let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
+        let [rows, panel] = split_panel(model, rows);
         let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
         Self {
             header,
@@ -85,6 +119,7 @@ impl ScreenLayout {
             heads,
             body,
             side,
+            panel,
             volumes,
             blockers,
             why,
@@ -92,6 +127,11 @@ impl ScreenLayout {
             message,
             footer,
         }
+    }
+
+    /// Whether the panel is beside the rows, and not below them.
+    pub(crate) fn has_panel_beside(&self) -> bool {
+        self.panel.x > self.body.x
     }
 
     pub(crate) fn rows(&self) -> usize {

@@ -15,7 +15,7 @@ pub(crate) mod tree;
 pub(crate) mod watch_health;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -163,6 +163,10 @@ pub struct Model {
     pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
     pub(crate) open: Option<OpenNode>,
     pub(crate) background: BackgroundNodes,
+    /// The nodes that are watched although they are not open.
+    pub(crate) followed: BTreeSet<String>,
+    /// The node of the panel a second ago.
+    pub(crate) rested: Option<String>,
     pub(crate) health: WatchHealth,
     pub(crate) dialog: Option<Dialog>,
     /// What a command of kubectl prints, on the whole screen.
@@ -225,6 +229,8 @@ impl Model {
             settled: Vec::new(),
             open,
             background: BackgroundNodes::default(),
+            followed: BTreeSet::new(),
+            rested: None,
             health: WatchHealth::default(),
             dialog: None,
             output: None,

@@ -143,15 +143,31 @@ fn run(buffer: &Buffer, start: u16, y: u16, svg: &mut String) -> u16 {
     end
 }
 
-/// The colours of the dark theme, as most terminals show them.
-fn colour(colour: Color, otherwise: &'static str) -> &'static str {
+/// The colours as most terminals show them.
+fn colour(colour: Color, otherwise: &'static str) -> String {
     match colour {
-        Color::Reset => otherwise,
-        Color::Green => "#7fc98a",
-        Color::Yellow => "#e2c16b",
-        Color::LightRed => "#ff7b72",
-        Color::Indexed(237) => "#2a2e37",
+        Color::Reset => otherwise.to_owned(),
+        Color::Green => String::from("#7fc98a"),
+        Color::Yellow => String::from("#e2c16b"),
+        Color::LightRed => String::from("#ff7b72"),
+        Color::Indexed(index) => indexed(index),
         other => panic!("{other} has no colour in the screenshots yet"),
+    }
+}
+
+/// A colour of the palette of 256: a cube of six levels of red, green and blue, and then levels of grey.
+fn indexed(index: u8) -> String {
+    let level = |step: u8| if step == 0 { 0 } else { 55 + 40 * step };
+    match index {
+        0..16 => panic!("{index} depends on the terminal"),
+        16..232 => {
+            let [red, green, blue] = [(index - 16) / 36, (index - 16) / 6 % 6, (index - 16) % 6].map(level);
+            format!("#{red:02x}{green:02x}{blue:02x}")
+        }
+        232.. => {
+            let grey = 8 + 10 * (index - 232);
+            format!("#{grey:02x}{grey:02x}{grey:02x}")
+        }
     }
 }
 

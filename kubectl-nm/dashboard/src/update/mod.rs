@@ -7,6 +7,7 @@ mod choices;
 mod cluster;
 mod command_line;
 mod dialogs;
+mod follow;
 mod input;
 mod keys;
 pub(super) mod navigation;
@@ -27,7 +28,7 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     // Without an effect of its own, a message may show that more has to be watched.
     let effect = apply(model, message).or_else(|| replacements::rebuild(model, is_tick));
     settle(model);
-    effect.or_else(|| cluster::count_pods(model))
+    effect.or_else(|| cluster::count_pods(model)).or_else(|| follow::follow(model, is_tick))
 }
 
 /// The same for a message of a replay, which may be one of thousands before the next frame: what depends on the screen is left
@@ -102,6 +103,7 @@ fn settle(model: &mut Model) {
     if let Some(output) = &mut model.output {
         output.fit((page.columns(), page.rows()));
     }
+    follow::prepare_panel(model);
     let screen = ScreenLayout::whole(model);
     model.rows_mut().fit(screen.rows());
     let lines = model.pane_lines(screen.side_columns()).len();

@@ -108,7 +108,7 @@ fn fitting(model: &Model, dialog: &ColumnDialog) -> Vec<&'static str> {
     match dialog.list {
         ListName::Maintenances => table::names(&fleet::COLUMNS, &fleet::columns(model, &chosen, &screen)),
         ListName::Nodes => table::names(&nodes::COLUMNS, &nodes::columns(model, &chosen, &screen)),
-        ListName::Pods => table::names(&pods::COLUMNS, &pods::columns(&chosen, &screen)),
+        ListName::Pods => table::names(&pods::COLUMNS, &pods::columns(&chosen, screen.heads.width)),
     }
 }
 
@@ -221,7 +221,9 @@ fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
         lines.push((String::new(), ""));
     }
     let filters = FILTERS.iter().copied().chain(STATE_WORDS.iter().map(String::as_str));
-    lines.extend(filters.chain(SIGNS.iter().copied()).map(|note| (String::new(), note)));
+    lines.extend(filters.chain([""]).map(|note| (String::new(), note)));
+    let signs = if options.appearance.ascii { &*ASCII_SIGNS } else { &*SIGNS };
+    lines.extend(signs.iter().map(|note| (String::new(), note.as_str())));
     lines
 }
 
@@ -289,11 +291,9 @@ static STATE_WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// What the signs mean.
-const SIGNS: &[&str] = &[
-    "",
-    "! blocked or failed   ~ in progress   > migrating, surging   . waiting",
-    "? not picked up by nm-reconciler   < stopping   = staying   : paused",
-];
+static SIGNS: LazyLock<[String; 3]> = LazyLock::new(|| Glyphs::of(false).legend());
+
+static ASCII_SIGNS: LazyLock<[String; 3]> = LazyLock::new(|| Glyphs::of(true).legend());
 
 /// The keys of a replay, beside the others.
 pub(crate) const REPLAY_HELP: &[(&str, &str)] = &[

@@ -7,10 +7,11 @@ use crate::layout::{BLOCKERS_LABEL, REMEDY_LABEL, ScreenLayout, blockers_text, r
 use crate::model::text_field::Field;
 use crate::model::{Model, Notice};
 use crate::view::canvas::{Canvas, line};
-use crate::view::theme::Tone;
+use crate::view::theme::{Surface, Tone};
 
 pub(super) fn draw_blockers(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if let Some(text) = blockers_text(model) {
+        canvas.fill(area, Surface::Advice);
         canvas.write_wrapped(area, &text, Tone::Plain);
         canvas.write(line(area, 0), area.x + 1, BLOCKERS_LABEL, Tone::Quiet);
     }
@@ -20,12 +21,13 @@ pub(super) fn draw_why(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     // Of the whole screen, as the layout counts them.
     let (width, height) = model.size;
     let (why, command) = remedy_lines(model, Rect { x: 0, y: 0, width, height });
+    canvas.fill(area, Surface::Advice);
     let mut rows = area.rows();
     for (label, lines, tone) in [("why> ", why, Tone::Plain), ("do>  ", command, Tone::Strong)] {
         for (at, text) in lines.iter().enumerate() {
             let Some(row) = rows.next() else { return };
             if at == 0 {
-                canvas.write(row, row.x + 1, label, Tone::Bad);
+                canvas.write(row, row.x + 1, label, Tone::Accent);
             }
             canvas.write(row, row.x + 1 + REMEDY_LABEL, text, tone);
         }
@@ -96,7 +98,7 @@ pub(crate) fn draw_key_line(keys: &[(&str, &str)], canvas: &mut Canvas<'_>, area
         if x + width + gap > area.x + area.width {
             continue;
         }
-        x = canvas.write(area, x, &format!("[{key}]"), Tone::Strong) + gap;
+        x = canvas.write(area, x, &format!("[{key}]"), Tone::Accent) + gap;
         x = canvas.write(area, x, what, Tone::Plain) + after;
     }
 }

@@ -28,7 +28,7 @@ pub(super) enum TreeColumn {
 
 const COLUMNS: [Column<TreeColumn>; 4] = [
     Column::new(TreeColumn::Name, "WORKLOAD, POD, REPLACEMENT", 14, 3, 9),
-    Column::new(TreeColumn::State, "STATE", 12, 0, 8),
+    Column::new(TreeColumn::State, "STATE", 13, 0, 8),
     Column::new(TreeColumn::Time, "FOR", 6, 0, 2),
     Column::new(TreeColumn::Detail, "DETAIL", 14, 4, 5),
 ];
@@ -90,15 +90,15 @@ impl TreeRow {
             TreeItem::Workload { .. } | TreeItem::NoReplacement(_) => (String::from("-"), Tone::Quiet),
             TreeItem::Pod(row) => {
                 let (glyph, tone) = canvas.glyphs.pod(row.progress.state);
-                (format!("{glyph}{}", self.word()), tone)
+                (format!("{glyph} {}", self.word()), tone)
             }
             TreeItem::Replacement { replica, .. } => {
                 let (glyph, tone) = match &replica.state {
                     ReplicaState::Ready => (canvas.glyphs.done, Tone::Good),
-                    state if state.is_stuck() => ("!", Tone::Bad),
-                    _ => ("~", Tone::Busy),
+                    state if state.is_stuck() => (canvas.glyphs.blocked, Tone::Bad),
+                    _ => (canvas.glyphs.requested, Tone::Busy),
                 };
-                (format!("{glyph}{}", self.word()), tone)
+                (format!("{glyph} {}", self.word()), tone)
             }
         }
     }

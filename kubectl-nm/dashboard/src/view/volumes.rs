@@ -33,7 +33,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         return;
     }
     let columns = table::fit(&COLUMNS, area.width.saturating_sub(1));
-    table::draw_cells(&columns, 1, canvas, line(area, 0), |column, _| (column.head.to_owned(), Tone::Quiet));
+    table::draw_heads(&columns, 1, canvas, line(area, 0));
     let rows = usize::from(area.height - 1);
     let shown = if volumes.len() > rows { rows.saturating_sub(1) } else { rows };
     for (at, volume) in (1u16..).zip(volumes.iter().take(shown)) {

@@ -52,7 +52,7 @@ impl Model {
         lines.into_iter().flat_map(broken).collect()
     }
 
-    fn event_lines(&self, open: &OpenNode) -> Vec<PaneLine> {
+    pub(crate) fn event_lines(&self, open: &OpenNode) -> Vec<PaneLine> {
         let line = |event: &NodeEvent| {
             let ago =
                 event.at.map_or_else(|| String::from("-"), |at| age(self.now.duration_since(at).as_secs()));
