@@ -26,6 +26,8 @@ pub struct DrainPod {
     pub priority: i32,
     /// The tolerations that may apply to the taints of a maintenance.
     pub tolerations: Box<[Toleration]>,
+    /// How many seconds it may take to terminate.
+    pub grace_seconds: u32,
     /// Whether it has emptyDir data, which is deleted with it.
     pub has_empty_dir: bool,
     /// The names of its claims.
@@ -79,6 +81,7 @@ struct PodJson {
 struct PodSpecJson {
     node_name: Option<Box<str>>,
     priority: Option<i32>,
+    termination_grace_period_seconds: Option<i64>,
     tolerations: Option<Vec<Toleration>>,
     volumes: Option<Vec<VolumeJson>>,
 }
@@ -171,6 +174,7 @@ impl<'de> Deserialize<'de> for DrainPod {
             claims: claims.collect(),
             node: spec.node_name.unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
+            grace_seconds: grace_seconds(spec.termination_grace_period_seconds),
             tolerations: read_tolerations(spec.tolerations.unwrap_or_default()),
             has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
             mounts_served_volume: volumes.iter().any(VolumeJson::is_served),
@@ -184,6 +188,10 @@ impl<'de> Deserialize<'de> for DrainPod {
             metadata,
         })
     }
+}
+
+fn grace_seconds(of_spec: Option<i64>) -> u32 {
+    of_spec.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or_default()
 }
 
 impl From<&Pod> for DrainPod {
@@ -208,6 +216,7 @@ impl From<&Pod> for DrainPod {
             metadata: metadata::project(&pod.metadata),
             node: spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default().into(),
             priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+            grace_seconds: grace_seconds(spec.and_then(|spec| spec.termination_grace_period_seconds)),
             tolerations: read_tolerations(tolerations),
             has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
             mounts_served_volume: volumes.iter().any(|volume| {

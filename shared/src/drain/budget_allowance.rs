@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::cluster::disruption_budget::{Budget, BudgetKey, BudgetRefusal, BudgetVersion};
@@ -64,6 +66,49 @@ pub struct BudgetBlock {
     pub budget: BudgetKey,
     /// How the API server refuses.
     pub refusal: BudgetRefusal,
+    /// What moves the budget; none if it does not allow the eviction even when all its pods are healthy.
+    pub motion: Option<BudgetMotion>,
+    /// The number of pods that are to be evicted before, of those that wait for the same budget.
+    pub ahead: usize,
+}
+
+/// How long nothing may move a budget before the pods that wait for it count as blocked, unless a setting says otherwise.
+pub const BLOCKED_AFTER: Duration = Duration::from_secs(30);
+
+/// What is known about when a budget last moved towards allowing an eviction, or will.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BudgetMotion {
+    /// Since when its numbers are as they are, or since when it is known.
+    pub seen: SteadyTime,
+    /// Whether its numbers have changed since it is known.
+    pub has_changed: bool,
+    /// Until when the pods whose evictions it allowed may take to terminate.
+    pub busy_until: SteadyTime,
+    /// Whether evictions that it allows are in flight.
+    pub in_flight: bool,
+    /// When it last changed, as it shows itself.
+    pub last_change: Option<Timestamp>,
+}
+
+impl BudgetMotion {
+    /// How much longer a pod waits for the budget before it counts as blocked, `limit` after the last motion; zero if that is
+    /// over. A pod that `waited` when this program began to watch the budget waits on.
+    pub fn left(&self, limit: Duration, waited: bool, steady_now: SteadyTime, now: Timestamp) -> Duration {
+        if self.in_flight {
+            return limit;
+        }
+        let shown = self.last_change.map_or(Duration::MAX, |at| {
+            // Another clock may be ahead.
+            Duration::try_from(now.duration_since(at)).unwrap_or(Duration::ZERO)
+        });
+        let is_known = self.has_changed || waited;
+        let idle = if is_known { shown.min(steady_now.since(self.seen)) } else { shown };
+        // A pod that terminates moves nothing until it is gone.
+        let busy = self.busy_until.since(steady_now);
+        let since_busy = if busy.is_zero() { steady_now.since(self.busy_until) } else { Duration::ZERO };
+        let idle = if self.busy_until == SteadyTime::MIN { idle } else { idle.min(since_busy) };
+        busy.saturating_add(limit.saturating_sub(idle))
+    }
 }
 
 /// A budget and the disruptions that remain.
@@ -76,6 +121,7 @@ pub struct RemainingBudget {
     answer: Option<BudgetRefusal>,
     /// When an eviction was last requested for it.
     asked: Option<SteadyTime>,
+    motion: BudgetMotion,
 }
 
 impl RemainingBudget {
@@ -89,7 +135,29 @@ impl RemainingBudget {
     ) -> Self {
         let unused = budget.allowed().saturating_sub(in_flight);
         let (allowed, answer) = remaining(unused, &budget.version().version, answers);
-        Self { allowed, answer: answer.cloned(), asked, budget }
+        let motion = BudgetMotion {
+            in_flight: in_flight > 0,
+            last_change: budget.last_change(),
+            ..BudgetMotion::default()
+        };
+        Self { allowed, answer: answer.cloned(), asked, motion, budget }
+    }
+
+    /// Its numbers are as they are since it was `seen`, and `have_changed` then. The pods whose evictions it allowed may take
+    /// until `busy_until` to terminate.
+    #[must_use]
+    pub fn moving(mut self, seen: SteadyTime, have_changed: bool, busy_until: SteadyTime) -> Self {
+        self.motion = BudgetMotion { seen, has_changed: have_changed, busy_until, ..self.motion };
+        self
+    }
+
+    fn block(&self) -> BudgetBlock {
+        BudgetBlock {
+            budget: self.budget.version().key.clone(),
+            refusal: self.refusal(),
+            motion: Some(self.motion).filter(|_| !self.budget.is_unsatisfiable()),
+            ahead: 0,
+        }
     }
 
     fn refusal(&self) -> BudgetRefusal {
@@ -220,16 +288,15 @@ impl Budgets {
         }
         let version = left.budget.version();
         if left.allowed <= 0 {
-            let (budget, refusal) = (version.key.clone(), left.refusal());
-            return BudgetPrediction::Exhausted(BudgetBlock { budget, refusal });
+            return BudgetPrediction::Exhausted(left.block());
         }
         if left.allowed <= reserved {
-            let (budget, mut refusal) = (version.key.clone(), left.refusal());
+            let mut block = BudgetBlock { motion: None, ..left.block() };
             if reserved < i32::MAX {
-                let _ =
-                    write!(refusal.message, ", of which the rollout of its Deployment may end {reserved}");
+                let message = &mut block.refusal.message;
+                let _ = write!(message, ", of which the rollout of its Deployment may end {reserved}");
             }
-            return BudgetPrediction::Reserved(BudgetBlock { budget, refusal });
+            return BudgetPrediction::Reserved(block);
         }
         left.allowed -= 1;
         BudgetPrediction::Allowed(AllowedDisruption {
@@ -330,7 +397,7 @@ mod tests {
         let asked: Vec<bool> = (0..3).map(|_| is_free(&mut budgets, &pod("shop", "cart"))).collect();
         assert_eq!(asked, [true, true, false]);
         assert!(is_free(&mut budgets, &pod("shop", "web")), "nothing guards it");
-        let BudgetPrediction::Exhausted(BudgetBlock { budget, refusal }) =
+        let BudgetPrediction::Exhausted(BudgetBlock { budget, refusal, .. }) =
             budgets.use_disruption(&pod("shop", "cart"), 0)
         else {
             panic!()
