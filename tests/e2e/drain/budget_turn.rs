@@ -19,11 +19,9 @@ use serde_json::json;
 
 use crate::drain::budgets::{budget, deployment_on};
 
-const WHY: &str = "a budget moves within 30 s in a sandbox only";
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_that_a_budget_serializes_is_never_blocked() {
-    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
+    let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "turns").await;
     let node = &cluster.nodes().await[0];
     deployment_on(&cluster, &workload, node, "cart", 8).await;
@@ -47,13 +45,15 @@ async fn a_drain_that_a_budget_serializes_is_never_blocked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_waits_for_the_replacement_of_another_and_is_blocked_if_that_does_not_come() {
-    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
+    let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "no-place").await;
     let nodes = cluster.nodes().await;
     deployment_on(&cluster, &workload, &nodes[0], "cart", 3).await;
     budget(&workload, "cart", json!({"maxUnavailable": 1}), 1).await;
     let places: Api<Node> = Api::all(cluster.client.clone());
-    places.cordon(&nodes[1]).await.unwrap();
+    for other in &nodes[1..] {
+        places.cordon(other).await.unwrap();
+    }
     let patient = Reconciler::start(&cluster);
     start(&cluster, "e2e-no-place", &nodes[0]).await;
     let waiting = until_waiting(&cluster, "e2e-no-place").await;
@@ -68,6 +68,8 @@ async fn a_pod_waits_for_the_replacement_of_another_and_is_blocked_if_that_does_
     assert_eq!(explained.code, Some(3), "{explained:?}");
     let status = until_status(&cluster, "e2e-no-place", "both are blocked", |it| it.pod_counts.blocked == 2);
     assert_eq!(status.await.waiting_pods, None);
-    places.uncordon(&nodes[1]).await.unwrap();
+    for other in &nodes[1..] {
+        places.uncordon(other).await.unwrap();
+    }
     until_drained_without_errors(&cluster, "e2e-no-place").await;
 }
