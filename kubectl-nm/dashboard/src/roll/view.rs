@@ -160,7 +160,8 @@ fn draw_summary(model: &RollModel, shown: &ShownRoll, canvas: &mut Canvas<'_>, a
     let mut x = canvas.write(area, area.x + 1, &format!("{done}/{} nodes done", shown.nodes), Tone::Strong);
     if area.width >= BAR_FROM {
         let part = (i32::try_from(done).unwrap_or(i32::MAX), i32::try_from(shown.nodes).unwrap_or(i32::MAX));
-        let counts = PodCounts { gone: part.0, waiting: part.1.saturating_sub(part.0), ..PodCounts::default() };
+        let counts =
+            PodCounts { gone: part.0, waiting: part.1.saturating_sub(part.0), ..PodCounts::default() };
         x = canvas.pod_bar(area, x + 1, area.width / 5, &counts);
     }
     let moved = format!("{} moved", counted(usize::try_from(shown.pods).unwrap_or_default(), "pod"));

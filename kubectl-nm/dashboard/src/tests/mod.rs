@@ -10,6 +10,7 @@ mod messages;
 mod nodes;
 mod opening;
 pub(crate) mod painted;
+mod panel;
 mod reading;
 mod reference;
 mod replacements;

@@ -65,7 +65,8 @@ pub(super) fn follow(model: &mut Model, is_tick: bool) -> Option<Effect> {
 /// The nodes of the oldest drains that are under way.
 fn under_way(model: &Model) -> BTreeSet<String> {
     let objects = model.fleet.rows.all().filter_map(|row| model.fleet.maintenance(row.key()));
-    let is_under_way = |object: &&NodeMaintenance| matches!(State::of(object), State::Draining | State::Blocked);
+    let is_under_way =
+        |object: &&NodeMaintenance| matches!(State::of(object), State::Draining | State::Blocked);
     let mut objects: Vec<&NodeMaintenance> = objects.map(AsRef::as_ref).filter(is_under_way).collect();
     objects.sort_by_key(|object| age_rank(object));
     objects.into_iter().take(MOST_DRAINS).map(|object| node(object).to_owned()).collect()

@@ -120,7 +120,9 @@ impl<'a> Canvas<'a> {
             let (symbol, style) = match (eighths, left) {
                 (EIGHTHS, PodState::Waiting) => (" ", Style::new().bg(theme.pods(left))),
                 (EIGHTHS, _) => ("█", Style::new().fg(theme.pods(left)).bg(theme.pods(PodState::Waiting))),
-                _ => (PARTS[eighths.min(EIGHTHS - 1)], Style::new().fg(theme.pods(left)).bg(theme.pods(right))),
+                _ => {
+                    (PARTS[eighths.min(EIGHTHS - 1)], Style::new().fg(theme.pods(left)).bg(theme.pods(right)))
+                }
             };
             let style = if self.faded { style.add_modifier(Modifier::DIM) } else { style };
             self.buffer.set_stringn(at, area.y, symbol, 1, style);

@@ -274,8 +274,12 @@ impl Glyphs {
         let Self { blocked, failed, leaving, requested, waiting, planned, paused, returning, .. } = self;
         let Self { migrating, surging, done, idle, .. } = self;
         [
-            format!("{blocked} blocked   {failed} failed   {leaving} draining, terminating   {requested} requested"),
-            format!("{waiting} waiting   {planned} planned   {paused} paused   {returning} stopping   {migrating} migrating"),
+            format!(
+                "{blocked} blocked   {failed} failed   {leaving} draining, terminating   {requested} requested"
+            ),
+            format!(
+                "{waiting} waiting   {planned} planned   {paused} paused   {returning} stopping   {migrating} migrating"
+            ),
             format!("{surging} surging   {done} drained, gone   = staying   {idle} not in maintenance"),
         ]
     }
