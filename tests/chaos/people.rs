@@ -87,7 +87,12 @@ pub(crate) async fn create_apps(workload: &Workload, nodes: &[String]) {
     }});
     for (index, replicas) in REPLICAS.into_iter().enumerate() {
         workload.deployment_of(&app(index), replicas, &spec).await;
-        workload.budget(&app(index), replicas / 2).await;
+        // The smallest app needs all of its pods, so that they are replaced first.
+        let needed = if index + 1 == APPS { replicas } else { replicas / 2 };
+        workload.budget(&app(index), needed).await;
+        // A restart then terminates no pod before its replacement is Ready.
+        let one_more = Patch::Merge(json!({"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 0}}}}));
+        workload.deployments().patch(&app(index), &PatchParams::default(), &one_more).await.unwrap();
     }
 }
 

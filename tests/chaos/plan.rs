@@ -192,7 +192,7 @@ fn act(random: &mut Random) -> Act {
         60..72 => Act::Stop { name },
         72..77 => Act::Restart { name, node },
         77..86 => Act::Suspend { name, suspend: random.is(40) },
-        86..91 => Act::Budget { app: random.below(APPS), open: random.is(70) },
+        86..91 => Act::Budget { app: random.below(APPS), open: random.is(50) },
         91..95 => Act::Rollout { app: random.below(APPS), stalls: random.is(50) },
         _ => Act::LatePod { node },
     }
@@ -203,7 +203,7 @@ fn victim(random: &mut Random) -> Victim {
 }
 
 fn drain(random: &mut Random) -> Drain {
-    random.of(&[Drain::Default, Drain::ShortGrace, Drain::Ordered, Drain::Surge, Drain::Surge])
+    random.of(&[Drain::Default, Drain::ShortGrace, Drain::Ordered, Drain::Surge, Drain::Surge, Drain::Surge])
 }
 
 fn hand(random: &mut Random) -> Hand {

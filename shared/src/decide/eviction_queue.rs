@@ -104,6 +104,8 @@ impl EvictionQueue {
                     let before = ahead.entry(block.budget.clone()).or_default();
                     block.ahead = *before;
                     *before += 1;
+                    // Its budget counts pods that the rollout has added.
+                    block.motion = block.motion.filter(|_| !surges.awaits_rollout(pod));
                     // A stalled rollout that has added healthy pods ends others as soon as it continues. If the budget allows more
                     // than is known here, it may count such a pod: its numbers are waited for. One that has added none has to
                     // continue first, and a refusal is what `deleteAfterSeconds` counts from.

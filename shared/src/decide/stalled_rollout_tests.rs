@@ -79,7 +79,8 @@ fn an_exhausted_budget_is_asked_about_a_pod_of_a_stalled_rollout_only_if_the_rol
     // Of the two healthy pods that the budget requires, one or both are those of the Deployment.
     let decide = |workload: Option<WorkloadState>| {
         let budgets = counting_unhealthy(2, 2, 3);
-        decided(&json!({}), &ClusterState { budgets, ..observed(workload) })
+        let blocked_after = Duration::from_secs(30);
+        decided(&json!({}), &ClusterState { budgets, blocked_after, ..observed(workload) })
     };
     let old = || pod("old", "web-1");
     let none_added = decide(Some(stalled_with(1, vec![old(), unready("new", "web-2")])));

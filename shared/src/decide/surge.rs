@@ -127,6 +127,11 @@ impl Surges {
         self.reserved.get(pod::uid(pod)).copied().unwrap_or(0)
     }
 
+    /// Whether a pod can leave only once the stalled rollout of its Deployment continues.
+    pub fn awaits_rollout(&self, pod: &DrainPod) -> bool {
+        self.reserved.contains_key(pod::uid(pod)) && self.block_of(pod).is_some()
+    }
+
     /// The Deployments that are replacing pods, or are to be restarted.
     pub fn deployments(&self) -> HashSet<WorkloadKey> {
         let key =

@@ -60,7 +60,9 @@ fn counting_unhealthy(desired: i32, healthy: i32, expected: i32) -> Budgets {
     let budget: PodDisruptionBudget = parse(json!({
         "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"},
         "spec": {"selector": {}, "minAvailable": desired},
-        "status": {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected,
+        "status": {"conditions": [{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods",
+                "message": "", "lastTransitionTime": now()}],
+            "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected,
             "disruptionsAllowed": (healthy - desired).max(0)},
     }));
     Budgets::from_objects([&budget])

@@ -309,8 +309,7 @@ fn blocked_by_spec(reason: BlockReason) -> Blocker {
     Blocker::new(reason, message)
 }
 
-/// The turn of a pod that waits for its budget, for as long as is `left`. None if that is over, or if the pod was to be replaced
-/// first because its budget never allows its eviction.
+/// The turn of a pod that waits for its budget, for as long as is `left`. None if that is over.
 fn turn(
     planned: &PlannedPod,
     refusal: &BudgetRefusal,
@@ -319,7 +318,7 @@ fn turn(
     context: &PodContext<'_>,
     now: Timestamp,
 ) -> Option<BudgetTurn> {
-    if left.is_zero() || context.surge_block.is_some() {
+    if left.is_zero() {
         return None;
     }
     let until = now.checked_add(left).ok()?;

@@ -10,6 +10,7 @@ mod migrations;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -20,7 +21,8 @@ use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
 use crate::cluster::admission_webhook::is_dry_run_unsupported;
 use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::pod::{self, DrainPod};
-use crate::drain::budget_allowance::{BLOCKED_AFTER, BudgetBlock, BudgetMotion, BudgetPrediction, Budgets};
+use crate::drain::budget_allowance::{BudgetBlock, BudgetPrediction, Budgets};
+use crate::drain::budget_motion::{BLOCKED_AFTER, BudgetMotion};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, StayReason, Verdict, Warning};
@@ -314,7 +316,7 @@ impl DrainPreview {
                 attempt: Some(&attempt),
                 steady_now: SteadyTime::MIN,
                 blocked_by_budget: held,
-                blocked_after: BLOCKED_AFTER,
+                blocked_after: if waits { BLOCKED_AFTER } else { Duration::ZERO },
                 waited: false,
                 overdue: false,
                 budgets: &budgets,

@@ -187,6 +187,9 @@ fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<
         PodChange::Blocked(pod) => Some(blocked_pod(pod)),
         PodChange::Unblocked(pod) => Some(unblocked_pod(&pod)),
         PodChange::Gone(pod) => was_blocked.contains_key(&pod).then(|| unblocked_pod(&pod)),
+        PodChange::Waiting(pod) if was_blocked.contains_key(&pod.reference()) => {
+            Some(unblocked_pod(&pod.reference()))
+        }
         PodChange::Waiting(pod) => (pod.reason == WaitReason::Completing).then(|| waiting_pod(pod)),
         PodChange::Migrating(_) => None,
         PodChange::Surging(pod) => Some(surging_pod(pod)),
@@ -348,6 +351,30 @@ mod tests {
         let limited = || completing(Some("2026-01-02T04:04:05Z"));
         check(Some(completing(None)), limited(), &[&format!("{begins}, evicted at 2026-01-02T04:04:05Z")]);
         check(Some(limited()), none, &[]);
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_its_budget_is_no_news_but_for_the_end_of_its_block() {
+        let waits = |healthy: i32, ahead: i32| {
+            let budget = json!({"name": "cart", "desiredHealthy": 4, "currentHealthy": healthy});
+            let mut status = running(40, &[]);
+            status["waitingPods"] = json!([{"namespace": "shop", "name": "cart-0", "reason": "BudgetTurn",
+                "since": "2026-01-02T03:04:05Z", "budget": budget, "ahead": ahead}]);
+            status
+        };
+        check(Some(running(40, &[])), waits(4, 0), &[]);
+        let blocked = running(40, &[("cart-0", "budget cart has 1")]);
+        let free = "Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone";
+        check(Some(blocked), waits(4, 0), &[free, "unblocked shop/cart-0"]);
+        let progress = |healthy, ahead| {
+            let object = with_status("n1", waits(healthy, ahead));
+            wait_progress(&status(&object).waiting_pods.as_ref().unwrap()[0])
+        };
+        assert_eq!(progress(4, 0), "BudgetTurn: budget cart allows it when 1 more of its pods is Ready");
+        let many = "BudgetTurn: budget cart allows it when 3 more of its pods are Ready, after 2 other pods of the node";
+        assert_eq!(progress(2, 2), many);
+        let replaced = "BudgetTurn: budget cart allows it when evicted pods have been replaced, after 1 other pod of the node";
+        assert_eq!(progress(5, 1), replaced);
     }
 
     #[test]

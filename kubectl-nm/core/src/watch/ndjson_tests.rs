@@ -109,8 +109,8 @@ fn a_drain_is_reported_from_the_snapshot_to_the_end() {
 #[test]
 fn a_pod_that_the_drain_waits_for_is_reported_once_with_its_reason() {
     let mut waits = running(40, &[]);
-    waits["waitingPods"] =
-        json!([{"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z"}]);
+    waits["waitingPods"] = json!([{"namespace": "shop", "name": "import-x", "reason": "Completing",
+            "since": "2026-01-02T03:04:05Z"}]);
     let mut limited = waits.clone();
     limited["waitingPods"][0]["until"] = json!("2026-01-02T04:04:05Z");
     let mut events = list(vec![with_status("n1", waits.clone())]);
