@@ -214,14 +214,6 @@ pub(crate) fn explain(
     if let Some(roll) = roll_name(object) {
         out.data(&Line::new(format!("It is part of roll {roll}.")))?;
     }
-    if causes.is_empty() {
-        let outlook = match (State::of(object), context.reconcilers.leadership) {
-            (State::Drained, _) => "",
-            (_, Leadership::Held) => ": the maintenance continues on its own",
-            _ => ": the maintenance continues as long as nm-reconciler runs",
-        };
-        out.data(&Line::new(format!("Nothing is blocked{outlook}.")))?;
-    }
     for cause in &causes {
         out.data(&Line::default())?;
         for line in paragraph(cause, &[], context.now) {
@@ -233,7 +225,19 @@ pub(crate) fn explain(
         out.data(&Line::default())?;
         out.data(&Line::new(format!("{more} more pods are blocked; the status does not list them.")))?;
     }
-    Ok(causes.iter().any(|cause| !cause.passes))
+    let is_blocked = causes.iter().any(|cause| !cause.passes);
+    if causes.is_empty() || (State::of(object) == State::Draining && !is_blocked) {
+        let outlook = match (State::of(object), context.reconcilers.leadership) {
+            (State::Drained, _) => "",
+            (_, Leadership::Held) => ": the maintenance continues on its own",
+            _ => ": the maintenance continues as long as nm-reconciler runs",
+        };
+        if !causes.is_empty() {
+            out.data(&Line::default())?;
+        }
+        out.data(&Line::new(format!("Nothing is blocked{outlook}.")))?;
+    }
+    Ok(is_blocked)
 }
 
 /// The causes of a maintenance: of its roll, of a missing reconciler, and its own.

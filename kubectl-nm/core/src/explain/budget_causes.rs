@@ -24,6 +24,8 @@ struct Kept<'a> {
     budget: PodReference,
     numbers: &'a BudgetFacts,
     message: &'a str,
+    /// Whether the message also explains why a pod is not replaced first.
+    is_not_surged: bool,
     pods: Vec<PodReference>,
     since: Option<Timestamp>,
     refusals: i32,
@@ -52,6 +54,7 @@ pub(super) fn blocked(
         let key = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };
         let of_budget = kept.entry(key.clone()).or_insert_with(|| Kept::new(key, budget, &pod.message));
         of_budget.add(pod.reference(), pod.since.0);
+        of_budget.is_not_surged |= pod.facts.surge.is_some();
         of_budget.refusals = of_budget.refusals.saturating_add(pod.attempts);
     }
     causes(maintenance, kept.into_values(), facts, kubectl, now)
@@ -81,7 +84,8 @@ pub(super) fn waiting(
 
 impl<'a> Kept<'a> {
     fn new(budget: PodReference, numbers: &'a BudgetFacts, message: &'a str) -> Self {
-        Self { budget, numbers, message, pods: Vec::new(), since: None, refusals: 0, ahead: None }
+        let pods = Vec::new();
+        Self { budget, numbers, message, is_not_surged: false, pods, since: None, refusals: 0, ahead: None }
     }
 
     fn add(&mut self, pod: PodReference, since: Timestamp) {
@@ -95,6 +99,7 @@ impl<'a> Kept<'a> {
         let short = in_short(&self.budget.namespace, BlockReason::DisruptionBudget, &facts, self.message);
         match self.ahead {
             _ if is_failed => format!("When the drain failed: {}", sentence(&short)),
+            None if self.is_not_surged => sentence(self.message),
             None => sentence(&short),
             Some(ahead) => {
                 let waiting = counted(self.pods.len(), "pod");

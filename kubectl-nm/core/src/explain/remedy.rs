@@ -205,9 +205,9 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             of_deployment("rollout restart deployment")?,
         ),
         SurgeObstacle::SharedVolume => (
-            "The volume can move only after the pod has terminated: scale the Deployment down, or relax the budget \
-             during the move",
-            of_deployment("scale --replicas=0 deployment")?,
+            "The volume can move only after the pod has terminated: agree on a downtime with the owner of the Deployment, \
+             and scale it to 0 until the node is drained",
+            of_deployment("describe deployment")?,
         ),
         SurgeObstacle::MayReturn => (
             "Remove the toleration or nodeName from the template of the Deployment, or scale the Deployment down",
