@@ -101,6 +101,7 @@ mod plugin {
     mod credential_programs;
     mod doctor;
     mod explain;
+    mod first_cause;
     mod flags;
     mod gather;
     mod job_control;

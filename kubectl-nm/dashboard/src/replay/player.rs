@@ -288,6 +288,7 @@ impl Player {
             | Effect::Close
             | Effect::WatchWholeNodes
             | Effect::CountPods(_)
+            | Effect::ReadCauses { .. }
             | Effect::CancelPlan
             | Effect::StopReading => None,
             Effect::Plan(_)

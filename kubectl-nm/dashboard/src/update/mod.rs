@@ -2,6 +2,7 @@
 //!
 //! Everything here is pure: what acts on the world is an [`Effect`].
 
+mod causes;
 mod change_dialog;
 mod choices;
 mod cluster;
@@ -30,7 +31,9 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     // Without an effect of its own, a message may show that more has to be watched.
     let effect = apply(model, message).or_else(|| replacements::rebuild(model, is_tick));
     settle(model);
-    effect.or_else(|| cluster::count_pods(model))
+    let effect = effect.or_else(|| cluster::count_pods(model));
+    // The clock ticks once a second, so this is not asked for each of thousands of messages.
+    effect.or_else(|| is_tick.then(|| causes::read(model)).flatten())
 }
 
 /// The same for a message of a replay, which may be one of thousands before the next frame: what depends on the screen is left
@@ -87,6 +90,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::PodFacts { action, target, result } => {
             pod_actions::answer(model, action, &target, result);
         }
+        Message::CauseFacts { node, facts } => causes::apply(model, &node, &facts),
         Message::Output { id, change } => output::apply(model, id, change),
         Message::PodCounts { counts, error } => model.nodes.pods.end(counts, error, model.now),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),
