@@ -101,6 +101,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,
         has_external_etcd: flags.external_etcd,
+        blocked_after: Duration::from_secs(flags.blocked_after),
         migration_start_timeout: Duration::from_secs(flags.migration_start_timeout),
         own_pod: flags.own_pod,
         client,

@@ -22,8 +22,8 @@ pub use api::migration::{MigratingPod, MigrationFacts};
 pub use api::pod_state::{PodCounts, PodState};
 pub use api::returned_pod::{ReturnedPod, WorkloadReference};
 pub use api::status::{
-    BlockFacts, BlockReason, BlockedPod, BudgetFacts, CompletingPod, ForbiddenAccess, NodeMaintenanceStatus,
-    Phase, PodReference, PolicyFacts, QueuePosition, SurgingPod,
+    BlockFacts, BlockReason, BlockedPod, BudgetFacts, ForbiddenAccess, NodeMaintenanceStatus, Phase,
+    PodReference, PolicyFacts, QueuePosition, SurgingPod, WaitReason, WaitingPod,
 };
 pub use api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 pub use api::suspension::Suspension;

@@ -23,6 +23,7 @@ mod demo;
 mod drain {
     mod blocked_pods;
     mod blocked_pods_simulated;
+    mod budget_turn;
     mod budgets;
     mod completion;
     mod concurrent_nodes;

@@ -4,6 +4,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nm_shared::api::condition::{ConditionType, find, is_true};
 use nm_shared::{
     BlockReason, BlockedPod, NodeMaintenance, NodeMaintenanceSpec, NodeMaintenanceStatus, Phase, Suspension,
+    WaitReason, WaitingPod,
 };
 use serde_json::{Value, json};
 
@@ -126,6 +127,16 @@ pub async fn until_drained_without_errors(cluster: &Cluster, name: &str) {
     let condition = find(&status.conditions, ConditionType::Drained).unwrap();
     assert_eq!(condition.message, format!("{all} of {all} pods are gone"));
     assert!(!is_true(&status.conditions, ConditionType::Degraded), "{status:#?}");
+}
+
+/// The first pod that waits for the turn of its budget.
+pub async fn until_waiting(cluster: &Cluster, name: &str) -> WaitingPod {
+    let turn = |status: &NodeMaintenanceStatus| {
+        let mut waiting = status.waiting_pods.iter().flatten();
+        waiting.find(|pod| pod.reason == WaitReason::BudgetTurn).cloned()
+    };
+    let status = until_status(cluster, name, "a pod waits for its budget", |status| turn(status).is_some());
+    turn(&status.await).unwrap()
 }
 
 /// The first pod that is blocked for this reason. `blockedPods`, `lastError` and the condition `Drained` must all report

@@ -76,6 +76,7 @@ const SETTINGS: &[&str] = &[
     "--external-etcd",
     "--own-pod",
     "--node-conditions",
+    "--blocked-after",
     "--migration-start-timeout",
     "--leader-elect",
     "--lease-duration",

@@ -94,7 +94,7 @@ the details:
 #[test]
 fn a_maintenance_that_waits_for_pods_to_end_is_not_blocked() {
     let mut status = running(40, &[]);
-    status["completingPods"] = json!([{"namespace": "shop", "name": "import-x",
+    status["waitingPods"] = json!([{"namespace": "shop", "name": "import-x", "reason": "Completing",
         "since": "2026-01-02T03:04:05Z", "until": "2026-01-02T04:04:05Z"}]);
     let expected = "\
 node/n1: Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone

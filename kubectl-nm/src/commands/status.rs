@@ -12,9 +12,7 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format::{self, DataFormat, OutputFormat, list};
 use nm_core::interaction::progress;
-use nm_core::maintenance::changes::{
-    attached_volume, blocked_pod, completing_pod, returned_pod, surging_pod,
-};
+use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
 use nm_core::maintenance::{
     State, attached_volumes, drain_result, error_without_details, node, pending_pods, roll_name, status,
 };
@@ -140,8 +138,8 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         for volume in attached_volumes(object) {
             out.message(&Line::new(format!("node/{}: ", node(object))).join(attached_volume(volume)));
         }
-        for pod in status(object).completing_pods.iter().flatten() {
-            out.message(&Line::new(format!("node/{}: ", node(object))).join(completing_pod(pod)));
+        for pod in status(object).waiting_pods.iter().flatten() {
+            out.message(&Line::new(format!("node/{}: ", node(object))).join(waiting_pod(pod)));
         }
         for pod in status(object).returned_pods.iter().flatten() {
             out.message(&Line::new(format!("node/{}: ", node(object))).join(returned_pod(pod)));

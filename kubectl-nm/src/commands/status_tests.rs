@@ -83,8 +83,8 @@ fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
 #[test]
 fn pods_that_the_drain_waits_for_are_printed_on_stderr() {
     let mut status = running(40, &[]);
-    status["completingPods"] =
-        serde_json::json!([{"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z"}]);
+    status["waitingPods"] = serde_json::json!([{"namespace": "shop", "name": "import-x", "reason": "Completing",
+            "since": "2026-01-02T03:04:05Z"}]);
     let (mut out, captured) = output();
     in_table(&[with_status("n1", status)], false, &mut out).unwrap();
     let line = "node/n1: waiting shop/import-x since 2026-01-02T03:04:05Z: Completing\n";

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nm_shared::cluster::disruption_budget::Budget;
+use nm_shared::drain::steady_time::SteadyTime;
 
 use crate::cache::index::Index;
 use crate::cache::watched::{WatchUpdate, Watched, key};
@@ -13,19 +14,31 @@ use crate::cache::watched::{WatchUpdate, Watched, key};
 #[derive(Default)]
 pub(crate) struct DisruptionBudgets {
     pub(crate) received: Watched<PodDisruptionBudget>,
-    by_namespace: Index<String, Arc<Budget>>,
+    by_namespace: Index<String, SeenBudget>,
+}
+
+/// A budget, and since when its numbers are as they are.
+#[derive(Clone)]
+pub(crate) struct SeenBudget {
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) seen: SteadyTime,
+    /// Whether its numbers have changed since it is known.
+    pub(crate) has_changed: bool,
 }
 
 impl DisruptionBudgets {
-    /// Takes in what the watch delivers.
-    pub(crate) fn apply(&mut self, update: WatchUpdate<PodDisruptionBudget>) {
+    /// Takes in what the watch delivers at that time.
+    pub(crate) fn apply(&mut self, update: WatchUpdate<PodDisruptionBudget>, now: SteadyTime) {
         match &update {
-            WatchUpdate::Applied(budget) => self.parse(budget),
+            WatchUpdate::Applied(budget) => {
+                let known = self.by_namespace.remove(&key(budget));
+                self.parse(budget, known, now);
+            }
             WatchUpdate::Deleted(budget) => _ = self.by_namespace.remove(&key(budget)),
             WatchUpdate::Listed(all) => {
-                self.by_namespace = Index::default();
+                let mut known = std::mem::take(&mut self.by_namespace);
                 for budget in all {
-                    self.parse(budget);
+                    self.parse(budget, known.remove(&key(budget)), now);
                 }
             }
             WatchUpdate::Interrupted | WatchUpdate::Forbidden(_) => {}
@@ -33,13 +46,18 @@ impl DisruptionBudgets {
         self.received.apply(update);
     }
 
-    pub(crate) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<Budget>> {
+    pub(crate) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &SeenBudget> {
         self.by_namespace.of(namespace)
     }
 
-    fn parse(&mut self, budget: &PodDisruptionBudget) {
-        let namespace = budget.namespace().unwrap_or_default();
-        self.by_namespace.insert(key(budget), &namespace, Arc::new(Budget::from(budget)));
+    fn parse(&mut self, object: &PodDisruptionBudget, known: Option<SeenBudget>, now: SteadyTime) {
+        let namespace = object.namespace().unwrap_or_default();
+        let budget = Arc::new(Budget::from(object));
+        let (seen, has_changed) = match known {
+            Some(known) if known.budget.is_alike(&budget) => (known.seen, known.has_changed),
+            known => (now, known.is_some()),
+        };
+        self.by_namespace.insert(key(object), &namespace, SeenBudget { budget, seen, has_changed });
     }
 }
 
@@ -57,16 +75,16 @@ mod tests {
         };
         let mut budgets = DisruptionBudgets::default();
         let in_namespace = |budgets: &DisruptionBudgets, namespace: &str| {
-            let versions = budgets.in_namespace(namespace).map(|budget| budget.version());
+            let versions = budgets.in_namespace(namespace).map(|seen| seen.budget.version());
             let mut found: Vec<_> = versions.map(|seen| format!("{} {}", seen.key, seen.version)).collect();
             found.sort();
             found.join(", ")
         };
         let all = [budget("a", "x", "1"), budget("a", "y", "1"), budget("b", "x", "1")];
-        budgets.apply(WatchUpdate::Listed(all.into()));
+        budgets.apply(WatchUpdate::Listed(all.into()), SteadyTime::MIN);
         assert_eq!((&*in_namespace(&budgets, "a"), &*in_namespace(&budgets, "c")), ("a/x 1, a/y 1", ""));
-        budgets.apply(WatchUpdate::Applied(budget("a", "x", "2")));
-        budgets.apply(WatchUpdate::Deleted(budget("a", "y", "3")));
+        budgets.apply(WatchUpdate::Applied(budget("a", "x", "2")), SteadyTime::MIN);
+        budgets.apply(WatchUpdate::Deleted(budget("a", "y", "3")), SteadyTime::MIN);
         assert_eq!((&*in_namespace(&budgets, "a"), &*in_namespace(&budgets, "b")), ("a/x 2", "b/x 1"));
         assert_eq!(budgets.received.iter().count(), 2);
     }

@@ -8,10 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
-use nm_shared::cluster::disruption_budget::{Budget, BudgetKey, BudgetVersion};
+use nm_shared::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::decision::{Eviction, RemovalRequest};
 use nm_shared::drain::budget_allowance::{AllowedDisruption, BudgetUse, RemainingBudget};
@@ -22,6 +23,7 @@ use nm_shared::drain::steady_time::SteadyTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::cache::budgets::SeenBudget;
 use crate::cache::eviction_scheduler::EvictionScheduler;
 use crate::telemetry::metrics::{Metrics, QueueTimer};
 
@@ -118,6 +120,8 @@ struct BudgetRequests {
     /// When the API server last refused an eviction because of this budget. A deferred pod counts as refused for
     /// [`MAX_GAP`] after that: other answers, such as an error, are no verdict on the budget.
     refused_at: Option<SteadyTime>,
+    /// Until when the pods whose evictions were accepted may take to terminate.
+    busy_until: SteadyTime,
     /// Cloned for each request that is queued or in progress, deletions included.
     in_flight: Arc<()>,
     /// Answered evictions, by pod uid, that the budget's status may not reflect yet.
@@ -147,10 +151,12 @@ impl PodEviction {
 }
 
 impl BudgetRequests {
-    fn record(&mut self, outcome: &EvictionOutcome, now: SteadyTime) {
+    fn record(&mut self, outcome: &EvictionOutcome, grace: Duration, now: SteadyTime) {
         self.last = now;
-        if matches!(outcome, EvictionOutcome::RefusedByBudget(_)) {
-            self.refused_at = Some(now);
+        match outcome {
+            EvictionOutcome::RefusedByBudget(_) => self.refused_at = Some(now),
+            EvictionOutcome::Accepted => self.busy_until = self.busy_until.max(now.after(grace)),
+            _ => {}
         }
     }
 
@@ -257,6 +263,7 @@ impl Evictions {
             let requests = self.budgets.entry(guard.key.clone()).or_insert_with(|| BudgetRequests {
                 last: now,
                 refused_at: None,
+                busy_until: SteadyTime::MIN,
                 in_flight: Arc::default(),
                 answered: HashMap::new(),
             });
@@ -293,9 +300,10 @@ impl Evictions {
         match request {
             RemovalRequest::Delete => eviction.attempt.end_deletion(outcome, now),
             RemovalRequest::Evict => {
+                let grace = Duration::from_secs(pod.grace_seconds.into());
                 for guard in &eviction.guards {
                     if let Some(requests) = self.budgets.get_mut(&guard.key) {
-                        requests.record(&outcome, now);
+                        requests.record(&outcome, grace, now);
                     }
                 }
                 eviction.attempt.end(outcome, now);
@@ -428,14 +436,17 @@ impl Evictions {
     }
 
     /// What is left of a budget. Evictions that its status shows by now are forgotten.
-    pub(crate) fn left(&mut self, budget: &Arc<Budget>) -> RemainingBudget {
-        let seen = budget.version();
-        let Some(requests) = self.budgets.get_mut(&seen.key) else {
-            return RemainingBudget::of(budget.clone(), None, 0, []);
+    pub(crate) fn left(&mut self, known: &SeenBudget) -> RemainingBudget {
+        let SeenBudget { budget, seen, has_changed } = known;
+        let version = budget.version();
+        let Some(requests) = self.budgets.get_mut(&version.key) else {
+            let unasked = RemainingBudget::of(budget.clone(), None, 0, []);
+            return unasked.moving(*seen, *has_changed, SteadyTime::MIN);
         };
-        requests.answered.retain(|_, answered| answered.guard.version == seen.version);
+        requests.answered.retain(|_, answered| answered.guard.version == version.version);
         let answers = requests.answers(&self.nodes);
-        RemainingBudget::of(budget.clone(), Some(requests.last), requests.in_flight(), answers)
+        let left = RemainingBudget::of(budget.clone(), Some(requests.last), requests.in_flight(), answers);
+        left.moving(*seen, *has_changed, requests.busy_until)
     }
 
     /// Whether other evictions have used up what a budget allowed when this one was decided.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::drain::budget_allowance::Budgets;
 use serde_json::json;
 
@@ -26,9 +27,13 @@ fn budget(version: &str) -> Arc<Budget> {
     Arc::new(Budget::from(&budget))
 }
 
+fn seen(budget: Arc<Budget>) -> SeenBudget {
+    SeenBudget { budget, seen: SteadyTime::MIN, has_changed: false }
+}
+
 fn last_request(state: &mut Evictions) -> Option<SteadyTime> {
     let budget = budget("1");
-    let budgets = Budgets::from_iter([state.left(&budget)]);
+    let budgets = Budgets::from_iter([state.left(&seen(budget.clone()))]);
     budgets.asked(&budget.version().key)
 }
 
@@ -62,9 +67,9 @@ fn evictions_that_a_budget_shows_are_forgotten_unless_in_progress() {
         (requests.in_flight(), answers.collect::<Vec<_>>().join(", "))
     };
     assert_eq!(uses(&state), (1, "1 Accepted, 2 Accepted".to_owned()));
-    state.left(&budget("2"));
+    state.left(&seen(budget("2")));
     assert_eq!(uses(&state), (1, "2 Accepted".to_owned()));
-    state.left(&budget("3"));
+    state.left(&seen(budget("3")));
     assert_eq!(uses(&state), (1, String::new()));
 }
 

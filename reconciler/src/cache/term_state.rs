@@ -247,17 +247,18 @@ impl TermState {
     /// What the watch on disruption budgets delivers.
     pub(crate) fn apply_budget(&mut self, update: WatchUpdate<PodDisruptionBudget>) {
         self.note_list(&update);
+        let now = self.evictions.now();
         match &update {
             WatchUpdate::Applied(budget) | WatchUpdate::Deleted(budget) => {
                 let namespace = budget.namespace().unwrap_or_default();
-                self.budgets.apply(update);
+                self.budgets.apply(update, now);
                 self.trigger_waiting_in(&namespace);
             }
             WatchUpdate::Listed(_) => {
-                self.budgets.apply(update);
+                self.budgets.apply(update, now);
                 self.trigger_all();
             }
-            WatchUpdate::Interrupted | WatchUpdate::Forbidden(_) => self.budgets.apply(update),
+            WatchUpdate::Interrupted | WatchUpdate::Forbidden(_) => self.budgets.apply(update, now),
         }
     }
 

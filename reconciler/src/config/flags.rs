@@ -63,6 +63,14 @@ pub(crate) struct Flags {
     #[arg(skip)]
     pub(crate) refuse_beside_leader: bool,
 
+    /// After how many seconds without progress a pod is blocked that waits for its disruption budget, because pods that were
+    /// evicted before have not been replaced. A pod whose budget can never allow its eviction is blocked at once
+    #[arg(
+        long, env = "NM_BLOCKED_AFTER", value_name = "SECONDS", default_value = "30",
+        value_parser = clap::value_parser!(u64).range(0..=86_400),
+    )]
+    pub(crate) blocked_after: u64,
+
     /// After how many seconds a virtual machine is blocked that KubeVirt is to migrate, if it begins no migration although no
     /// other is under way
     #[arg(

@@ -23,6 +23,7 @@ pub(crate) fn log_configuration(flags: &Flags, replica: &str) {
         external_etcd = flags.external_etcd,
         own_pod = or_none(flags.own_pod.as_ref().map(ToString::to_string)),
         node_conditions = flags.node_conditions,
+        blocked_after = flags.blocked_after,
         migration_start_timeout = flags.migration_start_timeout,
         leader_elect = flags.leader_elect,
         lease_duration = flags.lease_duration,

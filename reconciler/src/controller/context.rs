@@ -46,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) max_unavailable: Option<MaxUnavailable>,
     /// Whether etcd runs outside of the cluster.
     pub(crate) has_external_etcd: bool,
+    /// How long nothing may move a budget before the pods that wait for it are blocked.
+    pub(crate) blocked_after: Duration,
     /// For how long KubeVirt may leave a virtual machine alone.
     pub(crate) migration_start_timeout: Duration,
     /// The pod that this program runs in, if known.

@@ -130,6 +130,7 @@ fn observe_pods(
         budgets: budgets(state, known_pods),
         evacuations: evacuations(state, context, maintenance, known_pods, now),
         returning,
+        blocked_after: context.blocked_after,
         workloads: state.workloads.states(name),
         restart_refusals: state.workloads.refusals(),
         batch: start_batch(state, maintenance),

@@ -7,7 +7,7 @@
 //! v0.11.3).
 //!
 //! Their definitions prune what they do not know: `spec.drain`, and of the status everything that is not the
-//! operator's: `conditions`, `blockedPods` with its facts, `migratingPods`, `completingPods`, `queue`, `forbidden` and
+//! operator's: `conditions`, `blockedPods` with its facts, `migratingPods`, `waitingPods`, `queue`, `forbidden` and
 //! `podCounts`. The operator's own definition of `nodemaintenance.medik8s.io` does that too. `lastError` has the details
 //! then.
 

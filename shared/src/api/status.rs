@@ -28,8 +28,8 @@ pub const MAX_MIGRATING_PODS: usize = 50;
 /// How many attached volumes a status lists at most.
 pub const MAX_ATTACHED_VOLUMES: usize = 50;
 
-/// How many completing pods a status lists at most; `podCounts.waiting` counts them all, and those that wait for others.
-pub const MAX_COMPLETING_PODS: usize = 50;
+/// How many waiting pods a status lists at most; `podCounts.waiting` counts them all.
+pub const MAX_WAITING_PODS: usize = 50;
 /// How many surging pods a status lists at most. The others wait until these are gone.
 pub const MAX_SURGING_PODS: usize = 50;
 
@@ -93,10 +93,11 @@ pub struct NodeMaintenanceStatus {
     #[schemars(length(max = 50))]
     pub attached_volumes: Option<Vec<AttachedVolume>>,
 
-    /// Pods that are not evicted until they terminate on their own (`waitForCompletion`), sorted by namespace and name;
-    /// at most 50. Absent if there are none.
+    /// Pods that are not evicted yet for a known reason: they may terminate on their own (`waitForCompletion`), or their
+    /// disruption budget allows their eviction once evicted pods have been replaced. Sorted by namespace and name; at most
+    /// 50. Absent if there are none.
     #[schemars(length(max = 50))]
-    pub completing_pods: Option<Vec<CompletingPod>>,
+    pub waiting_pods: Option<Vec<WaitingPod>>,
     /// Pods that their Deployments replace first (`spec.drain.surge`), sorted by namespace and name; at most 50. Absent if
     /// there are none.
     #[schemars(length(max = 50))]
@@ -315,26 +316,57 @@ impl BlockedPod {
     }
 }
 
-/// A pod that is not evicted until it terminates on its own.
+/// A pod that is not evicted yet, and why. What is under way ends the wait.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub struct CompletingPod {
+pub struct WaitingPod {
     /// Namespace.
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Since when the drain has waited for it.
+    /// Machine-readable reason why the pod waits.
+    pub reason: WaitReason,
+    /// Since when it has waited for this reason.
     pub since: Time,
-    /// Time at which the pod is evicted if it has not terminated. Absent without a timeout, while the maintenance is
-    /// paused, and if the drain times out earlier.
+    /// Time at which the pod is evicted if it has not terminated (`Completing`). Absent without a timeout, while the
+    /// maintenance is paused, and if the drain times out earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
+    /// The disruption budget that it waits for (`BudgetTurn`), if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetFacts>,
+    /// Number of pods of the node that wait for the same budget and are evicted before it (`BudgetTurn`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ahead: i32,
 }
 
-impl CompletingPod {
-    /// The word for why such a pod waits.
-    pub const REASON: &str = "Completing";
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde wants")]
+const fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
 
+/// Why a pod waits.
+#[derive(
+    Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr,
+)]
+pub enum WaitReason {
+    /// It may terminate on its own (`waitForCompletion`).
+    Completing,
+    /// Its disruption budget allows its eviction once evicted pods have been replaced.
+    BudgetTurn,
+    /// A reason that only a newer version knows.
+    #[serde(other)]
+    Unknown,
+}
+
+impl WaitReason {
+    /// The value in the status.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl WaitingPod {
     /// The pod by name.
     pub fn reference(&self) -> PodReference {
         PodReference { namespace: self.namespace.clone(), name: self.name.clone() }

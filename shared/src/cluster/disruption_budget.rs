@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -132,6 +133,37 @@ impl Budget {
         healthy.saturating_sub(replicas).max(0)
     }
 
+    /// Whether its numbers are those of `other`. They change when a pod that it guards becomes Ready or leaves.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let numbers = |budget: &Self| {
+            let status = &budget.status;
+            let (current, desired) = (status.current_healthy, status.desired_healthy);
+            (budget.allowed(), current, desired, status.expected_pods, budget.unprocessed)
+        };
+        numbers(self) == numbers(other) && self.status.disrupted_pods == other.status.disrupted_pods
+    }
+
+    /// When an eviction was last accepted or its condition changed, as far as the budget shows that.
+    pub fn last_change(&self) -> Option<Timestamp> {
+        let conditions = self.status.conditions.iter().flatten();
+        let changed = conditions.map(|condition| condition.last_transition_time.0);
+        changed.chain(self.status.disrupted_pods.iter().flatten().map(|(_, at)| at.0)).max()
+    }
+
+    /// Whether it can never allow a disruption as it is: with all expected pods healthy it allows none, or its controller
+    /// cannot count them.
+    pub fn is_unsatisfiable(&self) -> bool {
+        !self.unprocessed && (self.sync_failure().is_some() || self.at_most() == 0)
+    }
+
+    /// Why its controller cannot count its pods, if it says so.
+    fn sync_failure(&self) -> Option<&Condition> {
+        self.status.conditions.iter().flatten().find(|condition| {
+            (condition.type_.as_str(), condition.status.as_str(), condition.reason.as_str())
+                == ("DisruptionAllowed", "False", "SyncFailed")
+        })
+    }
+
     /// Whether the eviction of a pod is no disruption: it does not run, or it is unhealthy and the policy allows it.
     pub fn ignores(&self, pod: &DrainPod) -> bool {
         if pod::is_pending(pod) || pod::is_finished(pod) {
@@ -165,11 +197,7 @@ impl Budget {
         if self.unprocessed {
             return format!("The disruption budget {name} is still being processed by the server.");
         }
-        let failed = status.conditions.iter().flatten().find(|condition| {
-            (condition.type_.as_str(), condition.status.as_str(), condition.reason.as_str())
-                == ("DisruptionAllowed", "False", "SyncFailed")
-        });
-        if let Some(Condition { message, .. }) = failed {
+        if let Some(Condition { message, .. }) = self.sync_failure() {
             return format!(
                 "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
             );

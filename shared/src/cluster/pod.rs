@@ -26,6 +26,8 @@ pub struct DrainPod {
     pub priority: i32,
     /// The tolerations that may apply to the taints of a maintenance.
     pub tolerations: Box<[Toleration]>,
+    /// How many seconds it may take to terminate.
+    pub grace_seconds: u32,
     /// Whether it has emptyDir data, which is deleted with it.
     pub has_empty_dir: bool,
     /// The names of its claims.
@@ -79,6 +81,7 @@ struct PodJson {
 struct PodSpecJson {
     node_name: Option<Box<str>>,
     priority: Option<i32>,
+    termination_grace_period_seconds: Option<i64>,
     tolerations: Option<Vec<Toleration>>,
     volumes: Option<Vec<VolumeJson>>,
 }
@@ -171,6 +174,7 @@ impl<'de> Deserialize<'de> for DrainPod {
             claims: claims.collect(),
             node: spec.node_name.unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
+            grace_seconds: grace_seconds(spec.termination_grace_period_seconds),
             tolerations: read_tolerations(spec.tolerations.unwrap_or_default()),
             has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
             mounts_served_volume: volumes.iter().any(VolumeJson::is_served),
@@ -184,6 +188,10 @@ impl<'de> Deserialize<'de> for DrainPod {
             metadata,
         })
     }
+}
+
+fn grace_seconds(of_spec: Option<i64>) -> u32 {
+    of_spec.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or_default()
 }
 
 impl From<&Pod> for DrainPod {
@@ -208,6 +216,7 @@ impl From<&Pod> for DrainPod {
             metadata: metadata::project(&pod.metadata),
             node: spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default().into(),
             priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+            grace_seconds: grace_seconds(spec.and_then(|spec| spec.termination_grace_period_seconds)),
             tolerations: read_tolerations(tolerations),
             has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
             mounts_served_volume: volumes.iter().any(|volume| {
@@ -386,105 +395,5 @@ pub fn is_ready(pod: &DrainPod) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    /// A pod with everything that a decision reads, and more.
-    fn pod(extra: &Value) -> Value {
-        let mut pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {
-                "name": "cart-0", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3,
-                "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-01T00:01:00Z",
-                "deletionGracePeriodSeconds": 30, "labels": {"app": "cart"}, "finalizers": ["a/b"],
-                "annotations": {"kubernetes.io/config.mirror": "x", "kubevirt.io/domain": "vm", "other": "y"},
-                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "cart", "uid": "o",
-                    "controller": true}],
-                "managedFields": [{"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:status": {}}}],
-            },
-            "spec": {
-                "nodeName": "n1", "priority": 1000, "containers": [{"name": "c", "env": [{"name": "A", "value": "b"}]}],
-                "volumes": [{"name": "s", "secret": {"secretName": "s"}}, {"name": "t", "emptyDir": {}},
-                    {"name": "d", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},
-                    {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}],
-                "tolerations": [
-                    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
-                    {"key": "a", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"},
-                ],
-            },
-            "status": {"phase": "Running", "podIP": "10.0.0.1",
-                "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]},
-        });
-        for (part, fields) in extra.as_object().into_iter().flatten() {
-            for (name, value) in fields.as_object().into_iter().flatten() {
-                pod[part][name] = value.clone();
-            }
-        }
-        pod
-    }
-
-    #[test]
-    fn a_pod_is_decoded_as_it_would_be_reduced() {
-        let finished = json!({"status": {"phase": "Succeeded", "conditions": null}});
-        let bare = json!({"spec": {"volumes": null, "tolerations": null, "priority": null}, "metadata": {"annotations": null}});
-        let served = |source: Value| json!({"spec": {"volumes": [source]}});
-        let claim = served(json!({"name": "c", "persistentVolumeClaim": {"claimName": "c"}}));
-        let inline = served(json!({"name": "i", "csi": {"driver": "d"}}));
-        let ephemeral = served(json!({"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}));
-        let plugin = served(json!({"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry/"}}));
-        for extra in [json!({}), finished, bare, claim, inline, ephemeral, plugin] {
-            let json = pod(&extra);
-            let whole: Pod = serde_json::from_value(json.clone()).unwrap();
-            let text = json.to_string();
-            assert_eq!(serde_json::from_str::<DrainPod>(&text).unwrap(), DrainPod::from(&whole), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_volume_that_a_driver_serves_and_the_plugin_of_a_driver_are_recognised() {
-        let check = |volume: Value, expected: (bool, bool)| {
-            let pod: DrainPod = serde_json::from_value(pod(&json!({"spec": {"volumes": [volume]}}))).unwrap();
-            assert_eq!((pod.mounts_served_volume, pod.registers_plugin), expected, "{volume}");
-        };
-        check(json!({"persistentVolumeClaim": {"claimName": "c"}}), (true, false));
-        check(json!({"ephemeral": {}}), (true, false));
-        check(json!({"csi": {"driver": "secrets-store.csi.k8s.io"}}), (true, false));
-        check(json!({"emptyDir": {}}), (false, false));
-        check(json!({"hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}), (false, true));
-        check(json!({"hostPath": {"path": "/var/lib/k0s/kubelet/plugins_registry/"}}), (false, true));
-        check(json!({"hostPath": {"path": "/var/lib/kubelet/plugins/d"}}), (false, false));
-        check(json!({"hostPath": {"path": "/my_plugins_registry"}}), (false, false));
-    }
-
-    #[test]
-    fn what_a_decision_reads_is_kept_and_nothing_else() {
-        let pod: DrainPod = serde_json::from_value(pod(&json!({}))).unwrap();
-        assert_eq!((&*pod.node, pod.priority, pod.has_empty_dir), ("n1", 1000, true));
-        assert_eq!((pod.phase, pod.ready), (PodPhase::Other, Some(ConditionStatus::True)));
-        assert_eq!(pod.tolerations.len(), 2);
-        assert_eq!(*pod.claims, ["data".into(), "cart-0-scratch".into()]);
-        let annotations: Vec<&String> =
-            pod.metadata.annotations.iter().flatten().map(|(key, _)| key).collect();
-        assert_eq!(annotations, ["kubernetes.io/config.mirror", "kubevirt.io/domain"]);
-        let kept = serde_json::to_value(&pod.metadata).unwrap();
-        let kept: Vec<&String> = kept.as_object().unwrap().keys().collect();
-        assert_eq!(
-            kept,
-            [
-                "annotations",
-                "deletionGracePeriodSeconds",
-                "deletionTimestamp",
-                "finalizers",
-                "labels",
-                "name",
-                "namespace",
-                "ownerReferences",
-                "resourceVersion",
-                "uid",
-            ]
-        );
-        assert_eq!(controller(&pod).map(|owner| owner.name.as_str()), Some("cart"));
-    }
-}
+#[path = "pod_tests.rs"]
+mod tests;

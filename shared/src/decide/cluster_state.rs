@@ -60,6 +60,8 @@ pub struct ClusterState {
     pub restart_refusals: HashMap<WorkloadKey, (SteadyTime, RestartRefusal)>,
     /// When this was observed, by the clock that `attempts` and `budgets` use.
     pub steady_now: SteadyTime,
+    /// How long nothing may move a budget before the pods that wait for it count as blocked (`--blocked-after`).
+    pub blocked_after: Duration,
     /// The evictions of each pod, by its uid.
     pub attempts: HashMap<String, Attempt>,
     /// The pods that returned to the cordoned node.

@@ -1,7 +1,7 @@
 //! Decisions about pods that may terminate on their own (`spec.drain.waitForCompletion`).
 
 use super::*;
-use crate::api::status::CompletingPod;
+use crate::api::status::WaitingPod;
 
 fn at(second: i64) -> Timestamp {
     now().checked_add(SignedDuration::from_secs(second)).unwrap()
@@ -28,8 +28,8 @@ fn begun(timeout: i64) -> NodeMaintenance {
     after(&new, &decide(&new, &with_job(observed()), now()))
 }
 
-fn completing(maintenance: &NodeMaintenance) -> Vec<CompletingPod> {
-    maintenance.status.as_ref().unwrap().completing_pods.clone().unwrap_or_default()
+fn completing(maintenance: &NodeMaintenance) -> Vec<WaitingPod> {
+    maintenance.status.as_ref().unwrap().waiting_pods.clone().unwrap_or_default()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_pod_that_is_waited_for_is_reported_and_the_others_leave_meanwhile() {
     let status = decision.status.as_ref().unwrap();
     assert_eq!((status.eviction_pods, status.pod_counts.waiting), (2, 2));
     assert_eq!(condition(status, "Drained"), ("False", "Evicting"));
-    let [pod]: [CompletingPod; 1] = status.completing_pods.clone().unwrap().try_into().unwrap();
+    let [pod]: [WaitingPod; 1] = status.waiting_pods.clone().unwrap().try_into().unwrap();
     assert_eq!((pod.reference().to_string().as_str(), pod.since.0, pod.until), ("ns/a", now(), None));
     assert!(status.blocked_pods.is_empty() && status.last_error.is_empty());
 }
@@ -53,7 +53,7 @@ fn a_pod_that_has_ended_is_evicted_like_any_other_finished_pod() {
     let seen = ClusterState { pods: Some(vec![Arc::new(ended)]), ..cordoned() };
     let decision = decide(&begun(0), &seen, at(30));
     assert_eq!(asked(&decision), ["a"]);
-    assert_eq!(decision.status.unwrap().completing_pods, None);
+    assert_eq!(decision.status.unwrap().waiting_pods, None);
     let gone = ClusterState { pods: Some(vec![]), ..cordoned() };
     assert_eq!(decide(&begun(0), &gone, at(60)).status.unwrap().phase, Some(Phase::Succeeded));
 }
@@ -69,7 +69,7 @@ fn when_the_time_is_up_the_pod_is_evicted_and_a_decision_is_due_then() {
     assert!(early.status.is_none(), "nothing has changed");
     let late = decide(&begun, &with_job(cordoned()), at(60));
     assert_eq!(asked(&late), ["a", "b"]);
-    assert_eq!(late.status.unwrap().completing_pods, None);
+    assert_eq!(late.status.unwrap().waiting_pods, None);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_pod_is_reported_since_the_first_status_that_listed_it() {
     let mut spec = begun(60);
     spec.spec.drain.as_mut().unwrap().wait_for_completion.as_mut().unwrap().timeout_seconds = 90;
     let changed = after(&spec, &decide(&spec, &with_job(cordoned()), at(10)));
-    let [pod]: [CompletingPod; 1] = completing(&changed).try_into().unwrap();
+    let [pod]: [WaitingPod; 1] = completing(&changed).try_into().unwrap();
     assert_eq!((pod.since.0, pod.until.unwrap().0), (now(), at(90)));
 }
 
@@ -119,7 +119,7 @@ fn an_eviction_that_was_accepted_before_the_option_was_set_takes_its_course_and_
         attempt.end(outcome, SteadyTime::MIN);
         let seen = ClusterState { attempts: [("a".to_owned(), attempt)].into(), ..with_job(observed()) };
         let status = decide(&patient(0), &seen, now()).status.unwrap();
-        (status.pod_counts.evicting, status.pod_counts.blocked, status.completing_pods.is_some())
+        (status.pod_counts.evicting, status.pod_counts.blocked, status.waiting_pods.is_some())
     };
     assert_eq!(state(EvictionOutcome::Accepted), (1, 0, false));
     assert_eq!(state(EvictionOutcome::RefusedByBudget("numbers".into())), (0, 0, true));
@@ -143,6 +143,6 @@ fn at_most_fifty_pods_are_listed() {
     let pods: Vec<_> = (0..60).map(|at| of_job(&format!("{at:02}"))).collect();
     let seen = ClusterState { pods: Some(pods), ..observed() };
     let status = decide(&patient(0), &seen, now()).status.unwrap();
-    let listed = status.completing_pods.unwrap();
+    let listed = status.waiting_pods.unwrap();
     assert_eq!((listed.len(), listed[0].name.as_str(), status.pod_counts.waiting), (50, "00", 60));
 }

@@ -152,7 +152,9 @@ pub fn draining(
         let _ = write!(gone, ", {} back on the node and stay: see status.returnedPods", pods_are(returned));
     }
     let volumes = detach.map(VolumeDetach::summary).filter(|summary| !summary.is_empty());
+    let turns = survey.turns();
     let message = match (blocked, volumes) {
+        (0, None) if turns > 0 => format!("{gone}, {turns} wait for their disruption budgets"),
         (0, None) => gone,
         (0, Some(volumes)) => format!("{gone}, {volumes}"),
         _ => format!("{gone}, {} blocked: see status.blockedPods", pods_are(blocked)),
@@ -228,7 +230,7 @@ pub fn failed(
         status.pending_pods_refs.clear();
         status.blocked_pods.clear();
         (status.migrating_pods, status.surging_pods) = (None, None);
-        (status.completing_pods, status.attached_volumes) = (None, None);
+        (status.waiting_pods, status.attached_volumes) = (None, None);
         status.returned_pods = None;
         status.pod_counts = PodCounts::default();
         draft.record_detach(None);

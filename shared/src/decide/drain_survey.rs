@@ -1,5 +1,7 @@
 //! The states of all pods of a node, and their part of the status.
 
+use std::collections::HashSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::whole_seconds;
@@ -7,8 +9,8 @@ use crate::api::migration::MigratingPod;
 use crate::api::pod_state::{PodCounts, PodState};
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::status::{
-    BlockReason, BlockedPod, CompletingPod, MAX_BLOCKED_PODS, MAX_COMPLETING_PODS, MAX_MIGRATING_PODS,
-    MAX_RETURNED_PODS, NodeMaintenanceStatus, PodReference, SurgingPod,
+    BlockReason, BlockedPod, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MAX_RETURNED_PODS, MAX_WAITING_PODS,
+    NodeMaintenanceStatus, PodReference, SurgingPod, WaitReason, WaitingPod,
 };
 use crate::api::surge::RestartedReplicaSet;
 use crate::cluster::pod::DrainPod;
@@ -23,7 +25,7 @@ use crate::drain::virtual_machine::{launcher_of, machine};
 /// The number of blocked pods that `lastError` names before "and N more".
 const MAX_NAMED_PODS: usize = 3;
 
-/// A status in which only the counts of refused evictions have changed is written this long after the last one.
+/// A status in which only such numbers have changed is written this long after the last one.
 const ATTEMPTS_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 
 /// The pods of a node and their states, sorted by namespace and name.
@@ -61,13 +63,21 @@ impl<'a> DrainSurvey<'a> {
         let times_out = |planned: &PlannedPod| {
             Some(observed.evacuations.evacuation(&planned.pod)?.timeout_of(waiting_since(planned)?))
         };
+        let waited: HashSet<PodReference> = before
+            .into_iter()
+            .flat_map(|status| status.waiting_pods.iter().flatten())
+            .filter(|pod| pod.reason == WaitReason::BudgetTurn)
+            .map(WaitingPod::reference)
+            .collect();
         let pods = plan.pods.iter().map(|planned| {
             let uid = pod::uid(&planned.pod);
             let known = PodContext {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
                 steady_now: observed.steady_now,
-                blocked_by_budget: queue.blocked_by_budget.get(uid).map(|block| &block.refusal),
+                blocked_by_budget: queue.blocked_by_budget.get(uid),
+                blocked_after: observed.blocked_after,
+                waited: waited.contains(&pod::reference(&planned.pod)),
                 overdue: queue.overdue.contains(uid),
                 budgets: &observed.budgets,
                 evacuation: observed.evacuations.evacuation(&planned.pod),
@@ -110,9 +120,10 @@ impl<'a> DrainSurvey<'a> {
             .map(|(planned, _)| pod::reference(&planned.pod))
     }
 
-    /// When the state of a migrating pod changes without an event.
+    /// When the state of a migrating pod, or of one that waits for its budget, changes without an event.
     pub fn next_change(&self) -> Option<Timestamp> {
-        self.migration_times_out
+        let turns = self.pods.iter().filter_map(|(_, standing)| Some(standing.turn.as_ref()?.until));
+        turns.chain(self.migration_times_out).min()
     }
 
     /// The blocked pods.
@@ -140,8 +151,8 @@ impl<'a> DrainSurvey<'a> {
         status.blocked_pods = self.blocked_pods(&status.blocked_pods, now);
         let migrating = self.migrating.iter().take(MAX_MIGRATING_PODS).cloned().collect();
         status.migrating_pods = Some(migrating).filter(|pods: &Vec<_>| !pods.is_empty());
-        let completing = self.completing_pods(status.completing_pods.as_deref().unwrap_or_default(), now);
-        status.completing_pods = Some(completing).filter(|pods| !pods.is_empty());
+        let waiting = self.waiting_pods(status.waiting_pods.as_deref().unwrap_or_default(), now);
+        status.waiting_pods = Some(waiting).filter(|pods| !pods.is_empty());
         let returned = self.returned_pods(status.returned_pods.as_deref().unwrap_or_default(), now);
         status.returned_pods = Some(returned).filter(|pods| !pods.is_empty());
         status.surging_pods.clone_from(&self.surging);
@@ -190,17 +201,31 @@ impl<'a> DrainSurvey<'a> {
         counts
     }
 
-    fn completing_pods(&self, before: &[CompletingPod], now: Timestamp) -> Vec<CompletingPod> {
-        let waits = |(planned, standing): &&(&PlannedPod, PodStanding)| {
-            planned.verdict == Verdict::AwaitCompletion && standing.state == PodState::Waiting
-        };
-        let completing = self.pods.iter().filter(waits).take(MAX_COMPLETING_PODS).map(|(planned, _)| {
+    /// The pods that wait for their budgets.
+    pub fn turns(&self) -> usize {
+        self.pods.iter().filter(|(_, standing)| standing.turn.is_some()).count()
+    }
+
+    fn waiting_pods(&self, before: &[WaitingPod], now: Timestamp) -> Vec<WaitingPod> {
+        let waiting = self.pods.iter().filter(|(_, standing)| standing.state == PodState::Waiting);
+        let waiting = waiting.filter_map(|(planned, standing)| {
             let PodReference { namespace, name } = pod::reference(&planned.pod);
-            let same = before.iter().find(|pod| pod.namespace == namespace && pod.name == name);
+            let reason = match &standing.turn {
+                Some(_) => WaitReason::BudgetTurn,
+                None if planned.verdict == Verdict::AwaitCompletion => WaitReason::Completing,
+                None => return None,
+            };
+            let same = before
+                .iter()
+                .find(|pod| pod.namespace == namespace && pod.name == name && pod.reason == reason);
             let since = same.map_or_else(|| whole_seconds(now), |same| same.since.clone());
-            CompletingPod { namespace, name, since, until: self.completion_ends.map(whole_seconds) }
+            let until = self.completion_ends.filter(|_| reason == WaitReason::Completing).map(whole_seconds);
+            let turn = standing.turn.as_ref();
+            let ahead = turn.map_or(0, |turn| count(turn.ahead));
+            let budget = turn.and_then(|turn| turn.budget.clone());
+            Some(WaitingPod { namespace, name, reason, since, until, budget, ahead })
         });
-        completing.collect()
+        waiting.take(MAX_WAITING_PODS).collect()
     }
 
     fn returned_pods(&self, before: &[ReturnedPod], now: Timestamp) -> Vec<ReturnedPod> {
@@ -292,8 +317,9 @@ pub fn if_changed(
     Some(next)
 }
 
-/// When to write `next` if it differs from `before` only in how often evictions were refused: otherwise the status of a
-/// node with blocked pods would be written with each retry. The first refusal of a pod is a change like any other.
+/// When to write `next` if it differs from `before` only in how often evictions were refused, or in the numbers of budgets that
+/// pods wait for: otherwise the status of a node with such pods would be written with each retry, or with each pod that another
+/// node evicts. The first refusal of a pod is a change like any other.
 pub fn attempts_due(
     before: &NodeMaintenanceStatus,
     next: &NodeMaintenanceStatus,
@@ -306,6 +332,15 @@ pub fn attempts_due(
             pod.attempts = old.attempts;
         }
     }
+    let waiting = |status: &NodeMaintenanceStatus| status.waiting_pods.clone().unwrap_or_default();
+    let mut turns = waiting(&same);
+    for (pod, old) in turns.iter_mut().zip(waiting(before)) {
+        let name = |pod: &WaitingPod| pod.budget.as_ref().map(|budget| budget.name.clone());
+        if name(pod) == name(&old) {
+            (pod.budget, pod.ahead) = (old.budget, old.ahead);
+        }
+    }
+    same.waiting_pods = same.waiting_pods.is_some().then_some(turns);
     // A clock that was set back delays nothing.
     let written = before.last_update.as_ref().map(|at| at.0).filter(|at| *at <= now && same == *before);
     written.and_then(|at| at.checked_add(ATTEMPTS_WRITE_INTERVAL).ok())

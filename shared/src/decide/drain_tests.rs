@@ -30,6 +30,8 @@ mod permissions;
 mod returning;
 #[path = "suspension_tests.rs"]
 mod suspension;
+#[path = "turn_tests.rs"]
+mod turns;
 #[path = "volume_detach_tests.rs"]
 mod volume_detach;
 
@@ -139,29 +141,6 @@ fn no_pod_is_evicted_before_the_pods_are_known_and_the_other_nodes_are_cordoned(
     let early = decide(&maintenance(&json!({})), &ClusterState { batch, ..observed() }, now());
     assert!(early.evictions.is_empty() && early.status.is_some());
     assert_eq!(early.requeue_after, batch.eviction_delay());
-}
-
-#[test]
-fn a_pod_counts_as_blocked_by_its_budget_as_soon_as_the_status_says_so() {
-    let budget = json!({
-        "metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
-        "status": {"currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 2},
-    });
-    let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
-    let batch = StartBatch { uncordoned: true, ..StartBatch::default() };
-    let mut ready = DrainPod::clone(&pod_named("a", &json!({})));
-    ready.ready = Some(pod::ConditionStatus::True);
-    let guarded = ClusterState {
-        batch,
-        budgets: Budgets::from_objects([&budget]),
-        pods: Some(vec![Arc::new(ready)]),
-        ..observed()
-    };
-    let early = decide(&maintenance(&json!({})), &guarded, now());
-    let held: Vec<_> = early.blocked_by_budget.iter().map(|(held, _)| pod::uid(held)).collect();
-    let reported = early.status.unwrap().blocked_pods;
-    assert_eq!(held, reported.iter().map(|blocked| blocked.name.as_str()).collect::<Vec<_>>());
-    assert_eq!((held, early.evictions.len()), (vec!["a"], 0));
 }
 
 #[test]

@@ -56,6 +56,7 @@ impl EvictionQueue {
     ) -> Self {
         let mut queue = Self::default();
         let mut budgets = observed.budgets.clone();
+        let mut ahead: HashMap<BudgetKey, usize> = HashMap::new();
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
             if pod::deadline(pod).is_some() || !order.allows(pod) || surges.is_surging(pod) {
@@ -99,7 +100,10 @@ impl EvictionQueue {
                     queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), block);
                     continue;
                 }
-                BudgetPrediction::Exhausted(block) => {
+                BudgetPrediction::Exhausted(mut block) => {
+                    let before = ahead.entry(block.budget.clone()).or_default();
+                    block.ahead = *before;
+                    *before += 1;
                     // A stalled rollout that has added healthy pods ends others as soon as it continues. If the budget allows more
                     // than is known here, it may count such a pod: its numbers are waited for. One that has added none has to
                     // continue first, and a refusal is what `deleteAfterSeconds` counts from.

@@ -12,6 +12,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::cluster::disruption_budget::{Budget, BudgetKey, BudgetRefusal, BudgetVersion};
 use crate::cluster::pod::{self, DrainPod};
+use crate::drain::budget_motion::BudgetMotion;
 use crate::drain::steady_time::SteadyTime;
 
 /// How the answer to an eviction changes what its budget allows, as far as the budget's status does not show it yet.
@@ -64,6 +65,10 @@ pub struct BudgetBlock {
     pub budget: BudgetKey,
     /// How the API server refuses.
     pub refusal: BudgetRefusal,
+    /// What moves the budget; none if it does not allow the eviction even when all its pods are healthy.
+    pub motion: Option<BudgetMotion>,
+    /// The number of pods that are to be evicted before, of those that wait for the same budget.
+    pub ahead: usize,
 }
 
 /// A budget and the disruptions that remain.
@@ -76,6 +81,7 @@ pub struct RemainingBudget {
     answer: Option<BudgetRefusal>,
     /// When an eviction was last requested for it.
     asked: Option<SteadyTime>,
+    motion: BudgetMotion,
 }
 
 impl RemainingBudget {
@@ -89,7 +95,29 @@ impl RemainingBudget {
     ) -> Self {
         let unused = budget.allowed().saturating_sub(in_flight);
         let (allowed, answer) = remaining(unused, &budget.version().version, answers);
-        Self { allowed, answer: answer.cloned(), asked, budget }
+        let motion = BudgetMotion {
+            in_flight: in_flight > 0,
+            last_change: budget.last_change(),
+            ..BudgetMotion::default()
+        };
+        Self { allowed, answer: answer.cloned(), asked, motion, budget }
+    }
+
+    /// Its numbers are as they are since it was `seen`, and `have_changed` then. The pods whose evictions it allowed may take
+    /// until `busy_until` to terminate.
+    #[must_use]
+    pub fn moving(mut self, seen: SteadyTime, have_changed: bool, busy_until: SteadyTime) -> Self {
+        self.motion = BudgetMotion { seen, has_changed: have_changed, busy_until, ..self.motion };
+        self
+    }
+
+    fn block(&self) -> BudgetBlock {
+        BudgetBlock {
+            budget: self.budget.version().key.clone(),
+            refusal: self.refusal(),
+            motion: Some(self.motion).filter(|_| !self.budget.is_unsatisfiable()),
+            ahead: 0,
+        }
     }
 
     fn refusal(&self) -> BudgetRefusal {
@@ -220,16 +248,15 @@ impl Budgets {
         }
         let version = left.budget.version();
         if left.allowed <= 0 {
-            let (budget, refusal) = (version.key.clone(), left.refusal());
-            return BudgetPrediction::Exhausted(BudgetBlock { budget, refusal });
+            return BudgetPrediction::Exhausted(left.block());
         }
         if left.allowed <= reserved {
-            let (budget, mut refusal) = (version.key.clone(), left.refusal());
+            let mut block = BudgetBlock { motion: None, ..left.block() };
             if reserved < i32::MAX {
-                let _ =
-                    write!(refusal.message, ", of which the rollout of its Deployment may end {reserved}");
+                let message = &mut block.refusal.message;
+                let _ = write!(message, ", of which the rollout of its Deployment may end {reserved}");
             }
-            return BudgetPrediction::Reserved(BudgetBlock { budget, refusal });
+            return BudgetPrediction::Reserved(block);
         }
         left.allowed -= 1;
         BudgetPrediction::Allowed(AllowedDisruption {
@@ -330,7 +357,7 @@ mod tests {
         let asked: Vec<bool> = (0..3).map(|_| is_free(&mut budgets, &pod("shop", "cart"))).collect();
         assert_eq!(asked, [true, true, false]);
         assert!(is_free(&mut budgets, &pod("shop", "web")), "nothing guards it");
-        let BudgetPrediction::Exhausted(BudgetBlock { budget, refusal }) =
+        let BudgetPrediction::Exhausted(BudgetBlock { budget, refusal, .. }) =
             budgets.use_disruption(&pod("shop", "cart"), 0)
         else {
             panic!()

@@ -1,6 +1,7 @@
 //! The rules of a drain: which pods to evict, what the answer to an eviction means, and how to cordon and uncordon a node.
 
 pub mod budget_allowance;
+pub mod budget_motion;
 pub mod completion;
 pub mod cordon_backoff;
 pub mod cordon_owner;

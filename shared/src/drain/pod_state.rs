@@ -1,16 +1,17 @@
 //! The state of one pod during a drain, and why it is blocked.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::group::Group;
 use crate::api::pod_state::PodState;
-use crate::api::status::{BlockFacts, BlockReason, truncated};
+use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, truncated};
 use crate::api::surge::SurgeFacts;
 use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::pod::{self, DrainPod, Termination};
-use crate::drain::budget_allowance::Budgets;
+use crate::drain::budget_allowance::{BudgetBlock, Budgets};
 use crate::drain::evacuation::{Evacuation, is_left_to_kubevirt};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::{EvictionOutcome, HOTPLUG_WEBHOOK, KUBEVIRT_WEBHOOK};
@@ -33,18 +34,37 @@ pub struct PodStanding {
     pub state: PodState,
     /// What blocks it, if it is blocked.
     pub blocker: Option<Blocker>,
+    /// What it waits for, if it waits for its budget.
+    pub turn: Option<BudgetTurn>,
 }
 
 impl From<PodState> for PodStanding {
     fn from(state: PodState) -> Self {
-        Self { state, blocker: None }
+        Self { state, blocker: None, turn: None }
     }
 }
 
 impl From<Blocker> for PodStanding {
     fn from(blocker: Blocker) -> Self {
-        Self { state: PodState::Blocked, blocker: Some(blocker) }
+        Self { blocker: Some(blocker), ..PodState::Blocked.into() }
     }
+}
+
+impl From<BudgetTurn> for PodStanding {
+    fn from(turn: BudgetTurn) -> Self {
+        Self { turn: Some(turn), ..PodState::Waiting.into() }
+    }
+}
+
+/// The budget of a pod allows its eviction once evicted pods have been replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetTurn {
+    /// The budget and its numbers, as far as they are known.
+    pub budget: Option<BudgetFacts>,
+    /// The number of pods of the node that are evicted before, of those that wait for the same budget.
+    pub ahead: usize,
+    /// When the pod counts as blocked unless something moves.
+    pub until: Timestamp,
 }
 
 /// What blocks a pod.
@@ -93,7 +113,11 @@ pub struct PodContext<'a> {
     /// The current time of the clock that they are measured by.
     pub steady_now: SteadyTime,
     /// The budget because of which no eviction is requested.
-    pub blocked_by_budget: Option<&'a BudgetRefusal>,
+    pub blocked_by_budget: Option<&'a BudgetBlock>,
+    /// How long nothing may move its budget before it counts as blocked.
+    pub blocked_after: Duration,
+    /// Whether the status so far shows that it waits for its budget.
+    pub waited: bool,
     /// Whether its eviction has been refused for so long that it is to be deleted.
     pub overdue: bool,
     /// The budgets in its namespace.
@@ -152,14 +176,26 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
         return blocked(refused(planned, refusal, "deletion", context));
     }
     let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));
-    if let (Some(refusal), true) = (context.blocked_by_budget, budget_decides) {
-        return blocked(blocked_by_budget(planned, refusal, context));
+    if let (Some(block), true) = (context.blocked_by_budget, budget_decides) {
+        let left = block.motion.map_or(Duration::ZERO, |motion| {
+            motion.left(context.blocked_after, context.waited, context.steady_now, now)
+        });
+        let blocker = || blocked(blocked_by_budget(planned, &block.refusal, context));
+        return turn(planned, &block.refusal, block.ahead, left, context, now)
+            .map_or_else(blocker, Into::into);
     }
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting.into(),
         None => PodState::Waiting.into(),
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting.into(),
         Some(_) if attempt.migrates => PodState::Migrating.into(),
+        // Its budget is not known, or allows the eviction by now.
+        Some((_, EvictionOutcome::RefusedByBudget(refusal))) => {
+            let refused_for = attempt.refused_since.map_or(Duration::ZERO, |at| context.steady_now.since(at));
+            let left = context.blocked_after.saturating_sub(refused_for);
+            let blocker = || blocked(blocked_by_budget(planned, refusal, context));
+            turn(planned, refusal, 0, left, context, now).map_or_else(blocker, Into::into)
+        }
         // A blocked pod stays blocked until a retry succeeds.
         Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context)),
     }
@@ -273,16 +309,36 @@ fn blocked_by_spec(reason: BlockReason) -> Blocker {
     Blocker::new(reason, message)
 }
 
-fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, context: &PodContext<'_>) -> Blocker {
-    let budgets = context.budgets;
+/// The turn of a pod that waits for its budget, for as long as is `left`. None if that is over, or if the pod was to be replaced
+/// first because its budget never allows its eviction.
+fn turn(
+    planned: &PlannedPod,
+    refusal: &BudgetRefusal,
+    ahead: usize,
+    left: Duration,
+    context: &PodContext<'_>,
+    now: Timestamp,
+) -> Option<BudgetTurn> {
+    if left.is_zero() || context.surge_block.is_some() {
+        return None;
+    }
+    let until = now.checked_add(left).ok()?;
+    Some(BudgetTurn { budget: guard(planned, refusal, context), ahead, until })
+}
+
+/// The budget that refuses the eviction of a pod.
+fn guard(planned: &PlannedPod, refusal: &BudgetRefusal, context: &PodContext<'_>) -> Option<BudgetFacts> {
     // An answer without a name is about the only budget that there is.
-    let only = || match <[BudgetRefusal; 1]>::try_from(budgets.refusals(&planned.pod)) {
+    let only = || match <[BudgetRefusal; 1]>::try_from(context.budgets.refusals(&planned.pod)) {
         Ok([only]) => only.budget,
         Err(_) => None,
     };
     let complete = refusal.budget.clone().filter(|budget| budget.desired_healthy.is_some());
-    let budget = complete.or_else(only).or_else(|| refusal.budget.clone());
-    let facts = BlockFacts { budget, ..BlockFacts::default() };
+    complete.or_else(only).or_else(|| refusal.budget.clone())
+}
+
+fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, context: &PodContext<'_>) -> Blocker {
+    let facts = BlockFacts { budget: guard(planned, refusal, context), ..BlockFacts::default() };
     let Some(block) = context.surge_block else {
         return Blocker::new(BlockReason::DisruptionBudget, &*refusal.message).with(facts);
     };

@@ -26,6 +26,8 @@ fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budget
         attempt,
         steady_now: SteadyTime::MIN,
         blocked_by_budget: None,
+        blocked_after: Duration::ZERO,
+        waited: false,
         overdue: false,
         budgets,
         evacuation: None,
@@ -81,7 +83,7 @@ fn an_eviction_in_flight_or_accepted_is_evicting_and_a_refused_one_is_blocked() 
 fn a_refused_deletion_is_reported_while_it_is_due() {
     let mut attempt = answered(EvictionOutcome::RefusedByBudget(BudgetRefusal::default()));
     attempt.end_deletion(EvictionOutcome::Forbidden("cannot delete".into()), SteadyTime::MIN);
-    let at = SteadyTime::MIN.after(std::time::Duration::from_secs(1));
+    let at = SteadyTime::MIN.after(Duration::from_secs(1));
     attempt.end(EvictionOutcome::RefusedByBudget(BudgetRefusal::default()), at);
     let budgets = Budgets::default();
     let report = |overdue| {
@@ -170,7 +172,7 @@ fn a_refusal_says_who_refuses_and_what_to_change() {
          delete all but one. The disruption budget a needs 2 healthy pods and has 3 currently; The disruption \
          budget b needs 2 healthy pods and has 3 currently",
     );
-    let wait = Some(std::time::Duration::from_secs(7));
+    let wait = Some(Duration::from_secs(7));
     check(
         &[],
         Outcome::Throttled { retry_after: wait, message: said() },

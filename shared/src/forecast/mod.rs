@@ -12,6 +12,7 @@ pub mod schedulable;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -20,9 +21,10 @@ use crate::api::maintenance::{DrainSpec, ReturningPods, SurgePolicy};
 use crate::api::pod_state::PodState;
 use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
 use crate::cluster::admission_webhook::is_dry_run_unsupported;
-use crate::cluster::disruption_budget::{BudgetKey, BudgetRefusal};
+use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::pod::{self, DrainPod};
-use crate::drain::budget_allowance::{BudgetPrediction, Budgets};
+use crate::drain::budget_allowance::{BudgetBlock, BudgetPrediction, Budgets};
+use crate::drain::budget_motion::{BLOCKED_AFTER, BudgetMotion};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, StayReason, Verdict, Warning};
@@ -269,23 +271,23 @@ impl DrainPreview {
         now: Timestamp,
     ) -> Forecast {
         let mut forecast = Forecast::default();
-        let mut opinions: HashMap<&str, (BudgetKey, BudgetRefusal)> = HashMap::new();
+        let mut opinions: HashMap<&str, BudgetBlock> = HashMap::new();
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
         for pod in self.to_evict() {
-            let (budget, refusal) = match budgets.use_disruption(pod, 0) {
+            let (budget, block) = match budgets.use_disruption(pod, 0) {
                 BudgetPrediction::Free => continue,
                 BudgetPrediction::Allowed(disruption) => (disruption.guard.key.clone(), None),
                 BudgetPrediction::Reserved(block) | BudgetPrediction::Exhausted(block) => {
-                    (block.budget, Some(block.refusal))
+                    (block.budget.clone(), Some(block))
                 }
             };
             let guard =
                 guards.entry(budget.clone()).or_insert_with(|| BudgetForecast::of(budget.clone(), &budgets));
             guarded.insert(pod::uid(pod), budget.clone());
             guard.pods += 1;
-            guard.now += usize::from(refusal.is_none());
-            opinions.extend(refusal.map(|refusal| (pod::uid(pod), (budget, refusal))));
+            guard.now += usize::from(block.is_none());
+            opinions.extend(block.map(|block| (pod::uid(pod), block)));
         }
         forecast.budgets = guards.values_mut().map(BudgetForecast::counted).collect();
         for (node, planned) in self.planned() {
@@ -298,8 +300,12 @@ impl DrainPreview {
                 None => true,
             });
             let opinion = opinions.get(uid);
-            let waits = opinion.is_some_and(|(budget, _)| guards[budget].now > 0);
-            let held = opinion.filter(|_| !waits).map(|(_, refusal)| refusal);
+            // The drain would wait for its turn too.
+            let moves =
+                |motion: BudgetMotion| !motion.left(BLOCKED_AFTER, false, SteadyTime::MIN, now).is_zero();
+            let waits =
+                opinion.is_some_and(|block| guards[&block.budget].now > 0 || block.motion.is_some_and(moves));
+            let held = opinion.filter(|_| !waits);
             let answer = answer.cloned().or_else(|| several_budgets(planned, &budgets));
             let surge = self.surge(node, planned, &budgets);
             let surge = surge.filter(|surge| held.is_some() || *surge == Ok(ReplacedBy::Rollout));
@@ -312,6 +318,8 @@ impl DrainPreview {
                 attempt: Some(&attempt),
                 steady_now: SteadyTime::MIN,
                 blocked_by_budget: held,
+                blocked_after: if waits { BLOCKED_AFTER } else { Duration::ZERO },
+                waited: false,
                 overdue: false,
                 budgets: &budgets,
                 evacuation: None,
@@ -335,7 +343,7 @@ impl DrainPreview {
                     PodOutcome::Completes(node.completion_limit())
                 }
                 (PodState::Waiting | PodState::Evicting, _) => match opinion.filter(|_| waits) {
-                    Some((budget, _)) => PodOutcome::WaitsForBudget(budget.clone()),
+                    Some(block) => PodOutcome::WaitsForBudget(block.budget.clone()),
                     None => PodOutcome::Evicted,
                 },
                 (PodState::Staying | PodState::Gone | PodState::Blocked, _) => match planned.verdict {

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use nm_shared::api::condition::{ConditionType, find};
-use nm_shared::{CompletingPod, NodeMaintenanceStatus, Phase, Suspension};
+use nm_shared::{NodeMaintenanceStatus, Phase, Suspension, WaitingPod};
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{
     patch_drain, start_with_drain, stop, suspend, until_drained, until_drained_without_errors, until_phase,
@@ -37,8 +37,8 @@ async fn end(workload: &Workload, pod: &str) {
     workload.pods().patch_status(pod, &PatchParams::default(), &ended).await.unwrap();
 }
 
-fn completing(status: &NodeMaintenanceStatus) -> &[CompletingPod] {
-    status.completing_pods.as_deref().unwrap_or_default()
+fn completing(status: &NodeMaintenanceStatus) -> &[WaitingPod] {
+    status.waiting_pods.as_deref().unwrap_or_default()
 }
 
 /// The status, once exactly this pod is waited for, and is all that is left.
@@ -100,7 +100,7 @@ async fn the_pod_of_a_job_ends_by_itself_while_other_pods_leave() {
     end(&workload, &pod).await;
     until_drained_without_errors(&cluster, "e2e-jobs").await;
     let status = until_drained(&cluster, "e2e-jobs").await.status.unwrap();
-    assert_eq!(status.completing_pods, None);
+    assert_eq!(status.waiting_pods, None);
     if let Some(evicted) = evicted(&cluster) {
         assert_eq!(evicted.last(), Some(&pod), "the finished pod is evicted like any other");
     }
@@ -122,7 +122,7 @@ async fn a_selected_pod_is_evicted_when_the_time_is_up() {
     assert_eq!(until, later(cordoned_at(&status), 2));
     let status = until_drained(&cluster, "e2e-limited").await.status.unwrap();
     assert!(status.last_update.unwrap().0 >= until, "not before");
-    assert_eq!(status.completing_pods, None);
+    assert_eq!(status.waiting_pods, None);
     stop(&cluster, "e2e-limited").await;
 }
 

@@ -119,8 +119,8 @@ fn can_be_stored(status: &NodeMaintenanceStatus) {
     assert!(status.blocked_pods.len() <= 50, "{} blocked pods", status.blocked_pods.len());
     let attached = status.attached_volumes.as_ref().map_or(0, Vec::len);
     assert!(attached <= 50, "{attached} attached volumes");
-    let completing = status.completing_pods.as_ref().map_or(0, Vec::len);
-    assert!(completing <= 50, "{completing} completing pods");
+    let waiting = status.waiting_pods.as_ref().map_or(0, Vec::len);
+    assert!(waiting <= 50, "{waiting} waiting pods");
     assert!((0..=100).contains(&status.drain_progress), "{} %", status.drain_progress);
     for pod in &status.blocked_pods {
         assert!(pod.message.len() <= MAX_MESSAGE, "a message of {} bytes", pod.message.len());

@@ -12,7 +12,9 @@ use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::CompletionFilter;
-use nm_shared::{AttachedVolume, BlockedPod, CompletingPod, NodeMaintenance, ReturnedPod, SurgingPod};
+use nm_shared::{
+    AttachedVolume, BlockedPod, NodeMaintenance, ReturnedPod, SurgingPod, WaitReason, WaitingPod,
+};
 
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::remedy::{self, Case, Remedy};
@@ -434,17 +436,27 @@ fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {
     }
 }
 
+fn waiting(maintenance: &NodeMaintenance, reason: WaitReason) -> Vec<&WaitingPod> {
+    status(maintenance).waiting_pods.iter().flatten().filter(|pod| pod.reason == reason).collect()
+}
+
 /// The pods that the drain leaves to terminate on their own. Somebody wants it so.
 fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
-    let pods = status(maintenance).completing_pods.as_deref().filter(|pods| !pods.is_empty())?;
+    let pods = waiting(maintenance, WaitReason::Completing);
+    if pods.is_empty() {
+        return None;
+    }
     let name = maintenance.name_any();
     let what = match pods.iter().filter_map(|pod| pod.until.as_ref()).min() {
         Some(until) => format!(
             "The drain waits for pods to terminate on their own ({}), and evicts them at {}.",
-            CompletingPod::REASON,
+            WaitReason::Completing.as_str(),
             until.0
         ),
-        None => format!("The drain waits for pods to terminate on their own ({}).", CompletingPod::REASON),
+        None => format!(
+            "The drain waits for pods to terminate on their own ({}).",
+            WaitReason::Completing.as_str()
+        ),
     };
     Some(Cause {
         what: vec![what],

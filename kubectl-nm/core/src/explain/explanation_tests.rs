@@ -73,10 +73,10 @@ fn an_invalid_selector_is_removed_from_the_field_that_has_it() {
 #[test]
 fn pods_that_the_drain_waits_for_are_a_cause_that_passes() {
     let completing = |until: Option<&str>| {
-        let pod =
-            json!({"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z", "until": until});
+        let pod = json!({"namespace": "shop", "name": "import-x", "reason": "Completing", "since": "2026-01-02T03:04:05Z",
+                "until": until});
         let mut status = running(40, &[]);
-        status["completingPods"] = json!([pod]);
+        status["waitingPods"] = json!([pod]);
         only(&with_status("n1", status))
     };
     let cause = completing(None);

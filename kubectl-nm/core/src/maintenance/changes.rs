@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::drain::plan::StayReason;
 use nm_shared::{
-    AttachedVolume, BlockedPod, CompletingPod, MigratingPod, NodeMaintenance, PodReference, Replacement,
-    ReturnedPod, SurgingPod, Suspension,
+    AttachedVolume, BlockedPod, MigratingPod, NodeMaintenance, PodReference, Replacement, ReturnedPod,
+    SurgingPod, Suspension, WaitReason, WaitingPod,
 };
 
 use crate::maintenance::{State, attached_volumes, condition, degraded, headline, node, status};
@@ -62,8 +62,8 @@ pub(crate) enum PodChange<'a> {
     Blocked(&'a BlockedPod),
     Unblocked(PodReference),
     Migrating(&'a MigratingPod),
-    /// It is left to end by itself, or until another time than before.
-    Completing(&'a CompletingPod),
+    /// It waits, or for something else than before, or until another time.
+    Waiting(&'a WaitingPod),
     Surging(&'a SurgingPod),
     /// It was put back on the node, and stays.
     Returned(&'a ReturnedPod),
@@ -82,9 +82,11 @@ pub(crate) fn pod_changes<'a>(
     changes.extend(changed(&were_blocked, &are_blocked, is_same_block, PodChange::Blocked));
     let were_migrating = before.map(migrating).unwrap_or_default();
     changes.extend(changed(&were_migrating, &migrating(now), PartialEq::eq, PodChange::Migrating));
-    let were_completing = before.map(completing).unwrap_or_default();
-    let is_same_wait = |a: &CompletingPod, b: &CompletingPod| a.until == b.until;
-    changes.extend(changed(&were_completing, &completing(now), is_same_wait, PodChange::Completing));
+    let were_waiting = before.map(waiting).unwrap_or_default();
+    let budget = |pod: &WaitingPod| pod.budget.as_ref().map(|budget| budget.name.clone());
+    let is_same_wait =
+        |a: &WaitingPod, b: &WaitingPod| (a.reason, &a.until, budget(a)) == (b.reason, &b.until, budget(b));
+    changes.extend(changed(&were_waiting, &waiting(now), is_same_wait, PodChange::Waiting));
     let were_surging = before.map(surging).unwrap_or_default();
     changes.extend(changed(&were_surging, &surging(now), PartialEq::eq, PodChange::Surging));
     let had_returned = before.map(returned).unwrap_or_default();
@@ -127,8 +129,8 @@ fn migrating(of: &NodeMaintenance) -> BTreeMap<PodReference, &MigratingPod> {
     status(of).migrating_pods.iter().flatten().map(|pod| (reference(pod), pod)).collect()
 }
 
-fn completing(of: &NodeMaintenance) -> BTreeMap<PodReference, &CompletingPod> {
-    status(of).completing_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
+fn waiting(of: &NodeMaintenance) -> BTreeMap<PodReference, &WaitingPod> {
+    status(of).waiting_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
 }
 
 fn surging(of: &NodeMaintenance) -> BTreeMap<PodReference, &SurgingPod> {
@@ -190,7 +192,10 @@ fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<
         PodChange::Blocked(pod) => Some(blocked_pod(pod)),
         PodChange::Unblocked(pod) => Some(unblocked_pod(&pod)),
         PodChange::Gone(pod) => was_blocked.contains_key(&pod).then(|| unblocked_pod(&pod)),
-        PodChange::Completing(pod) => Some(completing_pod(pod)),
+        PodChange::Waiting(pod) if was_blocked.contains_key(&pod.reference()) => {
+            Some(unblocked_pod(&pod.reference()))
+        }
+        PodChange::Waiting(pod) => (pod.reason == WaitReason::Completing).then(|| waiting_pod(pod)),
         PodChange::Migrating(_) => None,
         PodChange::Surging(pod) => Some(surging_pod(pod)),
         PodChange::Returned(pod) => Some(returned_pod(pod)),
@@ -229,18 +234,38 @@ pub fn attached_volume(volume: &AttachedVolume) -> Line {
     }
 }
 
-/// `Completing, evicted at 2026-01-02T04:04:05Z`.
-pub fn completion_progress(pod: &CompletingPod) -> String {
-    match &pod.until {
-        Some(until) => format!("{}, evicted at {}", CompletingPod::REASON, until.0),
-        None => CompletingPod::REASON.to_owned(),
+/// `Completing, evicted at 2026-01-02T04:04:05Z`, or `BudgetTurn: budget cart allows it when 1 more of its pods is Ready`.
+pub fn wait_progress(pod: &WaitingPod) -> String {
+    let reason = pod.reason.as_str();
+    match (&pod.until, pod.reason) {
+        (Some(until), _) => format!("{reason}, evicted at {}", until.0),
+        (None, WaitReason::BudgetTurn) => format!("{reason}: {}", budget_turn(pod)),
+        (None, _) => reason.to_owned(),
     }
 }
 
+/// `budget cart allows it when 1 more of its pods is Ready, after 2 other pods of the node`.
+fn budget_turn(pod: &WaitingPod) -> String {
+    let name =
+        pod.budget.as_ref().map_or_else(|| "its budget".to_owned(), |it| format!("budget {}", it.name));
+    let missing = pod.budget.as_ref().and_then(|it| Some(it.desired_healthy? + 1 - it.current_healthy?));
+    let when = match missing {
+        Some(1) => "when 1 more of its pods is Ready".to_owned(),
+        Some(missing @ 2..) => format!("when {missing} more of its pods are Ready"),
+        _ => "when evicted pods have been replaced".to_owned(),
+    };
+    let after = match pod.ahead {
+        ..=0 => String::new(),
+        1 => ", after 1 other pod of the node".to_owned(),
+        ahead => format!(", after {ahead} other pods of the node"),
+    };
+    format!("{name} allows it {when}{after}")
+}
+
 /// `waiting shop/import-x since 2026-01-02T03:04:05Z: Completing, evicted at 2026-01-02T04:04:05Z`.
-pub fn completing_pod(pod: &CompletingPod) -> Line {
+pub fn waiting_pod(pod: &WaitingPod) -> Line {
     let line = Line::default().with(Style::Busy, "waiting");
-    line.and(format!(" {} since {}: {}", pod.reference(), pod.since.0, completion_progress(pod)))
+    line.and(format!(" {} since {}: {}", pod.reference(), pod.since.0, wait_progress(pod)))
 }
 
 /// The volumes whose driver reports an error that it has not reported before.
@@ -318,9 +343,10 @@ mod tests {
     #[test]
     fn pods_that_the_drain_waits_for_are_reported_when_the_wait_begins_or_its_end_changes() {
         let completing = |until: Option<&str>| {
-            let pod = json!({"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z", "until": until});
+            let pod = json!({"namespace": "shop", "name": "import-x", "reason": "Completing",
+                "since": "2026-01-02T03:04:05Z", "until": until});
             let mut status = running(40, &[]);
-            status["completingPods"] = json!([pod]);
+            status["waitingPods"] = json!([pod]);
             status
         };
         let none = running(40, &[]);
@@ -330,6 +356,30 @@ mod tests {
         let limited = || completing(Some("2026-01-02T04:04:05Z"));
         check(Some(completing(None)), limited(), &[&format!("{begins}, evicted at 2026-01-02T04:04:05Z")]);
         check(Some(limited()), none, &[]);
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_its_budget_is_no_news_but_for_the_end_of_its_block() {
+        let waits = |healthy: i32, ahead: i32| {
+            let budget = json!({"name": "cart", "desiredHealthy": 4, "currentHealthy": healthy});
+            let mut status = running(40, &[]);
+            status["waitingPods"] = json!([{"namespace": "shop", "name": "cart-0", "reason": "BudgetTurn",
+                "since": "2026-01-02T03:04:05Z", "budget": budget, "ahead": ahead}]);
+            status
+        };
+        check(Some(running(40, &[])), waits(4, 0), &[]);
+        let blocked = running(40, &[("cart-0", "budget cart has 1")]);
+        let free = "Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone";
+        check(Some(blocked), waits(4, 0), &[free, "unblocked shop/cart-0"]);
+        let progress = |healthy, ahead| {
+            let object = with_status("n1", waits(healthy, ahead));
+            wait_progress(&status(&object).waiting_pods.as_ref().unwrap()[0])
+        };
+        assert_eq!(progress(4, 0), "BudgetTurn: budget cart allows it when 1 more of its pods is Ready");
+        let many = "BudgetTurn: budget cart allows it when 3 more of its pods are Ready, after 2 other pods of the node";
+        assert_eq!(progress(2, 2), many);
+        let replaced = "BudgetTurn: budget cart allows it when evicted pods have been replaced, after 1 other pod of the node";
+        assert_eq!(progress(5, 1), replaced);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A plan for programs: one JSON object. Within a version its fields keep their meaning; new ones may be added.
 
-use nm_shared::CompletingPod;
+use nm_shared::WaitReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
@@ -52,7 +52,7 @@ fn pod(forecast: &PodForecast, report: &PlanReport) -> Value {
     let pod::PodNames { namespace, name, uid } = pod::names(&forecast.pod);
     let reason = match &forecast.fate {
         PodOutcome::Deleted(blocker) | PodOutcome::Blocked(blocker) => Some(blocker.reason.as_str()),
-        PodOutcome::Completes(_) => Some(CompletingPod::REASON),
+        PodOutcome::Completes(_) => Some(WaitReason::Completing.as_str()),
         _ => None,
     };
     let completion_timeout = match &forecast.fate {

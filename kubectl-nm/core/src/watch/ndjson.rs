@@ -7,8 +7,7 @@ use std::ops::ControlFlow;
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_shared::{
-    AttachedVolume, BlockReason, CompletingPod, NodeMaintenance, Phase, PodCounts, PodReference, ReturnedPod,
-    SurgingPod,
+    AttachedVolume, BlockReason, NodeMaintenance, Phase, PodCounts, PodReference, ReturnedPod, SurgingPod,
 };
 use serde::Serialize;
 
@@ -106,6 +105,8 @@ enum PodRecord<'a> {
         namespace: &'a str,
         name: &'a str,
         reason: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        budget: Option<&'a str>,
         since: Timestamp,
         until: Option<Timestamp>,
     },
@@ -135,10 +136,11 @@ impl<'a> From<PodChange<'a>> for PodRecord<'a> {
                 since: pod.since.as_ref().map(|since| since.0),
                 stays_on_stop: pod.stays_on_stop,
             },
-            PodChange::Completing(pod) => Self::Waiting {
+            PodChange::Waiting(pod) => Self::Waiting {
                 namespace: &pod.namespace,
                 name: &pod.name,
-                reason: CompletingPod::REASON,
+                reason: pod.reason.as_str(),
+                budget: pod.budget.as_ref().map(|budget| budget.name.as_str()),
                 since: pod.since.0,
                 until: pod.until.as_ref().map(|until| until.0),
             },

@@ -109,10 +109,10 @@ fn a_drain_is_reported_from_the_snapshot_to_the_end() {
 #[test]
 fn a_pod_that_the_drain_waits_for_is_reported_once_with_its_reason() {
     let mut waits = running(40, &[]);
-    waits["completingPods"] =
-        json!([{"namespace": "shop", "name": "import-x", "since": "2026-01-02T03:04:05Z"}]);
+    waits["waitingPods"] = json!([{"namespace": "shop", "name": "import-x", "reason": "Completing",
+            "since": "2026-01-02T03:04:05Z"}]);
     let mut limited = waits.clone();
-    limited["completingPods"][0]["until"] = json!("2026-01-02T04:04:05Z");
+    limited["waitingPods"][0]["until"] = json!("2026-01-02T04:04:05Z");
     let mut events = list(vec![with_status("n1", waits.clone())]);
     events.push(changed("2", with_status("n1", waits)));
     events.push(changed("3", with_status("n1", limited)));

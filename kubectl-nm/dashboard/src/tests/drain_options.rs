@@ -37,7 +37,7 @@ pub(super) fn waiting_for_pods(options: Options) -> Model {
             {"namespace": "web", "name": "front-6c4f9-9zq", "deployment": "front", "restarted": true,
                 "replacement": replacement, "since": ago(25)},
         ],
-        "completingPods": [{"namespace": "web", "name": "import-9x", "since": ago(200), "until": ago(-1600)}],
+        "waitingPods": [{"namespace": "web", "name": "import-9x", "reason": "Completing", "since": ago(200), "until": ago(-1600)}],
         "evictionPods": 17, "drainProgress": 82, "podCounts": {"gone": 14, "surging": 2, "waiting": 1, "staying": 4},
     });
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(with_status(&status)))));

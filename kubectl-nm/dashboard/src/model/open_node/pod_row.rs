@@ -43,7 +43,7 @@ impl PodProgress {
         if let Verdict::Stay(reason) = verdict {
             return Self { message: reason.word().to_owned(), ..PodState::Staying.into() };
         }
-        let Some(PodStanding { state, blocker }) = pod_state::visible_state(&pod.pod, verdict, None, now)
+        let Some(PodStanding { state, blocker, .. }) = pod_state::visible_state(&pod.pod, verdict, None, now)
         else {
             return PodState::Waiting.into();
         };

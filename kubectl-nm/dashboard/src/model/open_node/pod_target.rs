@@ -110,8 +110,8 @@ impl Model {
             PodState::Surging => Some(format!("it is being replaced first: {}", row.progress.message)),
             PodState::Blocked => excluded(row.progress.reason, maintenance),
             PodState::Waiting => Some(row.progress.message.clone()).filter(|_| {
-                let completing = status(maintenance).completing_pods.iter().flatten();
-                completing
+                let waiting = status(maintenance).waiting_pods.iter().flatten();
+                waiting
                     .into_iter()
                     .any(|pod| (&pod.namespace, &pod.name) == (&row.id.namespace, &row.id.name))
             }),

@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_core::maintenance::changes::{completion_progress, surge_state};
+use nm_core::maintenance::changes::{surge_state, wait_progress};
 use nm_core::maintenance::status;
 use nm_shared::drain::plan::{StayReason, Verdict};
 use nm_shared::{
-    BlockReason, BlockedPod, CompletingPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance,
-    PodReference, PodState, ReturnedPod, SurgingPod,
+    BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference, PodState,
+    ReturnedPod, SurgingPod, WaitingPod,
 };
 
 use crate::model::lists::listing::{Listing, Row};
@@ -242,7 +242,7 @@ struct StatusView<'a> {
     summary: StatusSummary,
     blocked: HashMap<(&'a str, &'a str), &'a BlockedPod>,
     migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
-    completing: HashMap<(&'a str, &'a str), &'a CompletingPod>,
+    waiting: HashMap<(&'a str, &'a str), &'a WaitingPod>,
     surging: HashMap<(&'a str, &'a str), &'a SurgingPod>,
     returned: HashMap<(&'a str, &'a str), &'a ReturnedPod>,
     pending: &'a [PodReference],
@@ -256,15 +256,15 @@ impl<'a> StatusView<'a> {
             status.blocked_pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
         let migrating = status.migrating_pods.iter().flatten();
         let migrating = migrating.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
-        let completing = status.completing_pods.iter().flatten();
-        let completing: HashMap<_, _> =
-            completing.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod)).collect();
+        let waiting = status.waiting_pods.iter().flatten();
+        let waiting: HashMap<_, _> =
+            waiting.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod)).collect();
         let surging = status.surging_pods.iter().flatten();
         let surging = surging.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
         let returned = status.returned_pods.iter().flatten();
         let returned = returned.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
         let counts = &status.pod_counts;
-        let others_waiting = usize::try_from(counts.waiting).unwrap_or(0).saturating_sub(completing.len());
+        let others_waiting = usize::try_from(counts.waiting).unwrap_or(0).saturating_sub(waiting.len());
         let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
         Self {
             summary: StatusSummary {
@@ -275,7 +275,7 @@ impl<'a> StatusView<'a> {
             },
             blocked: blocked.collect(),
             migrating: migrating.collect(),
-            completing,
+            waiting,
             surging: surging.collect(),
             returned: returned.collect(),
             pending: &status.pending_pods_refs,
@@ -284,8 +284,7 @@ impl<'a> StatusView<'a> {
 
     fn named_pods(&self) -> Vec<String> {
         let named = self.blocked.keys().chain(self.migrating.keys());
-        let named =
-            named.chain(self.completing.keys()).chain(self.surging.keys()).chain(self.returned.keys());
+        let named = named.chain(self.waiting.keys()).chain(self.surging.keys()).chain(self.returned.keys());
         named.map(|(namespace, name)| path(namespace, name)).collect()
     }
 
@@ -301,8 +300,8 @@ impl<'a> StatusView<'a> {
                 ..PodState::Blocked.into()
             });
         }
-        if let Some(pod) = self.completing.get(&(namespace, name)) {
-            let (since, message) = (Some(pod.since.0), completion_progress(pod));
+        if let Some(pod) = self.waiting.get(&(namespace, name)) {
+            let (since, message) = (Some(pod.since.0), wait_progress(pod));
             return Some(PodProgress { since, message, ..PodState::Waiting.into() });
         }
         if let Some(pod) = self.surging.get(&(namespace, name)) {

@@ -100,9 +100,9 @@ fn a_pods_state_joins_the_pod_and_the_status() {
 #[test]
 fn a_pod_that_is_left_to_end_by_itself_waits_and_the_others_are_evicting() {
     let completing = |until: Option<&str>| {
-        let pod =
-            json!({"namespace": "shop", "name": "job", "since": "2026-01-02T03:09:00Z", "until": until});
-        running(&json!({"completingPods": [pod], "podCounts": {"waiting": 1, "evicting": 1}}))
+        let pod = json!({"namespace": "shop", "name": "job", "reason": "Completing", "since": "2026-01-02T03:09:00Z",
+                "until": until});
+        running(&json!({"waitingPods": [pod], "podCounts": {"waiting": 1, "evicting": 1}}))
     };
     let mut pods = PodList::default();
     pods.list(&[plain("job"), plain("web")], Some(&completing(None)), now());

@@ -1,0 +1,169 @@
+//! Pods that wait for the turn of their budget, and when they are blocked instead.
+
+use super::*;
+use crate::api::status::WaitReason;
+use crate::cluster::disruption_budget::Budget;
+use crate::drain::budget_allowance::RemainingBudget;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn at(second: u64) -> SteadyTime {
+    SteadyTime::after_start(Duration::from_secs(second))
+}
+
+/// A budget that guards all pods, of which so many of five are healthy and four have to be.
+fn budget(healthy: i32, conditions: &Value) -> Arc<Budget> {
+    let object: PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": {"namespace": "ns", "name": "guard", "resourceVersion": "1"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": healthy, "desiredHealthy": 4, "disruptionsAllowed": 0, "expectedPods": 5,
+            "conditions": conditions},
+    }))
+    .unwrap();
+    Arc::new(Budget::from(&object))
+}
+
+fn left(budget: Arc<Budget>) -> RemainingBudget {
+    RemainingBudget::of(budget, None, 0, [])
+}
+
+/// Two guarded pods, at `second` after the start of this program.
+fn guarded(budget: RemainingBudget, second: u64) -> ClusterState {
+    let ready = |name: &str| {
+        let mut pod = DrainPod::clone(&pod_named(name, &json!({})));
+        pod.ready = Some(pod::ConditionStatus::True);
+        Arc::new(pod)
+    };
+    ClusterState {
+        budgets: Budgets::from_iter([budget]),
+        blocked_after: LIMIT,
+        steady_now: at(second),
+        pods: Some(vec![ready("a"), ready("b")]),
+        ..cordoned()
+    }
+}
+
+fn status_of(object: &NodeMaintenance, state: &ClusterState) -> NodeMaintenanceStatus {
+    let decision = decide(object, state, now());
+    decision.status.or_else(|| object.status.clone()).unwrap()
+}
+
+fn states(state: &ClusterState) -> (i32, i32) {
+    let counts = status_of(&maintenance(&json!({})), state).pod_counts;
+    (counts.waiting, counts.blocked)
+}
+
+#[test]
+fn a_pod_counts_as_blocked_by_its_budget_as_soon_as_the_status_says_so() {
+    let budget = json!({
+        "metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 2},
+    });
+    let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
+    let batch = StartBatch { uncordoned: true, ..StartBatch::default() };
+    let mut ready = DrainPod::clone(&pod_named("a", &json!({})));
+    ready.ready = Some(pod::ConditionStatus::True);
+    let guarded = ClusterState {
+        batch,
+        budgets: Budgets::from_objects([&budget]),
+        pods: Some(vec![Arc::new(ready)]),
+        ..observed()
+    };
+    let early = decide(&maintenance(&json!({})), &guarded, now());
+    let held: Vec<_> = early.blocked_by_budget.iter().map(|(held, _)| pod::uid(held)).collect();
+    let reported = early.status.unwrap().blocked_pods;
+    assert_eq!(held, reported.iter().map(|blocked| blocked.name.as_str()).collect::<Vec<_>>());
+    assert_eq!((held, early.evictions.len()), (vec!["a"], 0));
+}
+
+#[test]
+fn a_pod_waits_for_the_turn_of_its_budget_and_is_blocked_once_nothing_has_moved_for_a_while() {
+    let changed_at = |second| left(budget(4, &json!([]))).moving(at(second), true, SteadyTime::MIN);
+    assert_eq!(states(&guarded(changed_at(100), 100)), (2, 0));
+    assert_eq!(states(&guarded(changed_at(100), 129)), (2, 0));
+    assert_eq!(states(&guarded(changed_at(100), 130)), (0, 2));
+    assert_eq!(states(&guarded(changed_at(129), 130)), (2, 0), "something moved");
+    let decision = decide(&maintenance(&json!({})), &guarded(changed_at(100), 110), now());
+    assert!(decision.requeue_after.unwrap() <= Duration::from_secs(20), "{:?}", decision.requeue_after);
+    let status = decision.status.unwrap();
+    let waiting = status.waiting_pods.clone().unwrap();
+    let told: Vec<_> = waiting.iter().map(|pod| (pod.name.as_str(), pod.reason, pod.ahead)).collect();
+    assert_eq!(told, [("a", WaitReason::BudgetTurn, 0), ("b", WaitReason::BudgetTurn, 1)]);
+    let facts = waiting[0].budget.as_ref().unwrap();
+    assert_eq!(
+        (facts.name.as_str(), facts.current_healthy, facts.desired_healthy),
+        ("guard", Some(4), Some(4))
+    );
+    assert_eq!((status.last_error.as_str(), status.blocked_pods.len()), ("", 0));
+    assert_eq!(condition(&status, "Drained"), ("False", "Evicting"));
+}
+
+#[test]
+fn a_budget_that_can_never_allow_an_eviction_blocks_at_once() {
+    let failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no scale",
+        "lastTransitionTime": now()}]);
+    let now_changed = |budget| states(&guarded(left(budget).moving(at(100), true, SteadyTime::MIN), 100));
+    assert_eq!(now_changed(budget(4, &failed)), (0, 2));
+    let object = json!({"metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": 4, "desiredHealthy": 5, "expectedPods": 5}});
+    let object: PodDisruptionBudget = serde_json::from_value(object).unwrap();
+    assert_eq!(now_changed(Arc::new(Budget::from(&object))), (0, 2));
+}
+
+#[test]
+fn a_leader_that_does_not_know_when_a_budget_moved_relies_on_what_it_shows() {
+    let unready = |seconds: i64| {
+        let since = now() - SignedDuration::from_secs(seconds);
+        json!([{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+            "lastTransitionTime": since}])
+    };
+    let first_seen = |conditions: &Value| left(budget(4, conditions)).moving(at(0), false, SteadyTime::MIN);
+    assert_eq!(states(&guarded(first_seen(&unready(5)), 1)), (2, 0));
+    assert_eq!(states(&guarded(first_seen(&unready(300)), 1)), (0, 2), "it has been exhausted for long");
+    assert_eq!(states(&guarded(first_seen(&json!([])), 1)), (0, 2));
+    // The leader before this one has seen it move.
+    let waiting = maintenance(
+        &json!({"status": {"phase": "Running", "totalpods": 2, "evictionPods": 2, "waitingPods": [
+        {"namespace": "ns", "name": "a", "reason": "BudgetTurn", "since": "2026-01-01T00:50:00Z"}]}}),
+    );
+    let counts = |second| status_of(&waiting, &guarded(first_seen(&unready(300)), second)).pod_counts;
+    assert_eq!((counts(1).waiting, counts(1).blocked), (1, 1));
+    assert_eq!((counts(31).waiting, counts(31).blocked), (0, 2));
+}
+
+#[test]
+fn a_pod_that_takes_long_to_terminate_and_a_request_in_flight_keep_the_others_waiting() {
+    let terminates = left(budget(4, &json!([]))).moving(at(100), true, at(220));
+    assert_eq!(states(&guarded(terminates.clone(), 219)), (2, 0));
+    assert_eq!(states(&guarded(terminates.clone(), 249)), (2, 0));
+    assert_eq!(states(&guarded(terminates, 250)), (0, 2));
+    let in_flight =
+        RemainingBudget::of(budget(5, &json!([])), None, 1, []).moving(at(0), true, SteadyTime::MIN);
+    assert_eq!(states(&guarded(in_flight, 500)), (2, 0));
+}
+
+#[test]
+fn a_refusal_of_a_budget_that_is_not_known_blocks_after_the_same_time() {
+    let refused = |second| {
+        let mut attempt = Attempt::default();
+        attempt.end(EvictionOutcome::RefusedByBudget("no".into()), at(100));
+        let state = guarded(left(budget(4, &json!([]))), second);
+        let attempts = [("a", attempt.clone()), ("b", attempt)].map(|(uid, it)| (uid.to_owned(), it));
+        states(&ClusterState { budgets: Budgets::default(), attempts: attempts.into(), ..state })
+    };
+    assert_eq!((refused(110), refused(131)), ((2, 0), (0, 2)));
+}
+
+#[test]
+fn numbers_of_budgets_alone_are_not_written_at_once() {
+    let state = |healthy, second| {
+        guarded(left(budget(healthy, &json!([]))).moving(at(second), true, SteadyTime::MIN), second)
+    };
+    let first = decide(&maintenance(&json!({})), &state(3, 100), now());
+    let object = after(&maintenance(&json!({})), &first);
+    let later = now() + SignedDuration::from_secs(5);
+    let again = decide(&object, &state(4, 105), later);
+    assert!(again.status.is_none() && again.requeue_after.is_some(), "{:?}", again.status);
+    let minute = now() + SignedDuration::from_secs(60);
+    let status = decide(&object, &state(4, 160), minute).status.unwrap();
+    assert_eq!(status.waiting_pods.unwrap()[0].budget.as_ref().unwrap().current_healthy, Some(4));
+}
