@@ -109,6 +109,7 @@ mod plugin {
     mod output_formats;
     mod pause;
     mod plan;
+    mod start_cost;
     mod start_stop;
     mod unreachable_server;
     mod watch_output;
