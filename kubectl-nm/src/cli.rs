@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::ffi::OsString;
+
 use clap::{Arg, Parser, Subcommand};
 use nm_core::connection::ConnectionFlags;
 use nm_core::terminal::output::Colour;
@@ -113,8 +115,24 @@ impl Command {
     }
 }
 
+/// The command line with a value for each `--dry-run` that has none, although a word follows: in `start --dry-run node-1`
+/// the word is the name of a node.
+pub(crate) fn with_dry_run_values(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    const FLAG: &str = "--dry-run";
+    let mut words: Vec<OsString> = arguments.into_iter().collect();
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    for at in 0..end {
+        let next = words[..end].get(at + 1).and_then(|word| word.to_str());
+        let is_value = next.is_some_and(|next| ["none", "client", "server"].contains(&next));
+        if words[at] == FLAG && !is_value {
+            words[at] = OsString::from("--dry-run=client");
+        }
+    }
+    words
+}
+
 /// The value of `--color` on a command line that could not be parsed.
-pub(crate) fn colour_flag(line: &[std::ffi::OsString]) -> Colour {
+pub(crate) fn colour_flag(line: &[OsString]) -> Colour {
     let words: Vec<&str> = line.iter().filter_map(|word| word.to_str()).collect();
     let value = words.iter().enumerate().find_map(|(at, word)| match *word {
         "--color" => words.get(at + 1).copied(),

@@ -180,8 +180,33 @@ fn only_flags_of_the_drain_are_under_its_heading() {
 
 #[test]
 fn the_colour_of_parser_errors_follows_the_flag() {
-    let words = |line: &str| line.split(' ').map(Into::into).collect::<Vec<std::ffi::OsString>>();
+    let words = |line: &str| line.split(' ').map(Into::into).collect::<Vec<OsString>>();
     assert_eq!(colour_flag(&words("nm --color always bogus")), Colour::Always);
     assert_eq!(colour_flag(&words("nm bogus --color=never")), Colour::Never);
     assert_eq!(colour_flag(&words("nm bogus --color")), Colour::Auto);
+}
+
+#[test]
+fn a_dry_run_without_a_value_is_one_of_the_client_wherever_it_stands() {
+    let nodes = |line: &str| {
+        let words = line.split(' ').map(OsString::from);
+        let cli = Cli::try_parse_from(with_dry_run_values(words)).unwrap();
+        let Command::Start(args) = cli.command else { panic!("start") };
+        format!("{args:?}")
+    };
+    for line in [
+        "nm start --dry-run n1",
+        "nm start n1 --dry-run",
+        "nm start n1 --dry-run client",
+        "nm start n1 --dry-run=client",
+        "nm start --dry-run -y n1",
+    ] {
+        let parsed = nodes(line);
+        assert!(
+            parsed.contains("dry_run: Client") && parsed.contains(r#"nodes: ["n1"]"#),
+            "{line}: {parsed}"
+        );
+    }
+    assert!(nodes("nm start --dry-run server n1").contains("dry_run: Server"));
+    assert!(nodes("nm start n1").contains("dry_run: None"));
 }

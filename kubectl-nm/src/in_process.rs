@@ -16,6 +16,7 @@ use nm_core::args::duration;
 use nm_core::client::watch_stream::{WatchChange, WatchUpdate};
 use nm_core::connection::{self, ConnectionError, ConnectionFlags};
 use nm_core::error::Error;
+use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::format::{DataFormat, OutputFormat};
 use nm_core::maintenance::{Leadership, Reconcilers};
 use nm_core::terminal::output::Output;
@@ -110,14 +111,14 @@ fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<()
             let now = Timestamp::now();
             for leadership in [Leadership::Held, Leadership::Lapsed(now)] {
                 for object in objects {
-                    explain::explain(
-                        object,
-                        explain::halt_of_roll(object, objects).as_ref(),
-                        &Reconcilers { leadership, namespace: Some(String::from("node-maintenance")) },
-                        "kubectl",
+                    let namespace = Some(String::from("node-maintenance"));
+                    let context = explain::Context {
+                        reconcilers: &Reconcilers { leadership, namespace },
+                        facts: &ClusterFacts::default(),
+                        kubectl: "kubectl",
                         now,
-                        out,
-                    )?;
+                    };
+                    explain::explain(object, explain::halt_of_roll(object, objects).as_ref(), &context, out)?;
                 }
             }
             Ok(())

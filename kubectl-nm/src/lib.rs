@@ -22,6 +22,7 @@ use nm_core::client::cluster::Cluster;
 use nm_core::connection;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
+use nm_core::terminal::command_context::command_line;
 use nm_core::terminal::output::{Colour, Output};
 
 use crate::cli::{Cli, Command};
@@ -34,8 +35,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let _ = Output::from_process(Colour::Never, String::new()).text(&candidates);
         return Exit::Done.into();
     }
-    match Cli::try_parse_from(&arguments) {
-        Ok(cli) => execute(cli).into(),
+    match Cli::try_parse_from(cli::with_dry_run_values(arguments.clone())) {
+        Ok(cli) => execute(cli, &arguments).into(),
         Err(mut error) => {
             let hint = unknown_command::hint(&mut error);
             let mut out = Output::from_process(cli::colour_flag(&arguments), String::new());
@@ -48,8 +49,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn execute(cli: Cli) -> Exit {
-    let mut out = Output::from_process(cli.color, cli.connection.to_paste());
+fn execute(cli: Cli, arguments: &[OsString]) -> Exit {
+    let out = Output::from_process(cli.color, cli.connection.to_paste());
+    let mut out = out.with_command(command_line(arguments));
     let has_goal = cli.command.has_goal();
     let result = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {

@@ -65,14 +65,19 @@ fn flag_hint(error: &mut clap::Error) -> Option<String> {
         flags.iter().find(|(flag, _)| *flag == wrong).map(|(flag, instead)| (flag, origin, instead))
     };
     let known = of(FLAGS_OF_DRAIN, "kubectl drain").or_else(|| of(FLAGS_OF_GET, "kubectl get"));
-    // clap also suggests flags that have little in common with the wrong one.
+    // clap also suggests flags that have little in common with the wrong one, in its usage too, and without any that the
+    // flag is meant as the name of a node.
     let is_near = match error.get(ContextKind::SuggestedArg) {
         Some(ContextValue::String(near)) => !closest(&wrong, [near.as_str()]).is_empty(),
-        _ => true,
+        _ => false,
     };
     if known.is_some() || !is_near {
+        let suggests = error.get(ContextKind::SuggestedArg).is_some();
         for suggestion in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
             error.remove(suggestion);
+        }
+        if suggests {
+            error.remove(ContextKind::Usage);
         }
     }
     known.map(|(flag, origin, instead)| format!("{flag} is a flag of {origin}; {instead}"))
@@ -145,10 +150,15 @@ mod tests {
             let mut error = Cli::try_parse_from(["kubectl-nm", "status", flag]).unwrap_err();
             assert_eq!(hint(&mut error).unwrap(), format!("{flag} is a flag of kubectl get; {instead}"));
             assert!(!error.to_string().contains("tip: "), "{error}");
+            assert!(!error.to_string().contains("--cache-dir"), "{error}");
         }
-        let mut error = Cli::try_parse_from(["kubectl-nm", "status", "--no-cache"]).unwrap_err();
-        assert_eq!(hint(&mut error), None);
-        assert!(!error.to_string().contains("similar"), "{error}");
+        for far in ["--no-cache", "--watch-only"] {
+            let mut error = Cli::try_parse_from(["kubectl-nm", "status", far]).unwrap_err();
+            assert_eq!(hint(&mut error), None);
+            for suggestion in ["similar", "tip: ", "--cache-dir"] {
+                assert!(!error.to_string().contains(suggestion), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -101,6 +101,7 @@ mod plugin {
     mod credential_programs;
     mod doctor;
     mod explain;
+    mod first_cause;
     mod flags;
     mod gather;
     mod job_control;
@@ -108,6 +109,7 @@ mod plugin {
     mod output_formats;
     mod pause;
     mod plan;
+    mod start_cost;
     mod start_stop;
     mod unreachable_server;
     mod watch_output;

@@ -8,6 +8,7 @@ use k8s_openapi::api::events::v1::Event;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
+use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
 use serde_json::Value;
@@ -64,6 +65,11 @@ pub(crate) enum Message {
         action: PodAction,
         target: PodTarget,
         result: Result<PodFacts, Error>,
+    },
+    /// What the cluster shows behind the budgets of a node.
+    CauseFacts {
+        node: String,
+        facts: Box<ClusterFacts>,
     },
     /// From the run of kubectl with this number.
     Output {
@@ -126,6 +132,12 @@ pub(crate) enum Effect {
     WatchWholeNodes,
     /// Count the pods on these nodes.
     CountPods(Vec<String>),
+    /// Read what is behind the budgets of this node. These nodes are in maintenance.
+    ReadCauses {
+        node: String,
+        wanted: FactsToRead,
+        in_maintenance: BTreeSet<String>,
+    },
     /// Make the plan of the start dialog, a moment after the last such request.
     Plan(PlanRequest),
     /// The plan is not needed any more.

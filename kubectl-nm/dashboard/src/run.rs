@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
+use nm_core::explain::cluster_facts::ClusterFacts;
+use nm_core::explain::read_facts::read_wanted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_core::watch::event_loop::expiry;
@@ -171,6 +173,8 @@ struct Dashboard<'a> {
     counts: JoinSet<()>,
     /// What is being found out about the pod of a dialog.
     lookups: JoinSet<()>,
+    /// What is being read to explain the open node.
+    causes: JoinSet<()>,
     plans: StartPlans,
     /// The run of kubectl whose output is on the screen.
     kubectl: KubectlOutput,
@@ -195,6 +199,7 @@ impl<'a> Dashboard<'a> {
             commands: JoinSet::new(),
             counts: JoinSet::new(),
             lookups: JoinSet::new(),
+            causes: JoinSet::new(),
             plans: StartPlans::default(),
             kubectl: KubectlOutput::default(),
             editor: Editor::default(),
@@ -343,6 +348,16 @@ impl<'a> Dashboard<'a> {
             Effect::CountPods(nodes) => {
                 self.counts = JoinSet::new();
                 self.counts.spawn_local(pod_count::count(self.cluster.clone(), nodes, self.to.clone()));
+            }
+            Effect::ReadCauses { node, wanted, in_maintenance } => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.causes = JoinSet::new();
+                self.causes.spawn_local(async move {
+                    let facts = ClusterFacts { in_maintenance, ..ClusterFacts::default() };
+                    let facts = Box::new(read_wanted(&cluster, &wanted, facts, Timestamp::now()).await);
+                    // The receiver is gone if the dashboard has ended.
+                    let _ = to.send(Message::CauseFacts { node, facts }).await;
+                });
             }
             Effect::Reconnect => {
                 self.watches.reconnect();

@@ -1,4 +1,4 @@
-//! `kubectl nm explain`: why a node's maintenance makes no progress, and what to do about it.
+//! `kubectl nm explain`: why maintenances make no progress, and what to do about it.
 
 use std::sync::Arc;
 
@@ -11,12 +11,16 @@ use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::{check_exist, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::explain::explanation::{Cause, abandoned, causes, unlisted};
+use nm_core::explain::cause::Cause;
+use nm_core::explain::cluster_facts::ClusterFacts;
+use nm_core::explain::explanation::{causes, unlisted};
+use nm_core::explain::node_causes::abandoned;
+use nm_core::explain::read_facts;
 use nm_core::interaction::progress;
 use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::output::Output;
-use nm_core::terminal::text::{Line, Style};
+use nm_core::terminal::text::{Line, Style, first_names};
 use nm_roll::record::{Halt, Roll};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::age_rank;
@@ -25,21 +29,36 @@ use crate::install::leadership;
 
 const MAX_PODS: usize = 5;
 
+/// How many commands of a cause of several nodes are printed.
+const MAX_COMMANDS: usize = 5;
+
 const EXAMPLES: &str = "\
 Examples:
   # Show what blocks the drain of a node, and the commands that unblock it
-  kubectl nm explain node-1";
+  kubectl nm explain node-1
+
+  # Show what blocks any maintenance
+  kubectl nm explain";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 nothing is blocked, 1 unknown, 3 blocked.";
 
-/// Explain what blocks a node's maintenance and how to unblock it
+/// Explain what blocks the maintenance of nodes and how to unblock it
 #[derive(Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct ExplainArgs {
-    /// Name of the node
+    /// Names of the nodes; without one, all whose maintenance is blocked or failed
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
-    node: String,
+    nodes: Vec<String>,
+}
+
+/// What the explanation of a maintenance depends on, besides the object.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) reconcilers: &'a Reconcilers,
+    pub(crate) facts: &'a ClusterFacts,
+    pub(crate) kubectl: &'a str,
+    pub(crate) now: Timestamp,
 }
 
 pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
@@ -49,28 +68,130 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         out.message(warning);
     }
     let all: Vec<NodeMaintenance> = all.into_iter().map(|object| object.maintenance).collect();
-    let mut found: Vec<_> = all.iter().filter(|object| node(object) == args.node).collect();
-    found.sort_by_key(|object| age_rank(object));
-    if found.is_empty() {
-        if !check_exist(cluster, [&args.node]).await?.is_empty() {
-            out.message(&unchecked(&args.node));
-            return Ok(Exit::Error);
-        }
-        out.data(&Line::new(format!("node/{} is not in maintenance", args.node)))?;
-        return Ok(Exit::Done);
+    let nodes = names::distinct(&args.nodes);
+    let mut found: Vec<&NodeMaintenance> = all
+        .iter()
+        .filter(|object| nodes.is_empty() || nodes.iter().any(|name| name == node(object)))
+        .collect();
+    found.sort_by_key(|object| (node(object).to_owned(), age_rank(object)));
+    let idle: Vec<&String> =
+        nodes.iter().filter(|name| !found.iter().any(|object| node(object) == *name)).collect();
+    let unknown = check_exist(cluster, idle.iter().copied()).await?;
+    for name in &unknown {
+        out.message(&unchecked(name));
     }
-    let message = || format!("asking {} who leads", cluster.server());
-    let reconcilers =
-        progress::during(out, message, Box::pin(leadership::find(cluster, Timestamp::now()))).await;
+    for name in idle.into_iter().filter(|name| !unknown.contains(name)) {
+        out.data(&Line::new(format!("node/{name} is not in maintenance")))?;
+    }
+    let mut exit = if unknown.is_empty() { Exit::Done } else { Exit::Error };
+    if !found.is_empty() {
+        let message = || format!("asking {} who leads", cluster.server());
+        let find = Box::pin(leadership::find(cluster, Timestamp::now()));
+        let reconcilers = progress::during(out, message, find).await;
+        if nodes.is_empty() {
+            found.retain(|object| needs_explanation(object, &all, &reconcilers, cluster.kubectl()));
+        }
+        let message = || format!("asking {} for causes", cluster.server());
+        let read = read_facts::read(cluster, found.iter().copied(), &all, Timestamp::now());
+        let facts = progress::during(out, message, Box::pin(read)).await;
+        let kubectl = cluster.kubectl();
+        let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now: Timestamp::now() };
+        if explain_all(&found, &all, &context, out)? {
+            exit = Exit::Failed;
+        }
+    }
+    if nodes.is_empty() && found.is_empty() {
+        let none =
+            if all.is_empty() { "No maintenances found." } else { "No maintenance is blocked or failed." };
+        out.data(&Line::new(none))?;
+    }
+    Ok(exit)
+}
+
+/// Whether a maintenance is blocked, failed or stuck in another way, as far as its status and the lease show.
+fn needs_explanation(
+    object: &NodeMaintenance,
+    all: &[NodeMaintenance],
+    reconcilers: &Reconcilers,
+    kubectl: &str,
+) -> bool {
+    let facts = ClusterFacts::default();
+    let context = Context { reconcilers, facts: &facts, kubectl, now: Timestamp::now() };
+    let causes = causes_of(object, halt_of_roll(object, all).as_ref(), &context);
+    State::of(object) == State::Failed || causes.iter().any(|cause| !cause.passes)
+}
+
+/// Prints what blocks maintenances, a cause of several nodes once. Returns whether something does that does not pass by itself.
+fn explain_all(
+    found: &[&NodeMaintenance],
+    all: &[NodeMaintenance],
+    context: &Context<'_>,
+    out: &mut Output,
+) -> Result<bool, Error> {
+    let is_one_node = found.windows(2).all(|pair| node(pair[0]) == node(pair[1]));
     let mut is_blocked = false;
-    for (at, object) in found.into_iter().enumerate() {
-        if at > 0 {
-            out.data(&Line::default())?;
+    if is_one_node {
+        for (at, object) in found.iter().enumerate() {
+            if at > 0 {
+                out.data(&Line::default())?;
+            }
+            is_blocked |= explain(object, halt_of_roll(object, all).as_ref(), context, out)?;
         }
-        let halt = halt_of_roll(object, &all);
-        is_blocked |= explain(object, halt.as_ref(), &reconcilers, cluster.kubectl(), Timestamp::now(), out)?;
+        return Ok(is_blocked);
     }
-    Ok(if is_blocked { Exit::Failed } else { Exit::Done })
+    let mut common: Vec<CommonCause> = Vec::new();
+    for object in found {
+        out.data(&headline(object))?;
+        for cause in causes_of(object, halt_of_roll(object, all).as_ref(), context) {
+            is_blocked |= !cause.passes;
+            CommonCause::add(&mut common, cause, node(object));
+        }
+        let more = unlisted(object);
+        if more > 0 {
+            out.data(&Line::new(format!("  {more} more pods are blocked; the status does not list them.")))?;
+        }
+    }
+    if common.is_empty() {
+        out.data(&Line::new("Nothing is blocked."))?;
+    }
+    // What blocks comes before what passes.
+    common.sort_by_key(|common| common.cause.passes);
+    for CommonCause { cause, nodes } in &common {
+        out.data(&Line::default())?;
+        for line in paragraph(cause, nodes, context.now) {
+            out.data(&line)?;
+        }
+    }
+    Ok(is_blocked)
+}
+
+/// A cause of one or more nodes.
+struct CommonCause {
+    cause: Cause,
+    nodes: Vec<String>,
+}
+
+impl CommonCause {
+    fn add(all: &mut Vec<Self>, cause: Cause, node: &str) {
+        let is_alike = |known: &&mut Self| {
+            let known = &known.cause;
+            (&known.what, &known.advice, known.passes, known.stays)
+                == (&cause.what, &cause.advice, cause.passes, cause.stays)
+        };
+        let Some(Self { cause: known, nodes }) = all.iter_mut().find(is_alike) else {
+            all.push(Self { cause, nodes: vec![node.to_owned()] });
+            return;
+        };
+        nodes.push(node.to_owned());
+        known.pods.extend(cause.pods);
+        known.since = known.since.into_iter().chain(cause.since).min();
+        known.refusals = known.refusals.saturating_add(cause.refusals);
+        for (known, more) in [(&mut known.commands, cause.commands), (&mut known.unseen, cause.unseen)] {
+            let new: Vec<String> = more.into_iter().filter(|text| !known.contains(text)).collect();
+            known.extend(new);
+            known.truncate(MAX_COMMANDS);
+        }
+    }
 }
 
 /// Why the roll of a maintenance has halted; none if it has not, or if its records cannot be read.
@@ -85,35 +206,17 @@ pub(crate) fn halt_of_roll(object: &NodeMaintenance, all: &[NodeMaintenance]) ->
 pub(crate) fn explain(
     object: &NodeMaintenance,
     halt: Option<&Halt>,
-    reconcilers: &Reconcilers,
-    kubectl: &str,
-    now: Timestamp,
+    context: &Context<'_>,
     out: &mut Output,
 ) -> Result<bool, Error> {
-    let state = State::of(object);
-    let mut causes = causes(object, reconcilers, kubectl, now);
-    causes.splice(0..0, abandoned(object, reconcilers.leadership, kubectl, now));
-    causes.splice(0..0, roll_name(object).zip(halt).map(|(roll, halt)| halted(roll, halt, kubectl)));
-    // The reason why it is queued or failed is among the causes.
-    let headline = match state {
-        State::Queued | State::Failed => Line::default().with(state.style(), state.word()),
-        _ => maintenance::headline(object),
-    };
-    out.data(&Line::new(format!("node/{}: ", node(object))).join(headline).and(name_unless_node(object)))?;
+    let causes = causes_of(object, halt, context);
+    out.data(&headline(object))?;
     if let Some(roll) = roll_name(object) {
         out.data(&Line::new(format!("It is part of roll {roll}.")))?;
     }
-    if causes.is_empty() {
-        let outlook = match (state, reconcilers.leadership) {
-            (State::Drained, _) => "",
-            (_, Leadership::Held) => ": the maintenance continues on its own",
-            _ => ": the maintenance continues as long as nm-reconciler runs",
-        };
-        out.data(&Line::new(format!("Nothing is blocked{outlook}.")))?;
-    }
     for cause in &causes {
         out.data(&Line::default())?;
-        for line in paragraph(cause, now) {
+        for line in paragraph(cause, &[], context.now) {
             out.data(&line)?;
         }
     }
@@ -122,7 +225,39 @@ pub(crate) fn explain(
         out.data(&Line::default())?;
         out.data(&Line::new(format!("{more} more pods are blocked; the status does not list them.")))?;
     }
-    Ok(causes.iter().any(|cause| !cause.passes))
+    let is_blocked = causes.iter().any(|cause| !cause.passes);
+    if causes.is_empty() || (State::of(object) == State::Draining && !is_blocked) {
+        let outlook = match (State::of(object), context.reconcilers.leadership) {
+            (State::Drained, _) => "",
+            (_, Leadership::Held) => ": the maintenance continues on its own",
+            _ => ": the maintenance continues as long as nm-reconciler runs",
+        };
+        if !causes.is_empty() {
+            out.data(&Line::default())?;
+        }
+        out.data(&Line::new(format!("Nothing is blocked{outlook}.")))?;
+    }
+    Ok(is_blocked)
+}
+
+/// The causes of a maintenance: of its roll, of a missing reconciler, and its own.
+fn causes_of(object: &NodeMaintenance, halt: Option<&Halt>, context: &Context<'_>) -> Vec<Cause> {
+    let Context { reconcilers, facts, kubectl, now } = *context;
+    let halted = roll_name(object).zip(halt).map(|(roll, halt)| halted(roll, halt, kubectl));
+    let abandoned = abandoned(object, reconcilers.leadership, kubectl, now);
+    let own = causes(object, reconcilers, facts, kubectl, now);
+    halted.into_iter().chain(abandoned).chain(own).collect()
+}
+
+/// `node/n1: Blocked 40%: …`.
+fn headline(object: &NodeMaintenance) -> Line {
+    let state = State::of(object);
+    let headline = match state {
+        // The reason why it is queued or failed is among the causes.
+        State::Queued | State::Failed => Line::default().with(state.style(), state.word()),
+        _ => maintenance::headline(object),
+    };
+    Line::new(format!("node/{}: ", node(object))).join(headline).and(name_unless_node(object))
 }
 
 /// The cause that the roll of the node has halted.
@@ -146,10 +281,16 @@ fn halted(roll: &str, halt: &Halt, kubectl: &str) -> Cause {
     }
 }
 
-fn paragraph(cause: &Cause, now: Timestamp) -> Vec<Line> {
+/// A cause. `nodes` are those that it concerns, if several are explained.
+fn paragraph(cause: &Cause, nodes: &[String], now: Timestamp) -> Vec<Line> {
     let style = if cause.passes { Style::Busy } else { Style::Bad };
     let mut lines: Vec<Line> = cause.what.iter().map(|what| Line::default().with(style, what)).collect();
+    if !nodes.is_empty() {
+        let noun = if nodes.len() == 1 { "Node" } else { "Nodes" };
+        lines.push(Line::new(format!("  {noun} {}.", first_names(nodes))));
+    }
     lines.extend(extent(cause, now).map(|extent| Line::new(format!("  {extent}"))));
+    lines.extend(cause.unseen.iter().map(|unseen| Line::new(format!("  {unseen}"))));
     lines.push(Line::new(format!("  {}:", cause.advice)));
     lines.extend(cause.commands.iter().map(|command| Line::new(format!("    {command}"))));
     lines

@@ -19,15 +19,13 @@ fn reconcilers(leadership: Leadership) -> Reconcilers {
 
 fn explained_under(leadership: Leadership, object: &NodeMaintenance) -> (String, bool) {
     let (mut out, captured) = output();
-    let is_blocked = explain(
-        object,
-        None,
-        &reconcilers(leadership),
-        "kubectl",
-        "2026-01-02T03:07:25Z".parse().unwrap(),
-        &mut out,
-    )
-    .unwrap();
+    let context = Context {
+        reconcilers: &reconcilers(leadership),
+        facts: &ClusterFacts::default(),
+        kubectl: "kubectl",
+        now: "2026-01-02T03:07:25Z".parse().unwrap(),
+    };
+    let is_blocked = explain(object, None, &context, &mut out).unwrap();
     (captured.data(), is_blocked)
 }
 
@@ -48,7 +46,7 @@ async fn a_node_that_the_user_may_not_read_is_unknown() {
             _ => list(&[]),
         });
         let (mut out, captured) = output();
-        let ended = run(ExplainArgs { node: "n1".into() }, &cluster, &mut out).await.unwrap();
+        let ended = run(ExplainArgs { nodes: vec!["n1".into()] }, &cluster, &mut out).await.unwrap();
         assert_eq!((ended, captured.data().as_str(), captured.messages().as_str()), (exit, data, messages));
     }
 }
@@ -62,8 +60,8 @@ node/n1: Blocked 40%: 5 pods remaining (2 blocked, 1 terminating, 2 evicting), 4
 
 PDB shop/cart needs 3, has 3.
   Blocks shop/cart-0, shop/cart-1 for 3m20s, since 2026-01-02T03:04:05Z; 6 evictions were refused.
-  Scale up the pod's owner, or relax the budget:
-    kubectl -n shop edit pdb cart
+  Find out which of the budget's pods are not Ready before you change anything:
+    kubectl -n shop describe pdb cart
 ";
     assert_eq!(explained(&object), (expected.to_owned(), true));
 }
@@ -99,10 +97,16 @@ fn a_maintenance_that_waits_for_pods_to_end_is_not_blocked() {
     let expected = "\
 node/n1: Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone
 
+1 pod is terminating.
+  Wait until the pod has terminated; its events show how far it is:
+    kubectl get pods -A --field-selector spec.nodeName=n1
+
 The drain waits for pods to terminate on their own (Completing), and evicts them at 2026-01-02T04:04:05Z.
   Waits for shop/import-x for 3m20s, since 2026-01-02T03:04:05Z.
   Wait until the pods terminate. To evict them now, remove the setting:
     kubectl patch nm n1 --type=merge -p '{\"spec\":{\"drain\":{\"waitForCompletion\":null}}}'
+
+Nothing is blocked: the maintenance continues on its own.
 ";
     assert_eq!(explained(&with_status("n1", status)), (expected.to_owned(), false));
 }
@@ -173,16 +177,13 @@ fn the_node_of_a_roll_that_has_halted_is_blocked() {
     let object = of_roll(annotation(&record));
     let halt = halt_of_roll(&object, std::slice::from_ref(&object));
     let (mut out, captured) = output();
-    let now = "2026-01-02T03:07:25Z".parse().unwrap();
-    let is_blocked = explain(
-        &object,
-        halt.as_ref(),
-        &reconcilers(Leadership::Held),
-        "kubectl --context blue",
-        now,
-        &mut out,
-    )
-    .unwrap();
+    let context = Context {
+        reconcilers: &reconcilers(Leadership::Held),
+        facts: &ClusterFacts::default(),
+        kubectl: "kubectl --context blue",
+        now: "2026-01-02T03:07:25Z".parse().unwrap(),
+    };
+    let is_blocked = explain(&object, halt.as_ref(), &context, &mut out).unwrap();
     let expected = "\
 node/n1: Drained: 3 pods gone
 It is part of roll kernel.

@@ -7,7 +7,7 @@ use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::{NodeSelection, check_exist};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::interaction::confirm::confirm;
+use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::start::Existing;
 use nm_core::maintenance::suspend::suspend;
@@ -100,12 +100,10 @@ pub(crate) async fn run(
         }
     }
     let nodes: Vec<String> = todo.iter().map(|object| node(object).to_owned()).collect();
-    confirm(
-        if pause { "Pause the maintenance of {}" } else { "Resume the maintenance of {}" },
-        &distinct(&nodes),
-        args.yes,
-        out,
-    )?;
+    let nodes = distinct(&nodes);
+    let what = if pause { "Pause the maintenance of {}" } else { "Resume the maintenance of {}" };
+    let question = Question { what, cluster: cluster.context(), nodes: &nodes, ..Question::default() };
+    question.ask_if_needed(args.yes, out)?;
 
     let change = async |object| (object, suspend(cluster, object, pause).await);
     let mut failures = Vec::new();

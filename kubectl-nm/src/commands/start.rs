@@ -4,16 +4,18 @@
 //! concurrently, and a refusal for one node does not affect the others.
 
 use clap::{ArgGroup, Args, ValueEnum};
+use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::{NodeSelection, check_exist, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format::{self, OutputFormat};
-use nm_core::interaction::confirm::confirm;
+use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::start::{self, Existing, StartRequest, Started, check_definition};
 use nm_core::maintenance::{name_unless_node, node, uid};
+use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
@@ -62,9 +64,14 @@ pub(crate) struct StartArgs {
     #[arg(long, value_name = "HOW", default_value = "none", default_missing_value = "client", num_args = 0..=1)]
     dry_run: DryRun,
 
-    /// Do not ask for confirmation before more than one node is put into maintenance
+    /// Do not ask for confirmation before more than one node is put into maintenance, or something is harmed: print what
+    /// would be, and start
     #[arg(long, short = 'y')]
     yes: bool,
+
+    /// Do not check before the start what the drain would harm
+    #[arg(long)]
+    no_plan: bool,
 
     /// Plan the maintenance for later: the scheduler prefers other nodes, and `kubectl nm resume` starts it
     #[arg(long, conflicts_with = "wait")]
@@ -109,12 +116,24 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
     }
     if args.dry_run == DryRun::None {
         let new: Vec<String> = new_nodes(&nodes).cloned().collect();
-        let question = if args.suspend {
-            "Plan the maintenance of {}"
-        } else {
-            "Put {} into maintenance and evict their pods"
+        let what = match new.len() {
+            _ if args.suspend => "Plan the maintenance of {}",
+            1 => "Put {} into maintenance and evict its pods",
+            _ => "Put {} into maintenance and evict their pods",
         };
-        confirm(question, &new, args.yes, out)?;
+        let is_refused = new.len() > 1 && !args.yes && !out.can_ask();
+        let cost = if is_refused { DrainCost::default() } else { cost_of(&args, &new, cluster).await };
+        let (harms, unknown) = (cost.harm_lines(), cost.unknown_line());
+        let question = Question {
+            what,
+            cluster: cluster.context(),
+            nodes: &new,
+            reason: args.request.reason(),
+            harms: &harms,
+            unknown: unknown.as_ref(),
+            ..Question::default()
+        };
+        question.ask_if_needed(args.yes, out)?;
         if let Some(first) = new.first() {
             check_definition(cluster, &wanted(&args, first)).await?;
         }
@@ -150,6 +169,15 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         Exit::Done
     };
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
+}
+
+/// What the drains would cost, unless none begins.
+async fn cost_of(args: &StartArgs, nodes: &[String], cluster: &Cluster) -> DrainCost {
+    if args.no_plan || args.suspend || nodes.is_empty() {
+        return DrainCost::default();
+    }
+    let drain = args.request.drain.spec();
+    Box::pin(cost::assess(nodes.to_vec(), drain, cluster, Timestamp::now(), cost::TIME_LIMIT)).await
 }
 
 /// Checks that every node exists and can be put into maintenance. Returns what exists for each, and the nodes that the

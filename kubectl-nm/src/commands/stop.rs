@@ -11,7 +11,7 @@ use nm_core::client::cluster::{Cluster, Deletion};
 use nm_core::client::nodes::{NodeSelection, check_exist, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::interaction::confirm::confirm;
+use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::{name_unless_node, node, roll_name, status};
 use nm_core::terminal::output::Output;
@@ -81,7 +81,14 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         return Ok(Exit::Done);
     }
     let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
-    confirm("Return {} to service", &distinct(&nodes), args.yes, out)?;
+    let nodes = distinct(&nodes);
+    let question = Question {
+        what: "Return {} to service",
+        cluster: cluster.context(),
+        nodes: &nodes,
+        ..Question::default()
+    };
+    question.ask_if_needed(args.yes, out)?;
 
     let stop = async |object: &GroupedMaintenance| match object.metadata.deletion_timestamp {
         Some(_) => Ok(Deletion::UnderWay),

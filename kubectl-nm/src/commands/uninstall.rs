@@ -17,7 +17,7 @@ use nm_core::client::objects;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format;
-use nm_core::interaction::confirm::confirm_always;
+use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::{kept_by_roll, node};
 use nm_core::terminal::output::Output;
@@ -91,7 +91,8 @@ pub(crate) async fn run(
             out.message(&Line::new(format!("  {}", format::located(object))));
         }
     }
-    confirm_always(&question(&plan), args.yes, out)?;
+    let what = question(&plan);
+    Question { what: &what, cluster: cluster.context(), ..Question::default() }.ask(args.yes, out)?;
     if args.stop_all {
         stop_all(args.timeout, cluster, out).await?;
     } else {

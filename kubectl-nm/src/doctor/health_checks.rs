@@ -233,6 +233,12 @@ fn webhook(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
 
 fn versions(report: &ClusterReport) -> Fetched<Finding> {
     let installation = read(&report.installation)?;
+    let deployment = installation.deployment.as_ref();
+    let is_run = |found: &Value| found["status"]["availableReplicas"].as_u64().unwrap_or_default() > 0;
+    if deployment.is_some_and(|found| !is_run(found)) {
+        let image = installation.image().unwrap_or_default();
+        return Err(Unavailable(format!("no replica runs {image}")));
+    }
     match installation.version() {
         Some(version) => match version_skew(OWN_VERSION, &version) {
             Some(warning) => {

@@ -376,6 +376,10 @@ fn an_incompatible_or_unknown_version_is_reported() {
         Ok(Installation { namespace: "ns".into(), deployment: Some(found), other_operator: None })
     };
     check("versions", CheckResult::Warn, "9.0.0", |report| report.installation = image("x:9.0.0"));
+    check("versions", CheckResult::Unknown, "no replica runs", |report| {
+        let installation = report.installation.clone().unwrap();
+        report.installation = Ok(Installation { deployment: Some(deployment(0)), ..installation });
+    });
     check("versions", CheckResult::Warn, "x:mine", |report| report.installation = image("x:mine"));
 }
 

@@ -3,7 +3,7 @@
 use kube::api::ListParams;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects::{self, ApiVersionKind};
-use nm_core::client::reconciler_deployment::{self, NAME_LABEL};
+use nm_core::client::reconciler_deployment::{self, NAME_LABEL, OTHER_OPERATOR};
 use nm_core::error::Error;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,10 +11,6 @@ use serde_json::{Value, json};
 use crate::install::manifests::{NAMESPACE, VERSION_LABEL};
 
 const DEPLOYMENT: ApiVersionKind = ("apps/v1", "Deployment");
-
-/// The name of the medik8s operator's Deployment, or its prefix (`config/default/kustomization.yaml` in its sources, and the
-/// hyperconverged cluster operator's).
-const OTHER_OPERATOR: &str = "node-maintenance-operator";
 
 const OLM_OWNER: &str = "olm.owner";
 

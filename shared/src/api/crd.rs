@@ -53,8 +53,14 @@ mod tests {
             .iter()
             .map(|column| column["name"].as_str().unwrap())
             .collect();
-        assert_eq!(columns, ["Node", "Phase", "Progress", "Pending", "Blocked", "Reason", "Age"]);
+        assert_eq!(columns, ["Node", "Phase", "Progress", "Pods", "Gone", "Blocked", "Reason", "Age"]);
         let schema = &version["schema"]["openAPIV3Schema"];
+        for column in version["additionalPrinterColumns"].as_array().unwrap() {
+            let path = column["jsonPath"].as_str().unwrap().split('.').skip(1);
+            let field = path.fold(schema, |schema, name| &schema["properties"][name]);
+            // The API server prints a list as JSON. It does not describe its own metadata here.
+            assert!(!field["type"].is_array() && field["type"] != "array", "{column}");
+        }
         let node_name = &schema["properties"]["spec"]["properties"]["nodeName"];
         assert_eq!(node_name["minLength"], 1);
         assert_eq!(

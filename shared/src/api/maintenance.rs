@@ -41,10 +41,17 @@ pub const MAX_REASON_LENGTH: usize = 1024;
         description = "Percentage of the pods to be moved that are gone"
     ),
     printcolumn(
-        name = "Pending",
-        type_ = "string",
-        json_path = ".status.pendingPods",
-        description = "Pods that are still on the node",
+        name = "Pods",
+        type_ = "integer",
+        json_path = ".status.evictionPods",
+        description = "Number of pods to be moved",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Gone",
+        type_ = "integer",
+        json_path = ".status.podCounts.gone",
+        description = "Number of them that are gone",
         priority = 1
     ),
     printcolumn(

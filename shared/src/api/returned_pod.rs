@@ -20,7 +20,7 @@ pub struct ReturnedPod {
 }
 
 /// The workload of a pod: what controls it, or the Deployment of the `ReplicaSet` that does.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadReference {
     /// API group and version.

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::api::names::{DOMAIN_ANNOTATION, MIRROR_ANNOTATION, UNDO_ANNOTATION};
+use crate::api::returned_pod::WorkloadReference;
 
 /// The annotations that anything here reads.
 const READ_ANNOTATIONS: [&str; 3] = [DOMAIN_ANNOTATION, MIRROR_ANNOTATION, UNDO_ANNOTATION];
@@ -91,6 +92,21 @@ pub fn deployment_name<'a>(owner: &'a OwnerReference, template_hash: Option<&str
         return None;
     }
     owner.name.strip_suffix(template_hash?)?.strip_suffix('-')
+}
+
+/// The label by which a Deployment distinguishes the pods of its `ReplicaSet`s.
+pub const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// The workload of a pod by its metadata: its Deployment if it has one, otherwise its controller.
+pub fn workload(metadata: &ObjectMeta) -> Option<WorkloadReference> {
+    let owner = controller(metadata.owner_references.as_deref().unwrap_or_default())?;
+    let hash = metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let (kind, name) = match deployment_name(owner, hash.map(String::as_str)) {
+        Some(deployment) => ("Deployment", deployment),
+        None => (owner.kind.as_str(), owner.name.as_str()),
+    };
+    let (kind, name) = (kind.to_owned(), name.to_owned());
+    Some(WorkloadReference { api_version: owner.api_version.clone(), kind, name })
 }
 
 #[derive(Debug, Clone, Default)]

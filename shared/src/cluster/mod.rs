@@ -7,6 +7,7 @@ pub mod metadata;
 pub mod node;
 pub mod node_fit;
 pub mod node_lease;
+pub mod node_pool;
 pub mod pod;
 pub mod pod_requests;
 pub mod quantity;

@@ -321,19 +321,9 @@ pub fn controller(pod: &DrainPod) -> Option<&OwnerReference> {
     metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default())
 }
 
-/// The label by which a Deployment distinguishes the pods of its `ReplicaSet`s.
-pub const TEMPLATE_HASH: &str = "pod-template-hash";
-
 /// The workload of the pod: its Deployment if it has one, because that would undo changes to each `ReplicaSet`, otherwise its controller.
 pub fn workload(pod: &DrainPod) -> Option<WorkloadReference> {
-    let owner = controller(pod)?;
-    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
-    let (kind, name) = match metadata::deployment_name(owner, hash.map(String::as_str)) {
-        Some(deployment) => ("Deployment", deployment),
-        None => (owner.kind.as_str(), owner.name.as_str()),
-    };
-    let (kind, name) = (kind.to_owned(), name.to_owned());
-    Some(WorkloadReference { api_version: owner.api_version.clone(), kind, name })
+    metadata::workload(&pod.metadata)
 }
 
 /// Whether a `DaemonSet` of the apps group controls it.

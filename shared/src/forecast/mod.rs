@@ -7,6 +7,8 @@
 pub mod capacity;
 pub mod gate_preview;
 mod migrations;
+pub mod outage;
+pub mod schedulable;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

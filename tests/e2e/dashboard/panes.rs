@@ -23,6 +23,8 @@ async fn panes_have_everything_and_the_end_says_what_was_refused() {
     terminal.until_shown("Reason: DisruptionBudget").await;
     // The reconciler tries now and then whether the budget allows it.
     terminal.until_shown("(refused").await;
+    // The first cause is read once the node is open.
+    terminal.until_shown("minAvailable").await;
     terminal.resize(20, 45);
     let starts =
         |screen: &vt100::Screen| matches!(position(screen, "DETAILS"), Some((1, last, all)) if last < all);
@@ -35,7 +37,7 @@ async fn panes_have_everything_and_the_end_says_what_was_refused() {
     let ends =
         |screen: &vt100::Screen| matches!(position(screen, "DETAILS"), Some((_, last, all)) if last == all);
     terminal.until("the last lines", ends).await;
-    let last = terminal.until_shown("edit pdb").await;
+    let last = terminal.until_shown("kubectl patch").await;
     assert!(!last.contains("Reason: DisruptionBudget"), "{last}");
     terminal.press("g");
     terminal.until("the first lines again", starts).await;

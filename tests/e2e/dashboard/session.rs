@@ -10,6 +10,7 @@ use nm_tests::maintenance::start;
 use nm_tests::nodes::configuration;
 use nm_tests::programs::program;
 use nm_tests::reconciler::Reconciler;
+use nm_tests::requests::until_requests;
 use nm_tests::skip::skipped;
 use nm_tests::terminal::Terminal;
 use nm_tests::terminal::keys::{CTRL_C, CTRL_Z, ENTER, ESCAPE, F12};
@@ -210,7 +211,7 @@ async fn a_wait_on_a_terminal_leaves_its_lines_in_the_scrollback() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
     let _reconciler = Reconciler::start(&cluster);
-    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["start", node, "--wait"], &[]);
+    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["start", node, "--wait", "-y"], &[]);
     terminal.until_shown(&format!("node/{node} drained")).await;
     assert_eq!(terminal.exit_code().await, 0);
     let screen = terminal.screen();
@@ -225,8 +226,12 @@ async fn a_wait_on_a_terminal_that_fails_reports_why() {
     let node = &cluster.nodes().await[0];
     let faults = cluster.sandbox().unwrap().faults();
     let watches = Target::any().verb("watch").resource("nodemaintenances");
-    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["start", node, "--wait"], &[]);
-    terminal.until_shown("Requested").await;
+    let mut terminal =
+        Terminal::run_plugin(cluster.kubeconfig(), &["start", node, "--wait", "--no-plan"], &[]);
+    until_requests(cluster.sandbox().unwrap(), 1, "a wait", |entry| {
+        entry.verb == "watch" && entry.resource == "nodemaintenances"
+    })
+    .await;
     faults.add(Rule::new(watches.clone(), Action::Fail(Failure::Unauthorized, Moment::BeforeEffect)));
     faults.end_watches(&watches, 0);
     assert_eq!(terminal.exit_code().await, 1);

@@ -185,7 +185,7 @@ async fn a_pod_of_a_stateful_set_stays_blocked() {
     let pod = until_obstacle(&cluster, "e2e-stateful", SurgeObstacle::NoDeployment).await;
     assert!(pod.message.contains("StatefulSet db controls this pod"), "{}", pod.message);
     let explained = plugin(&cluster, &["explain", node_of(&drained)]).await;
-    for part in ["StatefulSet db controls this pod", "relax the budget", "edit pdb db"] {
+    for part in ["StatefulSet db controls this pod", "Agree on a time with the owner", "edit pdb db"] {
         assert!(explained.stdout.contains(part), "{part} in {explained:?}");
     }
     workload.delete_budget("db").await;

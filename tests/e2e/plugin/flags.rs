@@ -26,7 +26,7 @@ async fn every_drain_flag_sets_its_field() {
     let node = &cluster.nodes().await[0];
     let flags = "--dry-run none --grace-period 7 --delete-emptydir-data=false --force=false --delete-after 5m \
         --pod-selector app=web,!canary --timeout 0 --order none --wait-for-volume-detach=5m --on-detach-timeout fail \
-        --surge -r kernel";
+        --surge -r kernel --no-plan";
     let args: Vec<&str> = ["start", node].into_iter().chain(flags.split_whitespace()).collect();
     plugin(&cluster, &args).await.expect(0, &format!("node/{node} maintenance started\n"), "");
     let spec = serde_json::to_value(cluster.maintenances().get(node).await.unwrap().spec).unwrap();
@@ -47,14 +47,16 @@ async fn no_drain_begins_where_the_definition_lacks_one_of_its_settings() {
     let node = &cluster.nodes().await[0];
     cluster.remove_field(&["spec", "drain", "surge"]).await;
     let started = format!("node/{node} maintenance started\n");
-    for command in [&["start", node, "--surge"][..], &["start", node, "--surge", "--dry-run", "server"]] {
+    for command in
+        [&["start", node, "--surge", "--no-plan"][..], &["start", node, "--surge", "--dry-run", "server"]]
+    {
         let refused = plugin(&cluster, command).await;
         let error = "error: the NodeMaintenance definition of this cluster has no spec.drain.surge";
         assert!(refused.code == Some(1) && refused.stderr.starts_with(error), "{refused:?}");
         assert!(!refused.stdout.contains(&started), "{refused:?}");
         assert!(cluster.maintenances().get_opt(node).await.unwrap().is_none(), "no drain has begun");
     }
-    plugin(&cluster, &["start", node, "--timeout", "1h"]).await.expect(0, &started, "");
+    plugin(&cluster, &["start", node, "--timeout", "1h", "--no-plan"]).await.expect(0, &started, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +69,8 @@ async fn a_zero_grace_period_is_warned_about_by_every_command() {
     let warned = format!("warning: {warning}");
     assert!(planned.stdout.lines().any(|line| line == warned), "{planned:?}");
     for (how, said) in [("client", " (dry run)"), ("none", "")] {
-        let started = plugin(&cluster, &["start", node, "--grace-period", "0", "--dry-run", how]).await;
+        let started =
+            plugin(&cluster, &["start", node, "--grace-period", "0", "--no-plan", "--dry-run", how]).await;
         let said = format!("node/{node} maintenance started{said}\n");
         started.expect(0, &said, &format!("warning: {warning}\n"));
     }

@@ -30,8 +30,18 @@ async fn start_and_stop_print_a_line_for_each_node() {
     dry.expect(0, &lines(" (server dry run)"), "");
     assert_eq!(cluster.maintenances().get_opt(a).await.unwrap(), None);
 
-    let started =
-        run(&["start", a, "--reason", "kernel", "--timeout", "10m", "--order", "PriorityAscending"]).await;
+    let started = run(&[
+        "start",
+        a,
+        "--reason",
+        "kernel",
+        "--timeout",
+        "10m",
+        "--order",
+        "PriorityAscending",
+        "--no-plan",
+    ])
+    .await;
     started.expect(0, &format!("node/{a} maintenance started\n"), "");
     let spec = cluster.maintenances().get(a).await.unwrap().spec;
     assert_eq!(spec.reason.as_deref(), Some("kernel"));
@@ -43,7 +53,7 @@ async fn start_and_stop_print_a_line_for_each_node() {
     );
     let again = run(&["start", a, "--timeout", "10m"]).await;
     again.expect(0, &format!("node/{a} is already in maintenance\n"), "");
-    let other = run(&["start", b, a, "-y", "--reason", "disk"]).await;
+    let other = run(&["start", b, a, "-y", "--reason", "disk", "--no-plan"]).await;
     other.expect(
         1,
         &format!("node/{b} maintenance started\n"),
@@ -86,7 +96,7 @@ async fn nodes_are_selected_by_labels_and_by_files() {
     let refused = plugin(&cluster, &["start", "-l", blue]).await;
     let refusal = "error: this needs confirmation: run it on a terminal, or pass --yes\n";
     refused.expect(2, "", refusal);
-    let started = plugin(&cluster, &["start", "-l", blue, "-y"]).await;
+    let started = plugin(&cluster, &["start", "-l", blue, "-y", "--no-plan"]).await;
     started.expect(0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");
     let stopped = plugin(&cluster, &["stop", "-l", blue, "-y"]).await;
     stopped.expect(0, &format!("node/{a} maintenance stopped\nnode/{b} maintenance stopped\n"), "");
@@ -98,7 +108,7 @@ async fn nodes_are_selected_by_labels_and_by_files() {
 
     let file = temp_file(format!("# the first pool\n{a}\nnode/{b} # twice\n{b}\n"));
     let path = file.path().to_str().unwrap();
-    let started = plugin(&cluster, &["start", "-f", path, "-y"]).await;
+    let started = plugin(&cluster, &["start", "-f", path, "-y", "--no-plan"]).await;
     started.expect(0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");
     let _ = plugin(&cluster, &["stop", "--all", "-y"]).await.ok();
     let mut piped = std::process::Command::new(program("kubectl-nm"))
@@ -162,7 +172,7 @@ async fn permissions_on_maintenances_alone_are_enough() {
     let account = service_account("default", workload.namespace());
     let access = MaintenanceAccess::grant(&cluster, &account).await;
     let maintainer = cluster.kubeconfig_of(&account).await;
-    let started = plugin_of(&maintainer, &["start", node]).await;
+    let started = plugin_of(&maintainer, &["start", node, "--no-plan"]).await;
     let unchecked =
         format!("node/{node}: cannot check that it exists, because you have no permission to read nodes\n");
     started.expect(0, &format!("node/{node} maintenance started\n"), &unchecked);
@@ -183,7 +193,7 @@ async fn several_nodes_need_a_confirmation_on_a_terminal() {
         let mut terminal = start();
         let question = "Put these 2 nodes into maintenance and evict their pods? [y/N]";
         let screen = terminal.until_shown(question).await;
-        assert!(screen.contains(&format!("node/{a}\nnode/{b}\n")), "{screen}");
+        assert!(screen.contains(&format!("nodes:   {a}, {b}\n")), "{screen}");
         terminal.press(answer);
         assert_eq!(terminal.exit_code().await, code, "{}", terminal.screen());
         assert_eq!(cluster.maintenances().get_opt(b).await.unwrap().is_some(), there, "{answer:?}");

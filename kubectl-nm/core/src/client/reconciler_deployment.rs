@@ -14,6 +14,10 @@ pub const NAME_LABEL: (&str, &str) = ("app.kubernetes.io/name", "kubectl-nm");
 /// Selector of nm-reconciler's Deployment and its pods.
 pub const LABEL_SELECTOR: &str = "app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
 
+/// The name of the medik8s operator's Deployment, or its prefix (`config/default/kustomization.yaml` in its sources, and the
+/// hyperconverged cluster operator's).
+pub const OTHER_OPERATOR: &str = "node-maintenance-operator";
+
 /// The container of nm-reconciler in the manifests. Others may add containers.
 pub const CONTAINER: &str = "reconciler";
 

@@ -16,7 +16,7 @@ fn now() -> Timestamp {
 }
 
 fn only(maintenance: &NodeMaintenance) -> Cause {
-    let mut causes = causes(maintenance, &Reconcilers::default(), "kubectl", now());
+    let mut causes = causes(maintenance, &Reconcilers::default(), &ClusterFacts::default(), "kubectl", now());
     assert_eq!(causes.len(), 1, "{causes:?}");
     causes.remove(0)
 }
@@ -126,8 +126,13 @@ fn a_maintenance_that_no_reconciler_handles_is_reported_since_when() {
         ["The reconciler has not returned the node to service yet."]
     );
     assert!(!waiting.passes);
-    let soon =
-        causes(&requested("n1"), &Reconcilers::default(), "kubectl", "2026-01-02T03:04:19Z".parse().unwrap());
+    let soon = causes(
+        &requested("n1"),
+        &Reconcilers::default(),
+        &ClusterFacts::default(),
+        "kubectl",
+        "2026-01-02T03:04:19Z".parse().unwrap(),
+    );
     assert!(soon[0].passes, "a moment is no problem");
     let mut held = stopping(requested("n1"));
     held.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
@@ -156,7 +161,13 @@ fn pods_that_are_blocked_by_the_same_thing_are_one_cause() {
     let (cart, web) = (budget("cart"), budget("web"));
     let mut status = running(40, &[("cart-0", &cart), ("web-0", &web), ("cart-1", &cart), ("cart-2", &cart)]);
     status["blockedPods"][2]["since"] = json!("2026-01-01T00:00:00Z");
-    let found = causes(&with_status("n1", status), &Reconcilers::default(), "kubectl", now());
+    let found = causes(
+        &with_status("n1", status),
+        &Reconcilers::default(),
+        &ClusterFacts::default(),
+        "kubectl",
+        now(),
+    );
     assert_eq!(found.len(), 2, "{found:#?}");
     assert_eq!(found[0].what, ["PDB shop/cart needs 3, has 3."]);
     assert_eq!(found[0].pods, ["shop/cart-0", "shop/cart-1", "shop/cart-2"]);
@@ -164,7 +175,7 @@ fn pods_that_are_blocked_by_the_same_thing_are_one_cause() {
         (found[0].since.map(|at| at.to_string()), found[0].refusals),
         (Some("2026-01-01T00:00:00Z".into()), 9)
     );
-    assert_eq!(found[0].commands, ["kubectl -n shop edit pdb cart"]);
+    assert_eq!(found[0].commands, ["kubectl -n shop describe pdb cart"]);
     assert_eq!(found[1].pods, ["shop/web-0"]);
 }
 
@@ -185,7 +196,16 @@ fn similarly_blocked_pods_have_a_few_commands() {
 #[test]
 fn a_draining_maintenance_has_no_cause_and_unlisted_pods_are_counted() {
     for status in [running(40, &[]), json!({"phase": "Succeeded"})] {
-        assert_eq!(causes(&with_status("n1", status), &Reconcilers::default(), "kubectl", now()), []);
+        assert_eq!(
+            causes(
+                &with_status("n1", status),
+                &Reconcilers::default(),
+                &ClusterFacts::default(),
+                "kubectl",
+                now()
+            ),
+            []
+        );
     }
     let mut status: Value = running(40, &[("a", "m")]);
     status["podCounts"]["blocked"] = json!(7);

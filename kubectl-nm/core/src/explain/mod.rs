@@ -1,6 +1,17 @@
 //! Why a maintenance makes no progress, and how to fix each cause.
 
+mod budget_causes;
+pub mod cause;
+mod cause_wording;
+pub mod cluster_facts;
 pub mod explanation;
+pub mod first_cause;
+pub mod node_causes;
+pub mod obstacle;
 pub mod owner;
+pub mod read_facts;
 pub mod remedy;
 pub mod returned_pods;
+
+#[cfg(test)]
+mod situations_tests;

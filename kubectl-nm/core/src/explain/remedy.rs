@@ -156,12 +156,12 @@ fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     {
         return remedy;
     }
+    // Whether the budget or its pods have to change depends on more than the status shows.
     let command = match &case.facts.budget {
-        Some(budget) => format!("{kubectl_in} edit pdb {}", shell_quoted(&budget.name)),
+        Some(budget) => format!("{kubectl_in} describe pdb {}", shell_quoted(&budget.name)),
         None => format!("{kubectl_in} get pdb"),
     };
-    let owner = case.owner.map_or("the pod's owner", Owner::text);
-    (format!("Scale up {owner}, or relax the budget"), command)
+    ("Find out which of the budget's pods are not Ready before you change anything".into(), command)
 }
 
 /// What makes the pod's Deployment replace it first. None if only the budget can be changed.
@@ -205,9 +205,9 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             of_deployment("rollout restart deployment")?,
         ),
         SurgeObstacle::SharedVolume => (
-            "The volume can move only after the pod has terminated: scale the Deployment down, or relax the budget \
-             during the move",
-            of_deployment("scale --replicas=0 deployment")?,
+            "The volume can move only after the pod has terminated: agree on a downtime with the owner of the Deployment, \
+             and scale it to 0 until the node is drained",
+            of_deployment("describe deployment")?,
         ),
         SurgeObstacle::MayReturn => (
             "Remove the toleration or nodeName from the template of the Deployment, or scale the Deployment down",

@@ -1,4 +1,4 @@
-//! Confirmation before a command affects more than one node, or the installation.
+//! Confirmation before a command affects more than one node, harms something, or changes the installation.
 
 use std::io::BufRead;
 
@@ -6,37 +6,83 @@ use crate::error::Error;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
-/// Asks for confirmation if several nodes are affected, unless `--yes` is given. `what` is the question with a placeholder
-/// for the number of nodes: `Put {} into maintenance`.
-///
-/// # Errors
-///
-/// When there is no terminal to ask on, and when the answer is no.
-pub fn confirm(what: &str, nodes: &[String], yes: bool, out: &mut Output) -> Result<(), Error> {
-    if yes || nodes.len() < 2 {
-        return Ok(());
-    }
-    if out.can_ask() {
-        for node in nodes {
-            out.message(&Line::new(format!("node/{node}")));
-        }
-    }
-    confirm_always(&what.replace("{}", &format!("these {} nodes", nodes.len())), yes, out)
+/// A question, and what the user has to know for the answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Question<'a> {
+    /// What is done, without the question mark. `{}` is replaced by the node or the number of nodes.
+    pub what: &'a str,
+    /// The name of the cluster: the context of the kubeconfig.
+    pub cluster: &'a str,
+    /// The nodes that are affected.
+    pub nodes: &'a [String],
+    /// The reason for the maintenance, if it has one.
+    pub reason: Option<&'a str>,
+    /// What is run for each node, if anything is.
+    pub runs: Option<&'a str>,
+    /// What would be harmed.
+    pub harms: &'a [Line],
+    /// What is not known about that, which is no reason to ask.
+    pub unknown: Option<&'a Line>,
 }
 
-/// Asks for confirmation in any case, unless `--yes` is given.
-///
-/// # Errors
-///
-/// If there is no terminal to ask on, or if the answer is no.
-pub fn confirm_always(question: &str, yes: bool, out: &mut Output) -> Result<(), Error> {
-    if yes {
-        return Ok(());
+impl Question<'_> {
+    /// Asks for confirmation if several nodes are affected or something is harmed, unless `yes` is given. Without a
+    /// terminal, harm alone is printed and no reason to stop.
+    ///
+    /// # Errors
+    ///
+    /// When there is no terminal to ask on and several nodes are affected, and when the answer is no.
+    pub fn ask_if_needed(&self, yes: bool, out: &mut Output) -> Result<(), Error> {
+        let is_small = self.nodes.len() < 2;
+        if yes || (is_small && (self.harms.is_empty() || !out.can_ask())) {
+            self.print_harms(out);
+            return Ok(());
+        }
+        self.ask(yes, out)
     }
-    if !out.can_ask() {
-        return Err(Error::Unconfirmed);
+
+    /// Asks for confirmation in any case, unless `yes` is given.
+    ///
+    /// # Errors
+    ///
+    /// If there is no terminal to ask on, or if the answer is no.
+    pub fn ask(&self, yes: bool, out: &mut Output) -> Result<(), Error> {
+        if !yes && !out.can_ask() {
+            return Err(Error::Unconfirmed);
+        }
+        if !yes {
+            self.details(out).iter().for_each(|line| out.message(line));
+        }
+        self.print_harms(out);
+        if yes { Ok(()) } else { prompt(&self.sentence(), out, &mut std::io::stdin().lock()) }
     }
-    prompt(question, out, &mut std::io::stdin().lock())
+
+    fn print_harms(&self, out: &mut Output) {
+        self.harms.iter().chain(self.unknown).for_each(|line| out.message(line));
+    }
+
+    fn sentence(&self) -> String {
+        let nodes = match self.nodes {
+            [node] => format!("node {node}"),
+            nodes => format!("these {} nodes", nodes.len()),
+        };
+        self.what.replace("{}", &nodes)
+    }
+
+    /// The cluster, the nodes, the reason and the command, one line each.
+    fn details(&self, out: &Output) -> Vec<Line> {
+        let nodes = self.nodes.join(", ");
+        let details = [
+            ("cluster", Some(self.cluster)),
+            (if self.nodes.len() == 1 { "node" } else { "nodes" }, Some(nodes.as_str())),
+            ("reason", self.reason),
+            ("runs", self.runs),
+            ("command", out.command()),
+        ];
+        let known = details.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let known = known.filter(|(_, value)| !value.is_empty());
+        known.map(|(name, value)| Line::new(format!("{:<9}{value}", format!("{name}:")))).collect()
+    }
 }
 
 fn prompt(question: &str, out: &mut Output, answers: &mut impl BufRead) -> Result<(), Error> {
@@ -78,14 +124,47 @@ mod tests {
     }
 
     #[test]
-    fn without_a_terminal_more_than_one_node_needs_the_flag() {
+    fn without_a_terminal_more_than_one_node_needs_the_flag_and_harm_is_printed() {
+        let (one, two, harms) = (nodes(&["n1"]), nodes(&["n1", "n2"]), [Line::new("no capacity")]);
+        let question = |nodes| Question { what: "Drain {}", nodes, harms: &harms, ..Question::default() };
+        for (nodes, yes) in [(&one, false), (&one, true), (&two, true)] {
+            let (mut out, captured) = output();
+            question(nodes).ask_if_needed(yes, &mut out).unwrap();
+            assert_eq!(captured.messages(), "no capacity\n", "{nodes:?} {yes}");
+        }
         let (mut out, captured) = output();
-        confirm("x", &nodes(&["n1"]), false, &mut out).unwrap();
-        confirm("x", &nodes(&["n1", "n2"]), true, &mut out).unwrap();
-        let refused = confirm("x", &nodes(&["n1", "n2"]), false, &mut out).unwrap_err();
+        let refused = question(&two).ask_if_needed(false, &mut out).unwrap_err();
         assert_eq!((refused.exit(), captured.messages()), (Exit::Usage, String::new()));
         assert!(matches!(refused, Error::Unconfirmed), "{refused}");
-        confirm_always("x", true, &mut out).unwrap();
-        assert_eq!(confirm_always("x", false, &mut out).unwrap_err().exit(), Exit::Usage);
+        question(&one).ask(true, &mut out).unwrap();
+        assert_eq!(question(&one).ask(false, &mut out).unwrap_err().exit(), Exit::Usage);
+    }
+
+    #[test]
+    fn a_question_names_the_cluster_the_nodes_the_reason_and_the_command() {
+        let (out, _) = output();
+        let out = out.with_command("kubectl nm start n1 n2");
+        let two = nodes(&["n1", "n2"]);
+        let question = Question {
+            what: "Drain {}",
+            cluster: "prod",
+            nodes: &two,
+            reason: Some("kernel"),
+            runs: Some("reboot"),
+            ..Question::default()
+        };
+        let details: Vec<String> = question.details(&out).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            details,
+            [
+                "cluster: prod",
+                "nodes:   n1, n2",
+                "reason:  kernel",
+                "runs:    reboot",
+                "command: kubectl nm start n1 n2"
+            ]
+        );
+        assert_eq!(question.sentence(), "Drain these 2 nodes");
+        assert_eq!(Question { nodes: &two[..1], ..question }.sentence(), "Drain node n1");
     }
 }

@@ -38,6 +38,11 @@ impl MaintenanceChange {
         }
     }
 
+    /// Whether it is a maintenance that no reconciler has begun.
+    pub(crate) fn is_requested(&self) -> bool {
+        matches!(self, Self::Updated { before: None, now } if State::of(now) == State::Requested)
+    }
+
     /// The lines that report it, without the node's name; none if nothing changed that matters to people.
     pub(crate) fn lines(&self) -> Vec<Line> {
         let stopped = Line::default().with(Style::Good, "Stopped");

@@ -3,6 +3,7 @@
 use clap::Args;
 use kube::ResourceExt;
 use kube::core::Status;
+use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::maintenance::MAX_REASON_LENGTH;
 use nm_shared::gate::ownership;
 use nm_shared::{DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
-use crate::maintenance::{kept_by_roll, node, suspend};
+use crate::maintenance::{State, condition, kept_by_roll, node, suspend};
 use crate::terminal::command_context::shell_quoted;
 
 /// The spec that the flags of `start` request.
@@ -37,6 +38,11 @@ impl StartRequest {
         }
     }
 
+    /// The reason, if one is given.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
     /// The same request without a time limit of the drain.
     #[must_use]
     pub fn without_timeout(&self) -> Self {
@@ -59,6 +65,10 @@ impl StartRequest {
             differences.push(difference(&format!("drain.{field}"), &is, &wanted));
             drain.insert(field.to_owned(), wanted);
         }
+        if !drain.is_empty() && has_timed_out(existing) {
+            // Otherwise the drain would not continue: its time limit has passed.
+            drain.entry("timeoutSeconds").or_insert(json!(0));
+        }
         if !drain.is_empty() {
             spec.insert(String::from("drain"), Value::Object(drain));
         }
@@ -76,6 +86,13 @@ impl StartRequest {
             ),
         })
     }
+}
+
+/// Whether the drain has failed because its time limit has passed.
+fn has_timed_out(existing: &NodeMaintenance) -> bool {
+    let drained = condition(existing, ConditionType::Drained);
+    let reason = drained.and_then(ConditionReason::of);
+    State::of(existing) == State::Failed && reason == Some(ConditionReason::TimedOut)
 }
 
 /// Why a reason is too long; `None` if it is not.
@@ -202,7 +219,7 @@ pub async fn start(cluster: &Cluster, wanted: &NodeMaintenance, dry_run: bool) -
 mod tests {
     use super::*;
     use crate::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
-    use crate::testing::objects::{named, requested, stopping};
+    use crate::testing::objects::{named, requested, stopping, with_status};
 
     fn maintenance(object: NodeMaintenance) -> Existing {
         Existing::Maintenance(Box::new(object))
@@ -262,6 +279,22 @@ mod tests {
             shlex::split(command).unwrap(),
             ["kubectl", "--context=c", "patch", "nm", "other", "--type=merge", "-p", patch]
         );
+        let careful = DrainSpec { force: false, timeout_seconds: 60, ..DrainSpec::default() };
+        let mut failed = with_status(
+            "n1",
+            json!({"phase": "Failed", "conditions": [{"type": "Drained", "status": "False", "reason": "TimedOut",
+                "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}),
+        );
+        failed.spec.drain = Some(careful);
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            request: StartRequest,
+        }
+        let force = <Line as clap::Parser>::parse_from(["nm", "--force"]).request;
+        let hint = force.check(&failed, "kubectl").unwrap_err().hint().unwrap();
+        let patch = "{\"spec\":{\"drain\":{\"force\":true,\"timeoutSeconds\":0}}}";
+        assert!(hint.contains(patch), "a drain that its time limit has ended needs a new one: {hint}");
         existing.spec.reason = None;
         let differs = wants(Some("disk")).check(&existing, "kubectl").unwrap_err().to_string();
         assert!(differs.ends_with("but reason is not set and not \"disk\""), "{differs}");

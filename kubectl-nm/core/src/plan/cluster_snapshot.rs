@@ -1,6 +1,6 @@
 //! The objects that a plan depends on. What the user may not read is left out and listed as unknown.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -11,12 +11,14 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::Status;
+use nm_shared::cluster::metadata;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::drain::plan::DaemonSets;
 use nm_shared::drain::virtual_machine::{self, VirtualMachineInstance};
+use nm_shared::forecast::outage::NamespacedWorkload;
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::{ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, NodeMaintenance};
@@ -27,6 +29,7 @@ use crate::client::cluster::Cluster;
 use crate::client::reconciler_deployment::{EXTERNAL_ETCD, LABEL_SELECTOR, SettingValue};
 use crate::error::Error;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::unread::Unread;
 
 const PAGE_SIZE: u32 = 500;
 
@@ -52,7 +55,7 @@ pub struct ClusterSnapshot {
     pub(super) has_external_etcd: bool,
     pub(crate) limit: MaxUnavailableLimit,
     /// What could not be read, and why.
-    pub unknown: Vec<String>,
+    pub unknown: Vec<Unread>,
 }
 
 /// The pods that are assigned to nodes.
@@ -62,6 +65,8 @@ pub struct SnapshotPods {
     pub planned: HashMap<String, Vec<Arc<Pod>>>,
     /// The requests of the pods on other nodes, by node.
     pub(crate) used: BTreeMap<String, Resources>,
+    /// The workloads that have Ready pods on other nodes.
+    pub(crate) ready: BTreeSet<NamespacedWorkload>,
     etcd: Vec<DrainPod>,
 }
 
@@ -187,7 +192,10 @@ impl SnapshotPods {
         }
         if planned.contains(node.as_str()) {
             self.planned.entry(node).or_default().push(Arc::new(pod));
-        } else if PodPhase::of(&pod) != PodPhase::Finished {
+            return;
+        }
+        self.ready.extend(ready_workload(&pod));
+        if PodPhase::of(&pod) != PodPhase::Finished {
             self.used.entry(node).or_default().add(&Resources::of_pod(&pod));
         }
     }
@@ -207,6 +215,18 @@ impl SnapshotPods {
     }
 }
 
+/// The workload of a pod that is Ready and not terminating.
+pub(crate) fn ready_workload(pod: &Pod) -> Option<NamespacedWorkload> {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is_ready =
+        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    if !is_ready || pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    Some(NamespacedWorkload { namespace, workload: metadata::workload(&pod.metadata)? })
+}
+
 /// Whether the Deployments of nm-reconciler say that etcd runs outside of the cluster.
 fn sets_external_etcd(deployments: &[Deployment]) -> bool {
     let is_set = |deployment: &Deployment| {
@@ -220,7 +240,7 @@ fn sets_external_etcd(deployments: &[Deployment]) -> bool {
 fn if_permitted<T>(
     read: Result<T, Error>,
     what: &str,
-    unknown: &mut Vec<String>,
+    unknown: &mut Vec<Unread>,
 ) -> Result<Option<T>, Error> {
     let error = match read {
         Ok(read) => return Ok(Some(read)),
@@ -228,7 +248,7 @@ fn if_permitted<T>(
     };
     match &error {
         Error::Server { asked, status } if Status::is_forbidden(status) => {
-            unknown.push(format!("{what}: you may not {asked}"));
+            unknown.push(Unread::forbidden(what, asked));
             Ok(None)
         }
         _ => Err(error),

@@ -89,6 +89,6 @@ async fn without_access_to_an_older_group_the_others_are_still_read() {
         (nodes(&read.maintenances), nodes(&read.older)),
         (vec![ours.to_owned()], vec![older.to_owned()])
     );
-    let unknown = "which nodes are in maintenance: you may not list nodemaintenances.kubevirt.io";
+    let unknown = Unread::forbidden("which nodes are in maintenance", "list nodemaintenances.kubevirt.io");
     assert_eq!(read.unknown, [unknown]);
 }

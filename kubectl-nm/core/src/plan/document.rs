@@ -7,6 +7,7 @@ use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::{BudgetForecast, PodForecast, PodOutcome};
 use serde_json::{Value, json};
 
+use crate::plan::harm::{Harm, harms};
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::report::{NodeReport, PlanReport};
 use crate::plan::text;
@@ -32,15 +33,16 @@ pub fn document(report: &PlanReport) -> Value {
         "pods": pods,
         "budgets": budgets,
         "capacity": report.capacity.as_ref().map(capacity),
+        "harms": harms(report, None).iter().map(Harm::document).collect::<Vec<_>>(),
         "lacksCapacity": report.capacity.as_ref().map(|_| report.lacks_capacity()),
         "maxUnavailable": {"limit": limit, "from": from},
         "warnings": report.warnings,
-        "unknown": report.unknown.iter().cloned().chain(unknown_limit).collect::<Vec<_>>(),
+        "unknown": report.unknown.iter().map(ToString::to_string).chain(unknown_limit).collect::<Vec<_>>(),
     })
 }
 
 fn node(report: &NodeReport) -> Value {
-    let NodeReport { node, state, refusal, queue, detach } = report;
+    let NodeReport { node, state, refusal, quorum: _, queue, detach } = report;
     let state = state.map(|state| state.word().to_lowercase());
     json!({"node": node, "inMaintenance": state.is_some(), "state": state, "refusal": refusal, "queue": queue,
         "waitsForVolumes": detach.as_ref().map(DetachReport::document)})

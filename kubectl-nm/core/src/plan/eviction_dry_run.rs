@@ -28,6 +28,19 @@ pub(crate) async fn dry_run_evictions(
     grace: Option<i64>,
     done: &Cell<usize>,
 ) -> Result<HashMap<String, EvictionOutcome>, Error> {
+    let answers = RefCell::default();
+    dry_run_evictions_into(cluster, pods, grace, done, &answers).await?;
+    Ok(answers.into_inner())
+}
+
+/// The same, with each answer in `answers` as soon as it is there.
+pub(crate) async fn dry_run_evictions_into(
+    cluster: &Cluster,
+    pods: impl Iterator<Item = &Arc<DrainPod>>,
+    grace: Option<i64>,
+    done: &Cell<usize>,
+    answers: &RefCell<HashMap<String, EvictionOutcome>>,
+) -> Result<(), Error> {
     // Access is granted by namespace: if one pod is forbidden, the others of its namespace are not attempted.
     let forbidden: RefCell<HashMap<String, EvictionOutcome>> = RefCell::default();
     stream::iter(pods)
@@ -42,7 +55,8 @@ pub(crate) async fn dry_run_evictions(
                 forbidden.borrow_mut().insert(namespace.to_owned(), outcome.clone());
             }
             done.set(done.get() + 1);
-            Ok((uid.to_owned(), outcome))
+            answers.borrow_mut().insert(uid.to_owned(), outcome);
+            Ok(())
         })
         .buffer_unordered(MAX_CONCURRENT)
         .try_collect()

@@ -2,14 +2,18 @@
 //!
 //! [`cluster_snapshot`] reads what the user may read; [`eviction_dry_run`] lets the API server judge each eviction without
 //! carrying it out. [`report`] combines both with the decisions of `nm-shared`, which the reconciler takes too, and
-//! [`text`] and [`document`] show the result.
+//! [`text`] and [`document`] show the result, and [`harm`] what of it is said before a drain begins.
 
 pub mod cluster_snapshot;
+pub mod cost;
 pub mod document;
 pub(crate) mod eviction_dry_run;
+pub mod harm;
+pub mod leader;
 pub(crate) mod max_unavailable;
 pub mod planning;
 pub mod report;
 pub mod surge_workloads;
 pub mod text;
+pub mod unread;
 pub(crate) mod volume_detach;

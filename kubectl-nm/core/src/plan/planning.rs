@@ -1,19 +1,24 @@
 //! The steps of a plan, for `plan` and the start dialog of the dashboard: read, dry-run the evictions, report.
 
-use std::cell::Cell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use nm_shared::DrainSpec;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::forecast::DrainPreview;
 
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
-use crate::plan::eviction_dry_run::dry_run_evictions;
+use crate::plan::eviction_dry_run::{dry_run_evictions, dry_run_evictions_into};
 use crate::plan::report::{PlanReport, preview};
 use crate::plan::surge_workloads;
+
+/// How many evictions a question tries at most.
+const MAX_SAMPLES: usize = 200;
 
 /// What was read for a plan of these nodes.
 pub struct Planning {
@@ -67,9 +72,27 @@ impl Planning {
     }
 
     /// Combines what was read with the answers to the evictions.
-    pub fn report(self, answers: &HashMap<String, EvictionOutcome>) -> PlanReport {
+    pub fn report(&self, answers: &HashMap<String, EvictionOutcome>) -> PlanReport {
         let Self { nodes, drain, snapshot, preview, now } = self;
-        PlanReport::new(&nodes, drain.as_ref(), preview.as_ref(), snapshot, answers, now)
+        PlanReport::new(nodes, drain.as_ref(), preview.as_ref(), snapshot, answers, *now)
+    }
+
+    /// How many evictions [`Self::sampled_answers`] tries.
+    pub(crate) fn samples(&self) -> usize {
+        self.preview.as_ref().map_or(0, |preview| samples(preview).count())
+    }
+
+    /// The answers to one eviction of each workload, and to those of pods without one, by the pods' uids. Webhooks and
+    /// policies mostly judge the pods of a workload alike; what budgets allow is computed.
+    pub(crate) async fn sampled_answers(
+        &self,
+        cluster: &Cluster,
+        done: &Cell<usize>,
+        answers: &RefCell<HashMap<String, EvictionOutcome>>,
+    ) -> Result<(), Error> {
+        let Some(preview) = &self.preview else { return Ok(()) };
+        let grace = grace(self.drain.as_ref());
+        dry_run_evictions_into(cluster, samples(preview), grace, done, answers).await
     }
 }
 
@@ -84,6 +107,17 @@ pub async fn answers(
     cluster: &Cluster,
     done: &Cell<usize>,
 ) -> Result<HashMap<String, EvictionOutcome>, Error> {
-    let grace = drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0);
-    dry_run_evictions(cluster, preview.to_evict(), grace, done).await
+    dry_run_evictions(cluster, preview.to_evict(), grace(drain), done).await
+}
+
+fn grace(drain: Option<&DrainSpec>) -> Option<i64> {
+    drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0)
+}
+
+/// One pod of each workload, and every pod without one.
+fn samples(preview: &DrainPreview) -> impl Iterator<Item = &Arc<DrainPod>> {
+    let mut known = HashSet::new();
+    let is_new =
+        move |pod: &&Arc<DrainPod>| pod::controller(pod).is_none_or(|owner| known.insert(owner.uid.clone()));
+    preview.to_evict().filter(is_new).take(MAX_SAMPLES)
 }

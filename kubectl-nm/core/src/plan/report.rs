@@ -15,14 +15,17 @@ use nm_shared::drain::plan::InvalidSelector;
 use nm_shared::drain::returning::tolerates_cordon;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::gate_preview;
+use nm_shared::forecast::outage::{self, NamespacedWorkload};
+use nm_shared::forecast::schedulable::{self, NodeGroup};
 use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
-use nm_shared::gate::{Gate, overrides_quorum};
+use nm_shared::gate::{Gate, overrides_quorum, ownership};
 use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference};
 
 use crate::maintenance::State;
 use crate::maintenance::start::Existing;
-use crate::plan::cluster_snapshot::ClusterSnapshot;
+use crate::plan::cluster_snapshot::{ClusterSnapshot, ready_workload};
 use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::unread::Unread;
 use crate::plan::volume_detach::DetachReport;
 use crate::terminal::text::counted;
 
@@ -38,7 +41,11 @@ pub struct PlanReport {
     pub(crate) capacity: Option<CapacityEstimate>,
     pub(crate) limit: MaxUnavailableLimit,
     pub(crate) warnings: Vec<&'static str>,
-    pub(crate) unknown: Vec<String>,
+    pub(crate) unknown: Vec<Unread>,
+    /// The groups of nodes of which no schedulable one is left; empty without access to nodes.
+    pub(crate) emptied: Vec<NodeGroup>,
+    /// The workloads of which no pod is Ready for a while; empty without access to pods.
+    pub(crate) outages: Vec<NamespacedWorkload>,
 }
 
 #[derive(Debug, Default)]
@@ -47,31 +54,12 @@ pub(crate) struct NodeReport {
     /// The state of its maintenance, if it is already in maintenance.
     pub(crate) state: Option<State>,
     pub(crate) refusal: Option<String>,
+    /// Why etcd would lose its quorum, which is a refusal too.
+    pub(crate) quorum: Option<String>,
     /// Why it would be queued.
     pub(crate) queue: Option<String>,
     /// The volumes that the drain would wait for; none if it waits for none, or without access to pods.
     pub(crate) detach: Option<DetachReport>,
-}
-
-/// What a drain of one node would lose, and whether its pods fit on others.
-#[derive(Debug)]
-pub struct DrainRisks {
-    /// As in [`PlanReport`].
-    pub(crate) local_volumes: HashMap<String, Vec<String>>,
-    /// As in [`PlanReport`].
-    pub(crate) capacity: Option<CapacityEstimate>,
-}
-
-impl DrainRisks {
-    /// The risks of a drain of this node while all others are in service.
-    pub fn of(node: &str, forecast: &Forecast, snapshot: &ClusterSnapshot) -> Self {
-        let planned = [NodeReport { node: node.to_owned(), ..NodeReport::default() }];
-        let leaving = forecast.pods.iter().filter(|pod| pod.leaves);
-        Self {
-            local_volumes: leaving.filter_map(|expected| local_volumes(expected, snapshot)).collect(),
-            capacity: capacity(&planned, forecast, snapshot),
-        }
-    }
 }
 
 /// Judges the pods of each node. A node that is already in maintenance keeps its drain settings, unless others are
@@ -116,22 +104,22 @@ fn drain_of(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapsho
 
 impl PlanReport {
     /// Combines a snapshot with the answers to evictions, by pod uid.
-    pub(crate) fn new(
+    pub fn new(
         planned: &[String],
         requested: Option<&DrainSpec>,
         preview: Option<&DrainPreview>,
-        snapshot: ClusterSnapshot,
+        snapshot: &ClusterSnapshot,
         answers: &HashMap<String, EvictionOutcome>,
         now: Timestamp,
     ) -> Self {
         let budgets = Budgets::from_objects(&snapshot.budgets);
         let mut forecast = preview.map(|preview| preview.forecast(budgets, answers, now));
-        let mut nodes = node_reports(planned, &snapshot, now);
+        let mut nodes = node_reports(planned, snapshot, now);
         for (node, forecast) in nodes.iter_mut().filter_map(|node| Some((node, forecast.as_ref()?))) {
-            let wait = drain_of(&node.node, requested, &snapshot).wait_for_volume_detach;
+            let wait = drain_of(&node.node, requested, snapshot).wait_for_volume_detach;
             node.detach = wait.map(|wait| DetachReport::new(&node.node, wait, forecast));
         }
-        let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, &snapshot));
+        let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, snapshot));
         if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {
             forecast.hold_back(&unplaced(capacity));
         }
@@ -140,16 +128,21 @@ impl PlanReport {
                 .judge_migrations(&snapshot.machines, &capacity.as_ref().map(unplaced).unwrap_or_default());
         }
         let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
-        let local_volumes = leaving().filter_map(|expected| local_volumes(expected, &snapshot)).collect();
+        let local_volumes = leaving().filter_map(|expected| local_volumes(expected, snapshot)).collect();
         let mut unknown = snapshot.unknown.clone();
         let unanswered = forecast.iter().flat_map(|forecast| &forecast.unanswered);
         unknown.extend(unanswered.map(|(why, pods)| {
-            format!("the answer of the API server to the eviction of {}: {why}", counted(*pods, "pod"))
+            let what = format!("the answer of the API server to the eviction of {}", counted(*pods, "pod"));
+            Unread::other(what, why)
         }));
         let mut warnings: Vec<&str> =
-            planned.iter().filter_map(|name| drain_of(name, requested, &snapshot).warning()).collect();
+            planned.iter().filter_map(|name| drain_of(name, requested, snapshot).warning()).collect();
         warnings.dedup();
-        Self { warnings, nodes, capacity, local_volumes, limit: snapshot.limit, unknown, forecast }
+        let emptied = emptied(&nodes, snapshot);
+        let outages = forecast.as_ref().map(|forecast| outages(&nodes, forecast, snapshot));
+        let outages = outages.unwrap_or_default();
+        let limit = snapshot.limit.clone();
+        Self { warnings, nodes, capacity, local_volumes, limit, unknown, emptied, outages, forecast }
     }
 
     /// Whether a pod would be blocked, or a node cannot be put into maintenance. A position in the queue does not block.
@@ -194,8 +187,8 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
             Existing::Maintenance(object) => Some(State::of(object)),
             _ => None,
         };
-        let refusal = existing.refusal(name).map(|refusal| refusal.to_string()).or(quorum);
-        NodeReport { node: name.clone(), state, refusal, queue, detach: None }
+        let refusal = existing.refusal(name).map(|refusal| refusal.to_string()).or_else(|| quorum.clone());
+        NodeReport { node: name.clone(), state, refusal, quorum, queue, detach: None }
     };
     planned.iter().map(report).collect()
 }
@@ -240,6 +233,34 @@ fn capacity(
     Some(capacity::estimate(&to_place, others, &used))
 }
 
+/// Whether a node of the plan is drained at once: queued nodes, and those that etcd needs, stay in service for now.
+fn drains_at_once(planned: &[NodeReport], name: &str) -> bool {
+    planned.iter().any(|node| node.node == name && node.queue.is_none() && node.quorum.is_none())
+}
+
+fn emptied(planned: &[NodeReport], snapshot: &ClusterSnapshot) -> Vec<NodeGroup> {
+    let existing = || snapshot.maintenances.iter().chain(&snapshot.older);
+    let is_taken = |name: &str| {
+        let mut others = existing().filter(|other| other.metadata.deletion_timestamp.is_none());
+        others.any(|other| other.spec.node_name == name && !ownership::is_planned(other))
+    };
+    let drains = |name: &str| drains_at_once(planned, name);
+    let is_other = |name: &str| !drains(name) && is_taken(name);
+    schedulable::emptied(snapshot.nodes.as_deref().unwrap_or_default(), drains, is_other)
+}
+
+fn outages(
+    planned: &[NodeReport],
+    forecast: &Forecast,
+    snapshot: &ClusterSnapshot,
+) -> Vec<NamespacedWorkload> {
+    let Some(pods) = &snapshot.pods else { return Vec::new() };
+    let mut ready = pods.ready.clone();
+    let others = pods.planned.iter().filter(|(name, _)| !planned.iter().any(|node| node.node == **name));
+    ready.extend(others.flat_map(|(_, pods)| pods).filter_map(|pod| ready_workload(pod)));
+    outage::without_ready_pod(forecast, |name| drains_at_once(planned, name), &ready)
+}
+
 fn local_volumes(expected: &PodForecast, snapshot: &ClusterSnapshot) -> Option<(String, Vec<String>)> {
     let uid = pod::uid(&expected.pod);
     let local = snapshot.volumes.local(snapshot.pods.as_ref()?.find(&expected.node, uid)?);
@@ -249,4 +270,4 @@ fn local_volumes(expected: &PodForecast, snapshot: &ClusterSnapshot) -> Option<(
 
 #[cfg(test)]
 #[path = "report_tests.rs"]
-mod tests;
+pub(in crate::plan) mod tests;

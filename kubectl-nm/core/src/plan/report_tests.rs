@@ -16,7 +16,7 @@ use crate::testing::objects::{named, requested, stopping};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-fn node(name: &str) -> Node {
+pub(in crate::plan) fn node(name: &str) -> Node {
     let labels =
         if name.starts_with("cp") { json!({"node-role.kubernetes.io/control-plane": ""}) } else { json!({}) };
     serde_json::from_value(json!({
@@ -26,7 +26,7 @@ fn node(name: &str) -> Node {
     .unwrap()
 }
 
-fn pod(name: &str, volume: &Value) -> Arc<Pod> {
+pub(in crate::plan) fn pod(name: &str, volume: &Value) -> Arc<Pod> {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "o", "controller": true});
     Arc::new(
@@ -39,11 +39,11 @@ fn pod(name: &str, volume: &Value) -> Arc<Pod> {
     )
 }
 
-fn scratch() -> Value {
+pub(in crate::plan) fn scratch() -> Value {
     json!({"name": "v", "emptyDir": {}})
 }
 
-fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterSnapshot {
+pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterSnapshot {
     let mut known = SnapshotPods::default();
     known.planned.insert("n1".into(), pods);
     ClusterSnapshot {
@@ -62,7 +62,7 @@ fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterSnapshot {
     }
 }
 
-fn report(
+pub(in crate::plan) fn report(
     planned: &[&str],
     requested: Option<&DrainSpec>,
     snapshot: ClusterSnapshot,
@@ -71,7 +71,7 @@ fn report(
     let (planned, now) = (planned.iter().map(ToString::to_string).collect::<Vec<_>>(), NOW.parse().unwrap());
     let preview = preview(&planned, requested, &snapshot, now).unwrap();
     let answers = answers.iter().map(|(uid, answer)| ((*uid).to_owned(), answer.clone())).collect();
-    PlanReport::new(&planned, requested, preview.as_ref(), snapshot, &answers, now)
+    PlanReport::new(&planned, requested, preview.as_ref(), &snapshot, &answers, now)
 }
 
 fn lines(report: &PlanReport) -> String {
@@ -332,7 +332,7 @@ fn what_needs_attention_comes_last_and_control_characters_are_escaped() {
 fn without_access_to_pods_the_plan_is_unknown() {
     let unread = || ClusterSnapshot {
         pods: None,
-        unknown: vec!["the pods: you may not list pods".into()],
+        unknown: vec![Unread::forbidden("the pods", "list pods")],
         ..snapshot(&["n1"], vec![])
     };
     let unknown = report(&["n1"], None, unread(), &[]);

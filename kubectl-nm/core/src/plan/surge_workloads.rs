@@ -15,6 +15,7 @@ use nm_shared::forecast::DrainPreview;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
+use crate::plan::unread::Unread;
 
 /// The `ReplicaSet`s of the pods that may be replaced first, with their Deployments. What the user may not read is added to
 /// what is unknown.
@@ -32,7 +33,7 @@ pub async fn read(
         match workload(&key, cluster).await {
             Ok(workload) => drop(workloads.insert(key, WorkloadState::Known(workload))),
             Err(Error::Server { asked, status }) if status.is_forbidden() => {
-                let unknown = format!("which pods are replaced first: you may not {asked}");
+                let unknown = Unread::forbidden("which pods are replaced first", &asked);
                 if !snapshot.unknown.contains(&unknown) {
                     snapshot.unknown.push(unknown);
                 }

@@ -8,12 +8,13 @@ use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::Warning;
 use nm_shared::drain::pod_state::Blocker;
-use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
+use nm_shared::forecast::capacity::CapacityEstimate;
 use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome, ReplacedBy};
 
 use crate::args::duration;
+use crate::plan::harm::{self, Harm};
 use crate::plan::max_unavailable::MaxUnavailableLimit;
-use crate::plan::report::{DrainRisks, NodeReport, PlanReport};
+use crate::plan::report::{NodeReport, PlanReport};
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style, counted, first_names};
 
@@ -153,23 +154,6 @@ fn loss(warning: Warning) -> Option<&'static str> {
     }
 }
 
-/// The plan for a dialog: the verdict first, then the pods that would be blocked, then everything else.
-pub fn in_short(report: &PlanReport) -> Vec<Line> {
-    const MAX_BLOCKED_PODS: usize = 5;
-    let mut lines = vec![verdict(report), totals(report)];
-    let pods = report.forecast.iter().flat_map(|forecast| &forecast.pods);
-    let blocked: Vec<&PodForecast> = pods.filter(|pod| matches!(pod.fate, PodOutcome::Blocked(_))).collect();
-    lines.extend(blocked.iter().take(MAX_BLOCKED_PODS).map(|pod| {
-        let line = Line::default().with(Style::Bad, "blocked ");
-        line.and(format!("{}: {}", pod::reference(&pod.pod), details(pod, report)))
-    }));
-    if blocked.len() > MAX_BLOCKED_PODS {
-        lines.push(Line::new(format!("and {} more blocked pods", blocked.len() - MAX_BLOCKED_PODS)));
-    }
-    lines.extend(findings(report));
-    lines
-}
-
 /// The summary. The verdict is last, so that a long plan ends on the screen with it.
 fn summary(report: &PlanReport) -> Vec<Line> {
     let mut lines = findings(report);
@@ -189,6 +173,8 @@ fn findings(report: &PlanReport) -> Vec<Line> {
     let warnings = report.warnings.iter();
     lines.extend(warnings.map(|warning| Line::default().with(Style::Busy, "warning: ").and(*warning)));
     lines.extend(report.capacity.iter().flat_map(capacity));
+    let shown_here = |harm: &&Harm| matches!(harm, Harm::NoReadyPod(_) | Harm::NoSchedulableNode(_));
+    lines.extend(harm::harms(report, None).iter().filter(shown_here).map(Harm::line));
     match &report.limit {
         MaxUnavailableLimit::Set(limit, from) => {
             lines.push(Line::new(format!("--max-unavailable is {limit}, set by {from}")));
@@ -196,7 +182,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
         MaxUnavailableLimit::None(_) => {}
         MaxUnavailableLimit::Unknown(why) => lines.push(unknown(&format!("--max-unavailable: {why}"))),
     }
-    lines.extend(report.unknown.iter().map(|what| unknown(what)));
+    lines.extend(report.unknown.iter().map(|what| unknown(&what.to_string())));
     lines.extend(report.nodes.iter().filter_map(|node| node.detach.as_ref()?.line(&node.node)));
     lines.extend(report.nodes.iter().filter_map(node));
     lines
@@ -287,13 +273,6 @@ fn budget(forecast: &BudgetForecast, deletes: bool) -> Line {
     }
 }
 
-/// What a drain would lose, and the pods that do not fit on other nodes.
-pub fn risks(forecast: &Forecast, risks: &DrainRisks) -> Vec<Line> {
-    let mut lines = losses(forecast, &risks.local_volumes);
-    lines.extend(risks.capacity.iter().flat_map(unplaced));
-    lines
-}
-
 fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> Vec<Line> {
     let line = |has_loss: &dyn Fn(&PodForecast) -> bool, loss: &str| {
         let pods: Vec<&PodForecast> =
@@ -302,32 +281,12 @@ fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> 
         (!pods.is_empty())
             .then(|| Line::new(format!("{loss} {}: {}", counted(pods.len(), "pod"), first_names(&names))))
     };
-    let warns = |wanted: Warning| move |pod: &PodForecast| pod.warnings.contains(&wanted);
-    let is_unmanaged =
-        |pod: &PodForecast| warns(Warning::Unmanaged)(pod) || warns(Warning::OrphanedFromDaemonSet)(pod);
     let has_local = |pod: &PodForecast| local_volumes.contains_key(pod::uid(&pod.pod));
-    [
-        line(&warns(Warning::LocalStorage), "emptyDir data is lost of"),
-        line(&has_local, "local volumes stay on the node of"),
-        line(&is_unmanaged, "no controller replaces"),
-        line(&|pod| pod.returning.is_some(), "may return to the node, because they tolerate the cordon:"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
-/// The pods that do not fit on other nodes.
-fn unplaced(estimate: &CapacityEstimate) -> Vec<Line> {
-    let nodes = counted(estimate.nodes, "other node");
-    let line = |UnplacedPods { pods, reasons }: &UnplacedPods| {
-        let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
-        let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
-        let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
-        let line = Line::default().with(Style::Bad, "no capacity").and(" for ").and(first_names(&names));
-        line.and(format!(" ({nodes}{reasons})"))
-    };
-    estimate.unplaced.iter().map(line).collect()
+    let mut lines: Vec<Line> = harm::lost_data(forecast).iter().map(Harm::line).collect();
+    lines.extend(line(&has_local, "local volumes stay on the node of"));
+    let returns = |pod: &PodForecast| pod.returning.is_some();
+    lines.extend(line(&returns, "may return to the node, because they tolerate the cordon:"));
+    lines
 }
 
 fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
@@ -341,7 +300,7 @@ fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
         counted(fit + left, "pod"),
         counted(*nodes, "other node"),
     ))];
-    lines.extend(unplaced(estimate));
+    lines.extend(harm::no_capacity(estimate).iter().map(Harm::line));
     if !left_out.is_empty() {
         let aspects: Vec<String> =
             left_out.iter().map(|(aspect, pods)| format!("{aspect} ({})", counted(*pods, "pod"))).collect();

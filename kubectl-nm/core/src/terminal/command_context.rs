@@ -4,11 +4,30 @@
 //! no message can forget them.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 
 /// A word as a POSIX shell reads it back, quoted only if necessary.
 pub fn shell_quoted(word: &str) -> Cow<'_, str> {
     // Only a NUL cannot be quoted, and no argument of a program has one.
     shlex::try_quote(word).unwrap_or(Cow::Borrowed("''"))
+}
+
+/// The command line of this plugin, whose first argument is the program, without the values of credentials.
+pub fn command_line(arguments: &[OsString]) -> String {
+    const SECRETS: [&str; 2] = ["--token", "--password"];
+    let mut line = String::from("kubectl nm");
+    let mut is_secret = false;
+    for word in arguments.iter().skip(1).map(|word| word.to_string_lossy()) {
+        let shown = match word.split_once('=') {
+            _ if is_secret => Cow::Borrowed("***"),
+            Some((flag, _)) if SECRETS.contains(&flag) => Cow::Owned(format!("{flag}=***")),
+            _ => Cow::Owned(shell_quoted(&word).into_owned()),
+        };
+        is_secret = !is_secret && SECRETS.contains(&&*word);
+        line.push(' ');
+        line.push_str(&shown);
+    }
+    line
 }
 
 /// A command of this plugin: `nm` and the rest of it. `kubectl` is kubectl with the connection flags, which a plugin takes
@@ -68,6 +87,19 @@ mod tests {
         for word in ["", "prod eu's", "$(reboot)", "`id`", "a\nb", "-x=*", "{\"a\":\"it's\"}"] {
             assert_eq!(shlex::split(&shell_quoted(word)).unwrap(), [word]);
         }
+    }
+
+    #[test]
+    fn a_command_line_is_shown_without_credentials() {
+        let line = |words: &[&str]| command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(
+            line(&["/bin/kubectl-nm", "start", "n1", "--reason", "new kernel"]),
+            "kubectl nm start n1 --reason 'new kernel'"
+        );
+        assert_eq!(
+            line(&["kubectl-nm", "--token", "s3", "stop", "--password=p", "--all"]),
+            "kubectl nm --token *** stop --password=*** --all"
+        );
     }
 
     #[test]

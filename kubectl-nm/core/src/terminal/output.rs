@@ -46,6 +46,8 @@ pub struct Output {
     on_stdout_error: OnStdoutError,
     /// The connection flags for commands in messages, with a leading blank.
     flags: String,
+    /// The command line, without credentials; empty if it is not known.
+    command: String,
 }
 
 /// What a command does when stdout cannot be written.
@@ -77,7 +79,19 @@ impl Output {
             is_data_complete: false,
             on_stdout_error: OnStdoutError::End,
             flags,
+            command: String::new(),
         }
+    }
+
+    /// The same for this command line, which questions show.
+    #[must_use]
+    pub fn with_command(self, command: impl Into<String>) -> Self {
+        Self { command: command.into(), ..self }
+    }
+
+    /// The command line, for questions.
+    pub(crate) fn command(&self) -> Option<&str> {
+        Some(self.command.as_str()).filter(|command| !command.is_empty())
     }
 
     /// Whether stdin, stdout and stderr are a terminal on which live output can be drawn.
@@ -305,6 +319,7 @@ pub mod captured {
             is_data_complete: false,
             on_stdout_error: OnStdoutError::End,
             flags,
+            command: String::new(),
         };
         (out, captured)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{Timestamp, Unit};
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use nm_shared::NodeMaintenance;
 
 use crate::maintenance::{State, headline, node, status};
@@ -93,8 +93,7 @@ pub fn dashboard_summary(tracker: &GoalTracker, flags: &str, stale_since: Option
     objects.sort_by_key(|object| node(object));
     let mut lines = Vec::new();
     if let Some(since) = stale_since {
-        // Rounding fails only at the limits of the calendar.
-        let since = since.round(Unit::Second).unwrap_or_default();
+        let since = whole_seconds(since);
         let stale = Line::default().with(Style::Bad, format!("stale since {since}"));
         lines.push(stale.and(": these are the last known states"));
     }
@@ -114,6 +113,13 @@ pub fn dashboard_summary(tracker: &GoalTracker, flags: &str, stale_since: Option
          `kubectl nm stop NODE{flags}` stops one"
     )));
     lines
+}
+
+/// The time without the fraction of its second: a rounded one may be in the future.
+pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
+    let whole = TimestampRound::new().smallest(Unit::Second).mode(RoundMode::Floor);
+    // This fails only at the limits of the calendar.
+    time.round(whole).unwrap_or_default()
 }
 
 #[cfg(test)]

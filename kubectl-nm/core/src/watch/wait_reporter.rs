@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names::FINALIZER;
 
@@ -18,7 +18,7 @@ use crate::maintenance::{Reconcilers, State, headline, node, stop_progress};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop::LoopEvent;
-use crate::watch::exit_summary::{resume_hints, tally};
+use crate::watch::exit_summary::{resume_hints, tally, whole_seconds};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
 
 /// Which lines are printed, and where.
@@ -128,7 +128,9 @@ impl<'a> WaitReporter<'a> {
     }
 
     fn report_change(&mut self, change: &MaintenanceChange) -> Result<(), Error> {
-        for line in change.lines() {
+        // Every maintenance is in this state for a moment. The heartbeat reports one that stays in it.
+        let is_brief = matches!(self.mode, ReportMode::Progress) && change.is_requested();
+        for line in change.lines().into_iter().skip(usize::from(is_brief)) {
             self.is_active = true;
             match self.mode {
                 ReportMode::Log(now) => {
@@ -228,8 +230,7 @@ impl<'a> WaitReporter<'a> {
 
 /// The time in whole seconds, dimmed.
 pub fn timestamp(now: Timestamp) -> Line {
-    // Rounding fails only at the limits of the calendar.
-    Line::default().with(Style::Dim, now.round(Unit::Second).unwrap_or_default().to_string())
+    Line::default().with(Style::Dim, whole_seconds(now).to_string())
 }
 
 /// Why a maintenance makes no progress towards the goal, as far as its object and `reconcilers` show that.

@@ -10,38 +10,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use nm_shared::api::names::UNDO_ANNOTATION;
 use nm_shared::cluster::node::has_control_plane_label;
+use nm_shared::cluster::node_pool;
 use nm_shared::drain::cordon_owner::{Marks, cordon_owner};
 use nm_shared::drain::node_patch;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use crate::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
-
-const ZONES: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
-
-/// The labels that name a node's pool: those of providers and autoscalers, and then what people often choose.
-const POOLS: [&str; 20] = [
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "karpenter.sh/nodepool",
-    "alpha.eksctl.io/nodegroup-name",
-    "kubernetes.azure.com/agentpool",
-    "agentpool",
-    "doks.digitalocean.com/node-pool",
-    "ibm-cloud.kubernetes.io/worker-pool-name",
-    "k8s.scaleway.com/pool-name",
-    "lke.linode.com/pool-id",
-    "magnum.openstack.org/nodegroup",
-    "hcloud/node-group",
-    "worker.gardener.cloud/pool",
-    "kops.k8s.io/instancegroup",
-    "hypershift.openshift.io/nodePool",
-    "node.cluster.x-k8s.io/pool",
-    "nodepool",
-    "node-pool",
-    "nodegroup",
-    "pool",
-];
 
 /// The pool of a control-plane node without such a label.
 const CONTROL_PLANE_POOL: &str = "control-plane";
@@ -152,10 +127,8 @@ impl From<NodeJson> for ListedNode {
             annotations: undo.map(|undo| BTreeMap::from([(UNDO_ANNOTATION.to_owned(), undo)])),
             ..ObjectMeta::default()
         };
-        let label = |keys: &[&str]| {
-            let labels = metadata.labels.as_ref()?;
-            keys.iter().find_map(|key| labels.get(*key)).filter(|value| !value.is_empty()).cloned()
-        };
+        let labels = metadata.labels.as_ref();
+        let (pool, zone) = (node_pool::pool(labels), node_pool::zone(labels));
         let set_by = node.metadata.managed_fields.unwrap_or_default().into_iter().find_map(set_cordon);
         let marks = Marks {
             metadata: &metadata,
@@ -167,8 +140,8 @@ impl From<NodeJson> for ListedNode {
         let details = NodeDetails {
             readiness: readiness(&status.conditions.unwrap_or_default()),
             cordon: cordon_owner(&marks),
-            pool: label(&POOLS).or_else(|| control_plane.then(|| CONTROL_PLANE_POOL.to_owned())),
-            zone: label(&ZONES),
+            pool: pool.or(control_plane.then_some(CONTROL_PLANE_POOL)).map(str::to_owned),
+            zone: zone.map(str::to_owned),
             version: status.node_info.and_then(|info| info.kubelet_version).unwrap_or_default(),
             created: node.metadata.creation_timestamp.map(|time| time.0),
         };

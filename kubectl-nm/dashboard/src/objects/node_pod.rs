@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use nm_core::explain::owner::Owner;
 use nm_shared::DrainSpec;
+use nm_shared::cluster::metadata;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -69,7 +70,7 @@ impl NodePod {
 }
 
 fn owner(pod: &DrainPod) -> Option<Owner> {
-    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(pod::TEMPLATE_HASH));
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(metadata::TEMPLATE_HASH));
     pod::controller(pod).map(|controller| Owner::of(controller, hash.map(String::as_str)))
 }
 

@@ -268,6 +268,7 @@ impl RecordedMessage {
             | Message::Tick(_)
             | Message::Planned { .. }
             | Message::PodFacts { .. }
+            | Message::CauseFacts { .. }
             | Message::Output { .. }
             | Message::Answered { .. }
             | Message::Edited(_)

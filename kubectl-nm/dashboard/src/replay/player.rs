@@ -289,6 +289,7 @@ impl Player {
             | Effect::Follow(_)
             | Effect::WatchWholeNodes
             | Effect::CountPods(_)
+            | Effect::ReadCauses { .. }
             | Effect::CancelPlan
             | Effect::StopReading => None,
             Effect::Plan(_)

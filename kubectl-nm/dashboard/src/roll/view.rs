@@ -170,6 +170,10 @@ fn draw_summary(model: &RollModel, shown: &ShownRoll, canvas: &mut Canvas<'_>, a
     if before > 0 {
         x = canvas.write_whole(area, x + 2, &format!("{before} done before"), Tone::Quiet).unwrap_or(x);
     }
+    let gone = shown.nodes.saturating_sub(before + model.rows.len());
+    if gone > 0 {
+        x = canvas.write_whole(area, x + 2, &format!("{gone} left the roll"), Tone::Busy).unwrap_or(x);
+    }
     if let Some(runner) = &shown.record.runner {
         canvas.write_whole(area, x + 2, &format!("run by {}", runner.who), Tone::Quiet);
     }
@@ -258,6 +262,11 @@ fn draw_rows(
     // The focus stays in the middle, so that the nodes before and after it are visible.
     let lowest = model.rows.len().saturating_sub(height);
     let top = model.focus().unwrap_or(0).saturating_sub(height / 2).min(lowest);
+    if model.rows.len() > height {
+        let (first, last) = (top + 1, top + height);
+        let part = format!("{first}-{last} of {}", model.rows.len());
+        canvas.write_right(Rect { width: heads.width.saturating_sub(1), ..heads }, &part, Tone::Quiet);
+    }
     let mut wave = None;
     for (at, (index, row)) in (0u16..).zip(model.rows.iter().enumerate().skip(top).take(height)) {
         let area = line(body, at);

@@ -1,13 +1,10 @@
 //! Makes the plans of the start dialog: a moment after the last key, and only the last one that was requested.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
-use nm_core::error::Error;
-use nm_core::plan::planning::Planning;
-use nm_core::plan::text::in_short;
+use nm_core::plan::cost;
 use nm_core::terminal::text::Line;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
@@ -19,6 +16,9 @@ use crate::model::dialogs::start_preview::PlanRequest;
 /// How long nothing has to be typed before the cluster is read.
 const TYPING_PAUSE: Duration = Duration::from_millis(500);
 
+/// How long a plan may take. The dialog does not wait for it.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
 /// The plan that is being made, if one is.
 #[derive(Default)]
 pub(crate) struct StartPlans(JoinSet<()>);
@@ -29,7 +29,7 @@ impl StartPlans {
         self.cancel();
         self.0.spawn_local(async move {
             sleep(TYPING_PAUSE).await;
-            let result = plan(&cluster, &request).await;
+            let result = Ok(Box::pin(plan(&cluster, &request)).await);
             // The receiver is gone if the dashboard has ended.
             let _ = to.send(Message::Planned { request, result }).await;
         });
@@ -40,11 +40,9 @@ impl StartPlans {
     }
 }
 
-async fn plan(cluster: &Cluster, request: &PlanRequest) -> Result<Vec<Line>, Error> {
+async fn plan(cluster: &Cluster, request: &PlanRequest) -> Vec<Line> {
     let PlanRequest { nodes, drain } = request.clone();
-    let planning = Planning::read(nodes, drain, cluster, Timestamp::now()).await?;
-    let answers = planning.answers(cluster, &Cell::new(0)).await?;
-    Ok(in_short(&planning.report(&answers)))
+    cost::assess(nodes, drain, cluster, Timestamp::now(), TIME_LIMIT).await.summary()
 }
 
 #[cfg(test)]
@@ -77,7 +75,8 @@ mod tests {
         };
         assert_eq!(request, of("c"));
         let lines: Vec<String> = result.unwrap().iter().map(ToString::to_string).collect();
-        assert_eq!(lines[0], "It is unknown whether the drain would be blocked.");
+        assert_eq!(lines[0], "As far as is known, the drain would harm nothing.");
+        assert!(lines[1].starts_with("unknown: whether a reconciler leads, "), "{lines:?}");
         assert!(from.try_recv().is_err(), "the others were cancelled");
     }
 

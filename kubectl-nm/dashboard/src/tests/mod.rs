@@ -4,6 +4,7 @@ mod acting;
 mod benchmark;
 mod cluster;
 mod drain_options;
+mod first_causes;
 mod keys;
 mod looks;
 mod messages;

@@ -263,6 +263,19 @@ fn nodes_that_are_done_stay_in_the_table_and_on_the_terminal() {
 }
 
 #[test]
+fn the_nodes_that_are_not_in_the_table_are_counted() {
+    let whole = text(&shown(&Scene::working(), 120, 40));
+    assert!(!whole.contains(" of 8") && !whole.contains("left the roll"), "{whole}");
+    let cut = text(&shown(&Scene::working(), 80, 10));
+    let rows = cut.lines().filter(|line| line.contains("worker-")).count();
+    assert!(rows < 8 && cut.contains(" of 8"), "{cut}");
+    let mut scene = Scene::beginning();
+    scene.progress.pop();
+    let left = text(&shown(&scene, 120, 40));
+    assert!(left.contains("0/8 nodes done") && left.contains("1 left the roll"), "{left}");
+}
+
+#[test]
 fn a_node_that_has_to_stay_ready_shows_for_how_long_it_is() {
     let mut scene = Scene::beginning();
     scene.progress[0] = at_step(0, Step::Checking, 20, (12, 12), "has to be Ready for 30s");

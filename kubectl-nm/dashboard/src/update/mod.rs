@@ -2,6 +2,7 @@
 //!
 //! Everything here is pure: what acts on the world is an [`Effect`].
 
+mod causes;
 mod change_dialog;
 mod choices;
 mod cluster;
@@ -28,7 +29,10 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     // Without an effect of its own, a message may show that more has to be watched.
     let effect = apply(model, message).or_else(|| replacements::rebuild(model, is_tick));
     settle(model);
-    effect.or_else(|| cluster::count_pods(model)).or_else(|| follow::follow(model, is_tick))
+    let effect = effect.or_else(|| cluster::count_pods(model));
+    // The clock ticks once a second, so this is not asked for each of thousands of messages.
+    let effect = effect.or_else(|| follow::follow(model, is_tick));
+    effect.or_else(|| is_tick.then(|| causes::read(model)).flatten())
 }
 
 /// The same for a message of a replay, which may be one of thousands before the next frame: what depends on the screen is left
@@ -84,6 +88,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::PodFacts { action, target, result } => {
             pod_actions::answer(model, action, &target, result);
         }
+        Message::CauseFacts { node, facts } => causes::apply(model, &node, &facts),
         Message::Output { id, change } => output::apply(model, id, change),
         Message::PodCounts { counts, error } => model.nodes.pods.end(counts, error, model.now),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),

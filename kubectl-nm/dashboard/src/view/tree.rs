@@ -57,7 +57,7 @@ impl DrawnRow for TreeRow {
 
     fn cell(&self, column: &Column<TreeColumn>, model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
         match column.what {
-            TreeColumn::Name => self.name(canvas),
+            TreeColumn::Name => self.name(model, canvas),
             TreeColumn::State => self.state(canvas),
             TreeColumn::Time => (self.time(model), Tone::Plain),
             TreeColumn::Detail => self.detail(model),
@@ -66,12 +66,15 @@ impl DrawnRow for TreeRow {
 }
 
 impl TreeRow {
-    fn name(&self, canvas: &Canvas<'_>) -> (String, Tone) {
+    fn name(&self, model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
         let [across, .., corner] = canvas.glyphs.frame;
+        // Without permission to list pods, only the status names the pods.
+        let is_hidden = model.open.as_ref().is_some_and(|open| open.pods.hidden);
+        let none = if is_hidden { "owner unknown" } else { "no controller" };
         match &self.item {
             TreeItem::Workload { .. } => match &self.group.name {
                 (namespace, Some(owner)) => (format!("{namespace}: {owner}"), Tone::Strong),
-                (namespace, None) => (format!("{namespace}: no controller"), Tone::Strong),
+                (namespace, None) => (format!("{namespace}: {none}"), Tone::Strong),
             },
             TreeItem::Pod(row) => (format!("  {}", row.id.name), Tone::Plain),
             TreeItem::Replacement { replica, .. } => {

@@ -12,13 +12,15 @@ use nm_core::client::nodes::check_exist;
 use nm_core::client::objects::{self, Permission};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::interaction::confirm::confirm_always;
+use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::start::{self, Existing, Started};
 use nm_core::maintenance::uid;
 use nm_core::plan::cluster_snapshot::ClusterSnapshot;
-use nm_core::plan::report::{DrainRisks, preview};
-use nm_core::plan::{surge_workloads, text};
+use nm_core::plan::harm::{self, Harm, harms};
+use nm_core::plan::leader;
+use nm_core::plan::report::{PlanReport, preview};
+use nm_core::plan::surge_workloads;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
@@ -75,8 +77,13 @@ pub(super) async fn run(
     if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
         check_job(template, &name, first, cluster).await?;
     }
-    let forecasts = forecasts(&names, drain.as_ref(), args.dry_run, &mut snapshot, cluster, out).await?;
+    let drain = drain.as_ref();
+    let forecasts = forecasts(&names, drain, &waves, &settings, &mut snapshot, cluster, out).await?;
     print_waves(&waves, &forecasts, args.dry_run, out)?;
+    let harms = lines_about_harms(&forecasts, args.dry_run, cluster).await;
+    if args.dry_run {
+        harms.iter().try_for_each(|line| out.data(line))?;
+    }
     for unknown in &snapshot.unknown {
         out.message(&Line::new(format!("warning: unknown: {unknown}")));
     }
@@ -90,9 +97,18 @@ pub(super) async fn run(
     if args.dry_run {
         return Ok(Exit::Done);
     }
-    let question =
-        format!("Roll {}, at most {} at once", counted(names.len(), "node"), settings.max_unavailable);
-    confirm_always(&question, args.yes, out)?;
+    let what = format!("Roll {}, at most {} at once", counted(names.len(), "node"), settings.max_unavailable);
+    let runs = settings.action.as_ref().map(ToString::to_string);
+    let question = Question {
+        what: &what,
+        cluster: cluster.context(),
+        nodes: &names,
+        reason: args.request.reason(),
+        runs: runs.as_deref(),
+        harms: &harms,
+        unknown: None,
+    };
+    question.ask(args.yes, out)?;
 
     // The answer may have taken its time.
     let is_begun = is_begun(&name, &names, &settings, &cluster.maintenances().await?)?;
@@ -256,27 +272,35 @@ struct NodeForecast {
     moved: usize,
     /// The pods that would be blocked, each with the reason.
     blocked: Vec<String>,
-    /// Which data would be lost, and which pods do not fit on other nodes; of a dry run only.
-    risks: Vec<Line>,
 }
 
-/// The forecast of each node; none without permission to read pods.
+/// What a roll would do.
+#[derive(Default)]
+struct RollForecast {
+    /// Each node alone; none without permission to read pods.
+    nodes: HashMap<String, NodeForecast>,
+    /// The harms of the nodes that are drained at the same time, with the name of the node if it is one.
+    harms: Vec<(Option<String>, Vec<Harm>)>,
+}
+
+/// The forecast of each node, and what the drains harm.
 async fn forecasts(
     names: &[String],
     drain: Option<&DrainSpec>,
-    is_dry_run: bool,
+    waves: &[Vec<PoolNode>],
+    settings: &RollSettings,
     snapshot: &mut ClusterSnapshot,
     cluster: &Cluster,
     out: &mut Output,
-) -> Result<HashMap<String, NodeForecast>, Error> {
+) -> Result<RollForecast, Error> {
     let now = Timestamp::now();
     let preview = |names: &[String], snapshot: &ClusterSnapshot| {
         preview(names, drain, snapshot, now).map_err(|error| Error::Unplannable(error.to_string()))
     };
-    let Some(all) = preview(names, snapshot)? else { return Ok(HashMap::new()) };
+    let Some(all) = preview(names, snapshot)? else { return Ok(RollForecast::default()) };
     let answers = answers(&all, drain, cluster, out).await?;
     let workloads = surge_workloads::read(&all, snapshot, cluster).await?;
-    let mut forecasts = HashMap::new();
+    let mut forecasts = RollForecast::default();
     for name in names {
         let Some(mut alone) = preview(std::slice::from_ref(name), snapshot)? else { continue };
         alone.set_workloads(workloads.clone());
@@ -288,26 +312,52 @@ async fn forecasts(
             _ => None,
         });
         let moved = forecast.pods.iter().filter(|pod| pod.leaves).count();
-        let risks = if is_dry_run {
-            text::risks(&forecast, &DrainRisks::of(name, &forecast, snapshot))
-        } else {
-            Vec::new()
-        };
-        forecasts.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect(), risks });
+        forecasts.nodes.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect() });
+    }
+    let together = waves.iter().flat_map(|wave| wave.chunks(settings.max_unavailable.max(1)));
+    for nodes in together {
+        let nodes: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+        let Some(mut preview) = preview(&nodes, snapshot)? else { continue };
+        preview.set_workloads(workloads.clone());
+        let report = PlanReport::new(&nodes, drain, Some(&preview), snapshot, &answers, now);
+        let alone = if let [node] = &nodes[..] { Some(node.clone()) } else { None };
+        forecasts.harms.push((alone, harms(&report, None)));
     }
     Ok(forecasts)
 }
 
+/// What is harmed: by each node for a dry run, by all of them for the question. What blocks a drain is listed with its node.
+async fn lines_about_harms(forecasts: &RollForecast, is_dry_run: bool, cluster: &Cluster) -> Vec<Line> {
+    let is_listed = |harm: &Harm| matches!(harm, Harm::NeverLeave { .. });
+    let of =
+        |harms: &[Harm]| -> Vec<Harm> { harms.iter().filter(|harm| !is_listed(harm)).cloned().collect() };
+    let mut lines: Vec<Line> = Vec::new();
+    // Where this is not known, it is not said: the gates of the roll wait for a reconciler.
+    if let Ok(Some(gap)) = leader::gap(cluster, Timestamp::now()).await {
+        lines.push(Harm::NobodyLeads(gap).line());
+    }
+    if is_dry_run {
+        for (node, harms) in &forecasts.harms {
+            let name = node.as_ref().map_or_else(Line::default, |node| Line::new(format!("node/{node}: ")));
+            lines.extend(harm::lines(&of(harms)).into_iter().map(|line| name.clone().join(line)));
+        }
+    } else {
+        let all = forecasts.harms.iter().flat_map(|(_, harms)| of(harms));
+        lines.extend(harm::lines(&harm::merged(all)));
+    }
+    lines
+}
+
 fn print_waves(
     waves: &[Vec<PoolNode>],
-    forecasts: &HashMap<String, NodeForecast>,
+    forecasts: &RollForecast,
     is_dry_run: bool,
     out: &mut Output,
 ) -> Result<(), Error> {
     let (mut rows, mut details) = (Vec::new(), Vec::new());
     for (wave, nodes) in waves.iter().enumerate() {
         for node in nodes {
-            let forecast = forecasts.get(&node.name);
+            let forecast = forecasts.nodes.get(&node.name);
             let number =
                 |count: Option<usize>| count.map_or_else(|| String::from("?"), |count| count.to_string());
             let stuck = forecast.map(|forecast| forecast.blocked.len());
@@ -320,8 +370,7 @@ fn print_waves(
             ]);
             let Some(forecast) = forecast else { continue };
             let blocked = forecast.blocked.iter().map(Line::new);
-            let of_node = blocked.chain(forecast.risks.iter().cloned());
-            details.extend(of_node.map(|line| Line::new(format!("node/{}: ", node.name)).join(line)));
+            details.extend(blocked.map(|line| Line::new(format!("node/{}: ", node.name)).join(line)));
         }
     }
     // Of a dry run, the waves are the data; otherwise what happens to them is.

@@ -3,7 +3,7 @@
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::interaction::confirm::confirm_always;
+use nm_core::interaction::confirm::Question;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_roll::error::RollError;
@@ -37,12 +37,11 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
     }
     let roll = loaded?;
     let is_left = |node: &RollNode| node.is_worked_on() && !args.return_all;
-    let ended = roll.nodes.iter().filter(|node| !is_left(node)).count();
-    confirm_always(
-        &format!("End roll {name}, and the maintenance of {}", counted(ended, "node")),
-        args.yes,
-        out,
-    )?;
+    let nodes: Vec<String> =
+        roll.nodes.iter().filter(|node| !is_left(node)).map(|node| node.node().to_owned()).collect();
+    let what = format!("End roll {name}, and the maintenance of {}", counted(nodes.len(), "node"));
+    let question = Question { what: &what, cluster: cluster.context(), nodes: &nodes, ..Question::default() };
+    question.ask(args.yes, out)?;
     let record = match roll.complete_record() {
         Ok(_) => {
             // So that nothing begins meanwhile.
@@ -100,8 +99,8 @@ async fn abort_unread(
     out.message(&Line::new(format!(
         "warning: {broken}. The nodes whose command or Job has started are unknown. Running Jobs continue."
     )));
-    let question = format!("End roll {name}, and return all of its nodes to service");
-    confirm_always(&question, args.yes, out)?;
+    let what = format!("End roll {name}, and return all of its nodes to service");
+    Question { what: &what, cluster: cluster.context(), ..Question::default() }.ask(args.yes, out)?;
     for object in store::remove_unread(cluster, name).await? {
         let node = Line::new(format!("node/{} ", object.spec.node_name));
         out.data(&node.with(Style::Good, "maintenance stopped"))?;

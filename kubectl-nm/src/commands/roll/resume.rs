@@ -6,7 +6,7 @@ use nm_core::args::duration;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::interaction::confirm::confirm_always;
+use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
@@ -48,7 +48,7 @@ pub(super) async fn resume(
         {
             return Err(RollError::Running { name: name.to_owned(), who: runner.who }.into());
         }
-        confirm(&args, namespace, &roll, &before, out)?;
+        confirm(&args, namespace, &roll, &before, cluster.context(), out)?;
     }
     let runner = if args.take_over { None } else { find_runner(name, &before, cluster, out).await? };
     if let Some(Runner { id, who, .. }) = runner {
@@ -69,7 +69,7 @@ pub(super) async fn resume(
         return Ok(Exit::Done);
     }
     if may_be_continued {
-        confirm(&args, namespace, &roll, &before, out)?;
+        confirm(&args, namespace, &roll, &before, cluster.context(), out)?;
     }
     let confirmed = roll.settings.clone();
     let earlier = roll;
@@ -141,6 +141,7 @@ fn confirm(
     namespace: Option<&str>,
     roll: &Roll,
     record: &RollRecord,
+    context: &str,
     out: &mut Output,
 ) -> Result<(), Error> {
     if roll.settings.confirm && !out.can_ask() {
@@ -150,7 +151,7 @@ fn confirm(
         warn_of_lost_record(roll, out);
     }
     warn_of_running_commands(roll, record, out);
-    confirm_action(args, namespace, roll, out)
+    confirm_action(args, namespace, roll, context, out)
 }
 
 /// The program that runs the roll now; none if nobody does.
@@ -251,6 +252,7 @@ fn confirm_action(
     args: &ResumeArgs,
     namespace: Option<&str>,
     roll: &Roll,
+    context: &str,
     out: &mut Output,
 ) -> Result<(), Error> {
     let Some(action) = &roll.settings.action else { return Ok(()) };
@@ -270,8 +272,10 @@ fn confirm_action(
         }
         None if !out.can_ask() => Err(RollError::UnconfirmedAction { name, action: shown }.into()),
         None => {
-            out.message(&notice);
-            confirm_always("Continue the roll", false, out)
+            let what = format!("Continue roll {name}");
+            let nodes: Vec<String> = roll.nodes.iter().map(|node| node.node().to_owned()).collect();
+            let (cluster, runs) = (context, Some(shown.as_str()));
+            Question { what: &what, cluster, nodes: &nodes, runs, ..Question::default() }.ask(false, out)
         }
     }
 }

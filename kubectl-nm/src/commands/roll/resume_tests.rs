@@ -50,7 +50,7 @@ fn confirmed(action: &Value, run: Option<&str>, job: Option<&str>, yes: bool) ->
     std::fs::write(file.path(), job.unwrap_or_default()).unwrap();
     let job = job.map(|_| file.path().to_owned());
     let args = ResumeArgs { run: run.map(str::to_owned), job, yes, ..args() };
-    confirm_action(&args, None, &roll(action), &mut output().0)
+    confirm_action(&args, None, &roll(action), "c", &mut output().0)
 }
 
 #[test]

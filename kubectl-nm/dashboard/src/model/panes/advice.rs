@@ -1,11 +1,12 @@
 //! What blocks the selected row and what to do about it, and what is copied.
 
+use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation;
 use nm_core::explain::remedy::{self, Case, Remedy};
 use nm_core::maintenance::{Reconcilers, State, status};
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::text::harmless;
-use nm_shared::NodeMaintenance;
+use nm_shared::{NodeMaintenance, PodState};
 
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::fleet::node_row::NodeRow;
@@ -38,6 +39,16 @@ impl Model {
     }
 
     fn remedy_of_pod(&self, open: &OpenNode, row: &PodRow) -> Option<(String, Remedy)> {
+        let is_pending = row.progress.state.is_some_and(PodState::is_pending);
+        if let Some(cause) = open.first_causes.of(&row.id).filter(|_| is_pending) {
+            let what =
+                cause.what.iter().chain(&cause.unseen).map(String::as_str).collect::<Vec<_>>().join(" ");
+            let why = format!("{}/{}: {}", row.id.namespace, row.id.name, what.trim_end_matches('.'));
+            return Some((
+                why,
+                Remedy { advice: cause.advice.clone(), command: cause.commands.first()?.clone() },
+            ));
+        }
         let case = Case {
             kubectl: &self.options.kubectl,
             node: &open.name,
@@ -81,8 +92,14 @@ impl Model {
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
     fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
         let waits = matches!(State::of(maintenance), State::Queued | State::Planned | State::Paused);
-        let causes =
-            explanation::causes(maintenance, &Reconcilers::default(), &self.options.kubectl, self.now);
+        let facts = ClusterFacts::default();
+        let causes = explanation::causes(
+            maintenance,
+            &Reconcilers::default(),
+            &facts,
+            &self.options.kubectl,
+            self.now,
+        );
         let cause = causes.into_iter().find(|cause| waits || !cause.passes)?;
         let what = cause.what.into_iter().next()?;
         let why = format!("{}: {}", maintenance.spec.node_name, what.trim_end_matches('.'));

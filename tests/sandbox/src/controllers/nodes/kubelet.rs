@@ -17,7 +17,7 @@ use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::engine::delay_queue::DelayQueue;
 use crate::controllers::event::{Author, Event};
-use crate::controllers::nodes::pod_status;
+use crate::controllers::nodes::pod_status::{self, StartFailure};
 use crate::controllers::nodes::reboot::Reboots;
 use crate::model::{duration, node, pod};
 
@@ -27,6 +27,10 @@ pub mod annotations {
 
     /// The pod runs but is not Ready while it has the annotation.
     pub const NEVER_READY: &str = "kube-sandbox.dev/never-ready";
+    /// The images of the pod's containers cannot be pulled while it has the annotation.
+    pub const IMAGE_MISSING: &str = "kube-sandbox.dev/image-missing";
+    /// The pod's containers exit with this code again and again, while it has the annotation.
+    pub const EXIT_CODE: &str = "kube-sandbox.dev/exit-code";
     /// The pod terminates only at the end of its grace period.
     pub const IGNORE_TERMINATION: &str = "kube-sandbox.dev/ignore-termination";
     /// How long the pod takes to start, such as `5s`.
@@ -109,11 +113,14 @@ impl Kubelets {
         if pod::is_finished(pod) {
             return None;
         }
-        let is_as_reported = pod::phase(pod) == "Running" && pod::is_ready(pod) == should_be_ready(pod);
+        let is_as_reported = match start_failure(pod) {
+            Some(failure) => pod_status::shows(pod, failure),
+            None => pod::phase(pod) == "Running" && pod::is_ready(pod) == should_be_ready(pod),
+        };
         if !is_as_reported || pod_status::has_ended_container(pod) {
             return Some((PodTask::Report, delay(pod, annotations::START_DELAY, self.pace.start)));
         }
-        pod::annotation(pod, annotations::RUN_FOR)?;
+        pod::annotation(pod, annotations::RUN_FOR).filter(|_| start_failure(pod).is_none())?;
         Some((PodTask::Finish, delay(pod, annotations::RUN_FOR, Duration::ZERO) - ran_for(pod, now)))
     }
 
@@ -152,6 +159,10 @@ impl Kubelets {
     fn report(&mut self, ctx: &mut ReconcileContext<'_>, pod: &Object, node: &Value) {
         self.addresses += 1;
         let (address, now) = (self.addresses, ctx.now);
+        if let Some(failure) = start_failure(pod) {
+            ctx.edit_status(&PODS, pod, |pod| pod_status::fail_to_start(pod, node, failure, now));
+            return;
+        }
         if pod::phase(pod) != "Running" || pod_status::has_ended_container(pod) {
             self.record(ctx, pod, "Started");
         }
@@ -181,6 +192,13 @@ impl Kubelets {
     fn is_up(&self, node: &Value) -> bool {
         node::is_ready(node) && !self.reboots.is_down(pod::name(node))
     }
+}
+
+/// What keeps the pod's containers from running.
+fn start_failure(pod: &Value) -> Option<StartFailure> {
+    let exit_code = pod::annotation(pod, annotations::EXIT_CODE).and_then(|code| code.parse().ok());
+    let image = pod::annotation(pod, annotations::IMAGE_MISSING).map(|_| StartFailure::Image);
+    image.or_else(|| exit_code.map(StartFailure::Exit))
 }
 
 fn should_be_ready(pod: &Value) -> bool {

@@ -35,6 +35,72 @@ pub(crate) fn run(pod: &mut Value, node: &Value, number: u32, ready: bool, now: 
     set(status, "Ready", ready, now);
 }
 
+/// Why the containers of a pod do not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartFailure {
+    /// Their images cannot be pulled.
+    Image,
+    /// They exit with this code.
+    Exit(i64),
+}
+
+impl StartFailure {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Image => "ImagePullBackOff",
+            Self::Exit(_) => "CrashLoopBackOff",
+        }
+    }
+}
+
+/// Whether the status of the pod shows this failure.
+pub(crate) fn shows(pod: &Value, failure: StartFailure) -> bool {
+    let statuses = pod["status"]["containerStatuses"].as_array();
+    let shown = |status: &Value| status["state"]["waiting"]["reason"] == failure.reason();
+    statuses.is_some_and(|statuses| !statuses.is_empty() && statuses.iter().all(shown))
+}
+
+/// The containers of the pod do not run on `node`: they wait until the kubelet tries again.
+pub(crate) fn fail_to_start(pod: &mut Value, node: &Value, failure: StartFailure, now: Timestamp) {
+    let since = metav1_time(now);
+    let id = format!("{}_{}({})", pod::name(pod), pod::namespace(pod), pod::uid(pod));
+    let specs = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let status = |container: &Value| {
+        let (name, image) = (&container["name"], &container["image"]);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (restarts, last, message) = match failure {
+            StartFailure::Image => (0, json!({}), format!("Back-off pulling image \"{}\"", text(image))),
+            StartFailure::Exit(code) => {
+                let reason = if code == 0 { "Completed" } else { "Error" };
+                let ended = json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": since,
+                    "finishedAt": since}});
+                (1, ended, format!("back-off 10s restarting failed container={} pod={id}", text(name)))
+            }
+        };
+        json!({
+            "name": name, "image": image, "imageID": "", "restartCount": restarts, "ready": false, "started": false,
+            "state": {"waiting": {"reason": failure.reason(), "message": message}}, "lastState": last,
+        })
+    };
+    let containers: Value = specs.map(status).collect();
+    let host = internal_address(node);
+    let status = &mut pod["status"];
+    status["phase"] = json!(if failure == StartFailure::Image { "Pending" } else { "Running" });
+    if let Some(host) = host {
+        status["hostIP"] = json!(host);
+        status["hostIPs"] = json!([{"ip": host}]);
+    }
+    if !status["startTime"].is_string() {
+        status["startTime"] = json!(since);
+    }
+    status["containerStatuses"] = containers;
+    for kind in ["PodReadyToStartContainers", "Initialized", "PodScheduled"] {
+        set(status, kind, true, now);
+    }
+    set(status, "ContainersReady", false, now);
+    set(status, "Ready", false, now);
+}
+
 /// The pod has succeeded.
 pub(crate) fn succeed(pod: &mut Value, now: Timestamp) {
     let ended = json!({"terminated": {

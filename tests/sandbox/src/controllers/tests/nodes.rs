@@ -155,3 +155,29 @@ async fn a_never_ready_pod_becomes_ready_when_the_annotation_is_removed() {
     });
     test.until("it is ready", |state| ready(state).len() == 1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_containers_do_not_run_shows_why_until_the_annotation_is_removed() {
+    for (annotation, value, phase, reason) in [
+        (annotations::IMAGE_MISSING, "true", "Pending", "ImagePullBackOff"),
+        (annotations::EXIT_CODE, "3", "Running", "CrashLoopBackOff"),
+    ] {
+        let test = TestCluster::new(1);
+        let key = Key::new("ns", "sick");
+        App::new(Kind::Pod, "ns", "sick").annotation(annotation, value).create(&test.cluster).unwrap();
+        let container = |pod: &Value| pod["status"]["containerStatuses"][0].clone();
+        test.until("it fails", |state| {
+            let pod = state.get(&PODS, &key);
+            pod.is_some_and(|pod| container(&pod)["state"]["waiting"]["reason"] == reason)
+        })
+        .await;
+        let pod = test.get(&PODS, &key).unwrap();
+        assert_eq!((pod::phase(&pod), pod::is_ready(&pod)), (phase, false));
+        let code = &container(&pod)["lastState"]["terminated"]["exitCode"];
+        assert_eq!(code.as_i64(), (reason == "CrashLoopBackOff").then_some(3));
+        test.edit(&PODS, &key, Part::Main, |pod| {
+            pod["metadata"]["annotations"] = json!({});
+        });
+        test.until("it is ready", |state| ready(state).len() == 1).await;
+    }
+}

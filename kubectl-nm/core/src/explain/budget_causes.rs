@@ -1,0 +1,290 @@
+//! The causes of pods that budgets keep, and of pods that are terminating: each end of a chain once, whatever the number of
+//! budgets and namespaces.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use nm_shared::api::maintenance::SurgePolicy;
+use nm_shared::{
+    BlockFacts, BlockReason, BlockedPod, BudgetFacts, NodeMaintenance, PodReference, SurgeObstacle,
+    WaitReason, WaitingPod,
+};
+
+use crate::explain::cause::{Cause, few, few_and_more, sentence};
+use crate::explain::cause_wording::{Told, Words};
+use crate::explain::cluster_facts::{ClusterFacts, Unseen};
+use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, first_causes, subject};
+use crate::explain::remedy::in_short;
+use crate::maintenance::{State, node, status};
+use crate::terminal::text::{counted, first_names};
+
+/// A budget, and the pods of the node that it keeps.
+struct Kept<'a> {
+    budget: PodReference,
+    numbers: &'a BudgetFacts,
+    message: &'a str,
+    /// Whether the message also explains why a pod is not replaced first.
+    is_not_surged: bool,
+    pods: Vec<PodReference>,
+    since: Option<Timestamp>,
+    refusals: i32,
+    /// How many other pods are evicted before these; only while they wait for their turn.
+    ahead: Option<i32>,
+}
+
+/// Whether the chain explains this pod. A pod that could be replaced first has a remedy of its own.
+pub(super) fn has_chain(pod: &BlockedPod) -> bool {
+    let surge = pod.facts.surge.as_ref().map(|surge| surge.reason);
+    pod.reason == BlockReason::DisruptionBudget
+        && pod.facts.budget.is_some()
+        && matches!(surge, None | Some(SurgeObstacle::NoDeployment | SurgeObstacle::Unknown))
+}
+
+/// The causes of the pods that budgets block.
+pub(super) fn blocked(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
+    let mut kept: BTreeMap<PodReference, Kept<'_>> = BTreeMap::new();
+    for pod in status(maintenance).blocked_pods.iter().filter(|pod| has_chain(pod)) {
+        let Some(budget) = &pod.facts.budget else { continue };
+        let key = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };
+        let of_budget = kept.entry(key.clone()).or_insert_with(|| Kept::new(key, budget, &pod.message));
+        of_budget.add(pod.reference(), pod.since.0);
+        of_budget.is_not_surged |= pod.facts.surge.is_some();
+        of_budget.refusals = of_budget.refusals.saturating_add(pod.attempts);
+    }
+    causes(maintenance, kept.into_values(), facts, kubectl, now)
+}
+
+/// The causes of the pods that wait for their budgets. They pass.
+pub(super) fn waiting(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
+    static UNKNOWN: std::sync::LazyLock<BudgetFacts> = std::sync::LazyLock::new(BudgetFacts::default);
+    let mut kept: BTreeMap<PodReference, Kept<'_>> = BTreeMap::new();
+    let waits = |pod: &&WaitingPod| pod.reason == WaitReason::BudgetTurn;
+    for pod in status(maintenance).waiting_pods.iter().flatten().filter(waits) {
+        let budget = pod.budget.as_ref().unwrap_or(&UNKNOWN);
+        let key = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };
+        let of_budget = kept.entry(key.clone()).or_insert_with(|| Kept::new(key, budget, ""));
+        of_budget.add(pod.reference(), pod.since.0);
+        of_budget.ahead = Some(of_budget.ahead.map_or(pod.ahead, |ahead| ahead.min(pod.ahead)));
+    }
+    let mut causes = causes(maintenance, kept.into_values(), facts, kubectl, now);
+    causes.iter_mut().for_each(|cause| cause.passes = true);
+    causes
+}
+
+impl<'a> Kept<'a> {
+    fn new(budget: PodReference, numbers: &'a BudgetFacts, message: &'a str) -> Self {
+        let pods = Vec::new();
+        Self { budget, numbers, message, is_not_surged: false, pods, since: None, refusals: 0, ahead: None }
+    }
+
+    fn add(&mut self, pod: PodReference, since: Timestamp) {
+        self.pods.push(pod);
+        self.since = Some(self.since.map_or(since, |known| known.min(since)));
+    }
+
+    /// `PDB shop/cart needs 3, has 3.`
+    fn what(&self, is_failed: bool) -> String {
+        let facts = BlockFacts { budget: Some(self.numbers.clone()), ..BlockFacts::default() };
+        let short = in_short(&self.budget.namespace, BlockReason::DisruptionBudget, &facts, self.message);
+        match self.ahead {
+            _ if is_failed => format!("When the drain failed: {}", sentence(&short)),
+            None if self.is_not_surged => sentence(self.message),
+            None => sentence(&short),
+            Some(ahead) => {
+                let waiting = counted(self.pods.len(), "pod");
+                let verb = if self.pods.len() == 1 { "waits for its turn" } else { "wait for their turn" };
+                let ahead = if ahead > 0 { format!(", {ahead} ahead") } else { String::new() };
+                if self.budget.name.is_empty() {
+                    return format!("A budget in {}: {waiting} {verb}{ahead}.", self.budget.namespace);
+                }
+                format!("{}: {waiting} {verb}{ahead}.", short.trim_end_matches([':', ' ']))
+            }
+        }
+    }
+}
+
+/// Budgets whose chains end alike.
+#[derive(Default)]
+struct Group<'a> {
+    kept: Vec<Kept<'a>>,
+    subjects: Vec<Subject>,
+    allowed: i32,
+    unseen: BTreeSet<Unseen>,
+}
+
+fn causes<'a>(
+    maintenance: &NodeMaintenance,
+    kept: impl Iterator<Item = Kept<'a>>,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
+    let drain = maintenance.spec.drain.clone().unwrap_or_default();
+    let mut groups: Vec<(Option<FirstCause>, Group<'a>)> = Vec::new();
+    for kept in kept {
+        let names: BTreeSet<&str> = kept.pods.iter().map(|pod| pod.name.as_str()).collect();
+        let ends = first_causes(&kept.budget, &names, node(maintenance), facts, now);
+        let mut ends: Vec<Option<ChainEnd>> =
+            ends.map_or(vec![None], |ends| ends.into_iter().map(Some).collect());
+        // Reasons beyond the first few would only repeat the budget.
+        ends.truncate(3);
+        for end in ends {
+            let mut cause = end.as_ref().map(|end| end.cause.clone());
+            if let Some(FirstCause::NeverAllows(never)) = &mut cause {
+                never.is_of_deployment &= drain.surge == SurgePolicy::Never;
+            }
+            let at = groups.iter().position(|(known, _)| *known == cause);
+            let at = at.unwrap_or_else(|| {
+                groups.push((cause, Group::default()));
+                groups.len() - 1
+            });
+            let group = &mut groups[at].1;
+            group.kept.push(kept.again());
+            if let Some(end) = end {
+                group.allowed = group.allowed.saturating_add(end.allowed);
+                group.unseen.extend(end.unseen.into_iter().chain(unseen(&end.cause)));
+                let is_new = |subject: &Subject| !group.subjects.iter().any(|known| known.pod == subject.pod);
+                let new: Vec<Subject> = end.subjects.into_iter().filter(is_new).collect();
+                group.subjects.extend(new);
+            }
+        }
+    }
+    groups.into_iter().map(|(cause, group)| group.cause(cause.as_ref(), maintenance, kubectl, now)).collect()
+}
+
+impl Kept<'_> {
+    /// The same, for another end of the chain.
+    fn again(&self) -> Self {
+        Self { budget: self.budget.clone(), pods: self.pods.clone(), ..*self }
+    }
+}
+
+/// What could not be seen, if that is where the chain ends.
+fn unseen(cause: &FirstCause) -> Option<Unseen> {
+    match cause {
+        FirstCause::PodsUnseen(unseen) | FirstCause::BudgetUnseen(unseen) => Some(unseen.clone()),
+        _ => None,
+    }
+}
+
+impl Group<'_> {
+    fn cause(
+        self,
+        cause: Option<&FirstCause>,
+        maintenance: &NodeMaintenance,
+        kubectl: &str,
+        now: Timestamp,
+    ) -> Cause {
+        let is_failed = State::of(maintenance) == State::Failed;
+        let budgets: Vec<&PodReference> = self.kept.iter().map(|kept| &kept.budget).collect();
+        let words = Words {
+            kubectl,
+            maintenance: &maintenance.name_any(),
+            node: node(maintenance),
+            budgets: &budgets,
+            subjects: &self.subjects,
+            allowed: self.allowed,
+            now,
+        };
+        let waits = self.kept.iter().any(|kept| kept.ahead.is_some());
+        let Told { what, advice, commands } = match cause {
+            Some(cause) => words.tell(cause),
+            None => words.without_facts(waits),
+        };
+        let numbers = self.kept.iter().map(|kept| kept.what(is_failed)).collect();
+        let pods: BTreeSet<String> =
+            self.kept.iter().flat_map(|kept| &kept.pods).map(ToString::to_string).collect();
+        let unknown = |unseen: &Unseen| format!("Not known, because {}.", unseen.why());
+        Cause {
+            what: few_and_more(numbers, "budget").into_iter().chain(what).collect(),
+            pods: pods.into_iter().collect(),
+            since: self.kept.iter().filter_map(|kept| kept.since).min(),
+            refusals: self.kept.iter().fold(0, |sum: i32, kept| sum.saturating_add(kept.refusals)),
+            unseen: self.unseen.iter().map(unknown).collect(),
+            advice,
+            commands,
+            passes: cause.is_some_and(FirstCause::is_over),
+            stays: false,
+        }
+    }
+}
+
+/// The pods that are terminating, by name. That passes.
+pub(super) fn terminating(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
+    let status = status(maintenance);
+    let count = usize::try_from(status.pod_counts.terminating).ok().filter(|count| *count > 0)?;
+    let has_to_go = |pod: &PodReference| {
+        status.pending_pods_refs.contains(pod)
+            && !status.blocked_pods.iter().any(|blocked| blocked.reference() == *pod)
+    };
+    let read = facts.terminating.get(node(maintenance));
+    let pods = read.and_then(|read| read.as_ref().ok());
+    let subjects: Vec<Subject> =
+        pods.into_iter().flatten().map(subject).filter(|subject| has_to_go(&subject.pod)).collect();
+    let unseen = read.and_then(|read| read.as_ref().err());
+    if read.is_some_and(Result::is_ok) && subjects.is_empty() {
+        // They have left since the last status.
+        return None;
+    }
+    let words = Words {
+        kubectl,
+        maintenance: &maintenance.name_any(),
+        node: node(maintenance),
+        budgets: &[],
+        subjects: &subjects,
+        allowed: 0,
+        now,
+    };
+    let candidates = if subjects.is_empty() { only_terminating(maintenance, count) } else { Vec::new() };
+    let (what, commands) = if subjects.is_empty() {
+        let be = if count == 1 { "is" } else { "are" };
+        let who = if candidates.is_empty() { counted(count, "pod") } else { first_names(&candidates) };
+        let list = format!("{kubectl} get pods -A --field-selector spec.nodeName={}", node(maintenance));
+        (format!("{who} {be} terminating."), vec![list])
+    } else {
+        let describe = words.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));
+        (sentence(&words.terminating()), describe)
+    };
+    let named = subjects.iter().map(|subject| subject.pod.to_string());
+    Some(Cause {
+        what: vec![what],
+        pods: if subjects.is_empty() { candidates } else { named.collect() },
+        unseen: unseen
+            .map(|unseen| format!("The grace period is not known, because {}.", unseen.why()))
+            .into_iter()
+            .collect(),
+        advice: String::from("Wait until the pod has terminated; its events show how far it is"),
+        commands: few(commands),
+        passes: true,
+        ..Cause::default()
+    })
+}
+
+/// The names of the terminating pods, if the status shows the state of all others.
+fn only_terminating(maintenance: &NodeMaintenance, count: usize) -> Vec<String> {
+    let status = status(maintenance);
+    let blocked = status.blocked_pods.iter().map(BlockedPod::reference);
+    let waiting = status.waiting_pods.iter().flatten().map(WaitingPod::reference);
+    let migrating = status.migrating_pods.iter().flatten().map(|pod| pod.reference());
+    let surging = status.surging_pods.iter().flatten().map(|pod| pod.reference());
+    let others: BTreeSet<PodReference> = blocked.chain(waiting).chain(migrating).chain(surging).collect();
+    let rest = status.pending_pods_refs.iter().filter(|pod| !others.contains(pod));
+    let rest: Vec<String> = rest.map(ToString::to_string).collect();
+    if rest.len() == count { rest } else { Vec::new() }
+}

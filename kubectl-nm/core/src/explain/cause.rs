@@ -1,0 +1,56 @@
+//! A cause as people see it.
+
+use jiff::Timestamp;
+
+const MAX_EXAMPLES: usize = 3;
+
+/// One cause why a maintenance makes no progress.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// What it is, with names and numbers: usually one sentence, several if pods are blocked by similar things.
+    pub what: Vec<String>,
+    /// The pods that it blocks or, if it passes, that the drain waits for.
+    pub pods: Vec<String>,
+    /// When it started, for pods when the first became blocked; `None` if unknown.
+    pub since: Option<Timestamp>,
+    /// Total number of refused evictions of its pods.
+    pub refusals: i32,
+    /// What could not be read, and therefore is not known; sentences.
+    pub unseen: Vec<String>,
+    /// What to do, as a sentence without its full stop.
+    pub advice: String,
+    /// Commands to paste into a shell, with connection flags.
+    pub commands: Vec<String>,
+    /// Whether it is temporary or intended, so that the maintenance does not count as blocked by it.
+    pub passes: bool,
+    /// Whether its pods stay, so that the drain does not wait for them.
+    pub stays: bool,
+}
+
+/// The first few distinct texts.
+pub(super) fn few(texts: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut few: Vec<String> = Vec::new();
+    for text in texts {
+        if few.len() < MAX_EXAMPLES && !few.contains(&text) {
+            few.push(text);
+        }
+    }
+    few
+}
+
+/// The first few distinct sentences, and how many more there are: `and 5 more budgets`.
+pub(super) fn few_and_more(texts: Vec<String>, noun: &str) -> Vec<String> {
+    let mut distinct = texts.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let mut few = few(texts);
+    let more = distinct.len().saturating_sub(few.len());
+    let plural = if more == 1 { "" } else { "s" };
+    few.extend((more > 0).then(|| format!("And {more} more {noun}{plural}.")));
+    few
+}
+
+/// The sentence with a full stop.
+pub(super) fn sentence(text: &str) -> String {
+    format!("{}.", text.trim_end().trim_end_matches('.'))
+}

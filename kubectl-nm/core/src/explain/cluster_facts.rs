@@ -1,0 +1,116 @@
+//! What the cluster shows of the objects behind a maintenance that makes no progress, as far as the user may read them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use nm_shared::{BlockReason, NodeMaintenance, Phase, PodReference, WaitReason};
+
+use crate::explain::obstacle::PodWarning;
+use crate::explain::owner::Owner;
+use crate::maintenance::{State, node, status};
+
+/// Why something could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unseen {
+    /// The user lacks this permission, as RBAC words it: `list pods`.
+    Forbidden(String),
+    /// The request failed: the request, and the error.
+    Failed(String, String),
+}
+
+/// What the cluster shows. Without facts, causes are explained by the status alone.
+#[derive(Debug, Clone, Default)]
+pub struct ClusterFacts {
+    /// The budgets that pods wait for, or are blocked by.
+    pub budgets: BTreeMap<PodReference, GuardedPods>,
+    /// All nodes. None if no cause depends on them.
+    pub nodes: Option<Result<Vec<Node>, Unseen>>,
+    /// The nodes that a maintenance has cordoned.
+    pub in_maintenance: BTreeSet<String>,
+    /// The pods that are terminating, by node.
+    pub terminating: BTreeMap<String, Result<Vec<Pod>, Unseen>>,
+}
+
+/// A budget and the pods that it guards.
+#[derive(Debug, Clone)]
+pub struct GuardedPods {
+    /// The budget; none if it does not exist any more.
+    pub budget: Result<Option<PodDisruptionBudget>, Unseen>,
+    /// The pods that it selects.
+    pub pods: Result<Vec<Pod>, Unseen>,
+    /// The owners of these pods that cannot create all of their pods.
+    pub incomplete_owners: Vec<IncompleteOwner>,
+    /// The warnings about pods that are not Ready, by uid, the newest last.
+    pub warnings: HashMap<String, Vec<PodWarning>>,
+}
+
+/// An owner that cannot create all of its pods.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IncompleteOwner {
+    /// The owner.
+    pub owner: Owner,
+    /// How many pods are missing.
+    pub missing: i32,
+    /// Why, in the words of its controller.
+    pub message: String,
+}
+
+impl ClusterFacts {
+    /// Facts of which only the nodes in maintenance are known.
+    pub fn of_maintenances<'a>(all: impl IntoIterator<Item = &'a NodeMaintenance>) -> Self {
+        let is_cordoned = |object: &&NodeMaintenance| {
+            let status = status(object);
+            // The medik8s operator writes no conditions.
+            let is_under_way = matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
+            State::of(object) != State::Stopping && (status.has_begun() || is_under_way)
+        };
+        let nodes = all.into_iter().filter(is_cordoned).map(|object| node(object).to_owned());
+        Self { in_maintenance: nodes.collect(), ..Self::default() }
+    }
+}
+
+/// What has to be read to explain maintenances.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FactsToRead {
+    /// The budgets.
+    pub budgets: BTreeSet<PodReference>,
+    /// The nodes of pods that are terminating.
+    pub nodes: BTreeSet<String>,
+}
+
+impl FactsToRead {
+    /// What has to be read to explain these maintenances.
+    pub fn of<'a>(maintenances: impl IntoIterator<Item = &'a NodeMaintenance>) -> Self {
+        let mut facts = Self::default();
+        for object in maintenances {
+            if State::of(object) == State::Stopping {
+                continue;
+            }
+            let status = status(object);
+            let of = |namespace: &str, name: &str| PodReference {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            };
+            for pod in &status.blocked_pods {
+                if let (BlockReason::DisruptionBudget, Some(budget)) = (pod.reason, &pod.facts.budget) {
+                    facts.budgets.insert(of(&pod.namespace, &budget.name));
+                }
+            }
+            for pod in status.waiting_pods.iter().flatten() {
+                if let (WaitReason::BudgetTurn, Some(budget)) = (pod.reason, &pod.budget) {
+                    facts.budgets.insert(of(&pod.namespace, &budget.name));
+                }
+            }
+            if status.pod_counts.terminating > 0 {
+                facts.nodes.insert(node(object).to_owned());
+            }
+        }
+        facts
+    }
+
+    /// Whether nothing has to be read.
+    pub fn is_empty(&self) -> bool {
+        self.budgets.is_empty() && self.nodes.is_empty()
+    }
+}

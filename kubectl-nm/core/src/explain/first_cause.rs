@@ -1,0 +1,327 @@
+//! The first cause: the chain from pods that a budget keeps, over the pods that it guards and that are not Ready, to what
+//! has to change. A pure function of what the cluster shows.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use nm_shared::PodReference;
+use nm_shared::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
+use nm_shared::cluster::disruption_budget::Budget;
+use nm_shared::cluster::pod::{TEMPLATE_HASH, reference_in};
+use nm_shared::cluster::{metadata, node, node_fit};
+
+use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
+use crate::explain::obstacle::Obstacle;
+use crate::explain::owner::{Owner, OwnerKind};
+
+/// The end of the chain. Equal ends are one cause, whatever the budgets and namespaces.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FirstCause {
+    /// The pods have left by now.
+    PodsGone,
+    /// The budget does not exist any more.
+    BudgetGone,
+    /// The budget allows evictions by now.
+    AllowsNow,
+    /// Evictions were accepted a moment ago, and the budget counts them.
+    JustEvicted,
+    /// The disruption controller has not counted the pods yet.
+    NotCounted,
+    /// The disruption controller cannot count the pods; this is its message.
+    CannotCount(String),
+    /// The budget can never allow an eviction as it is.
+    NeverAllows(NeverAllows),
+    /// The pods that the budget keeps are not Ready themselves, for this reason.
+    ItsOwnPods(Obstacle),
+    /// Pods that the budget counts on are not Ready, for this reason.
+    OtherPods(Obstacle),
+    /// Pods that the budget counts on are Pending, and the only nodes that they fit are in maintenance.
+    NoNodeLeft {
+        /// The nodes in maintenance that they fit.
+        in_maintenance: BTreeSet<String>,
+        /// Nodes that were cordoned in another way and that they would fit.
+        cordoned: BTreeSet<String>,
+    },
+    /// An owner cannot create its pods.
+    NotCreated(IncompleteOwner),
+    /// The pods cannot be read.
+    PodsUnseen(Unseen),
+    /// The budget cannot be read.
+    BudgetUnseen(Unseen),
+    /// All pods that are seen are Ready: the budget counts pods that do not exist.
+    TooFew,
+}
+
+/// A budget that can never allow an eviction as it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NeverAllows {
+    /// What its spec demands.
+    pub demand: Demand,
+    /// How many pods it expects.
+    pub pods: i32,
+    /// Whether all of its pods are of one Deployment, which can replace them before they leave.
+    pub is_of_deployment: bool,
+}
+
+/// What a budget demands.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Demand {
+    /// `minAvailable` as a number of pods.
+    MinAvailable(i32),
+    /// `minAvailable` in percent.
+    MinAvailablePercent(String),
+    /// `maxUnavailable`: a number of pods or percent.
+    MaxUnavailable(String),
+}
+
+/// A pod that the end of a chain is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The pod.
+    pub pod: PodReference,
+    /// Name of its node; none before it is scheduled.
+    pub node: Option<String>,
+    /// How often its containers were restarted.
+    pub restarts: i32,
+    /// When its grace period ends, if it is terminating.
+    pub deadline: Option<Timestamp>,
+}
+
+/// An end of the chain, with the pods that it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainEnd {
+    /// The end.
+    pub cause: FirstCause,
+    /// The pods that keep the budget from allowing an eviction; none if the budget itself does.
+    pub subjects: Vec<Subject>,
+    /// How many evictions the budget allows by now.
+    pub allowed: i32,
+    /// What could not be seen on the way.
+    pub unseen: Vec<Unseen>,
+}
+
+impl From<FirstCause> for ChainEnd {
+    fn from(cause: FirstCause) -> Self {
+        Self { cause, subjects: Vec::new(), allowed: 0, unseen: Vec::new() }
+    }
+}
+
+/// Follows the chain from pods on a node that a budget keeps. There may be several ends, if the pods that the budget counts on
+/// are not Ready for several reasons. None if nothing was read of the budget.
+pub fn first_causes(
+    budget: &PodReference,
+    kept: &BTreeSet<&str>,
+    on: &str,
+    facts: &ClusterFacts,
+    now: Timestamp,
+) -> Option<Vec<ChainEnd>> {
+    let guarded = facts.budgets.get(budget)?;
+    let object = match &guarded.budget {
+        Err(unseen) => return Some(vec![FirstCause::BudgetUnseen(unseen.clone()).into()]),
+        Ok(None) => return Some(vec![FirstCause::BudgetGone.into()]),
+        Ok(Some(object)) => object,
+    };
+    let is_kept = |pod: &&Pod| node_of(pod) == Some(on) && kept.contains(name_of(pod));
+    if let Ok(pods) = &guarded.pods
+        && !pods.iter().any(|pod| is_kept(&pod) && pod.metadata.deletion_timestamp.is_none())
+    {
+        return Some(vec![FirstCause::PodsGone.into()]);
+    }
+    if let Some(end) = by_budget(object, guarded) {
+        return Some(vec![end]);
+    }
+    let pods = match &guarded.pods {
+        Ok(pods) => pods,
+        Err(unseen) => return Some(vec![FirstCause::PodsUnseen(unseen.clone()).into()]),
+    };
+    // A pod that is Ready may leave only once others are; one that is not keeps itself.
+    let has_ready = pods.iter().any(|pod| is_kept(&pod) && obstacle(pod, guarded, now).is_none());
+    let considered = pods.iter().filter(|pod| has_ready || is_kept(pod));
+    let unready: Vec<UnreadyPod<'_>> = considered
+        .filter_map(|pod| {
+            let obstacle = obstacle(pod, guarded, now)?;
+            Some(UnreadyPod { pod, obstacle, is_kept: is_kept(&pod) })
+        })
+        .collect();
+    Some(by_pods(&unready, object, guarded, facts))
+}
+
+/// A pod that the budget counts on and that is not Ready.
+struct UnreadyPod<'a> {
+    pod: &'a Pod,
+    obstacle: Obstacle,
+    /// Whether the budget keeps this pod itself on the node.
+    is_kept: bool,
+}
+
+/// What the budget itself shows, before its pods matter.
+fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<ChainEnd> {
+    let view = Budget::from(object);
+    let status = object.status.clone().unwrap_or_default();
+    if status.observed_generation.unwrap_or(0) < object.metadata.generation.unwrap_or(0) {
+        return Some(FirstCause::NotCounted.into());
+    }
+    if view.allowed() > 0 {
+        return Some(ChainEnd { allowed: view.allowed(), ..FirstCause::AllowsNow.into() });
+    }
+    let mut conditions = status.conditions.iter().flatten();
+    let failed = conditions.find(|condition| {
+        condition.type_ == "DisruptionAllowed"
+            && condition.status == "False"
+            && condition.reason == "SyncFailed"
+    });
+    if let Some(failed) = failed {
+        return Some(FirstCause::CannotCount(failed.message.clone()).into());
+    }
+    // Its `minAvailable` may be as many pods as there are because some cannot be created.
+    let is_incomplete = !guarded.incomplete_owners.is_empty();
+    if view.is_unsatisfiable() && status.expected_pods > 0 && !is_incomplete {
+        let never = NeverAllows {
+            demand: demand(object),
+            pods: status.expected_pods,
+            is_of_deployment: is_of_deployment(guarded),
+        };
+        return Some(FirstCause::NeverAllows(never).into());
+    }
+    None
+}
+
+fn demand(object: &PodDisruptionBudget) -> Demand {
+    let spec = object.spec.clone().unwrap_or_default();
+    let text = |value: IntOrString| match value {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(percent) => percent,
+    };
+    match (spec.min_available, spec.max_unavailable) {
+        (Some(IntOrString::Int(number)), _) => Demand::MinAvailable(number),
+        (Some(IntOrString::String(percent)), _) => Demand::MinAvailablePercent(percent),
+        (None, Some(value)) => Demand::MaxUnavailable(text(value)),
+        // The default of the API server.
+        (None, None) => Demand::MinAvailable(1),
+    }
+}
+
+/// Whether all of the budget's pods are of one Deployment.
+fn is_of_deployment(guarded: &GuardedPods) -> bool {
+    let owners: BTreeSet<Option<Owner>> = guarded.pods.iter().flatten().map(owner_of).collect();
+    let mut owners = owners.into_iter();
+    let only = owners.next().flatten().filter(|_| owners.next().is_none());
+    only.is_some_and(|owner| *owner.kind() == OwnerKind::Deployment)
+}
+
+/// What keeps the pods that the budget counts on from being Ready: what is stuck, then pods that are not created, then what
+/// passes by itself, then pods whose owner waits until they have left.
+fn by_pods(
+    unready: &[UnreadyPod<'_>],
+    object: &PodDisruptionBudget,
+    guarded: &GuardedPods,
+    facts: &ClusterFacts,
+) -> Vec<ChainEnd> {
+    let is_leaving = |obstacle: &Obstacle| matches!(obstacle, Obstacle::Terminating | Obstacle::Ended(_));
+    let (leaving, staying): (Vec<&UnreadyPod<'_>>, Vec<&UnreadyPod<'_>>) =
+        unready.iter().partition(|pod| is_leaving(&pod.obstacle));
+    let (passing, stuck): (Vec<&UnreadyPod<'_>>, Vec<&UnreadyPod<'_>>) =
+        staying.into_iter().partition(|pod| pod.obstacle.passes());
+    let missing = guarded.incomplete_owners.iter().cloned().map(FirstCause::NotCreated);
+    let missing: Vec<ChainEnd> = missing.map(ChainEnd::from).collect();
+    let of = |pods: &[&UnreadyPod<'_>]| grouped(pods, facts);
+    let found = [of(&stuck), missing, of(&passing), of(&leaving)].into_iter().find(|ends| !ends.is_empty());
+    found.unwrap_or_else(|| {
+        let status = object.status.clone().unwrap_or_default();
+        let has_evicted = status.disrupted_pods.is_some_and(|pods| !pods.is_empty());
+        let is_healthy = status.current_healthy > status.desired_healthy;
+        let cause = if has_evicted || is_healthy { FirstCause::JustEvicted } else { FirstCause::TooFew };
+        vec![cause.into()]
+    })
+}
+
+/// The end of the chain behind a pod that is not Ready.
+fn of_pod(unready: &UnreadyPod<'_>, facts: &ClusterFacts) -> (FirstCause, Option<Unseen>) {
+    let obstacle = unready.obstacle.clone();
+    if unready.is_kept {
+        return (FirstCause::ItsOwnPods(obstacle), None);
+    }
+    let is_unschedulable = matches!(obstacle, Obstacle::Unschedulable(_));
+    let cause = FirstCause::OtherPods(obstacle);
+    match &facts.nodes {
+        _ if !is_unschedulable => (cause, None),
+        None => (cause, None),
+        Some(Err(unseen)) => (cause, Some(unseen.clone())),
+        Some(Ok(nodes)) => (no_node_left(unready.pod, nodes, &facts.in_maintenance).unwrap_or(cause), None),
+    }
+}
+
+/// Whether the only nodes that a pod fits, apart from its requests, are in maintenance.
+fn no_node_left(pod: &Pod, nodes: &[Node], in_maintenance: &BTreeSet<String>) -> Option<FirstCause> {
+    let is_ours = |node: &&Node| in_maintenance.contains(node::name(node));
+    if nodes.iter().any(|node| !is_ours(&node) && node_fit::check(pod, &[], node).is_ok()) {
+        return None;
+    }
+    let fitting = nodes.iter().filter(|node| node_fit::check(pod, &[], &in_service(node)).is_ok());
+    let (ours, cordoned): (Vec<&Node>, Vec<&Node>) = fitting.partition(is_ours);
+    let names = |nodes: Vec<&Node>| nodes.into_iter().map(|node| node::name(node).to_owned()).collect();
+    let (in_maintenance, cordoned): (BTreeSet<String>, BTreeSet<String>) = (names(ours), names(cordoned));
+    (!in_maintenance.is_empty()).then_some(FirstCause::NoNodeLeft { in_maintenance, cordoned })
+}
+
+/// The node as it is without a maintenance or a cordon.
+fn in_service(node: &Node) -> Node {
+    const OURS: [&str; 3] = [DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT];
+    let mut node = node.clone();
+    if let Some(spec) = &mut node.spec {
+        spec.unschedulable = None;
+        spec.taints.iter_mut().for_each(|taints| taints.retain(|taint| !OURS.contains(&taint.key.as_str())));
+    }
+    node
+}
+
+/// Pods with equal causes together.
+fn grouped(unready: &[&UnreadyPod<'_>], facts: &ClusterFacts) -> Vec<ChainEnd> {
+    let mut groups: Vec<ChainEnd> = Vec::new();
+    for pod in unready {
+        let (cause, unseen) = of_pod(pod, facts);
+        match groups.iter_mut().find(|group| group.cause == cause) {
+            Some(group) => group.subjects.push(subject(pod.pod)),
+            None => groups.push(ChainEnd {
+                subjects: vec![subject(pod.pod)],
+                unseen: unseen.into_iter().collect(),
+                ..cause.into()
+            }),
+        }
+    }
+    groups
+}
+
+/// A pod that a cause is about.
+pub fn subject(pod: &Pod) -> Subject {
+    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    Subject {
+        pod: reference_in(&pod.metadata),
+        node: node_of(pod).map(str::to_owned),
+        restarts: containers.unwrap_or_default().iter().map(|container| container.restart_count).sum(),
+        deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
+    }
+}
+
+fn obstacle(pod: &Pod, guarded: &GuardedPods, now: Timestamp) -> Option<Obstacle> {
+    let warnings = pod.metadata.uid.as_ref().and_then(|uid| guarded.warnings.get(uid));
+    Obstacle::of(pod, warnings.map(Vec::as_slice).unwrap_or_default(), now)
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
+}
+
+fn name_of(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The owner of a pod; none if it has no controller.
+pub fn owner_of(pod: &Pod) -> Option<Owner> {
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let controller = metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default())?;
+    Some(Owner::of(controller, hash.map(String::as_str)))
+}

@@ -1,0 +1,275 @@
+//! The causes that concern a maintenance as a whole: no reconciler, a suspension, finalizers, and what its conditions report.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use nm_shared::NodeMaintenance;
+use nm_shared::api::condition::{ConditionReason, ConditionType};
+use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
+use nm_shared::cluster::node_lease;
+use nm_shared::drain::completion::CompletionFilter;
+
+use crate::client::reconciler_deployment::LABEL_SELECTOR;
+use crate::explain::cause::Cause;
+use crate::explain::remedy;
+use crate::maintenance::{
+    Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, degraded, error_without_details, kept_by_roll,
+    node, pending_pods, roll_name, status,
+};
+use crate::terminal::command_context::{nm_command, shell_quoted};
+
+/// The cause that no reconciler leads, which the status cannot report. None if that does not matter to the maintenance, or if
+/// [`causes`] has it already.
+pub fn abandoned(
+    maintenance: &NodeMaintenance,
+    leadership: Leadership,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
+    let Leadership::Lapsed(since) = leadership else { return None };
+    let matters =
+        matches!(State::of(maintenance), State::Queued | State::Draining | State::Blocked | State::Failed);
+    matters.then(|| {
+        no_reconciler("No reconciler leads, so the maintenance makes no progress.", Some(since), kubectl, now)
+    })
+}
+
+/// The cause that a maintenance has not begun.
+pub(super) fn not_begun(
+    since: Option<Timestamp>,
+    reconcilers: &Reconcilers,
+    kubectl: &str,
+    now: Timestamp,
+) -> Cause {
+    match reconcilers.leadership {
+        Leadership::Held => Cause {
+            what: vec![String::from("nm-reconciler runs, but has not begun the maintenance.")],
+            advice: String::from(
+                "This usually takes a moment; if it takes longer, check the log of nm-reconciler",
+            ),
+            commands: vec![reconcilers.command(kubectl)],
+            ..no_reconciler("", since, kubectl, now)
+        },
+        Leadership::Lapsed(since) => no_reconciler(
+            "No reconciler leads, so the maintenance does not begin.",
+            Some(since),
+            kubectl,
+            now,
+        ),
+        Leadership::Unknown => no_reconciler("nm-reconciler has not begun yet.", since, kubectl, now),
+    }
+}
+
+/// The cause that a reconciler has not done something that it does within moments.
+fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Timestamp) -> Cause {
+    let is_new = |since: Timestamp| now.duration_since(since).as_secs() < PICKUP_TIMEOUT;
+    Cause {
+        what: vec![what.to_owned()],
+        since,
+        advice: String::from(
+            "This usually takes a moment; if it takes longer, check whether nm-reconciler is running",
+        ),
+        commands: vec![format!("{kubectl} get pods -A -l {LABEL_SELECTOR} -o wide")],
+        passes: since.is_some_and(is_new),
+        ..Cause::default()
+    }
+}
+
+/// Somebody wants it so: nothing is blocked.
+pub(super) fn suspended(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
+    let what = match State::of(maintenance) {
+        State::Planned => "The maintenance is planned: it was created suspended, and has not begun.",
+        _ => "The maintenance is paused: no pod is evicted, and the node stays cordoned.",
+    };
+    let resume = match roll_name(maintenance) {
+        // Resumed alone, the node would not wait for the gates and the limit of its roll.
+        Some(roll) => format!("roll resume {}", shell_quoted(roll)),
+        None => format!("resume {}", shell_quoted(node(maintenance))),
+    };
+    Cause {
+        what: vec![what.to_owned()],
+        since: condition(maintenance, ConditionType::Suspended)
+            .map(|suspended| suspended.last_transition_time.0),
+        advice: String::from("To continue, resume the maintenance"),
+        commands: vec![nm_command(kubectl, &resume)],
+        passes: true,
+        ..Cause::default()
+    }
+}
+
+pub(super) fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Cause {
+    let since = maintenance.metadata.deletion_timestamp.as_ref().map(|at| at.0);
+    let finalizers = maintenance.finalizers();
+    if finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        return no_reconciler(
+            "The reconciler has not returned the node to service yet.",
+            since,
+            kubectl,
+            now,
+        );
+    }
+    if let Some(roll) = kept_by_roll(maintenance) {
+        let roll = shell_quoted(roll);
+        return Cause {
+            what: vec![format!(
+                "The node is back in service, and roll {roll} checks that it and its workloads stay healthy."
+            )],
+            since,
+            advice: String::from("If nobody runs the roll, continue it, or abort it"),
+            commands: ["resume", "abort"]
+                .map(|verb| nm_command(kubectl, &format!("roll {verb} {roll}")))
+                .into(),
+            passes: true,
+            ..Cause::default()
+        };
+    }
+    let name = maintenance.name_any();
+    let name = shell_quoted(&name);
+    Cause {
+        what: vec![format!(
+            "The node is back in service, but finalizers keep the object: {}.",
+            finalizers.join(", ")
+        )],
+        since,
+        advice: String::from(
+            "The owners of its finalizers must remove them; if they no longer exist, remove the finalizers",
+        ),
+        commands: vec![format!(
+            "{kubectl} patch nm {name} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
+        )],
+        ..Cause::default()
+    }
+}
+
+/// Why the reconciler is degraded, if `blockedPods` does not report it.
+pub(super) fn by_degraded(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
+    let degraded = degraded(maintenance)?;
+    let said = match degraded.message.as_str() {
+        "" => status(maintenance).last_error.as_str(),
+        message => message,
+    };
+    Some(by_condition(maintenance, Some(degraded), said, kubectl))
+}
+
+/// What the status reports where it has no details, as it is.
+pub(super) fn by_last_error(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
+    let error = error_without_details(maintenance)?;
+    let status = status(maintenance);
+    if status.error_on_lease_count > 0 {
+        let (advice, command) = remedy_of(Some(ConditionReason::LeaseHeld), maintenance, kubectl);
+        return Some(Cause {
+            what: vec![error.to_owned()],
+            advice,
+            commands: vec![command],
+            ..Cause::default()
+        });
+    }
+    Some(Cause {
+        what: vec![error.to_owned()],
+        pods: pending_pods(status),
+        advice: String::from(
+            "The status has no details of blocked pods. Check the budgets; `kubectl nm doctor` reports whether the CRD in the \
+             cluster drops the details",
+        ),
+        commands: vec![format!("{kubectl} get pdb -A"), nm_command(kubectl, "doctor")],
+        ..Cause::default()
+    })
+}
+
+pub(super) fn by_condition(
+    maintenance: &NodeMaintenance,
+    condition: Option<&Condition>,
+    said: &str,
+    kubectl: &str,
+) -> Cause {
+    let reason = condition.and_then(ConditionReason::of);
+    let said = if said.is_empty() { "The status contains no reason" } else { said };
+    let (advice, command) = remedy_of(reason, maintenance, kubectl);
+    Cause {
+        what: vec![format!("{}.", said.trim_end_matches('.'))],
+        since: condition.map(|condition| condition.last_transition_time.0),
+        advice,
+        commands: vec![command],
+        passes: reason == Some(ConditionReason::MaxUnavailable),
+        ..Cause::default()
+    }
+}
+
+fn remedy_of(
+    reason: Option<ConditionReason>,
+    maintenance: &NodeMaintenance,
+    kubectl: &str,
+) -> (String, String) {
+    use ConditionReason as Reason;
+    let (name, node) = (maintenance.name_any(), node(maintenance));
+    let patch = |drain: &str| patch_drain(kubectl, &name, drain);
+    let name = shell_quoted(&name);
+    let (advice, command) = match reason {
+        Some(Reason::MaxUnavailable) => (
+            "The maintenance starts when other nodes return to service or become Ready; this lists all maintenances",
+            format!("{kubectl} get nm -o wide"),
+        ),
+        Some(Reason::QuorumAtRisk) => (
+            "First return the other control-plane nodes to service. To start despite the risk, override this check",
+            format!("{kubectl} annotate nm {name} {OVERRIDE_QUORUM_ANNOTATION}=true"),
+        ),
+        Some(Reason::LeaseHeld | Reason::LeaseLost) => (
+            "The maintenance waits for the holder of the node's lease; this shows the holder and when it expires",
+            format!(
+                "{kubectl} -n {LEASE_NAMESPACE} get lease {} -o yaml",
+                shell_quoted(&node_lease::name(node))
+            ),
+        ),
+        Some(Reason::CordonContested) => (
+            "Find and stop the controller or the user that uncordons the node: managedFields show who changes the node",
+            format!("{kubectl} get node {} -o yaml --show-managed-fields", shell_quoted(node)),
+        ),
+        Some(Reason::DuplicateMaintenance) => (
+            "Another maintenance of this node is older: delete this one, or the older one so that this one starts",
+            format!("{kubectl} delete nm {name}"),
+        ),
+        Some(Reason::NodeNotFound) => (
+            "The maintenance starts once a node of this name exists; if there will be none, delete the maintenance",
+            format!("{kubectl} delete nm {name}"),
+        ),
+        Some(Reason::TimedOut) => {
+            ("Remove the timeout, and the drain continues", patch("{\"timeoutSeconds\":0}"))
+        }
+        Some(Reason::DetachTimedOut) => (
+            "Find out why the CSI driver does not detach them before you switch the node off",
+            format!("{kubectl} get volumeattachments"),
+        ),
+        Some(Reason::InvalidDrain) => {
+            let drain = maintenance.spec.drain.clone().unwrap_or_default();
+            let is_of_completion = CompletionFilter::new(&drain).is_err();
+            let field = if is_of_completion { "waitForCompletion" } else { "podSelector" };
+            (
+                "Correct the selector in spec.drain, or remove it to move all pods",
+                patch(&format!("{{\"{field}\":null}}")),
+            )
+        }
+        Some(Reason::MissingAccess) => {
+            return remedy::missing_access(kubectl, status(maintenance).forbidden.as_ref(), "--list");
+        }
+        Some(
+            Reason::Cordoned
+            | Reason::Drained
+            | Reason::Evicting
+            | Reason::Blocked
+            | Reason::DetachingVolumes
+            | Reason::WriteFailed
+            | Reason::Planned
+            | Reason::Paused
+            | Reason::Resumed
+            | Reason::AsExpected,
+        )
+        | None => ("Check its events", format!("{kubectl} describe nm {name}")),
+    };
+    (advice.to_owned(), command)
+}
+
+/// A command that changes the drain settings.
+pub(super) fn patch_drain(kubectl: &str, name: &str, drain: &str) -> String {
+    let name = shell_quoted(name);
+    format!("{kubectl} patch nm {name} --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'")
+}

@@ -1,0 +1,238 @@
+//! What keeps a pod from being Ready, as the pod and its events show it.
+//!
+//! The reasons of containers and of events are fields that the kubelet fills from a closed set. Messages are quoted, never
+//! parsed.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition};
+
+/// What keeps a pod from being Ready.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Obstacle {
+    /// The scheduler finds no node; this is its message.
+    Unschedulable(String),
+    /// Scheduling gates keep it from being scheduled.
+    SchedulingGates(Vec<String>),
+    /// A container waits for its image.
+    Image {
+        /// Name of the image.
+        image: String,
+        /// Such as `ImagePullBackOff`.
+        reason: String,
+    },
+    /// A container exits again and again.
+    CrashLoop {
+        /// Name of the container.
+        container: String,
+        /// The last exit code, if it is known.
+        exit_code: Option<i32>,
+        /// Such as `OOMKilled`; empty if the exit code says as much.
+        reason: String,
+    },
+    /// A container cannot be created, such as for a missing Secret.
+    ContainerCreation {
+        /// Name of the container.
+        container: String,
+        /// Such as `CreateContainerConfigError`.
+        reason: String,
+        /// Message of the kubelet.
+        message: String,
+    },
+    /// A volume cannot be attached or mounted; this is the message of the event.
+    Volume(String),
+    /// The pod has no network or sandbox; this is the message of the event.
+    Sandbox(String),
+    /// The readiness probe of a container fails.
+    ReadinessProbe {
+        /// Name of the container.
+        container: String,
+        /// Message of the last failed probe; empty if it is not known.
+        message: String,
+    },
+    /// The startup probe of a container has not succeeded yet.
+    StartupProbe {
+        /// Name of the container.
+        container: String,
+    },
+    /// Readiness gates that are not met; the containers are ready.
+    ReadinessGates(Vec<String>),
+    /// Its containers are ready, and the pod is not: its node does not report.
+    SilentNode(String),
+    /// It is being deleted.
+    Terminating,
+    /// It has ended for good and will not be Ready again.
+    Ended(String),
+    /// An init container runs.
+    InitContainer(String),
+    /// Its containers are being created.
+    Starting,
+    /// It was just created, and the scheduler has not tried it yet.
+    Unscheduled,
+}
+
+/// The reasons of a container that waits for its image (`pkg/kubelet/images/types.go` in kubernetes).
+const IMAGE_REASONS: [&str; 8] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+    "ErrImageVolumeUnavailable",
+];
+
+/// The reasons of a container that waits for its turn, or is being created.
+const BEING_CREATED: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// The events that a volume causes (`pkg/kubelet/events/event.go` in kubernetes).
+const VOLUME_EVENTS: [&str; 4] =
+    ["FailedAttachVolume", "FailedMount", "FailedMapVolume", "FailedMountOnFilesystemMismatch"];
+
+/// A container that failed this long ago at most may be about to fail again: the kubelet waits five minutes between two
+/// starts at most.
+const RECENT_FAILURE: SignedDuration = SignedDuration::from_mins(6);
+
+/// A warning about a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodWarning {
+    /// Reason of the event.
+    pub reason: String,
+    /// Message of the event.
+    pub message: String,
+}
+
+impl Obstacle {
+    /// What keeps a pod from being Ready; none if it is. `warnings` are the events of the pod, the newest last.
+    pub fn of(pod: &Pod, warnings: &[PodWarning], now: Timestamp) -> Option<Self> {
+        let seen = Self::seen(pod, now)?;
+        let last = |reasons: &[&str]| {
+            warnings.iter().rev().find(|warning| reasons.contains(&warning.reason.as_str()))
+        };
+        let message = |warning: &PodWarning| warning.message.clone();
+        Some(match seen {
+            Self::Starting => match (last(&VOLUME_EVENTS), last(&["FailedCreatePodSandBox"])) {
+                (Some(volume), _) => Self::Volume(message(volume)),
+                (None, Some(sandbox)) => Self::Sandbox(message(sandbox)),
+                (None, None) => Self::Starting,
+            },
+            Self::ReadinessProbe { container, .. } => {
+                let message = last(&["Unhealthy"]).map(message).unwrap_or_default();
+                Self::ReadinessProbe { container, message }
+            }
+            other => other,
+        })
+    }
+
+    fn seen(pod: &Pod, now: Timestamp) -> Option<Self> {
+        if pod.metadata.deletion_timestamp.is_some() {
+            return Some(Self::Terminating);
+        }
+        let status = pod.status.clone().unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+        if let Some(phase @ ("Succeeded" | "Failed")) = status.phase.as_deref() {
+            return Some(Self::Ended(status.reason.unwrap_or_else(|| phase.to_owned())));
+        }
+        if condition("Ready").is_some_and(|ready| ready.status == "True") {
+            return None;
+        }
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        if node.is_empty() {
+            return Some(unscheduled(pod, condition("PodScheduled")));
+        }
+        let inits = status.init_container_statuses.unwrap_or_default();
+        let mains = status.container_statuses.unwrap_or_default();
+        let found = inits.iter().chain(&mains).find_map(|container| failing(container, now));
+        let found = found.or_else(|| inits.iter().find_map(|container| initializing(pod, container)));
+        let found = found.or_else(|| unready(&mains));
+        Some(found.unwrap_or_else(|| {
+            let unmet = |gate: &&String| condition(gate).is_none_or(|condition| condition.status != "True");
+            let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+            let unmet: Vec<String> = gates.map(|gate| &gate.condition_type).filter(unmet).cloned().collect();
+            if unmet.is_empty() { Self::SilentNode(node.to_owned()) } else { Self::ReadinessGates(unmet) }
+        }))
+    }
+
+    /// Whether it ends by itself as a rule.
+    pub fn passes(&self) -> bool {
+        matches!(
+            self,
+            Self::Unscheduled
+                | Self::Starting
+                | Self::InitContainer(_)
+                | Self::StartupProbe { .. }
+                | Self::Terminating
+        )
+    }
+}
+
+fn unscheduled(pod: &Pod, scheduled: Option<&PodCondition>) -> Obstacle {
+    match scheduled.map(|scheduled| scheduled.reason.as_deref().unwrap_or_default()) {
+        Some("SchedulingGated") => {
+            let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+            Obstacle::SchedulingGates(gates.map(|gate| gate.name.clone()).collect())
+        }
+        Some("Unschedulable") => {
+            let message = scheduled.and_then(|scheduled| scheduled.message.clone());
+            Obstacle::Unschedulable(message.unwrap_or_default())
+        }
+        _ => Obstacle::Unscheduled,
+    }
+}
+
+/// Why a container does not start, or does not keep running.
+fn failing(container: &ContainerStatus, now: Timestamp) -> Option<Obstacle> {
+    let state = container.state.clone().unwrap_or_default();
+    if let Some(waiting) = state.waiting {
+        let (reason, message) = (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default());
+        return match reason.as_str() {
+            "CrashLoopBackOff" => Some(crash_loop(container)),
+            reason if IMAGE_REASONS.contains(&reason) => {
+                Some(Obstacle::Image { image: container.image.clone(), reason: reason.to_owned() })
+            }
+            reason if BEING_CREATED.contains(&reason) || reason.is_empty() => None,
+            _ => Some(Obstacle::ContainerCreation { container: container.name.clone(), reason, message }),
+        };
+    }
+    if let Some(terminated) = state.terminated {
+        return (terminated.exit_code != 0).then(|| crash_loop(container));
+    }
+    let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref())?;
+    let is_recent = last.finished_at.as_ref().is_some_and(|at| now.duration_since(at.0) < RECENT_FAILURE);
+    let is_looping = !container.ready && container.restart_count > 1 && last.exit_code != 0 && is_recent;
+    is_looping.then(|| crash_loop(container))
+}
+
+fn crash_loop(container: &ContainerStatus) -> Obstacle {
+    let terminated =
+        |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
+    let ended = terminated(&container.state).or_else(|| terminated(&container.last_state));
+    let exit_code = ended.as_ref().map(|ended| ended.exit_code);
+    let reason =
+        ended.and_then(|ended| ended.reason).filter(|reason| reason != "Error" && reason != "Completed");
+    Obstacle::CrashLoop { container: container.name.clone(), exit_code, reason: reason.unwrap_or_default() }
+}
+
+/// An init container that runs, and is to end before the containers start.
+fn initializing(pod: &Pod, container: &ContainerStatus) -> Option<Obstacle> {
+    let specs = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    let mut sidecars = specs.filter(|spec| spec.restart_policy.as_deref() == Some("Always"));
+    let is_sidecar = sidecars.any(|spec| spec.name == container.name);
+    let runs = container.state.as_ref().is_some_and(|state| state.running.is_some());
+    (runs && !is_sidecar).then(|| Obstacle::InitContainer(container.name.clone()))
+}
+
+fn unready(containers: &[ContainerStatus]) -> Option<Obstacle> {
+    let runs =
+        |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
+    let Some(container) = containers.iter().find(|container| !container.ready) else {
+        return containers.is_empty().then_some(Obstacle::Starting);
+    };
+    let name = || container.name.clone();
+    Some(match (runs(container), container.started) {
+        (false, _) => Obstacle::Starting,
+        (true, Some(false)) => Obstacle::StartupProbe { container: name() },
+        (true, _) => Obstacle::ReadinessProbe { container: name(), message: String::new() },
+    })
+}

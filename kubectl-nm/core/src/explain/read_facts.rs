@@ -1,0 +1,220 @@
+//! Reads what [`ClusterFacts`] contain, with the permissions of the user. Nothing here fails: what cannot be read is unseen.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::future::join_all;
+use futures::stream::{self, StreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, ListParams};
+use kube::core::{NamespaceResourceScope, Selector};
+use kube::{Resource, ResourceExt};
+use nm_shared::cluster::metadata;
+use nm_shared::{NodeMaintenance, PodReference};
+use serde::de::DeserializeOwned;
+
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::explain::cluster_facts::{ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, Unseen};
+use crate::explain::first_cause::owner_of;
+use crate::explain::obstacle::{Obstacle, PodWarning};
+
+/// How many budgets are read at most.
+const MAX_BUDGETS: usize = 50;
+
+/// How many budgets are read at the same time.
+const MAX_CONCURRENT: usize = 8;
+
+/// How many pods of a budget are read. Of a larger workload, the rest is unseen.
+const MAX_PODS: u32 = 1000;
+
+/// Of how many pods the events are read, and how many owners, of each budget.
+const MAX_DETAILS: usize = 3;
+
+/// How long one request may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reads what has to be known to explain these maintenances. `all` are the maintenances of the cluster.
+pub async fn read<'a>(
+    cluster: &Cluster,
+    explained: impl IntoIterator<Item = &'a NodeMaintenance>,
+    all: impl IntoIterator<Item = &'a NodeMaintenance>,
+    now: Timestamp,
+) -> ClusterFacts {
+    let wanted = FactsToRead::of(explained);
+    read_wanted(cluster, &wanted, ClusterFacts::of_maintenances(all), now).await
+}
+
+/// Adds what is wanted to facts of which only the maintenances are known.
+pub async fn read_wanted(
+    cluster: &Cluster,
+    wanted: &FactsToRead,
+    mut facts: ClusterFacts,
+    now: Timestamp,
+) -> ClusterFacts {
+    let budgets = wanted.budgets.iter().take(MAX_BUDGETS).cloned();
+    let budgets = stream::iter(budgets).map(async |budget| {
+        let guarded = guarded_pods(cluster, &budget, now).await;
+        (budget, guarded)
+    });
+    let terminating =
+        join_all(wanted.nodes.iter().map(async |node| (node.clone(), on_node(cluster, node).await)));
+    let (budgets, terminating): (Vec<_>, Vec<_>) =
+        tokio::join!(budgets.buffered(MAX_CONCURRENT).collect(), terminating);
+    facts.budgets = budgets.into_iter().collect();
+    facts.terminating = terminating.into_iter().collect();
+    if needs_nodes(&facts.budgets) {
+        let nodes: Api<Node> = Api::all(cluster.client());
+        facts.nodes = Some(list(cluster, &nodes, "list nodes", ListParams::default()).await);
+    }
+    facts
+}
+
+/// Whether a pod fits no node.
+fn needs_nodes(budgets: &BTreeMap<PodReference, GuardedPods>) -> bool {
+    let mut pods = budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
+    pods.any(|pod| matches!(Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH), Some(Obstacle::Unschedulable(_))))
+}
+
+async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) -> GuardedPods {
+    let namespace = &budget.namespace;
+    let object = get::<PodDisruptionBudget>(cluster, "poddisruptionbudgets.policy", budget).await;
+    let mut guarded = GuardedPods {
+        budget: object,
+        pods: Ok(Vec::new()),
+        incomplete_owners: Vec::new(),
+        warnings: HashMap::new(),
+    };
+    let Ok(Some(object)) = &guarded.budget else { return guarded };
+    // Without a selector, it guards none.
+    let selector = object.spec.as_ref().and_then(|spec| spec.selector.clone());
+    let Some(selector) = selector.and_then(|selector| Selector::try_from(selector).ok()) else {
+        return guarded;
+    };
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace);
+    let selected = ListParams::default().labels_from(&selector).limit(MAX_PODS);
+    guarded.pods = list(cluster, &pods, "list pods", selected).await;
+    let Ok(pods) = &guarded.pods else { return guarded };
+    let unready: Vec<&Pod> = pods
+        .iter()
+        .filter(|pod| Obstacle::of(pod, &[], now).is_some_and(|obstacle| has_events(&obstacle)))
+        .take(MAX_DETAILS)
+        .collect();
+    let owners = controllers(pods);
+    let warnings = join_all(unready.iter().map(async |pod| {
+        let uid = pod.uid().unwrap_or_default();
+        let warnings = warnings(cluster, namespace, &uid).await;
+        (uid, warnings)
+    }));
+    let owners = join_all(owners.iter().map(|owner| incomplete(cluster, namespace, owner)));
+    let (warnings, owners) = tokio::join!(warnings, owners);
+    guarded.warnings = warnings.into_iter().collect();
+    guarded.incomplete_owners = owners.into_iter().flatten().collect();
+    guarded
+}
+
+/// Whether events show more of what keeps a pod from being Ready.
+fn has_events(obstacle: &Obstacle) -> bool {
+    matches!(obstacle, Obstacle::Starting | Obstacle::ReadinessProbe { .. })
+}
+
+/// The controllers of pods, each with a pod of it.
+fn controllers(pods: &[Pod]) -> Vec<(OwnerReference, &Pod)> {
+    let mut seen = BTreeSet::new();
+    let controller = |pod: &Pod| metadata::controller(pod.metadata.owner_references.as_deref()?).cloned();
+    let owners = pods.iter().filter_map(|pod| Some((controller(pod)?, pod)));
+    owners.filter(|(owner, _)| seen.insert(owner.uid.clone())).take(MAX_DETAILS).collect()
+}
+
+/// The owner, if it cannot create all of its pods. A `ReplicaSet` reports that as a condition, a `StatefulSet` as an event.
+async fn incomplete(
+    cluster: &Cluster,
+    namespace: &str,
+    (owner, pod): &(OwnerReference, &Pod),
+) -> Option<IncompleteOwner> {
+    let name = PodReference { namespace: namespace.to_owned(), name: owner.name.clone() };
+    let (missing, message) = if metadata::is_of(owner, "apps", "ReplicaSet") {
+        let set = get::<ReplicaSet>(cluster, "replicasets.apps", &name).await.ok()??;
+        let status = set.status.unwrap_or_default();
+        let mut conditions = status.conditions.into_iter().flatten();
+        let failure =
+            conditions.find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")?;
+        (set.spec?.replicas? - status.replicas, failure.message.unwrap_or_default())
+    } else if metadata::is_of(owner, "apps", "StatefulSet") {
+        let set = get::<StatefulSet>(cluster, "statefulsets.apps", &name).await.ok()??;
+        let missing = set.spec?.replicas? - set.status.unwrap_or_default().replicas;
+        if missing <= 0 {
+            return None;
+        }
+        let warnings = warnings(cluster, namespace, &owner.uid).await;
+        let failure = warnings.into_iter().rev().find(|warning| warning.reason == "FailedCreate")?;
+        (missing, failure.message)
+    } else {
+        return None;
+    };
+    (missing > 0).then_some(IncompleteOwner { owner: owner_of(pod)?, missing, message })
+}
+
+/// The warnings about an object, the newest last. None without access, because they only add to what pods show.
+async fn warnings(cluster: &Cluster, namespace: &str, uid: &str) -> Vec<PodWarning> {
+    let events: Api<Event> = Api::namespaced(cluster.client(), namespace);
+    let about = ListParams::default().fields(&format!("type=Warning,involvedObject.uid={uid}")).limit(100);
+    let mut found = list(cluster, &events, "list events", about).await.unwrap_or_default();
+    let at = |event: &Event| {
+        let seen = event.last_timestamp.as_ref().map(|at| at.0);
+        seen.or_else(|| event.event_time.as_ref().map(|at| at.0))
+    };
+    found.sort_by_key(at);
+    let warning = |event: Event| PodWarning {
+        reason: event.reason.unwrap_or_default(),
+        message: event.message.unwrap_or_default().trim().to_owned(),
+    };
+    found.into_iter().map(warning).collect()
+}
+
+async fn on_node(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Unseen> {
+    let pods: Api<Pod> = Api::all(cluster.client());
+    let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let pods = list(cluster, &pods, "list pods", on_node).await?;
+    Ok(pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).collect())
+}
+
+async fn get<K>(cluster: &Cluster, resource: &str, name: &PodReference) -> Result<Option<K>, Unseen>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(cluster.client(), &name.namespace);
+    let asked = format!("get {resource}");
+    within_timeout(&asked, cluster.request(&asked, async || api.get_opt(&name.name).await)).await
+}
+
+async fn list<K>(cluster: &Cluster, api: &Api<K>, asked: &str, which: ListParams) -> Result<Vec<K>, Unseen>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let is_limited = which.limit.is_some();
+    let list = within_timeout(asked, cluster.request(asked, async || api.list(&which).await)).await?;
+    let is_cut = list.metadata.continue_.as_deref().is_some_and(|token| !token.is_empty());
+    if is_limited && is_cut && asked == "list pods" {
+        return Err(Unseen::Failed(asked.to_owned(), format!("there are more than {MAX_PODS}")));
+    }
+    Ok(list.items)
+}
+
+async fn within_timeout<T>(
+    asked: &str,
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Unseen> {
+    let failed = |why: String| Unseen::Failed(asked.to_owned(), why);
+    match tokio::time::timeout(TIMEOUT, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) if error.is_forbidden() => Err(Unseen::Forbidden(asked.to_owned())),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(_) => Err(failed(format!("no answer within {} s", TIMEOUT.as_secs()))),
+    }
+}

@@ -1,0 +1,189 @@
+//! What the table cannot show: missing permissions, several namespaces, a failed drain, and pods that are not blocked.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn what_may_not_be_read_is_said_and_changes_nothing() {
+    let forbidden = |access: &str| Unseen::Forbidden(access.to_owned());
+    let edit = |edit: &dyn Fn(&mut ClusterFacts)| {
+        let base = beside(pending("Unschedulable", UNFIT));
+        let mut facts = base.facts();
+        edit(&mut facts);
+        let mut causes = explained(&with_status("n1", blocked_status("shop")), &facts);
+        assert_eq!(causes.len(), 1);
+        causes.remove(0)
+    };
+    let guarded = |facts: &mut ClusterFacts| facts.budgets.remove(&web()).unwrap();
+    for (cause, what, unseen, command) in [
+        (
+            edit(&|facts| {
+                let hidden = GuardedPods { pods: Err(forbidden("list pods")), ..guarded(facts) };
+                facts.budgets.insert(web(), hidden);
+            }),
+            None,
+            "Not known, because you have no permission to list pods.",
+            BUDGET,
+        ),
+        (
+            edit(&|facts| {
+                let denied = Err(forbidden("get poddisruptionbudgets.policy"));
+                let hidden = GuardedPods { budget: denied, ..guarded(facts) };
+                facts.budgets.insert(web(), hidden);
+            }),
+            None,
+            "Not known, because you have no permission to get poddisruptionbudgets.policy.",
+            BUDGET,
+        ),
+        (
+            edit(&|facts| facts.nodes = Some(Err(forbidden("list nodes")))),
+            Some(format!("shop/web-2 is Pending, because the scheduler finds no node: {UNFIT}")),
+            "Not known, because you have no permission to list nodes.",
+            DESCRIBE,
+        ),
+        (
+            edit(&|facts| {
+                let failed = Unseen::Failed("list pods".into(), "no answer within 10 s".into());
+                let hidden = GuardedPods { pods: Err(failed), ..guarded(facts) };
+                facts.budgets.insert(web(), hidden);
+            }),
+            None,
+            "Not known, because the request to list pods failed: no answer within 10 s.",
+            BUDGET,
+        ),
+    ] {
+        assert_eq!(cause.what[1..], what.into_iter().collect::<Vec<_>>());
+        assert_eq!((cause.unseen, cause.commands), (vec![unseen.to_owned()], vec![command.to_owned()]));
+    }
+    // The budget was deleted.
+    let gone = edit(&|facts| {
+        let deleted = GuardedPods { budget: Ok(None), ..guarded(facts) };
+        facts.budgets.insert(web(), deleted);
+    });
+    assert_eq!((gone.what[1].as_str(), gone.passes), ("The budget does not exist any more.", true));
+    // Nothing was read.
+    let blind = edit(&|facts| facts.budgets.clear());
+    assert_eq!(
+        (blind.what, blind.commands),
+        (vec!["PDB shop/web needs 2, has 2.".into()], vec![BUDGET.into()])
+    );
+}
+
+/// Two namespaces in the same situation.
+fn in_two_namespaces(situation: &Situation) -> Vec<Cause> {
+    let mut facts = situation.facts();
+    let mut twin = situation.guarded();
+    for pod in twin.pods.as_mut().unwrap() {
+        pod.metadata.namespace = Some("blog".into());
+    }
+    facts.budgets.insert(PodReference { namespace: "blog".into(), name: "web".into() }, twin);
+    let mut status = blocked_status("shop");
+    let twin = blocked_status("blog")["blockedPods"][0].clone();
+    status["blockedPods"].as_array_mut().unwrap().push(twin);
+    explained(&with_status("n1", status), &facts)
+}
+
+#[test]
+fn a_cause_is_said_once_whatever_the_number_of_namespaces() {
+    let left = Situation { nodes: vec![cordoned("n1")], ..beside(pending("Unschedulable", UNFIT)) };
+    let causes = in_two_namespaces(&left);
+    let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
+    assert_eq!(cause.pods, ["blog/web-0", "shop/web-0"]);
+    let no_node = "No node is left for the replacements blog/web-2, shop/web-2: n1 is in maintenance.";
+    assert_eq!(cause.what, ["PDB blog/web needs 2, has 2.", "PDB shop/web needs 2, has 2.", no_node]);
+    assert_eq!(cause.commands, ["kubectl nm stop n1"]);
+    let causes = in_two_namespaces(&never("maxUnavailable", json!(0), 3));
+    assert_eq!((causes.len(), causes[0].commands.len()), (1, 2), "{causes:#?}");
+    // Other exit codes are other causes.
+    let causes = in_two_namespaces(&beside(crashing("web-2", "n2", 1, "Error")));
+    assert_eq!(causes.len(), 1, "{causes:#?}");
+}
+
+#[test]
+fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
+    let failed = |situation: &Situation| {
+        let mut status = blocked_status("shop");
+        status["phase"] = json!("Failed");
+        status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
+            "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
+        explained(&with_status("n1", status), &situation.facts())
+    };
+    let advice = |causes: &[Cause]| causes[0].advice.clone();
+    let still = failed(&beside(crashing("web-2", "n2", 1, "Error")));
+    assert_eq!(still[1].what[0], "When the drain failed: PDB shop/web needs 2, has 2.");
+    assert!(still[1].what[1].contains("keeps exiting") && !still[1].passes, "{still:#?}");
+    assert_eq!(
+        advice(&still),
+        "Fix the causes below first; then remove the timeout, and the drain continues"
+    );
+    let allows = edited(min_available(json!(2), (3, 2, 3)), "/status/disruptionsAllowed", json!(1));
+    let over = failed(&Situation { budget: allows, ..Situation::default() });
+    assert!(over[1].passes, "{over:#?}");
+    assert_eq!(advice(&over), "What blocked the drain is over: remove the timeout, and the drain continues");
+}
+
+#[test]
+fn pods_that_wait_for_their_turn_pass_and_say_what_they_wait_for() {
+    let turn = |name: &str, ahead: i32| {
+        json!({"namespace": "shop", "name": name, "reason": "BudgetTurn", "since": "2026-01-02T03:07:20Z", "ahead": ahead,
+            "budget": {"name": "web", "desiredHealthy": 2, "currentHealthy": 2, "disruptionsAllowed": 0}})
+    };
+    let status = json!({"phase": "Running", "podCounts": {"waiting": 2}, "waitingPods": [turn("web-0", 1), turn("web-4", 2)]});
+    let object = with_status("n1", status);
+    let seen = |facts: &ClusterFacts| {
+        let mut causes = explained(&object, facts);
+        assert_eq!(causes.len(), 1, "{causes:#?}");
+        causes.remove(0)
+    };
+    let starting = beside(waiting("ContainerCreating", ""));
+    let cause = seen(&starting.facts());
+    assert!(cause.passes, "{cause:#?}");
+    assert_eq!(
+        cause.what,
+        [
+            "PDB shop/web needs 2, has 2: 2 pods wait for their turn, 1 ahead.",
+            "shop/web-2 is starting on n2."
+        ]
+    );
+    check_harmless(&cause);
+    // It is not Blocked yet, and what will block it can be seen.
+    let cause = seen(&beside(crashing("web-2", "n2", 1, "Error")).facts());
+    assert!(cause.passes && cause.what[1].contains("keeps exiting"), "{cause:#?}");
+    let cause = seen(&ClusterFacts::default());
+    assert!(cause.passes, "{cause:#?}");
+    assert_eq!(cause.commands, [BUDGET]);
+}
+
+#[test]
+fn a_terminating_pod_is_named_with_the_rest_of_its_grace_period() {
+    let reference = |name: &str| json!({"namespace": "shop", "name": name});
+    let status = |counts: Value, pods: &[&str]| {
+        let refs: Vec<Value> = pods.iter().map(|name| reference(name)).collect();
+        with_status("n1", json!({"phase": "Running", "podCounts": counts, "pendingPodsRefs": refs}))
+    };
+    let facts = |pods: Result<Vec<Value>, Unseen>| {
+        let pods = pods.map(|pods| pods.iter().map(parse::<Pod>).collect());
+        ClusterFacts { terminating: [("n1".to_owned(), pods)].into(), ..ClusterFacts::default() }
+    };
+    let one = status(json!({"terminating": 1}), &["web-2"]);
+    let seen = |object: &NodeMaintenance, facts: &ClusterFacts| explained(object, facts);
+    let left = terminating("2026-01-02T03:07:45Z");
+    let causes = seen(&one, &facts(Ok(vec![left.clone()])));
+    assert_eq!(causes[0].what, ["shop/web-2 is terminating: 20s of its grace period are left."]);
+    assert!(causes[0].passes && causes[0].pods == ["shop/web-2"], "{causes:#?}");
+    check_harmless(&causes[0]);
+    // A pod of a DaemonSet does not have to go.
+    let other = status(json!({"terminating": 1}), &["web-7"]);
+    assert_eq!(seen(&other, &facts(Ok(vec![left]))), []);
+    // Without permission, the name follows from the status, and the grace period does not.
+    let hidden = facts(Err(Unseen::Forbidden("list pods".into())));
+    let causes = seen(&one, &hidden);
+    assert_eq!(causes[0].what, ["shop/web-2 is terminating."]);
+    assert_eq!(
+        causes[0].unseen,
+        ["The grace period is not known, because you have no permission to list pods."]
+    );
+    let several = status(json!({"terminating": 1, "evicting": 1}), &["web-2", "web-3"]);
+    assert_eq!(seen(&several, &hidden)[0].what, ["1 pod is terminating."]);
+}

@@ -1,0 +1,127 @@
+//! What a drain would cost, made within a time limit for the question before it begins. It never fails: what could not be
+//! read is said.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nm_shared::DrainSpec;
+use tokio::time::{Instant, timeout_at};
+
+use crate::args::duration;
+use crate::client::cluster::Cluster;
+use crate::plan::harm::{self, Harm, harms};
+use crate::plan::leader;
+use crate::plan::planning::Planning;
+use crate::plan::report::PlanReport;
+use crate::plan::unread::Unread;
+use crate::terminal::text::{Line, Style, counted};
+
+/// How long a question waits for the plan.
+pub const TIME_LIMIT: Duration = Duration::from_secs(2);
+
+/// What a drain would harm, as far as that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainCost {
+    /// What would be harmed.
+    pub harms: Vec<Harm>,
+    /// What is not known.
+    pub unknown: Vec<Unread>,
+}
+
+impl DrainCost {
+    /// The lines about what would be harmed; none if nothing would be.
+    pub fn harm_lines(&self) -> Vec<Line> {
+        harm::lines(&self.harms)
+    }
+
+    /// The line about what is not known; none if everything is.
+    pub fn unknown_line(&self) -> Option<Line> {
+        let what = Unread::sentence(&self.unknown)?;
+        Some(Line::default().with(Style::Busy, "unknown: ").and(what))
+    }
+
+    /// Everything for a dialog that shows the cost in any case: what would be harmed or that nothing would be, and what is
+    /// not known.
+    pub fn summary(&self) -> Vec<Line> {
+        let mut lines = self.harm_lines();
+        if lines.is_empty() {
+            let (style, words) = match self.unknown.is_empty() {
+                true => (Style::Good, "The drain would harm nothing."),
+                false => (Style::Busy, "As far as is known, the drain would harm nothing."),
+            };
+            lines.push(Line::default().with(style, words));
+        }
+        lines.extend(self.unknown_line());
+        lines
+    }
+}
+
+/// What the drain of these nodes would cost, as far as it is known after `limit`.
+pub async fn assess(
+    nodes: Vec<String>,
+    drain: Option<DrainSpec>,
+    cluster: &Cluster,
+    now: Timestamp,
+    limit: Duration,
+) -> DrainCost {
+    let deadline = Instant::now() + limit;
+    let (leader, plan) = tokio::join!(
+        timeout_at(deadline, leader::gap(cluster, now)),
+        plan(nodes, drain, cluster, now, deadline, limit),
+    );
+    let (gap, mut unknown) = match leader {
+        Ok(Ok(gap)) => (gap, Vec::new()),
+        Ok(Err(unread)) => (None, vec![unread]),
+        Err(_) => (None, vec![Unread::other("whether a reconciler leads", too_slow(limit))]),
+    };
+    let harms = match plan {
+        Ok(report) => {
+            unknown.extend(report.unknown.iter().cloned());
+            harms(&report, gap.as_ref())
+        }
+        Err(unread) => {
+            unknown.push(unread);
+            gap.map(Harm::NobodyLeads).into_iter().collect()
+        }
+    };
+    DrainCost { harms, unknown }
+}
+
+/// The plan with the answers to evictions that have arrived by the deadline.
+async fn plan(
+    nodes: Vec<String>,
+    drain: Option<DrainSpec>,
+    cluster: &Cluster,
+    now: Timestamp,
+    deadline: Instant,
+    limit: Duration,
+) -> Result<PlanReport, Unread> {
+    const WHAT: &str = "what the drain would cost";
+    let read = timeout_at(deadline, Box::pin(Planning::read(nodes, drain, cluster, now))).await;
+    let planning = match read {
+        Ok(read) => read.map_err(|error| Unread::failed(WHAT, &error))?,
+        Err(_) => return Err(Unread::other(WHAT, too_slow(limit))),
+    };
+    let (answers, done) = (RefCell::new(HashMap::new()), Cell::new(0));
+    let answered = timeout_at(deadline, planning.sampled_answers(cluster, &done, &answers)).await;
+    let (asked, answers) = (planning.samples(), answers.into_inner());
+    let missing = asked.saturating_sub(answers.len());
+    let mut report = planning.report(&answers);
+    let what = || format!("the answers of the API server to {}", counted(missing, "eviction"));
+    match answered {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => report.unknown.push(Unread::failed(&what(), &error)),
+        Err(_) => report.unknown.push(Unread::other(what(), too_slow(limit))),
+    }
+    Ok(report)
+}
+
+fn too_slow(limit: Duration) -> String {
+    format!("the plan took longer than {}", duration::show(limit))
+}
+
+#[cfg(test)]
+#[path = "cost_tests.rs"]
+mod tests;

@@ -1,0 +1,96 @@
+//! Costs in clusters that answer late, in part or not at all.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::fake_server::{NEVER, cluster, failure};
+
+fn items(items: &Value) -> (u16, Value) {
+    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
+}
+
+fn leader() -> (u16, Value) {
+    let spec = json!({"holderIdentity": "a", "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15});
+    items(&json!([{"metadata": {"namespace": "nm", "name": "nm-reconciler"}, "spec": spec}]))
+}
+
+fn nodes() -> (u16, Value) {
+    let node = |name: &str| json!({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    items(&json!([node("n1"), node("n2")]))
+}
+
+/// A pod without a controller on the node.
+fn pods() -> (u16, Value) {
+    let pod = json!({"metadata": {"namespace": "shop", "name": "bare", "uid": "u"},
+        "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"}});
+    items(&json!([pod]))
+}
+
+async fn cost(
+    answer: impl Fn(&str, &str) -> Option<(u16, Value)> + Send + Sync + 'static,
+) -> (Vec<String>, usize) {
+    let (cluster, requests) = cluster(move |method, path| match path {
+        _ if let Some(answer) = answer(method, path) => answer,
+        "/apis/coordination.k8s.io/v1/leases" => leader(),
+        "/api/v1/nodes" => nodes(),
+        "/api/v1/pods" => pods(),
+        "/apis/nodemaintenance.kubevirt.io/v1beta1" | "/apis/kubevirt.io/v1alpha1" => {
+            (404, json!("404 page not found"))
+        }
+        _ if method == "POST" => (201, json!({"kind": "Status", "status": "Success"})),
+        _ => items(&json!([])),
+    });
+    let now = "2026-01-01T00:00:01Z".parse().unwrap();
+    let cost = Box::pin(assess(vec!["n1".into()], None, &cluster, now, TIME_LIMIT)).await;
+    let requests = requests.lock().unwrap().len();
+    (
+        cost.harm_lines().into_iter().chain(cost.unknown_line()).map(|line| line.to_string()).collect(),
+        requests,
+    )
+}
+
+const BARE: &str = "no controller replaces 1 pod: shop/bare";
+
+#[tokio::test(start_paused = true)]
+async fn what_is_harmed_is_said_and_the_rest_is_not() {
+    let (lines, requests) = cost(|_, _| None).await;
+    assert_eq!(lines, [BARE]);
+    assert!(requests <= 12, "{requests}");
+    let harmless = cost(|_, path| (path == "/api/v1/pods").then(|| items(&json!([])))).await.0;
+    assert_eq!(harmless, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_takes_too_long_is_not_waited_for() {
+    let (lines, _) = cost(|_, path| (path == "/api/v1/pods").then_some((NEVER, Value::Null))).await;
+    let late = "the plan took longer than 2s";
+    assert_eq!(lines, [format!("unknown: what the drain would cost: {late}")]);
+    let (lines, _) = cost(|method, _| (method == "POST").then_some((NEVER, Value::Null))).await;
+    let answers = "the answers of the API server to 1 eviction";
+    assert_eq!(lines, [BARE.to_owned(), format!("unknown: {answers}: {late}")], "the rest is known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_leading_is_known_even_if_the_plan_is_late() {
+    let (lines, _) = cost(|_, path| match path {
+        "/api/v1/pods" => Some((NEVER, Value::Null)),
+        "/apis/coordination.k8s.io/v1/leases" => Some(items(&json!([]))),
+        _ => None,
+    })
+    .await;
+    assert!(lines[0].starts_with("nothing seems to serve maintenances"), "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_read_is_said_once_and_is_no_error() {
+    let (lines, _) = cost(|_, _| Some(failure(403, "Forbidden", "x"))).await;
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert!(line.starts_with("unknown: whether a reconciler leads, the capacity of other nodes"), "{line}");
+    assert!(line.contains(": you may not list leases.coordination.k8s.io, list nodes, list pods"), "{line}");
+    let (lines, _) =
+        cost(|_, path| (path == "/api/v1/pods").then(|| failure(500, "InternalError", "x"))).await;
+    assert!(
+        matches!(&lines[..], [line] if line.starts_with("unknown: what the drain would cost: ")),
+        "{lines:?}"
+    );
+}

@@ -1,0 +1,297 @@
+//! What a drain would harm: the part of a plan that is said before it begins.
+
+use std::collections::{BTreeMap, HashMap};
+
+use nm_shared::PodReference;
+use nm_shared::api::status::BlockReason;
+use nm_shared::cluster::node_fit::Unfit;
+use nm_shared::cluster::pod;
+use nm_shared::drain::plan::Warning;
+use nm_shared::drain::pod_state::Blocker;
+use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
+use nm_shared::forecast::outage::NamespacedWorkload;
+use nm_shared::forecast::schedulable::NodeGroup;
+use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
+use serde_json::{Value, json};
+
+use crate::plan::leader::LeaderGap;
+use crate::plan::report::PlanReport;
+use crate::terminal::text::{Line, Style, counted, first_names};
+
+/// How many lines of one kind of harm are shown.
+const MAX_LINES: usize = 5;
+
+/// Something that a drain would harm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// No reconciler seems to lead, so nothing happens.
+    NobodyLeads(LeaderGap),
+    /// The emptyDir data of these pods is deleted.
+    EmptyDirData(Vec<PodReference>),
+    /// No controller replaces these pods.
+    Unmanaged(Vec<PodReference>),
+    /// No pod of these workloads is Ready until a replacement is.
+    NoReadyPod(Vec<NamespacedWorkload>),
+    /// The replacements of these pods fit on no other node.
+    NoCapacity {
+        /// The pods, and why other nodes are unsuitable.
+        unplaced: UnplacedPods,
+        /// How many other nodes there are.
+        nodes: usize,
+    },
+    /// No schedulable node is left of this group.
+    NoSchedulableNode(NodeGroup),
+    /// These pods never leave as things are.
+    NeverLeave {
+        /// The pods.
+        pods: Vec<PodReference>,
+        /// Why.
+        reason: BlockReason,
+        /// The same as a message.
+        message: String,
+    },
+    /// The drain of this node waits, because etcd would lose its quorum.
+    Quorum {
+        /// The node.
+        node: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What the drain of a plan would harm. `leader` is why no reconciler leads, if none seems to.
+pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
+    let mut harms: Vec<Harm> = leader.cloned().map(Harm::NobodyLeads).into_iter().collect();
+    if let Some(forecast) = &report.forecast {
+        harms.extend(lost_data(forecast));
+    }
+    if !report.outages.is_empty() {
+        harms.push(Harm::NoReadyPod(report.outages.clone()));
+    }
+    harms.extend(report.capacity.iter().flat_map(no_capacity));
+    harms.extend(report.emptied.iter().cloned().map(Harm::NoSchedulableNode));
+    harms.extend(report.forecast.iter().flat_map(never_leave));
+    let quorum = |node: &crate::plan::report::NodeReport| {
+        Some(Harm::Quorum { node: node.node.clone(), why: node.quorum.clone()? })
+    };
+    harms.extend(report.nodes.iter().filter_map(quorum));
+    harms
+}
+
+/// The pods whose data, or which themselves, are gone for good.
+pub(crate) fn lost_data(forecast: &Forecast) -> Vec<Harm> {
+    let with = |has_loss: fn(&Warning) -> bool| -> Vec<PodReference> {
+        let pods = forecast.pods.iter().filter(|pod| pod.leaves && pod.warnings.iter().any(has_loss));
+        pods.map(|expected| pod::reference(&expected.pod)).collect()
+    };
+    let empty_dir = with(|warning| *warning == Warning::LocalStorage);
+    let unmanaged = with(|warning| matches!(warning, Warning::Unmanaged | Warning::OrphanedFromDaemonSet));
+    let mut harms = Vec::new();
+    if !empty_dir.is_empty() {
+        harms.push(Harm::EmptyDirData(empty_dir));
+    }
+    if !unmanaged.is_empty() {
+        harms.push(Harm::Unmanaged(unmanaged));
+    }
+    harms
+}
+
+pub(crate) fn no_capacity(estimate: &CapacityEstimate) -> Vec<Harm> {
+    let of = |unplaced: &UnplacedPods| Harm::NoCapacity { unplaced: unplaced.clone(), nodes: estimate.nodes };
+    estimate.unplaced.iter().map(of).collect()
+}
+
+/// The pods that never leave, by reason and message.
+fn never_leave(forecast: &Forecast) -> Vec<Harm> {
+    let mut found: Vec<Harm> = Vec::new();
+    for expected in &forecast.pods {
+        let PodOutcome::Blocked(Blocker { reason, message, .. }) = &expected.fate else { continue };
+        if !is_forever(*reason, expected, forecast) {
+            continue;
+        }
+        let pods = vec![pod::reference(&expected.pod)];
+        add(&mut found, Harm::NeverLeave { pods, reason: *reason, message: message.clone() });
+    }
+    found
+}
+
+/// Whether what blocks a pod does not end by itself. A budget that allows an eviction once all its pods are healthy does.
+fn is_forever(reason: BlockReason, expected: &PodForecast, forecast: &Forecast) -> bool {
+    match reason {
+        BlockReason::DisruptionBudget => {
+            let guard = expected.guarded_by.as_ref();
+            let budget = forecast.budgets.iter().find(|budget| Some(&budget.budget) == guard);
+            budget.is_none_or(|budget| budget.at_most == 0 || budget.short_of > 0)
+        }
+        BlockReason::MultipleDisruptionBudgets
+        | BlockReason::AdmissionWebhook
+        | BlockReason::AdmissionPolicy
+        | BlockReason::NotMigratable
+        | BlockReason::Forbidden
+        | BlockReason::Unmanaged
+        | BlockReason::LocalStorage
+        | BlockReason::KeepsReturning
+        | BlockReason::Finalizers
+        | BlockReason::NodeNotReady => true,
+        BlockReason::MigrationFailed
+        | BlockReason::MigrationNotStarted
+        | BlockReason::NamespaceTerminating
+        | BlockReason::ServerError
+        | BlockReason::NotEnding
+        | BlockReason::Unknown => false,
+    }
+}
+
+/// Harms of drains that follow each other, each of them once.
+pub fn merged(harms: impl IntoIterator<Item = Harm>) -> Vec<Harm> {
+    let mut merged = Vec::new();
+    for harm in harms {
+        add(&mut merged, harm);
+    }
+    merged
+}
+
+/// Adds a harm, to one of the same kind if there is one.
+fn add(all: &mut Vec<Harm>, harm: Harm) {
+    for known in all.iter_mut() {
+        match (known, &harm) {
+            (Harm::EmptyDirData(pods), Harm::EmptyDirData(more))
+            | (Harm::Unmanaged(pods), Harm::Unmanaged(more)) => return extend(pods, more),
+            (Harm::NoReadyPod(workloads), Harm::NoReadyPod(more)) => return extend(workloads, more),
+            (Harm::NoCapacity { unplaced, nodes }, Harm::NoCapacity { unplaced: more, nodes: of })
+                if unplaced.reasons == more.reasons && nodes == of =>
+            {
+                return extend(&mut unplaced.pods, &more.pods);
+            }
+            (
+                Harm::NeverLeave { pods, reason, message },
+                Harm::NeverLeave { pods: more, reason: same, message: text },
+            ) if reason == same && message == text => return extend(pods, more),
+            (known, harm) if known == harm => return,
+            _ => {}
+        }
+    }
+    all.push(harm);
+}
+
+fn extend<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
+    for one in more {
+        if !all.contains(one) {
+            all.push(one.clone());
+        }
+    }
+}
+
+/// The lines about these harms, at most five of each kind.
+pub fn lines(harms: &[Harm]) -> Vec<Line> {
+    let mut shown: HashMap<_, usize> = HashMap::new();
+    let mut lines = Vec::new();
+    for harm in harms {
+        let count = shown.entry(std::mem::discriminant(harm)).or_default();
+        *count += 1;
+        if *count <= MAX_LINES {
+            lines.push(harm.line());
+        }
+    }
+    let left: usize = shown.values().map(|count| count.saturating_sub(MAX_LINES)).sum();
+    if left > 0 {
+        lines.push(Line::new(format!("and {left} more of these")));
+    }
+    lines
+}
+
+impl Harm {
+    /// The harm in one line.
+    pub fn line(&self) -> Line {
+        let bad = |text: &str| Line::default().with(Style::Bad, text);
+        match self {
+            Self::NobodyLeads(gap) => bad(&gap.words()),
+            Self::EmptyDirData(pods) => bad("emptyDir data is lost").and(" of ").and(named(pods)),
+            Self::Unmanaged(pods) => bad("no controller replaces").and(" ").and(named(pods)),
+            Self::NoReadyPod(workloads) => {
+                let names: Vec<String> = workloads.iter().map(workload).collect();
+                let line = bad("no Ready pod").and(" until a replacement is Ready: ");
+                line.and(format!("{} ({})", counted(names.len(), "workload"), first_names(&names)))
+            }
+            Self::NoCapacity { unplaced: UnplacedPods { pods, reasons }, nodes } => {
+                bad("no capacity").and(" for ").and(format!(
+                    "{} ({}{})",
+                    first_names(&texts(pods)),
+                    counted(*nodes, "other node"),
+                    unsuitable(reasons)
+                ))
+            }
+            Self::NoSchedulableNode(group) => {
+                bad("no schedulable node is left").and(format!(" in {}", group_name(group)))
+            }
+            Self::NeverLeave { pods, message, .. } => bad("never leaves: ").and(format!(
+                "{}: {}",
+                first_names(&texts(pods)),
+                message.trim_end_matches('.')
+            )),
+            Self::Quorum { node, why } => Line::new(format!("node/{node}: ")).with(Style::Bad, why),
+        }
+    }
+
+    /// The harm for programs.
+    pub(crate) fn document(&self) -> Value {
+        match self {
+            Self::NobodyLeads(gap) => json!({"harm": "NobodyLeads", "message": gap.words()}),
+            Self::EmptyDirData(pods) => json!({"harm": "EmptyDirDataLost", "pods": pods}),
+            Self::Unmanaged(pods) => json!({"harm": "NoController", "pods": pods}),
+            Self::NoReadyPod(workloads) => {
+                let workloads: Vec<Value> = workloads
+                    .iter()
+                    .map(|NamespacedWorkload { namespace, workload }| {
+                        json!({"namespace": namespace, "kind": workload.kind, "name": workload.name})
+                    })
+                    .collect();
+                json!({"harm": "NoReadyPod", "workloads": workloads})
+            }
+            Self::NoCapacity { unplaced, .. } => json!({"harm": "NoCapacity", "pods": unplaced.pods}),
+            Self::NoSchedulableNode(group) => {
+                let (of, name) = match group {
+                    NodeGroup::Cluster => ("Cluster", None),
+                    NodeGroup::Zone(name) => ("Zone", Some(name)),
+                    NodeGroup::Pool(name) => ("Pool", Some(name)),
+                };
+                json!({"harm": "NoSchedulableNode", "of": of, "name": name})
+            }
+            Self::NeverLeave { pods, reason, message } => {
+                json!({"harm": "NeverLeaves", "pods": pods, "reason": reason, "message": message})
+            }
+            Self::Quorum { node, why } => json!({"harm": "QuorumAtRisk", "node": node, "message": why}),
+        }
+    }
+}
+
+fn texts(pods: &[PodReference]) -> Vec<String> {
+    pods.iter().map(ToString::to_string).collect()
+}
+
+/// `2 pods: shop/a, shop/b`.
+fn named(pods: &[PodReference]) -> String {
+    format!("{}: {}", counted(pods.len(), "pod"), first_names(&texts(pods)))
+}
+
+fn workload(found: &NamespacedWorkload) -> String {
+    let NamespacedWorkload { namespace, workload } = found;
+    format!("{} {namespace}/{}", workload.kind, workload.name)
+}
+
+fn unsuitable(reasons: &BTreeMap<Unfit, usize>) -> String {
+    let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
+    if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) }
+}
+
+fn group_name(group: &NodeGroup) -> String {
+    match group {
+        NodeGroup::Cluster => String::from("the cluster"),
+        NodeGroup::Zone(name) => format!("zone {name}"),
+        NodeGroup::Pool(name) => format!("pool {name}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "harm_tests.rs"]
+mod tests;

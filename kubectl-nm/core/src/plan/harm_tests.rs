@@ -1,0 +1,155 @@
+//! Each harm of small plans, and its words.
+
+use nm_shared::DrainSpec;
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::maintenance::start::Existing;
+use crate::plan::report::tests::{node, pod, report, scratch, snapshot};
+use crate::testing::objects::requested;
+
+fn shown(report: &PlanReport) -> Vec<String> {
+    lines(&harms(report, None)).iter().map(ToString::to_string).collect()
+}
+
+/// A volume that holds nothing.
+fn none() -> Value {
+    json!({"name": "v"})
+}
+
+/// A pod without a controller.
+fn bare(name: &str) -> std::sync::Arc<k8s_openapi::api::core::v1::Pod> {
+    let mut bare = (*pod(name, &none())).clone();
+    bare.metadata.owner_references = None;
+    bare.into()
+}
+
+/// A plan that harms nothing: another pod of the workload is Ready on another node.
+fn harmless() -> crate::plan::cluster_snapshot::ClusterSnapshot {
+    let mut snapshot = snapshot(&["n1", "n2"], vec![pod("db-0", &none())]);
+    let elsewhere = crate::plan::cluster_snapshot::ready_workload(&pod("db-1", &none()));
+    snapshot.pods.as_mut().unwrap().ready.extend(elsewhere);
+    snapshot
+}
+
+#[test]
+fn a_drain_that_harms_nothing_has_no_lines() {
+    assert_eq!(harms(&report(&["n1"], None, harmless(), &[]), None), []);
+}
+
+#[test]
+fn lost_data_and_pods_without_a_controller_are_harms() {
+    let mut snapshot = harmless();
+    let pods = vec![pod("db-0", &scratch()), bare("bare"), bare("other")];
+    snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), pods);
+    let report = report(&["n1"], None, snapshot, &[]);
+    assert_eq!(
+        shown(&report),
+        ["emptyDir data is lost of 1 pod: shop/db-0", "no controller replaces 2 pods: shop/bare, shop/other"]
+    );
+}
+
+#[test]
+fn a_workload_without_a_ready_pod_is_a_harm_unless_a_pod_stays_elsewhere() {
+    let expected = "no Ready pod until a replacement is Ready: 1 workload (StatefulSet shop/db)";
+    let alone = || snapshot(&["n1", "n2"], vec![pod("db-0", &none())]);
+    assert_eq!(shown(&report(&["n1"], None, alone(), &[])), [expected]);
+    let mut both = alone();
+    both.pods.as_mut().unwrap().planned.insert("n2".into(), vec![pod("db-1", &none())]);
+    assert_eq!(shown(&report(&["n1"], None, both, &[])), [""; 0], "one stays on another planned node");
+}
+
+#[test]
+fn pods_that_fit_nowhere_and_the_last_schedulable_node_are_harms() {
+    let mut snapshot = harmless();
+    snapshot.nodes = Some(vec![node("n1")]);
+    let report = report(&["n1"], None, snapshot, &[]);
+    assert_eq!(
+        shown(&report),
+        ["no capacity for shop/db-0 (0 other nodes)", "no schedulable node is left in the cluster"]
+    );
+}
+
+#[test]
+fn nodes_in_maintenance_are_not_left_for_pods() {
+    let mut snapshot = harmless();
+    snapshot.maintenances.push(requested("n2"));
+    assert!(matches!(Existing::find("n2", &snapshot.maintenances), Existing::Maintenance(_)));
+    let report = report(&["n1"], None, snapshot, &[]);
+    assert_eq!(shown(&report), ["no schedulable node is left in the cluster"]);
+}
+
+#[test]
+fn pods_that_never_leave_are_harms_and_those_that_only_wait_are_not() {
+    let budget = |now: i32, healthy: i32, expected: i32| {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+            "status": {"currentHealthy": healthy, "desiredHealthy": 2, "disruptionsAllowed": now,
+                "expectedPods": expected},
+        }))
+        .unwrap()
+    };
+    let planned = |now: i32, healthy: i32, expected: i32| {
+        let mut snapshot = harmless();
+        snapshot.budgets = vec![budget(now, healthy, expected)];
+        shown(&report(&["n1"], None, snapshot, &[]))
+    };
+    let never = planned(0, 2, 2);
+    assert!(matches!(&never[..], [line] if line.starts_with("never leaves: shop/db-0: ")), "{never:?}");
+    assert_eq!(planned(0, 2, 3), [""; 0], "its third pod is not Ready yet");
+    let denied = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no.".into() };
+    let denied = shown(&report(&["n1"], None, harmless(), &[("db-0", denied)]));
+    assert_eq!(denied, ["never leaves: shop/db-0: no"]);
+    let careful = DrainSpec { force: false, delete_empty_dir_data: false, ..DrainSpec::default() };
+    let mut refused = harmless();
+    refused.pods.as_mut().unwrap().planned.insert("n1".into(), vec![bare("bare"), pod("db-0", &scratch())]);
+    let refused = harms(&report(&["n1"], Some(&careful), refused, &[]), None);
+    let reasons: Vec<BlockReason> = refused
+        .iter()
+        .map(|harm| match harm {
+            Harm::NeverLeave { reason, .. } => *reason,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(reasons, [BlockReason::Unmanaged, BlockReason::LocalStorage]);
+}
+
+#[test]
+fn the_quorum_of_etcd_is_a_harm() {
+    let report = report(&["cp1", "cp2"], None, snapshot(&["cp1", "cp2", "cp3", "n2"], vec![]), &[]);
+    let harms = harms(&report, None);
+    assert!(matches!(&harms[..], [Harm::Quorum { node, .. }] if node == "cp2"), "{harms:?}");
+    assert!(shown(&report)[0].starts_with("node/cp2: can not put master/control-plane node"));
+}
+
+#[test]
+fn nobody_leading_is_the_first_harm() {
+    let mut snapshot = harmless();
+    snapshot.nodes = Some(vec![node("n1")]);
+    let found = harms(&report(&["n1"], None, snapshot, &[]), Some(&LeaderGap::Released));
+    assert_eq!(found[0], Harm::NobodyLeads(LeaderGap::Released));
+    assert_eq!(found[0].line().to_string(), "no nm-reconciler leads: the last one has released its lease");
+}
+
+#[test]
+fn harms_of_drains_that_follow_each_other_are_said_once() {
+    let of = |name: &str| PodReference { namespace: "shop".into(), name: name.into() };
+    let lost = |names: &[&str]| Harm::EmptyDirData(names.iter().map(|name| of(name)).collect());
+    let never = |name: &str, message: &str| Harm::NeverLeave {
+        pods: vec![of(name)],
+        reason: BlockReason::AdmissionWebhook,
+        message: message.into(),
+    };
+    let zone = || Harm::NoSchedulableNode(NodeGroup::Zone("a".into()));
+    let merged = merged([lost(&["a"]), zone(), never("a", "x"), lost(&["a", "b"]), zone(), never("b", "x")]);
+    let both = Harm::NeverLeave {
+        pods: vec![of("a"), of("b")],
+        reason: BlockReason::AdmissionWebhook,
+        message: "x".into(),
+    };
+    assert_eq!(merged, [lost(&["a", "b"]), zone(), both]);
+    let many: Vec<Harm> = (0..8).map(|at| never("a", &at.to_string())).collect();
+    let many: Vec<String> = lines(&many).iter().map(ToString::to_string).collect();
+    assert_eq!((many.len(), many[5].as_str()), (6, "and 3 more of these"));
+}

@@ -1,0 +1,79 @@
+//! The first causes behind the budgets of the open node, as they were last read.
+
+use jiff::{SignedDuration, Timestamp};
+use nm_core::explain::cause::Cause;
+use nm_core::explain::cluster_facts::FactsToRead;
+use nm_shared::NodeMaintenance;
+
+use crate::objects::node_pod::PodId;
+
+/// A read that is this old is repeated.
+const REREAD_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// How often there is a read at most, however fast budgets and pods change.
+const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FirstCauses {
+    wanted: FactsToRead,
+    requested: Option<Timestamp>,
+    causes: Vec<Cause>,
+}
+
+impl FirstCauses {
+    /// What has to be read now, if anything: what has not been read yet, or what was read a while ago.
+    pub(crate) fn begin(
+        &mut self,
+        maintenance: Option<&NodeMaintenance>,
+        now: Timestamp,
+    ) -> Option<FactsToRead> {
+        let age = self.requested.map_or(SignedDuration::MAX, |requested| now.duration_since(requested));
+        if age < MIN_INTERVAL {
+            return None;
+        }
+        let wanted = FactsToRead::of(maintenance);
+        if wanted.is_empty() {
+            *self = Self::default();
+            return None;
+        }
+        if wanted == self.wanted && age < REREAD_AFTER {
+            return None;
+        }
+        (self.requested, self.wanted) = (Some(now), wanted.clone());
+        Some(wanted)
+    }
+
+    pub(crate) fn set(&mut self, causes: Vec<Cause>) {
+        self.causes = causes;
+    }
+
+    /// The cause of a pod, if it has been read.
+    pub(crate) fn of(&self, pod: &PodId) -> Option<&Cause> {
+        let reference = format!("{}/{}", pod.namespace, pod.name);
+        self.causes.iter().find(|cause| !cause.stays && cause.pods.contains(&reference))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_core::testing::objects::{running, with_status};
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_read_once_and_again_after_a_while() {
+        let numbers = "The disruption budget cart needs 3 healthy pods and has 3 currently";
+        let object = |numbers: &str| with_status("n1", running(40, &[("cart-0", numbers)]));
+        let (cart, web) = (object(numbers), object(&numbers.replace("cart", "web")));
+        let mut causes = FirstCauses::default();
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let mut read = |object: Option<&NodeMaintenance>, second| causes.begin(object, at(second)).is_some();
+        assert!(read(Some(&cart), 100), "nothing has been read");
+        assert!(!read(Some(&cart), 129));
+        assert!(read(Some(&cart), 130), "it is old");
+        assert!(!read(Some(&web), 134), "one read in five seconds");
+        assert!(read(Some(&web), 135), "another budget");
+        assert!(!read(None, 200), "it is not in maintenance any more");
+        assert!(read(Some(&web), 201));
+    }
+}

@@ -1,0 +1,77 @@
+//! The first cause behind a budget, on the screen of an open node.
+
+use jiff::SignedDuration;
+use nm_core::explain::cluster_facts::{ClusterFacts, GuardedPods, Unseen};
+use nm_shared::PodReference;
+use serde_json::json;
+
+use crate::message::{Effect, Message};
+use crate::model::Model;
+use crate::tests::scenes::{node, now, options, send};
+
+fn cart() -> PodReference {
+    PodReference { namespace: "shop".into(), name: "cart".into() }
+}
+
+fn tick(model: &mut Model, seconds: i64) -> Vec<Effect> {
+    send(model, Message::Tick(now() + SignedDuration::from_secs(seconds)))
+}
+
+fn facts(guarded: GuardedPods) -> Message {
+    let budgets = [(cart(), guarded)].into();
+    let facts = ClusterFacts { budgets, ..ClusterFacts::default() };
+    Message::CauseFacts { node: "worker-07".into(), facts: Box::new(facts) }
+}
+
+#[test]
+fn the_cause_of_an_open_node_is_read_once_and_shown() {
+    let mut model = node(options());
+    let effects = tick(&mut model, 1);
+    let [Effect::ReadCauses { node, wanted, in_maintenance }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(node, "worker-07");
+    assert!(wanted.budgets.contains(&cart()), "{wanted:?}");
+    assert!(in_maintenance.contains("worker-07"), "{in_maintenance:?}");
+    assert_eq!(tick(&mut model, 2), [], "it is not read again at once");
+
+    let budget = json!({
+        "metadata": {"name": "cart", "namespace": "shop", "generation": 1},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "cart"}}},
+        "status": {"observedGeneration": 1, "expectedPods": 3, "desiredHealthy": 3, "currentHealthy": 3,
+            "disruptionsAllowed": 0},
+    });
+    let pod = json!({"metadata": {"name": "cart-0", "namespace": "shop"}, "spec": {"nodeName": "worker-07", "containers": []}});
+    let guarded = GuardedPods {
+        budget: Ok(Some(serde_json::from_value(budget).unwrap())),
+        pods: Ok(vec![serde_json::from_value(pod).unwrap()]),
+        incomplete_owners: vec![],
+        warnings: Default::default(),
+    };
+    send(&mut model, facts(guarded));
+    let (why, remedy) = model.remedy().unwrap();
+    assert!(
+        why.ends_with("The budget can never allow an eviction: maxUnavailable is 0, and it has 3 pods"),
+        "{why}"
+    );
+    assert_eq!(
+        remedy.command,
+        r#"kubectl -n shop patch pdb cart --type=merge -p '{"spec":{"maxUnavailable":1}}'"#
+    );
+}
+
+#[test]
+fn what_could_not_be_read_is_shown_and_no_change_of_the_budget_suggested() {
+    let mut model = node(options());
+    let hidden = GuardedPods {
+        budget: Err(Unseen::Forbidden("get poddisruptionbudgets.policy".into())),
+        pods: Ok(vec![]),
+        incomplete_owners: vec![],
+        warnings: Default::default(),
+    };
+    send(&mut model, facts(hidden));
+    let (why, remedy) = model.remedy().unwrap();
+    assert!(
+        why.ends_with("Not known, because you have no permission to get poddisruptionbudgets.policy"),
+        "{why}"
+    );
+    assert_eq!(remedy.command, "kubectl -n shop describe pdb cart");
+}
