@@ -31,8 +31,8 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     settle(model);
     let effect = effect.or_else(|| cluster::count_pods(model));
     // The clock ticks once a second, so this is not asked for each of thousands of messages.
-    let effect = effect.or_else(|| follow::follow(model, is_tick));
-    effect.or_else(|| is_tick.then(|| causes::read(model)).flatten())
+    let effect = effect.or_else(|| is_tick.then(|| causes::read(model)).flatten());
+    effect.or_else(|| follow::follow(model, is_tick))
 }
 
 /// The same for a message of a replay, which may be one of thousands before the next frame: what depends on the screen is left

@@ -30,7 +30,7 @@ impl Model {
         // What a status names is not a list of the pods.
         let known = self.background.take(node).filter(|known| is_replay || known.pods.complete);
         let opened = known.unwrap_or_else(|| OpenNode::new(node));
-        let pods = opened.health.get(&WatchKind::Pods).cloned();
+        let pods = opened.health.get(&WatchKind::Pods).filter(|_| self.followed.contains(node)).cloned();
         self.open = Some(opened);
         if is_replay {
             self.show_recorded_health();
