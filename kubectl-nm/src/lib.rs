@@ -34,6 +34,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let _ = Output::from_process(Colour::Never, String::new()).text(&candidates);
         return Exit::Done.into();
     }
+    let arguments = cli::with_joined_levels(arguments);
     match Cli::try_parse_from(&arguments) {
         Ok(cli) => execute(cli).into(),
         Err(mut error) => {
@@ -49,7 +50,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn execute(cli: Cli) -> Exit {
-    let mut out = Output::from_process(cli.color, cli.connection.to_paste());
+    let out = Output::from_process(cli.color, cli.connection.to_paste());
+    let mut out = out.verbose(cli.connection.is_verbose());
     let has_goal = cli.command.has_goal();
     let result = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
