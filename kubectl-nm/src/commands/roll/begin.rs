@@ -38,7 +38,7 @@ use nm_shared::{DrainSpec, NodeMaintenance};
 use serde_json::Value;
 
 use super::args::BeginArgs;
-use super::run::{run as run_roll, this_runner};
+use super::run::{report_windows, run as run_roll, this_runner};
 use crate::commands::plan::answers;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -77,6 +77,7 @@ pub(super) async fn run(
     }
     let forecasts = forecasts(&names, drain.as_ref(), args.dry_run, &mut snapshot, cluster, out).await?;
     print_waves(&waves, &forecasts, args.dry_run, out)?;
+    report_windows(&settings.windows, out);
     for unknown in &snapshot.unknown {
         out.message(&Line::new(format!("warning: unknown: {unknown}")));
     }
