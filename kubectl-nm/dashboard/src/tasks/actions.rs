@@ -180,7 +180,7 @@ mod tests {
         });
         let unwanted = ["a", "b", "c", "d"].map(|name| (name.to_owned(), "u".to_owned())).to_vec();
         assert_eq!(
-            stop(&changed, &unwanted).await.unwrap(),
+            stop(&changed, &unwanted, false).await.unwrap(),
             "stopped: a; stopped, and another maintenance was started: b; stopping: c, d"
         );
     }
@@ -198,7 +198,7 @@ mod tests {
             (names(&["b"]), "b: Error from server (Forbidden): b Forbidden"),
         ] {
             let unwanted: Vec<(String, String)> = unwanted;
-            let outcome = stop(&refusing, &unwanted).await;
+            let outcome = stop(&refusing, &unwanted, false).await;
             assert_eq!(outcome.unwrap_err().to_string(), expected);
         }
     }
