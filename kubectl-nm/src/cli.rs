@@ -131,6 +131,31 @@ pub(crate) fn with_dry_run_values(arguments: impl IntoIterator<Item = OsString>)
     words
 }
 
+/// The arguments with levels of `-v` as the parser takes them. As in kubectl, `-v 6` and `-v6` have a level. Alone, `-v` has
+/// none, and what follows it is another argument, such as the name of a node.
+pub(crate) fn with_joined_levels(arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut joined: Vec<OsString> = Vec::with_capacity(arguments.len());
+    let (mut is_after_flag, mut are_flags_over) = (false, false);
+    for argument in arguments {
+        let level = |text: &str| text.parse::<i32>().ok();
+        let next = match argument.to_str() {
+            Some(text) if is_after_flag && level(text).is_some() => {
+                joined.pop();
+                format!("--v={text}").into()
+            }
+            Some(text) if !are_flags_over => match text.strip_prefix("-v").and_then(level) {
+                Some(level) => format!("--v={level}").into(),
+                None => argument.clone(),
+            },
+            _ => argument.clone(),
+        };
+        are_flags_over |= argument == "--";
+        is_after_flag = !are_flags_over && (argument == "-v" || argument == "--v");
+        joined.push(next);
+    }
+    joined
+}
+
 /// The value of `--color` on a command line that could not be parsed.
 pub(crate) fn colour_flag(line: &[OsString]) -> Colour {
     let words: Vec<&str> = line.iter().filter_map(|word| word.to_str()).collect();

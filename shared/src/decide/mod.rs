@@ -247,7 +247,15 @@ impl Decider<'_> {
             cordoned_by => cordoned_by,
         };
         let planned = !is_another && (ownership::was_planned(maintenance) || observed.other_was_planned);
-        Requester { uid, group: observed.group, cordoned_by, planned, others: &observed.other_uids }
+        let keeps_cordon = ownership::keeps_cordon(maintenance);
+        Requester {
+            uid,
+            group: observed.group,
+            cordoned_by,
+            planned,
+            keeps_cordon,
+            others: &observed.other_uids,
+        }
     }
 
     /// Whether a user removed the undo record before the status of this maintenance shows that it has cordoned the node: the
@@ -278,11 +286,23 @@ impl Decider<'_> {
     }
 
     fn uncordon(&mut self, node: &Node) {
-        self.decision.node = node_patch::uncordon(node, &self.requester(node));
-        if self.decision.node.is_some() {
-            let sentence = format!("Node {} is uncordoned", self.maintenance.spec.node_name);
-            self.publish(EventSubject::Node, EventReason::UncordonNode, sentence);
-        }
+        let requester = self.requester(node);
+        let Some(patch) = node_patch::uncordon(node, &requester) else {
+            self.decision.node = None;
+            return;
+        };
+        let name = &self.maintenance.spec.node_name;
+        let (reason, note) = match node_patch::leaves_cordoned(node, &patch) {
+            true if requester.keeps_cordon => {
+                (EventReason::CordonKept, format!("Node {name} stays cordoned, as its maintenance asks for"))
+            }
+            true => {
+                (EventReason::CordonKept, format!("Node {name} stays cordoned, as before its maintenance"))
+            }
+            false => (EventReason::UncordonNode, format!("Node {name} is uncordoned")),
+        };
+        self.decision.node = Some(patch);
+        self.publish(EventSubject::Node, reason, note);
     }
 
     /// Drains a node that is cordoned, or will be before the rest of the decision is applied.
@@ -405,8 +425,26 @@ impl Decider<'_> {
                 _ => None,
             };
         }
-        let sentence = format!("Maintenance of node {} is removed", maintenance.spec.node_name);
-        self.publish(EventSubject::Maintenance, EventReason::RemovedMaintenance, sentence);
+        self.publish(EventSubject::Maintenance, EventReason::RemovedMaintenance, self.end_note());
+    }
+
+    /// How the maintenance ends. Its node may have been deleted, and then a new node of this name is left alone.
+    fn end_note(&self) -> String {
+        let Self { maintenance, observed, .. } = *self;
+        let name = &maintenance.spec.node_name;
+        let removed = format!("Maintenance of node {name} is removed");
+        match observed.node.as_deref() {
+            None => format!("{removed}: the node was deleted. A new node of this name is not in maintenance"),
+            Some(node)
+                if ownership::is_of_another_node(maintenance, node)
+                    && !node_patch::record_names(node, ownership::uid(maintenance)) =>
+            {
+                format!(
+                    "{removed}: the node was deleted, and the new node of this name is not in maintenance"
+                )
+            }
+            Some(_) => removed,
+        }
     }
 
     /// Whether pods may have been evicted: the status is written before the first eviction. A definition that prunes the

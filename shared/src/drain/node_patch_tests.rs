@@ -29,7 +29,14 @@ impl Maintenance {
     }
 
     fn requester(&self, cordoned_by: CordonedBy) -> Requester<'_> {
-        Requester { uid: self.uid, group: self.group, cordoned_by, planned: false, others: &self.others }
+        Requester {
+            uid: self.uid,
+            group: self.group,
+            cordoned_by,
+            planned: false,
+            keeps_cordon: false,
+            others: &self.others,
+        }
     }
 
     fn cordon(&self, node: &Value, past: CordonedBy) -> Value {
@@ -379,6 +386,55 @@ fn remove_by_hand(node: &mut Value, removed: [bool; 4]) {
 }
 
 proptest! {
+    #[test]
+    fn a_kept_cordon_leaves_a_node_as_if_it_had_been_cordoned_before(
+        group in proptest::sample::select(&Group::ALL),
+        unschedulable in proptest::option::of(Just(true)),
+        tainted in any::<bool>(),
+        excluded in proptest::option::of(prop_oneof![Just("true"), Just("false")]),
+        uncordoned_by_hand in any::<bool>(),
+        record_removed in any::<bool>(),
+    ) {
+        let mut node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {}});
+        if let Some(flag) = unschedulable {
+            node["spec"]["unschedulable"] = json!(flag);
+        }
+        if tainted {
+            node["spec"]["taints"] = json!([{"key": "other", "effect": "NoSchedule"}]);
+        }
+        // Without the record, the previous label is not known.
+        let excluded = excluded.filter(|_| !record_removed);
+        if let Some(value) = excluded {
+            node["metadata"]["labels"][EXCLUDE_LABEL] = json!(value);
+        }
+        let maintenance = Maintenance::of(group);
+        let mut cordoned = maintenance.cordon(&node, CordonedBy::Nobody);
+        if uncordoned_by_hand {
+            cordoned["spec"]["unschedulable"] = json!(false);
+        }
+        if record_removed {
+            cordoned["metadata"]["annotations"] = json!({});
+        }
+        let past = if record_removed { CordonedBy::NmReconciler } else { CordonedBy::Nobody };
+        let requester = Requester { keeps_cordon: true, ..maintenance.requester(past) };
+        let patch = super::uncordon(&parse(&cordoned), &requester).unwrap();
+        prop_assert!(leaves_cordoned(&parse(&cordoned), &patch));
+        let left = maintenance.remove_record(&apply(&cordoned, Some(patch)));
+        let mut expected = node.clone();
+        expected["spec"]["unschedulable"] = json!(true);
+        let keys = |node: &Value| -> Vec<String> {
+            let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            taints.iter().map(|taint| taint["key"].as_str().unwrap().to_owned()).collect()
+        };
+        let mut wanted = keys(&expected);
+        wanted.push(UNSCHEDULABLE_TAINT.to_owned());
+        prop_assert_eq!(keys(&left), wanted);
+        prop_assert_eq!(&left["spec"]["unschedulable"], &expected["spec"]["unschedulable"]);
+        prop_assert_eq!(&left["metadata"]["labels"], &expected["metadata"]["labels"]);
+        let again = super::uncordon(&parse(&left), &requester);
+        prop_assert_eq!(again, None, "it stays so when the decision is made again");
+    }
+
     #[test]
     fn uncordoning_restores_the_previous_state(
         group in proptest::sample::select(&Group::ALL),
