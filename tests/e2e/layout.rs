@@ -53,7 +53,7 @@ const LAYERS: [(&str, &[&[&str]]); 7] = [
     (
         "kubectl-nm/dashboard",
         &[
-            &["objects", "screen", "wrapping"],
+            &["elapsed", "objects", "screen", "wrapping"],
             &["config"],
             &["model"],
             &["layout", "message"],

@@ -6,6 +6,7 @@
 use nm_core::terminal::text::harmless;
 use ratatui::layout::{Constraint, Layout, Rect};
 
+use crate::model::lists::listing::Rows;
 use crate::model::{Model, SideContent};
 use crate::wrapping::wrap;
 
@@ -14,6 +15,38 @@ const SMALL_BELOW: (u16, u16) = (40, 8);
 
 /// From so many columns on, the side pane is beside the rows; below, it is under them.
 const BESIDE_FROM: u16 = 120;
+
+/// From so many rows on, messages have a line of their own above the keys.
+const MESSAGE_FROM: u16 = 10;
+
+/// From so many rows on, the fleet has a line for its pods.
+const TWO_LINES_FROM: u16 = 16;
+
+/// From so many columns and rows on, the panel is beside the rows.
+const PANEL_BESIDE_FROM: (u16, u16) = (150, 12);
+
+/// How many rows a panel has at least.
+const LEAST_PANEL: u16 = 6;
+
+/// Splits the space between the rows and a panel, where no pane is open: beside the rows where the screen is wide, and else
+/// below them, in what they do not need.
+fn split_panel(model: &Model, area: Rect) -> [Rect; 2] {
+    let rows = u16::try_from(model.rows().len()).unwrap_or(u16::MAX);
+    if model.side.is_some() || !model.has_panel() {
+        return [area, Rect::default()];
+    }
+    if model.open.is_none() && area.width >= PANEL_BESIDE_FROM.0 && area.height >= PANEL_BESIDE_FROM.1 {
+        return Layout::horizontal([Constraint::Fill(11), Constraint::Fill(9)]).areas(area);
+    }
+    // The headings are a line too. On a tall screen, rows may scroll in two thirds of it.
+    let needed = rows.saturating_add(1);
+    let least = if area.height >= 4 * LEAST_PANEL { area.height / 3 } else { 0 };
+    let height = area.height.saturating_sub(needed).max(least);
+    if height < LEAST_PANEL {
+        return [area, Rect::default()];
+    }
+    Layout::vertical([Constraint::Fill(1), Constraint::Length(height)]).areas(area)
+}
 
 /// The areas of the screen. Areas that are not shown are empty.
 #[derive(Debug, Clone, Copy)]
@@ -26,11 +59,15 @@ pub(crate) struct ScreenLayout {
     pub(crate) heads: Rect,
     pub(crate) body: Rect,
     pub(crate) side: Rect,
+    /// What there is to know of the selected node, or the last events about the open one.
+    pub(crate) panel: Rect,
     pub(crate) volumes: Rect,
     pub(crate) blockers: Rect,
     pub(crate) why: Rect,
     /// Where a replay is.
     pub(crate) replay: Rect,
+    /// What happened, or was requested.
+    pub(crate) message: Rect,
     pub(crate) footer: Rect,
 }
 
@@ -42,17 +79,18 @@ impl ScreenLayout {
 
     pub(crate) fn of(model: &Model, area: Rect) -> Self {
         let tall = area.height;
+        let two_lines = tall >= TWO_LINES_FROM && !model.shows_nodes() && model.fleet.rows.total() > 0;
         let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
         let wrapped = |text: &str| count(wrap(text, text_columns(area)).len()).min(tall / 4).max(1);
         let banner = model.banner().map_or(0, |(text, _)| wrapped(&text));
         let (why, command) = remedy_lines(model, area);
         let blockers = blockers_text(model).map_or(0, |text| wrapped(&text).min(MOST_BLOCKERS));
-        let footer = model.notice.as_ref().map_or(1, |notice| wrapped(&notice.text));
+        let message = model.message().map_or(0, |(notice, _)| wrapped(&notice.text));
         let volumes = u16::try_from(model.attached_volumes().len()).unwrap_or(u16::MAX);
-        let [header, summary, outcome, banner, rest, volumes, blockers, why, replay, footer] =
+        let [header, summary, outcome, banner, rest, volumes, blockers, why, replay, message, footer] =
             Layout::vertical([
                 Constraint::Length(1),
-                Constraint::Length(if model.open.is_some() { 2 } else { 1 }),
+                Constraint::Length(if model.open.is_some() || two_lines { 2 } else { 1 }),
                 lines(count(outcome_lines(model, area).len()), tall >= 16),
                 lines(banner, tall >= 10),
                 Constraint::Fill(1),
@@ -61,7 +99,8 @@ impl ScreenLayout {
                 lines(blockers, tall >= 14),
                 lines(count(why.len() + command.len()), tall >= 12),
                 lines(1, model.replay.is_some()),
-                Constraint::Length(footer),
+                lines(message, tall >= MESSAGE_FROM),
+                Constraint::Length(1),
             ])
             .areas(area);
         let parts = if area.width >= BESIDE_FROM {
@@ -70,8 +109,29 @@ impl ScreenLayout {
             Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)])
         };
         let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
+        let [rows, panel] = split_panel(model, rows);
         let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
-        Self { header, summary, outcome, banner, heads, body, side, volumes, blockers, why, replay, footer }
+        Self {
+            header,
+            summary,
+            outcome,
+            banner,
+            heads,
+            body,
+            side,
+            panel,
+            volumes,
+            blockers,
+            why,
+            replay,
+            message,
+            footer,
+        }
+    }
+
+    /// Whether the panel is beside the rows, and not below them.
+    pub(crate) fn has_panel_beside(&self) -> bool {
+        self.panel.x > self.body.x
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -107,7 +167,10 @@ const MOST_BLOCKERS: u16 = 2;
 /// The most frequent blockers, if there are any.
 pub(crate) fn blockers_text(model: &Model) -> Option<String> {
     let blockers = model.blockers();
-    (!blockers.is_empty()).then(|| format!("{BLOCKERS_LABEL}{}", blockers.join(", ")))
+    // What blocks the others is not known.
+    let of = |(listed, blocked)| format!(" (the status lists {listed} of {blocked} blocked pods)");
+    let of = model.listed_blocked().map(of).unwrap_or_default();
+    (!blockers.is_empty()).then(|| format!("{BLOCKERS_LABEL}{}{of}", blockers.join(", ")))
 }
 
 pub(crate) const BLOCKERS_LABEL: &str = "blockers: ";
@@ -151,6 +214,7 @@ pub(crate) const REMEDY_LABEL: u16 = 5;
 pub(crate) struct OutputLayout {
     pub(crate) command: Rect,
     pub(crate) body: Rect,
+    pub(crate) message: Rect,
     pub(crate) footer: Rect,
 }
 
@@ -165,10 +229,16 @@ impl OutputLayout {
         let command = model.output.as_ref().map_or(0, |page| wrap(&page.command, space).len());
         // The command in full, unless nothing else would fit.
         let command = u16::try_from(command).unwrap_or(u16::MAX).min(area.height / 3).max(1);
-        let [command, body, footer] =
-            Layout::vertical([Constraint::Length(command), Constraint::Fill(1), Constraint::Length(1)])
-                .areas(area);
-        Self { command, body, footer }
+        let message = model.message().map_or(0, |(notice, _)| count(wrap(&notice.text, space).len()));
+        let message = if area.height >= MESSAGE_FROM { message.min(area.height / 4) } else { 0 };
+        let [command, body, message, footer] = Layout::vertical([
+            Constraint::Length(command),
+            Constraint::Fill(1),
+            Constraint::Length(message),
+            Constraint::Length(1),
+        ])
+        .areas(area);
+        Self { command, body, message, footer }
     }
 
     pub(crate) fn rows(&self) -> usize {

@@ -15,6 +15,7 @@
 //! their own, so that a slow server never delays a key.
 
 mod config;
+mod elapsed;
 #[cfg(feature = "testing")]
 mod headless;
 mod layout;

@@ -124,6 +124,8 @@ pub(crate) enum Effect {
     /// Watch the pods of this node and the events about it, and stop watching those of another.
     Open(String),
     Close,
+    /// Watch these nodes, and no others, beside the open one.
+    Follow(BTreeSet<String>),
     /// Watch this for the tree of replacements of the open node, beside what is watched for it already.
     WatchReplacements(BTreeSet<ReplacementScope>),
     /// Watch whole nodes instead of their metadata, from now on.

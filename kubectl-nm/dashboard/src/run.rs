@@ -117,7 +117,7 @@ async fn until_ended(
     let recorder = recording.map(|recording| recording.begin(Box::new(report_to(to.clone()))));
     let mut watches = Watches::start(cluster, model.nodes.is_watched, to.clone());
     if let Some(node) = model.opened() {
-        watches.open(node, node);
+        watches.open(node, node, false);
     }
     let mut dashboard = Dashboard::new(model, watches, cluster, to, recorder);
     let mut sources = Sources { signals, messages, program_outputs };
@@ -330,8 +330,10 @@ impl<'a> Dashboard<'a> {
     ) -> io::Result<Option<EndReason>> {
         match effect {
             Effect::Open(node) => {
-                let subject = self.model.open.as_ref().map_or(&node, |open| &open.subject);
-                if let Some(closed) = self.watches.open(&node, subject) {
+                let open = self.model.open.as_ref();
+                let subject = open.map_or(&node, |open| &open.subject);
+                let is_listed = open.is_some_and(|open| open.pods.complete);
+                if let Some(closed) = self.watches.open(&node, subject, is_listed) {
                     self.record(&Message::NodeClosed(closed));
                 }
             }
@@ -340,6 +342,7 @@ impl<'a> Dashboard<'a> {
                     self.record(&Message::NodeClosed(node));
                 }
             }
+            Effect::Follow(nodes) => drop(self.watches.follow(nodes)),
             Effect::WatchReplacements(scopes) => self.watches.watch_replacements(&scopes),
             Effect::WatchWholeNodes => self.watches.watch_whole_nodes(),
             Effect::CountPods(nodes) => {

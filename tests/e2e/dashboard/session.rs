@@ -131,7 +131,7 @@ async fn ctrl_z_restores_the_terminal_and_fg_resumes_the_dashboard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_view_opens_two_watches_and_the_node_view_two_more() {
+async fn the_fleet_view_watches_the_selected_node_too_and_opening_it_requests_nothing_else() {
     let cluster = Cluster::of_sandbox(2, 8, |sandbox| sandbox).await;
     let sandbox = cluster.sandbox().unwrap();
     let node = &cluster.nodes().await[0];
@@ -166,26 +166,25 @@ async fn the_fleet_view_opens_two_watches_and_the_node_view_two_more() {
     terminal.until_live().await;
     terminal.until_shown(node).await;
     let both = |what: &str| ["list", "watch"].map(|verb| format!("{verb} {what}"));
-    let mut fleet = ["whole nodemaintenances", "metadata nodes"].map(both).concat();
-    // Which of the older groups are served.
-    fleet.push("get whole /apis".to_owned());
-    fleet.sort();
-    until_requested(&fleet).await;
-
-    terminal.press(ENTER);
+    let fleet = ["whole nodemaintenances", "metadata nodes"].map(both).concat();
     let on_node = format!("whole pods spec.nodeName={node}");
     let about_node = format!("whole events default regarding.name={node}");
-    let mut open = [fleet, both(&on_node).to_vec(), both(&about_node).to_vec()].concat();
-    open.sort();
-    until_requested(&open).await;
+    let mut all = [fleet, both(&on_node).to_vec(), both(&about_node).to_vec()].concat();
+    // Which of the older groups are served.
+    all.push("get whole /apis".to_owned());
+    all.sort();
+    until_requested(&all).await;
     assert_eq!(["pods", "events"].map(watches), before.map(|count| count + 1));
 
+    terminal.press(ENTER);
+    terminal.until_shown("NAMESPACE/POD").await;
+    terminal.until_live().await;
     terminal.press(ESCAPE);
     // Without this wait the two keys would be Alt-q.
     terminal.until_shown("WHY").await;
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(requested(), open, "no further requests");
+    assert_eq!(requested(), all, "no further requests");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -49,7 +49,7 @@ impl Blocked {
         let terminal = Terminal::run_plugin(kubeconfig, &arguments, env);
         terminal.resize(30, 140);
         terminal.until_live().await;
-        terminal.until("the pod", |screen| screen.contents().contains("!Blocked")).await;
+        terminal.until("the pod", |screen| screen.contents().contains(" Blocked")).await;
         terminal
     }
 

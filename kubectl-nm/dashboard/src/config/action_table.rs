@@ -129,7 +129,13 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     entry(Action::Up, Navigation, "up", &["Up", "k"], "the row before"),
     entry(Action::PageDown, Navigation, "page-down", &["PgDn"], "a page down"),
     entry(Action::PageUp, Navigation, "page-up", &["PgUp"], "a page up"),
-    entry(Action::Top, Navigation, "first", &["Home", "g"], "the first row"),
+    entry(
+        Action::Top,
+        Navigation,
+        "first",
+        &["Home", "g"],
+        "the first row, whichever it is; also after a minute without a key",
+    ),
     entry(Action::Bottom, Navigation, "last", &["End", "G"], "the last row"),
     entry(
         Action::Open,

@@ -15,11 +15,11 @@ pub(crate) mod tree;
 pub(crate) mod watch_health;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nm_core::args::names;
 use nm_core::maintenance::{State, attached_volumes};
 use nm_core::terminal::text::counted;
@@ -133,7 +133,13 @@ pub(crate) enum SideContent {
     Details,
 }
 
-/// A short message in the last line.
+/// How long a notice stays. An error stays until the next key.
+pub(crate) const NOTICE_STAYS: SignedDuration = SignedDuration::from_secs(8);
+
+/// How long a message may be in place of the keys, on screens without a line for both.
+const INSTEAD_OF_KEYS: SignedDuration = SignedDuration::from_secs(5);
+
+/// A short message above the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub(crate) text: String,
@@ -145,6 +151,8 @@ pub(crate) struct Notice {
 pub struct Model {
     pub(crate) options: Options,
     pub(crate) now: Timestamp,
+    /// When the last key was pressed; at first, when the dashboard began.
+    pub(crate) last_key: Timestamp,
     pub(crate) size: (u16, u16),
     pub(crate) fleet: Fleet,
     /// What was seen of each drain.
@@ -155,6 +163,10 @@ pub struct Model {
     pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
     pub(crate) open: Option<OpenNode>,
     pub(crate) background: BackgroundNodes,
+    /// The nodes that are watched although they are not open.
+    pub(crate) followed: BTreeSet<String>,
+    /// The node of the panel a second ago.
+    pub(crate) rested: Option<String>,
     pub(crate) health: WatchHealth,
     pub(crate) dialog: Option<Dialog>,
     /// What a command of kubectl prints, on the whole screen.
@@ -171,8 +183,8 @@ pub struct Model {
     /// The YAML in the side pane.
     pub(crate) document: Document,
     pub(crate) notice: Option<Notice>,
-    /// The requests that the API server has not answered, by their numbers, as the last line shows them.
-    pub(crate) pending_requests: BTreeMap<u64, String>,
+    /// The requests that the API server has not answered, by their numbers.
+    pub(crate) pending_requests: BTreeMap<u64, Notice>,
     /// How many requests were sent.
     requests: u64,
     /// Where a replay is.
@@ -207,6 +219,7 @@ impl Model {
         let notice = options.notice.clone().map(|text| Notice { text, is_bad: true, at: options.now });
         Self {
             now: options.now,
+            last_key: options.now,
             size: options.size,
             fleet: Fleet::new(scope, tracker),
             records: DrainRecords::default(),
@@ -216,6 +229,8 @@ impl Model {
             settled: Vec::new(),
             open,
             background: BackgroundNodes::default(),
+            followed: BTreeSet::new(),
+            rested: None,
             health: WatchHealth::default(),
             dialog: None,
             output: None,
@@ -377,6 +392,14 @@ impl Model {
         blockers.map(|(cause, pods)| format!("{cause} {}", counted(*pods, "pod"))).collect()
     }
 
+    /// How many blocked pods the status of the open node lists, and how many there are, if those are more.
+    pub(crate) fn listed_blocked(&self) -> Option<(usize, usize)> {
+        let row = self.open_row()?;
+        let listed = row.blockers.iter().map(|(_, pods)| pods).sum();
+        let blocked = usize::try_from(row.blocked).unwrap_or_default();
+        (blocked > listed).then_some((listed, blocked))
+    }
+
     pub(crate) fn rows(&self) -> &dyn Rows {
         match &self.open {
             Some(open) if open.tree.is_shown => &open.tree.rows,
@@ -414,8 +437,20 @@ impl Model {
     pub(crate) fn note_request(&mut self, words: String) -> u64 {
         self.notice = None;
         self.requests += 1;
-        self.pending_requests.insert(self.requests, words);
+        let notice = Notice { text: words, is_bad: false, at: self.now };
+        self.pending_requests.insert(self.requests, notice);
         self.requests
+    }
+
+    /// The message to show, and whether it is about a request that is under way.
+    pub(crate) fn message(&self) -> Option<(&Notice, bool)> {
+        let pending = || self.pending_requests.values().next_back();
+        self.notice.as_ref().map(|notice| (notice, false)).or_else(|| Some((pending()?, true)))
+    }
+
+    /// The same where it would be in place of the keys, which it is not for long.
+    pub(crate) fn message_instead_of_keys(&self) -> Option<(&Notice, bool)> {
+        self.message().filter(|(notice, _)| self.now.duration_since(notice.at) < INSTEAD_OF_KEYS)
     }
 
     pub(crate) fn notify(&mut self, text: String) {

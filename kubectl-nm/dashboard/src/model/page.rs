@@ -2,10 +2,25 @@
 
 use std::collections::BTreeSet;
 
+use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::fleet::node_row::NodeRow;
 use crate::model::{Model, Page};
 
 impl Model {
+    /// Whether a panel has something to show: about the selected maintenance, or the events about the open node.
+    pub(crate) fn has_panel(&self) -> bool {
+        match &self.open {
+            Some(open) => !open.tree.is_shown && !open.events.latest().is_empty(),
+            None => self.panel_row().is_some(),
+        }
+    }
+
+    /// The row whose node the panel is about: the selected maintenance.
+    pub(crate) fn panel_row(&self) -> Option<&FleetRow> {
+        let is_fleet = self.open.is_none() && self.page == Page::Fleet;
+        self.fleet.rows.selected().filter(|row| is_fleet && row.state.is_some())
+    }
+
     /// Whether all nodes are shown.
     pub(crate) fn shows_nodes(&self) -> bool {
         self.open.is_none() && self.page == Page::Nodes

@@ -43,7 +43,8 @@ impl ReplayStatus {
     }
 }
 
-/// The recorded nodes that are not open. Empty outside of replays.
+/// Nodes that are not open: the recorded ones in a replay, and else those that are watched for the panel, or because their drain
+/// is under way, so that what left a node before it is opened is known then.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BackgroundNodes(BTreeMap<String, OpenNode>);
 
@@ -55,6 +56,19 @@ impl BackgroundNodes {
     /// The node, which is kept from now on.
     pub(crate) fn get(&mut self, node: &str) -> &mut OpenNode {
         self.0.entry(node.to_owned()).or_insert_with(|| OpenNode::new(node))
+    }
+
+    /// The node, if it is kept.
+    pub(crate) fn known(&self, node: &str) -> Option<&OpenNode> {
+        self.0.get(node)
+    }
+
+    pub(crate) fn known_mut(&mut self, node: &str) -> Option<&mut OpenNode> {
+        self.0.get_mut(node)
+    }
+
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|node, _| keep(node));
     }
 
     pub(crate) fn take(&mut self, node: &str) -> Option<OpenNode> {

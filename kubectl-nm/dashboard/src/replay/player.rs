@@ -286,6 +286,7 @@ impl Player {
             // What was watched is in the recording, or it is not.
             Effect::Open(_)
             | Effect::Close
+            | Effect::Follow(_)
             | Effect::WatchWholeNodes
             | Effect::CountPods(_)
             | Effect::ReadCauses { .. }

@@ -7,18 +7,20 @@ use nm_core::args::duration::{age, show};
 use nm_core::terminal::text::counted;
 use nm_roll::decide::{NodeProgress, ReadyTime, RollState};
 use nm_roll::report::estimate_text;
+use nm_shared::PodCounts;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::config::action_table::Action;
 use crate::config::key_map::KeyMap;
+use crate::elapsed::elapsed;
 use crate::roll::model::{RollModel, RollRow, RowState, ShownRoll};
 use crate::view::canvas::{Canvas, line, wrapped};
 use crate::view::dialogs::draw_keys;
 use crate::view::footer::draw_key_line;
 use crate::view::header::data_age;
-use crate::view::table::{Column, draw_cells, fit};
-use crate::view::theme::{Glyphs, Tone};
+use crate::view::table::{Column, draw_cells, draw_heads, fit};
+use crate::view::theme::{Glyphs, Surface, Tone};
 
 /// From so many columns on, the summary has a bar, and the beginning its time.
 const BAR_FROM: u16 = 60;
@@ -45,8 +47,8 @@ enum RollColumn {
 const COLUMNS: [Column<RollColumn>; 6] = [
     Column::new(RollColumn::Wave, "WAVE", 4, 0, 2),
     Column::new(RollColumn::Node, "NODE", 9, 0, 9),
-    Column::new(RollColumn::Step, "STEP", 11, 0, 8),
-    Column::new(RollColumn::Time, "FOR", 5, 0, 6),
+    Column::new(RollColumn::Step, "STEP", 12, 0, 8),
+    Column::new(RollColumn::Time, "FOR", 6, 0, 6),
     Column::new(RollColumn::Pods, "PODS", 5, 0, 5),
     Column::new(RollColumn::Detail, "DETAIL", 14, 1, 1),
 ];
@@ -129,11 +131,12 @@ fn paragraph(text: &str, width: u16, tone: Tone) -> TonedLines {
 }
 
 fn draw_header(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
+    canvas.fill(area, Surface::Title);
     let (word, tone) = state_word(model, canvas.glyphs);
     let start = canvas.write_right(Rect { width: area.width.saturating_sub(1), ..area }, &word, tone);
     let area = Rect { width: start.saturating_sub(area.x + 1), ..area };
-    let x = canvas.write(area, area.x + 1, "nm roll", Tone::Strong);
-    let x = canvas.write(area, x + 1, &model.name, Tone::Strong);
+    let x = canvas.write(area, area.x, " nm roll ", Tone::Badge);
+    let x = canvas.write(area, x, &model.name, Tone::Strong);
     canvas.write(area, x + 2, &model.reason, Tone::Plain);
 }
 
@@ -160,7 +163,9 @@ fn draw_summary(model: &RollModel, shown: &ShownRoll, canvas: &mut Canvas<'_>, a
     let mut x = canvas.write(area, area.x + 1, &format!("{done}/{} nodes done", shown.nodes), Tone::Strong);
     if area.width >= BAR_FROM {
         let part = (i32::try_from(done).unwrap_or(i32::MAX), i32::try_from(shown.nodes).unwrap_or(i32::MAX));
-        x = canvas.write(area, x + 1, &format!("[{}]", canvas.bar(part, area.width / 5)), Tone::Plain);
+        let counts =
+            PodCounts { gone: part.0, waiting: part.1.saturating_sub(part.0), ..PodCounts::default() };
+        x = canvas.pod_bar(area, x + 1, area.width / 5, &counts);
     }
     let gone = format!("{} gone", counted(usize::try_from(shown.pods).unwrap_or_default(), "pod"));
     x = canvas.write(area, x + 2, &gone, Tone::Plain);
@@ -282,7 +287,7 @@ fn draw_rows(
     heads: Rect,
     body: Rect,
 ) {
-    draw_cells(columns, INDENT, canvas, heads, |column, _| (column.head.to_owned(), Tone::Quiet));
+    draw_heads(columns, INDENT, canvas, heads);
     let height = usize::from(body.height);
     // The focus stays in the middle, so that the nodes before and after it are visible.
     let lowest = model.rows.len().saturating_sub(height);
@@ -301,8 +306,8 @@ fn draw_rows(
             cell(row, column.what, is_first, model, canvas.glyphs)
         });
         if model.selected() == Some(index) {
-            canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
-            canvas.select(area);
+            canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Accent);
+            canvas.fill(area, Surface::Selection);
         }
     }
 }
@@ -323,12 +328,12 @@ fn cell(
         RollColumn::Node => return (progress.node.clone(), Tone::Strong),
         RollColumn::Step => {
             let (sign, tone) = sign(row, glyphs);
-            return (format!("{sign}{}", step_word(row)), tone);
+            return (format!("{sign} {}", step_word(row)), tone);
         }
         RollColumn::Time => match state {
             RowState::Planned | RowState::Removed => String::from("-"),
-            RowState::Done(took) => took.map_or_else(|| String::from("-"), |took| age(took.as_secs())),
-            _ => age(model.now.duration_since(progress.since).as_secs()),
+            RowState::Done(took) => took.map_or_else(|| String::from("-"), |took| elapsed(took.as_secs())),
+            _ => elapsed(model.now.duration_since(progress.since).as_secs()),
         },
         RollColumn::Pods if *state == RowState::Planned => String::from("-"),
         RollColumn::Pods => format!("{}/{}", progress.pods.0, progress.pods.1),
@@ -360,10 +365,10 @@ fn step_word(row: &RollRow) -> &'static str {
 
 fn sign(row: &RollRow, glyphs: &Glyphs) -> (&'static str, Tone) {
     match row.state {
-        RowState::Blocked | RowState::Halted => ("!", Tone::Bad),
+        RowState::Blocked | RowState::Halted => (glyphs.blocked, Tone::Bad),
         RowState::Done(_) => (glyphs.done, Tone::Quiet),
-        RowState::Removed => ("-", Tone::Quiet),
-        RowState::Planned | RowState::UnderWay => Glyphs::step(row.progress.step),
+        RowState::Removed => (glyphs.idle, Tone::Quiet),
+        RowState::Planned | RowState::UnderWay => glyphs.step(row.progress.step),
     }
 }
 

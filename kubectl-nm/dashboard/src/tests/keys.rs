@@ -13,7 +13,7 @@ use crate::model::dialogs::Dialog;
 use crate::model::lists::listing::{Rows, Sort};
 use crate::model::{Model, SideContent};
 use crate::tests::painted::text;
-use crate::tests::scenes::{empty, fleet, node, options, pod, press, send, type_in};
+use crate::tests::scenes::{empty, fleet, node, options, press, send, type_in};
 
 /// The name of the selected node or pod.
 fn selected(model: &Model) -> &str {
@@ -287,38 +287,6 @@ fn key_releases_and_unassigned_keys_do_nothing() {
     assert_eq!(type_in(&mut model, "zZ1%"), []);
     assert_eq!(press(&mut model, KeyCode::F(1)), []);
     assert_eq!(send(&mut model, Message::Input(Event::FocusGained)), []);
-}
-
-#[test]
-fn the_selected_row_stays_selected_when_a_worse_one_appears() {
-    let mut model = fleet(options());
-    assert_eq!(selected(&model), "worker-07");
-    let mut worse = model.fleet.maintenance_of("worker-12").unwrap().as_ref().clone();
-    worse.status.as_mut().unwrap().pod_counts.blocked = 99;
-    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(worse))));
-    assert_eq!(model.fleet.rows.nth(0).unwrap().node, "worker-12");
-    assert_eq!(selected(&model), "worker-07", "the user has not moved the cursor");
-    type_in(&mut model, "x");
-    assert!(text(&model).contains("  worker-07  Blocked"), "{}", text(&model));
-    press(&mut model, KeyCode::Esc);
-    type_in(&mut model, "g");
-    assert_eq!(selected(&model), "worker-12");
-    type_in(&mut model, "ss");
-    assert_eq!(selected(&model), "worker-21", "a new sort order selects its first row");
-
-    let mut model = node(options());
-    assert_eq!(selected(&model), "cart-0");
-    let name = String::from("worker-07");
-    let earlier = pod("shop", "cart--", "StatefulSet/cart", &json!({}));
-    let mut object = model.fleet.maintenance_of(&name).unwrap().as_ref().clone();
-    let blocked = &mut object.status.as_mut().unwrap().blocked_pods;
-    let mut first = blocked[0].clone();
-    first.name = earlier.id.name.clone();
-    blocked.insert(0, first);
-    send(&mut model, Message::Pods { node: name, change: WatchChange::Applied(earlier) });
-    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(object))));
-    assert_eq!(model.open.as_ref().unwrap().pods.rows.nth(0).unwrap().id.name, "cart--");
-    assert_eq!(selected(&model), "cart-0");
 }
 
 #[test]

@@ -143,18 +143,57 @@ fn run(buffer: &Buffer, start: u16, y: u16, svg: &mut String) -> u16 {
     end
 }
 
-/// The colours of the dark theme, as most terminals show them.
-fn colour(colour: Color, otherwise: &'static str) -> &'static str {
+/// The colours as most terminals show them.
+fn colour(colour: Color, otherwise: &'static str) -> String {
     match colour {
-        Color::Reset => otherwise,
-        Color::Green => "#7fc98a",
-        Color::Yellow => "#e2c16b",
-        Color::LightRed => "#ff7b72",
-        Color::Indexed(237) => "#2a2e37",
+        Color::Reset => otherwise.to_owned(),
+        Color::Green => String::from("#7fc98a"),
+        Color::Yellow => String::from("#e2c16b"),
+        Color::LightRed => String::from("#ff7b72"),
+        Color::Indexed(index) => indexed(index),
         other => panic!("{other} has no colour in the screenshots yet"),
+    }
+}
+
+/// A colour of the palette of 256: a cube of six levels of red, green and blue, and then levels of grey.
+fn indexed(index: u8) -> String {
+    let level = |step: u8| if step == 0 { 0 } else { 55 + 40 * step };
+    match index {
+        0..16 => panic!("{index} depends on the terminal"),
+        16..232 => {
+            let [red, green, blue] = [(index - 16) / 36, (index - 16) / 6 % 6, (index - 16) % 6].map(level);
+            format!("#{red:02x}{green:02x}{blue:02x}")
+        }
+        232.. => {
+            let grey = 8 + 10 * (index - 232);
+            format!("#{grey:02x}{grey:02x}{grey:02x}")
+        }
     }
 }
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace(' ', "\u{a0}")
+}
+
+/// Pictures for whoever changes the look.
+#[test]
+#[ignore = "writes pictures"]
+fn draft() {
+    use crate::config::appearance::{Appearance, ThemeName};
+    use crate::tests::scenes;
+    let Ok(folder) = std::env::var("DRAFTS") else { return };
+    for size in [(80, 24), (120, 40), (200, 60)] {
+        for theme in [ThemeName::Dark, ThemeName::Light] {
+            let options = || Options { size, appearance: Appearance { theme, ascii: false }, ..options() };
+            for (name, model) in [
+                ("fleet", scenes::fleet(options())),
+                ("node", scenes::node(options())),
+                ("start", crate::tests::screens::start_many(options())),
+                ("small", replayed(options(), &FLEET)),
+            ] {
+                let path = format!("{folder}/{name}-{}-{theme:?}.svg", size.0);
+                std::fs::write(path, svg(&buffer(&model), name)).unwrap();
+            }
+        }
+    }
 }

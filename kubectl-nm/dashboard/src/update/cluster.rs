@@ -71,7 +71,7 @@ pub(super) fn count_pods(model: &mut Model) -> Option<Effect> {
 
 pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>) {
     let known = (&mut model.open, &mut model.background);
-    let Some(open) = Model::node_of_message(known, model.options.is_replay(), node) else { return };
+    let Some(open) = Model::node_of_message(known, model.options.recording, node) else { return };
     model.health.last_change = Some(model.now);
     let maintenance = model.fleet.maintenance_of(node).map(AsRef::as_ref);
     match change {
@@ -92,7 +92,7 @@ pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>)
 
 pub(super) fn events(model: &mut Model, node: &str, change: &WatchChange<Event>) {
     let known = (&mut model.open, &mut model.background);
-    if let Some(open) = Model::node_of_message(known, model.options.is_replay(), node) {
+    if let Some(open) = Model::node_of_message(known, model.options.recording, node) {
         open.events.apply(change);
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn watch_state(model: &mut Model, kind: WatchKind, node: Option<&str>
     let is_closed = node.is_some() && node != model.opened();
     if let Some(node) = node {
         let known = (&mut model.open, &mut model.background);
-        let Some(open) = Model::node_of_message(known, model.options.is_replay(), node) else { return };
+        let Some(open) = Model::node_of_message(known, model.options.recording, node) else { return };
         if let (WatchKind::Pods, WatchState::Forbidden(_)) = (kind, &state) {
             let maintenance = model.fleet.maintenance_of(&open.name).map(Arc::as_ref);
             open.pods.hide(maintenance, model.now);

@@ -18,6 +18,7 @@ pub(super) fn update(model: &mut Model, event: Event) -> Option<Effect> {
 }
 
 fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
+    model.last_key = model.now;
     model.notice.take_if(|notice| notice.is_bad);
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         match key.code {

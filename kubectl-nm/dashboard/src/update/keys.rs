@@ -42,6 +42,9 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         travel(model, motion);
         return None;
     }
+    if concerns_row(action, model.open.is_some()) {
+        model.rows_mut().choose();
+    }
     if let Some(question) = pod_actions::question_of(action) {
         return pod_actions::open_question(model, question);
     }
@@ -112,6 +115,23 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         | Action::EditBudget => {}
     }
     None
+}
+
+/// Whether an action is about the selected row, which stays selected then.
+fn concerns_row(action: Action, is_node_open: bool) -> bool {
+    match action {
+        Action::Open
+        | Action::Details
+        | Action::Logs
+        | Action::PreviousLogs
+        | Action::Describe
+        | Action::Evict
+        | Action::Delete
+        | Action::EditBudget => true,
+        // With an open node, these are about the node.
+        Action::Yaml | Action::Conditions | Action::Stop | Action::Pause | Action::Change => !is_node_open,
+        _ => false,
+    }
 }
 
 /// Whether nothing may be changed now, which is reported.

@@ -8,6 +8,7 @@ mod choices;
 mod cluster;
 mod command_line;
 mod dialogs;
+mod follow;
 mod input;
 mod keys;
 pub(super) mod navigation;
@@ -21,10 +22,7 @@ mod start_dialog;
 use crate::layout::{OutputLayout, ScreenLayout};
 use crate::message::{CommandError, Effect, Message};
 use crate::model::dialogs::Dialog;
-use crate::model::{Model, RecordingMode, SideContent};
-
-/// How long a notice stays. An error stays until the next key.
-const NOTICE_SECONDS: i64 = 8;
+use crate::model::{Model, NOTICE_STAYS, RecordingMode, SideContent};
 
 pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     let is_tick = matches!(message, Message::Tick(_));
@@ -33,6 +31,7 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     settle(model);
     let effect = effect.or_else(|| cluster::count_pods(model));
     // The clock ticks once a second, so this is not asked for each of thousands of messages.
+    let effect = effect.or_else(|| follow::follow(model, is_tick));
     effect.or_else(|| is_tick.then(|| causes::read(model)).flatten())
 }
 
@@ -64,10 +63,9 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::Maintenances(change) => return cluster::maintenances(model, &change),
         Message::Tick(now) => {
             model.now = now;
-            model.notice.take_if(|notice| {
-                !notice.is_bad && now.duration_since(notice.at).as_secs() >= NOTICE_SECONDS
-            });
+            model.notice.take_if(|notice| !notice.is_bad && now.duration_since(notice.at) >= NOTICE_STAYS);
             cluster::tick(model);
+            navigation::return_to_top(model);
         }
         Message::Answered { id, outcome } => {
             model.pending_requests.remove(&id);
@@ -110,10 +108,9 @@ fn settle(model: &mut Model) {
     if let Some(output) = &mut model.output {
         output.fit((page.columns(), page.rows()));
     }
+    follow::prepare_panel(model);
     let screen = ScreenLayout::whole(model);
-    let rows = model.rows_mut();
-    rows.pin();
-    rows.fit(screen.rows());
+    model.rows_mut().fit(screen.rows());
     let lines = model.pane_lines(screen.side_columns()).len();
     if let Some(side) = &mut model.side {
         side.top = side.top.min(lines.saturating_sub(screen.side_rows()));

@@ -1,6 +1,7 @@
 //! Moving through rows and lines.
 
 use crossterm::event::KeyEvent;
+use jiff::SignedDuration;
 
 use crate::config::action_table::Action;
 use crate::config::key_map::KeyMap;
@@ -41,6 +42,24 @@ impl Motion {
             Self::Top => 0,
             Self::Bottom => usize::MAX,
         }
+    }
+}
+
+/// How long after the last key the selection returns to the first row, which needs attention most.
+const RETURN_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+/// Returns to the first row once nobody has pressed a key for a while. A pane, a dialog and marks show that somebody is busy
+/// with a row. In a replay, time passes faster or slower than for whoever looks at it.
+pub(super) fn return_to_top(model: &mut Model) {
+    let is_busy = model.dialog.is_some()
+        || model.side.is_some()
+        || model.output.is_some()
+        || model.typing.is_some()
+        || model.command.is_some()
+        || !model.marked().is_empty();
+    let is_idle = model.now.duration_since(model.last_key) >= RETURN_AFTER;
+    if is_idle && !is_busy && !model.options.is_replay() {
+        model.rows_mut().go_to_top();
     }
 }
 

@@ -2,38 +2,52 @@
 //! same way.
 
 use crate::model::replay::BackgroundNodes;
-use crate::model::{Model, OpenNode};
+use crate::model::tree::Tree;
+use crate::model::{Model, OpenNode, RecordingMode};
 use crate::objects::watch_state::{WatchKind, WatchState};
 
 impl Model {
-    /// The node to which a message belongs: the open one, or in a replay any. None if it was closed meanwhile.
+    /// The node to which a message belongs: the open one, one that is followed, or in a replay any. None if it was closed meanwhile.
     pub(crate) fn node_of_message<'a>(
         (open, background): (&'a mut Option<OpenNode>, &'a mut BackgroundNodes),
-        is_replay: bool,
+        recording: RecordingMode,
         node: &str,
     ) -> Option<&'a mut OpenNode> {
         match open {
             Some(open) if open.name == node => Some(open),
-            _ if is_replay => Some(background.get(node)),
-            _ => None,
+            _ => match recording {
+                RecordingMode::Replay => Some(background.get(node)),
+                RecordingMode::Off => background.known_mut(node),
+                // What is recorded is not complete here.
+                RecordingMode::Recording => None,
+            },
         }
     }
 
-    /// Opens a node: in a replay with what was recorded of it until now.
+    /// Opens a node: with what is known of it if it was followed, and in a replay with what was recorded of it until now.
     pub(crate) fn open_node(&mut self, node: &str) -> &mut OpenNode {
-        let opened = self.background.take(node).unwrap_or_else(|| OpenNode::new(node));
         let is_replay = self.options.is_replay();
+        // What a status names is not a list of the pods.
+        let known = self.background.take(node).filter(|known| is_replay || known.pods.complete);
+        let opened = known.unwrap_or_else(|| OpenNode::new(node));
+        let pods = opened.health.get(&WatchKind::Pods).cloned();
         self.open = Some(opened);
         if is_replay {
             self.show_recorded_health();
+        } else if let Some(state) = pods {
+            self.health.set(WatchKind::Pods, state, self.now);
         }
         self.open.get_or_insert_with(|| OpenNode::new(node))
     }
 
     /// Closes the open node, if there is one. Returns whether there was.
     pub(crate) fn close_node(&mut self) -> bool {
-        let Some(open) = self.open.take() else { return false };
+        let Some(mut open) = self.open.take() else { return false };
         if self.options.is_replay() {
+            self.background.keep(open);
+        } else if open.pods.complete {
+            open.health.clear();
+            open.tree = Tree::default();
             self.background.keep(open);
         }
         self.health.close();

@@ -15,7 +15,7 @@ use crate::objects::replacements::ReplacementScope;
 
 pub(super) fn apply(model: &mut Model, node: &str, scope: &ReplacementScope, change: ReplacementChange) {
     let known = (&mut model.open, &mut model.background);
-    if let Some(open) = Model::node_of_message(known, model.options.is_replay(), node) {
+    if let Some(open) = Model::node_of_message(known, model.options.recording, node) {
         // What was watched for the tree is watched again in a replay.
         open.tree.watch();
         open.tree.apply(scope, change);

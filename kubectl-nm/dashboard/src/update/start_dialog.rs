@@ -33,13 +33,18 @@ pub(super) fn press(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -
             Some(rest) => dialog.options.add(&rest),
             None => dialog.next(several),
         },
+        KeyCode::PageDown => dialog.page += 1,
+        KeyCode::PageUp => dialog.page -= 1,
         KeyCode::Down => dialog.next(several),
         KeyCode::BackTab | KeyCode::Up => dialog.back(several),
         KeyCode::Enter if plan.is_confirmed(&dialog.count) => return Some(begin(model, &dialog, &plan)),
         // Move to the field that is still missing, or wrong.
         KeyCode::Enter if plan.problems.is_empty() && several => dialog.focus = StartField::Count,
         KeyCode::Enter => dialog.focus = plan.wrong.unwrap_or_default(),
-        _ => dialog.field().press(key),
+        _ => {
+            dialog.page = 0;
+            dialog.field().press(key);
+        }
     }
     show(model, dialog)
 }

@@ -1,14 +1,19 @@
 //! Writes text on the screen. All text passes through here, where control characters are made visible.
 
 use nm_core::terminal::text::harmless;
+use nm_shared::{PodCounts, PodState};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Margin, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
-use crate::config::appearance::Appearance;
-use crate::view::theme::{Glyphs, Tone};
+use crate::config::appearance::{Appearance, ThemeName};
+use crate::view::bar::{BarCell, EIGHTHS, cells, whole_cells};
+use crate::view::theme::{Glyphs, Surface, Tone};
 use crate::wrapping::wrap;
+
+/// So many eighths of a column.
+const PARTS: [&str; EIGHTHS] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 pub(crate) struct Canvas<'a> {
     buffer: &'a mut Buffer,
@@ -90,8 +95,53 @@ impl<'a> Canvas<'a> {
         self.write_lines(area, indent, &lines.collect::<Vec<_>>());
     }
 
-    pub(crate) fn select(&mut self, area: Rect) {
-        self.buffer.set_style(area, self.appearance.theme.selection());
+    /// Sets an area apart. What is written there later keeps its background.
+    pub(crate) fn fill(&mut self, area: Rect, surface: Surface) {
+        self.buffer.set_style(area.intersection(self.buffer.area), self.appearance.theme.surface(surface));
+    }
+
+    /// Draws a bar with a segment for the pods in each state, on the area's first line from column `x` on. Returns the column
+    /// after it.
+    pub(crate) fn pod_bar(&mut self, area: Rect, x: u16, width: u16, counts: &PodCounts) -> u16 {
+        let end = (x + width).min(area.x + area.width);
+        if area.height == 0 || x >= end {
+            return x;
+        }
+        let theme = self.appearance.theme;
+        let width = usize::from(end - x);
+        if self.appearance.ascii || theme == ThemeName::Mono {
+            for (at, state) in (x..end).zip(whole_cells(counts, width)) {
+                self.write(area, at, self.glyphs.pattern(state), Tone::Pods(state));
+            }
+            return end;
+        }
+        for (at, BarCell { left, eighths, right }) in (x..end).zip(cells(counts, width)) {
+            // What waits has the background of the bar, so that a copied bar is as long as what is done.
+            let (symbol, style) = match (eighths, left) {
+                (EIGHTHS, PodState::Waiting) => (" ", Style::new().bg(theme.pods(left))),
+                (EIGHTHS, _) => ("█", Style::new().fg(theme.pods(left)).bg(theme.pods(PodState::Waiting))),
+                _ => {
+                    (PARTS[eighths.min(EIGHTHS - 1)], Style::new().fg(theme.pods(left)).bg(theme.pods(right)))
+                }
+            };
+            let style = if self.faded { style.add_modifier(Modifier::DIM) } else { style };
+            self.buffer.set_stringn(at, area.y, symbol, 1, style);
+        }
+        end
+    }
+
+    /// Writes how many pods are in a state, with what stands for them in a bar, if there is space for it. Returns the column
+    /// after it.
+    pub(crate) fn pod_count(&mut self, area: Rect, x: u16, state: PodState, count: i32) -> Option<u16> {
+        let text = format!("{} {count}", state.word().to_lowercase());
+        let swatch = self.glyphs.swatch(state, self.appearance.theme);
+        let needed = Span::raw(&text).width() + 2;
+        if usize::from(x) + needed > usize::from(area.x + area.width) {
+            return None;
+        }
+        let x = self.write(area, x, swatch, Tone::Pods(state)) + 1;
+        let tone = if state == PodState::Blocked { Tone::Bad } else { Tone::Plain };
+        Some(self.write(area, x, &text, tone))
     }
 
     pub(crate) fn bar(&self, (part, of): (i32, i32), width: u16) -> String {
@@ -113,7 +163,7 @@ impl<'a> Canvas<'a> {
                 _ => format!("{down}{blank}{down}"),
             };
             self.buffer.set_style(line, Style::reset());
-            self.write(line, line.x, &text, Tone::Plain);
+            self.write(line, line.x, &text, Tone::Accent);
         }
         self.write(area.inner(Margin::new(2, 0)), area.x + 2, &format!(" {title} "), Tone::Strong);
         area.inner(Margin::new(2, 1))

@@ -84,6 +84,32 @@ pub(super) fn fit_lines(entries: &[DialogLine], width: u16, rows: usize) -> Vec<
     shown
 }
 
+/// A page of lines that are broken to the width, and which of how many lines it has, if there are more. Pages follow each
+/// other in a circle.
+pub(super) fn page_of(
+    lines: &[DialogLine],
+    width: u16,
+    rows: usize,
+    page: isize,
+) -> (Vec<DialogLine>, Option<(usize, usize, usize)>) {
+    let whole: Vec<DialogLine> = lines.iter().cloned().flat_map(|line| line.broken(width)).collect();
+    if whole.len() <= rows {
+        return (whole, None);
+    }
+    let lines: Vec<DialogLine> =
+        whole.into_iter().filter(|line| line.priority != LinePriority::Blank).collect();
+    let total = lines.len();
+    if total <= rows || rows == 0 {
+        return (lines.into_iter().take(rows).collect(), None);
+    }
+    let pages = isize::try_from(total.div_ceil(rows)).unwrap_or(1);
+    let first = usize::try_from(page.rem_euclid(pages)).unwrap_or_default() * rows;
+    // The last page is full too.
+    let first = first.min(total - rows);
+    let shown: Vec<DialogLine> = lines.into_iter().skip(first).take(rows).collect();
+    (shown, Some((first + 1, first + rows, total)))
+}
+
 /// The first of the lines, and how many more there are.
 pub(super) fn listed(lines: impl ExactSizeIterator<Item = String>) -> Vec<DialogLine> {
     let more = lines.len().saturating_sub(MAX_LISTED_LINES);
@@ -109,6 +135,28 @@ pub(super) fn age_of_nodes(model: &Model) -> Option<DialogLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_follow_each_other_in_a_circle_and_the_last_one_is_full() {
+        let lines: Vec<DialogLine> =
+            (1..=7).map(|at| DialogLine::new(at.to_string(), Tone::Plain, LinePriority::Listed)).collect();
+        let shown = |rows, page| {
+            let (lines, position) = page_of(&lines, 20, rows, page);
+            let text: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
+            (text.concat(), position)
+        };
+        for (rows, page, text, position) in [
+            (7, 0, "1234567", None),
+            (3, 0, "123", Some((1, 3, 7))),
+            (3, 1, "456", Some((4, 6, 7))),
+            (3, 2, "567", Some((5, 7, 7))),
+            (3, 3, "123", Some((1, 3, 7))),
+            (3, -1, "567", Some((5, 7, 7))),
+            (0, 0, "", None),
+        ] {
+            assert_eq!(shown(rows, page), (text.to_owned(), position), "{rows} {page}");
+        }
+    }
 
     #[test]
     fn problems_are_dropped_last_and_what_is_dropped_is_counted() {

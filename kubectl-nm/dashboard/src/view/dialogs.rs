@@ -13,31 +13,32 @@ use crate::config::key_map::KeyMap;
 use crate::layout::{ScreenLayout, is_small};
 use crate::model::Model;
 use crate::model::dialogs::column_dialog::ColumnDialog;
-use crate::model::dialogs::{Dialog, PauseDialog, StopDialog, is_confirmed, plugin_command};
+use crate::model::dialogs::start_plan::StartPlan;
+use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed, plugin_command};
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::text_field::Field;
 use crate::view::action_dialogs::{change_lines, change_title, column_lines, pod_lines, pod_title};
 use crate::view::canvas::{Canvas, line};
-use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed};
-use crate::view::start_dialog::start_lines;
-use crate::view::theme::Tone;
+use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed, page_of};
+use crate::view::start_dialog::{StartLines, start_lines};
+use crate::view::theme::{Glyphs, Tone};
 use crate::view::{fleet, node as pods, nodes, table};
 use crate::wrapping::wrap;
 
 const WIDEST: u16 = 76;
+
+const WIDEST_START: u16 = 110;
 
 pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
     if is_small(model) && !matches!(dialog, Dialog::Help(_)) {
         canvas.write(line(area, 0), area.x, "window too small  [Esc] cancel", Tone::Alarm);
         return;
     }
-    let width = area.width.saturating_sub(2).min(WIDEST);
+    // What is known of a start is longer than what other dialogs show.
+    let widest = if matches!(dialog, Dialog::Start(_)) { WIDEST_START } else { WIDEST };
+    let width = area.width.saturating_sub(2).min(widest);
     let area = Rect { x: area.x + (area.width - width) / 2, width, ..area };
-    let (caret, more) = (canvas.glyphs.caret, canvas.glyphs.more);
-    let typed = |name: &str, field: &Field| {
-        let space = usize::from(width).saturating_sub(name.len() + 5);
-        format!("{name} {}", field.shown(caret, more, space))
-    };
+    let typed = typed_in(width, canvas.glyphs);
     match dialog {
         Dialog::Help(top) => draw_help(model, *top, canvas, area),
         Dialog::Start(dialog) => {
@@ -46,7 +47,7 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
                 0 => String::from("put nodes into maintenance"),
                 count => format!("start {}", counted(count, "node")),
             };
-            draw_lines(canvas, area, &title, &start_lines(model, dialog, &plan, typed));
+            draw_start(model, dialog, &plan, &title, canvas, area);
         }
         Dialog::Stop(dialog) => {
             let title = format!("stop {}", counted(dialog.targets.len(), "maintenance"));
@@ -72,13 +73,42 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
     }
 }
 
+/// Shows a field with its name, in a dialog of that width.
+fn typed_in(width: u16, glyphs: &'static Glyphs) -> impl Fn(&str, &Field) -> String {
+    move |name, field| {
+        let space = usize::from(width).saturating_sub(name.len() + 5);
+        format!("{name} {}", field.shown(glyphs.caret, glyphs.more, space))
+    }
+}
+
+/// Draws the start dialog. What is known about the start scrolls between what is typed and the keys.
+fn draw_start(
+    model: &Model,
+    dialog: &StartDialog,
+    plan: &StartPlan,
+    title: &str,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+) {
+    let space = (area.width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
+    let typed = typed_in(area.width, canvas.glyphs);
+    let StartLines { mut fields, body, mut foot } = start_lines(model, dialog, plan, space, typed);
+    let rows = space.1.saturating_sub(fields.len() + foot.len());
+    let (mut page, position) = page_of(&body, space.0, rows, dialog.page);
+    let position = position.map(|(first, last, total)| format!("  [PgDn] {first}-{last} of {total}"));
+    let title = format!("{title}{}", position.unwrap_or_default());
+    fields.append(&mut page);
+    fields.append(&mut foot);
+    draw_lines(canvas, area, &title, &fields);
+}
+
 /// The chosen columns that fit the screen.
 fn fitting(model: &Model, dialog: &ColumnDialog) -> Vec<&'static str> {
     let (screen, chosen) = (ScreenLayout::whole(model), dialog.chosen());
     match dialog.list {
         ListName::Maintenances => table::names(&fleet::COLUMNS, &fleet::columns(model, &chosen, &screen)),
         ListName::Nodes => table::names(&nodes::COLUMNS, &nodes::columns(model, &chosen, &screen)),
-        ListName::Pods => table::names(&pods::COLUMNS, &pods::columns(&chosen, &screen)),
+        ListName::Pods => table::names(&pods::COLUMNS, &pods::columns(&chosen, screen.heads.width)),
     }
 }
 
@@ -199,7 +229,9 @@ fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
         lines.push((String::new(), ""));
     }
     let filters = FILTERS.iter().copied().chain(STATE_WORDS.iter().map(String::as_str));
-    lines.extend(filters.chain(SIGNS.iter().copied()).map(|note| (String::new(), note)));
+    lines.extend(filters.chain([""]).map(|note| (String::new(), note)));
+    let signs = if options.appearance.ascii { &*ASCII_SIGNS } else { &*SIGNS };
+    lines.extend(signs.iter().map(|note| (String::new(), note.as_str())));
     lines
 }
 
@@ -267,11 +299,9 @@ static STATE_WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// What the signs mean.
-const SIGNS: &[&str] = &[
-    "",
-    "! blocked or failed   ~ in progress   > migrating, surging   . waiting",
-    "? not picked up by nm-reconciler   < stopping   = staying   : paused",
-];
+static SIGNS: LazyLock<[String; 3]> = LazyLock::new(|| Glyphs::of(false).legend());
+
+static ASCII_SIGNS: LazyLock<[String; 3]> = LazyLock::new(|| Glyphs::of(true).legend());
 
 /// The keys of a replay, beside the others.
 pub(crate) const REPLAY_HELP: &[(&str, &str)] = &[

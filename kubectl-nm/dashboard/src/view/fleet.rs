@@ -1,10 +1,11 @@
 //! The rows of the fleet.
 
-use nm_core::args::duration::age;
+use nm_shared::PodCounts;
 use ratatui::layout::Rect;
 
 use crate::config::action_table::Action;
 use crate::config::columns::ListName;
+use crate::elapsed::elapsed;
 use crate::layout::ScreenLayout;
 use crate::model::Model;
 use crate::model::fleet::fleet_row::FleetRow;
@@ -33,7 +34,7 @@ pub(super) enum FleetColumn {
 /// Those that are not shown by default go before some that are: somebody chose them.
 pub(super) const COLUMNS: [(&str, Column<FleetColumn>); 12] = [
     ("node", Column::new(FleetColumn::Node, "NODE", 12, 0, 12)),
-    ("state", Column::new(FleetColumn::State, "STATE", 10, 0, 11)),
+    ("state", Column::new(FleetColumn::State, "STATE", 11, 0, 11)),
     ("progress", Column::new(FleetColumn::Bar, "PROGRESS", 12, 0, 1)),
     ("percent", Column::new(FleetColumn::Percent, "%", 4, 0, 7)),
     ("pods", Column::new(FleetColumn::Pods, "PODS", 9, 0, 3)),
@@ -86,7 +87,7 @@ impl DrawnRow for FleetRow {
         let (glyph, tone) = canvas.glyphs.node(self.state);
         let text = match column.what {
             FleetColumn::Node => return (self.node.clone(), Tone::Strong),
-            FleetColumn::State => return (format!("{glyph}{}", self.state_word()), tone),
+            FleetColumn::State => return (format!("{glyph} {}", self.state_word()), tone),
             FleetColumn::Blocked if self.blocked > 0 => {
                 return (right(&self.blocked.to_string(), column), Tone::Bad);
             }
@@ -101,13 +102,17 @@ impl DrawnRow for FleetRow {
             FleetColumn::Name => known(&self.name),
             FleetColumn::Percent if self.pods == 0 && !self.has_started() => String::from("   -"),
             FleetColumn::Pods if self.pods == 0 && !self.has_started() => String::from("-"),
-            FleetColumn::Bar => format!("[{}]", canvas.bar(self.progress(), column.width - 2)),
+            FleetColumn::Bar => String::new(),
             FleetColumn::Percent => format!("{:>3}%", self.percent),
             FleetColumn::Pods => format!("{}/{}", self.gone, self.pods),
             FleetColumn::Blocked => right("-", column),
-            FleetColumn::Time => self.seconds(model.now).map_or_else(|| String::from("-"), age),
+            FleetColumn::Time => self.seconds(model.now).map_or_else(|| String::from("-"), elapsed),
         };
         (text, Tone::Plain)
+    }
+
+    fn bar(&self, column: &Column<FleetColumn>) -> Option<PodCounts> {
+        (column.what == FleetColumn::Bar && self.state.is_some()).then(|| self.counts())
     }
 }
 

@@ -3,14 +3,15 @@
 use ratatui::layout::Rect;
 
 use crate::config::action_table::{ACTIONS, Action, ActionEntry, View};
-use crate::layout::{BLOCKERS_LABEL, REMEDY_LABEL, blockers_text, remedy_lines};
-use crate::model::Model;
+use crate::layout::{BLOCKERS_LABEL, REMEDY_LABEL, ScreenLayout, blockers_text, remedy_lines};
 use crate::model::text_field::Field;
+use crate::model::{Model, Notice};
 use crate::view::canvas::{Canvas, line};
-use crate::view::theme::Tone;
+use crate::view::theme::{Surface, Tone};
 
 pub(super) fn draw_blockers(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if let Some(text) = blockers_text(model) {
+        canvas.fill(area, Surface::Advice);
         canvas.write_wrapped(area, &text, Tone::Plain);
         canvas.write(line(area, 0), area.x + 1, BLOCKERS_LABEL, Tone::Quiet);
     }
@@ -20,12 +21,13 @@ pub(super) fn draw_why(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     // Of the whole screen, as the layout counts them.
     let (width, height) = model.size;
     let (why, command) = remedy_lines(model, Rect { x: 0, y: 0, width, height });
+    canvas.fill(area, Surface::Advice);
     let mut rows = area.rows();
     for (label, lines, tone) in [("why> ", why, Tone::Plain), ("do>  ", command, Tone::Strong)] {
         for (at, text) in lines.iter().enumerate() {
             let Some(row) = rows.next() else { return };
             if at == 0 {
-                canvas.write(row, row.x + 1, label, Tone::Bad);
+                canvas.write(row, row.x + 1, label, Tone::Accent);
             }
             canvas.write(row, row.x + 1 + REMEDY_LABEL, text, tone);
         }
@@ -46,7 +48,12 @@ fn draw_command(model: &Model, field: &Field, canvas: &mut Canvas<'_>, area: Rec
     }
 }
 
-pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+pub(super) fn draw(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    ScreenLayout { message, footer: area, .. }: ScreenLayout,
+) {
+    draw_message(model.message(), canvas, message);
     if let Some(field) = &model.command {
         return draw_command(model, field, canvas, area);
     }
@@ -61,11 +68,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         };
         return;
     }
-    if model.notice.is_some() {
-        return draw_notice(model, canvas, area);
-    }
-    if let Some(words) = model.pending_requests.values().next_back() {
-        canvas.write(area, area.x + 1, words, Tone::Busy);
+    if message.height == 0 && draw_message(model.message_instead_of_keys(), canvas, area) {
         return;
     }
     let keys = keys(model);
@@ -73,11 +76,16 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     draw_key_line(&keys, canvas, area);
 }
 
-pub(super) fn draw_notice(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    if let Some(notice) = &model.notice {
-        let tone = if notice.is_bad { Tone::Bad } else { Tone::Good };
-        canvas.write_wrapped(area, &notice.text, tone);
-    }
+/// Draws a message, and whether it is about a request that is under way. Returns whether there is one.
+pub(super) fn draw_message(message: Option<(&Notice, bool)>, canvas: &mut Canvas<'_>, area: Rect) -> bool {
+    let Some((notice, is_pending)) = message else { return false };
+    let tone = match (is_pending, notice.is_bad) {
+        (true, _) => Tone::Busy,
+        (_, true) => Tone::Bad,
+        _ => Tone::Good,
+    };
+    canvas.write_wrapped(area, &notice.text, tone);
+    true
 }
 
 /// Draws keys and what they do, those that fit. A space comes between the two where all of them fit with it.
@@ -90,7 +98,7 @@ pub(crate) fn draw_key_line(keys: &[(&str, &str)], canvas: &mut Canvas<'_>, area
         if x + width + gap > area.x + area.width {
             continue;
         }
-        x = canvas.write(area, x, &format!("[{key}]"), Tone::Strong) + gap;
+        x = canvas.write(area, x, &format!("[{key}]"), Tone::Accent) + gap;
         x = canvas.write(area, x, what, Tone::Plain) + after;
     }
 }

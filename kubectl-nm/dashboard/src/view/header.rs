@@ -5,14 +5,16 @@ use nm_core::args::duration::age;
 use nm_core::terminal::text::counted;
 use ratatui::layout::Rect;
 
+use crate::elapsed::elapsed;
 use crate::model::Model;
 use crate::model::fleet::fleet_row::IDLE;
 use crate::model::lists::listing::Arrangement;
 use crate::objects::watch_state::WatchState;
 use crate::view::canvas::Canvas;
-use crate::view::theme::Tone;
+use crate::view::theme::{Surface, Tone};
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    canvas.fill(area, Surface::Title);
     let (freshness_word, tone) = freshness_word(model, canvas);
     let start =
         canvas.write_right(Rect { width: area.width.saturating_sub(1), ..area }, &freshness_word, tone);
@@ -20,7 +22,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let beside = area;
     // What is cut does not touch the word.
     let area = Rect { width: area.width.saturating_sub(1), ..area };
-    let mut x = canvas.write(area, area.x + 1, "nm watch", Tone::Strong);
+    let mut x = canvas.write(area, area.x, " nm watch ", Tone::Badge) - 1;
     if area.width >= 60 || model.open.is_none() {
         x = canvas.write(area, x + 2, &format!("ctx:{}", model.options.context), Tone::Plain);
     }
@@ -29,9 +31,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let row = model.open_row();
         let (state, word) = row.as_ref().map_or((None, IDLE), |row| (row.state, row.state_word()));
         let (glyph, tone) = canvas.glyphs.node(state);
-        x = canvas.write(area, x + 2, &format!("{glyph}{word}"), tone);
+        x = canvas.write(area, x + 2, &format!("{glyph} {word}"), tone);
         if let Some(seconds) = row.and_then(|row| row.seconds(model.now)) {
-            x = canvas.write(area, x + 1, &age(seconds), Tone::Plain);
+            x = canvas.write(area, x + 1, &elapsed(seconds), Tone::Plain);
         }
         x = filtered(model, canvas, area, x, if open.tree.is_shown { "row" } else { "pod" });
     } else {

@@ -1,6 +1,7 @@
 //! `view`: draws the model. Nothing here changes it, and only visible rows are visited.
 
 mod action_dialogs;
+mod bar;
 pub(super) mod canvas;
 mod dialog_lines;
 pub(super) mod dialogs;
@@ -10,6 +11,7 @@ pub(super) mod header;
 mod node;
 mod nodes;
 mod output;
+mod panel;
 mod replay_line;
 mod side;
 mod start_dialog;
@@ -56,12 +58,13 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
         summary::draw_fleet(model, &mut canvas, screen.summary);
         fleet::draw(model, &mut canvas, &screen);
     }
+    panel::draw(model, &mut canvas, &screen);
     side::draw(model, &mut canvas, &screen);
     footer::draw_blockers(model, &mut canvas, screen.blockers);
     footer::draw_why(model, &mut canvas, screen.why);
     canvas.fade(false);
     replay_line::draw(model, &mut canvas, screen.replay);
-    footer::draw(model, &mut canvas, screen.footer);
+    footer::draw(model, &mut canvas, screen);
     if let Some(dialog) = &model.dialog {
         dialogs::draw(model, dialog, &mut canvas, area);
     }

@@ -1,13 +1,13 @@
 //! The pods of the open node.
 
 use jiff::Timestamp;
-use nm_core::args::duration::age;
 use nm_core::explain::owner::Owner;
 use nm_shared::PodState;
 use ratatui::layout::Rect;
 
 use crate::config::action_table::Action;
 use crate::config::columns::{Columns, ListName};
+use crate::elapsed::elapsed;
 use crate::layout::ScreenLayout;
 use crate::model::lists::listing::Rows;
 use crate::model::open_node::pod_row::{PodProgress, PodRow, detail};
@@ -28,7 +28,7 @@ pub(super) enum PodColumn {
 }
 
 pub(super) const COLUMNS: [(&str, Column<PodColumn>); 6] = [
-    ("state", Column::new(PodColumn::State, "STATE", 12, 0, 8)),
+    ("state", Column::new(PodColumn::State, "STATE", 13, 0, 8)),
     ("pod", Column::new(PodColumn::Pod, "NAMESPACE/POD", 18, 3, 9)),
     ("owner", Column::new(PodColumn::Owner, "OWNER", 14, 1, 1)),
     ("for", Column::new(PodColumn::Time, "FOR", 6, 0, 2)),
@@ -47,21 +47,21 @@ pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, scre
         return;
     }
     let chosen = model.options.config.columns.of(ListName::Pods);
-    table::draw(rows, &columns(chosen, screen), INDENT, model, canvas, screen);
+    table::draw(rows, &columns(chosen, screen.heads.width), INDENT, model, canvas, screen);
 }
 
 /// The cursor comes before the first column.
-const INDENT: u16 = 1;
+pub(super) const INDENT: u16 = 1;
 
-/// The columns with these names that fit the screen.
-pub(super) fn columns(names: &[&str], screen: &ScreenLayout) -> Vec<Column<PodColumn>> {
+/// The columns with these names that fit the width.
+pub(super) fn columns(names: &[&str], width: u16) -> Vec<Column<PodColumn>> {
     // Why a pod is blocked matters more than who owns it.
-    let is_wide = screen.heads.width >= WITH_OWNERS_FROM;
+    let is_wide = width >= WITH_OWNERS_FROM;
     let mut columns = table::chosen(&COLUMNS, names);
     // Somebody who chose the columns wants them.
     let is_default = names == Columns::default().of(ListName::Pods);
     columns.retain(|column| is_wide || !is_default || column.what != PodColumn::Owner);
-    table::fit(&columns, screen.heads.width.saturating_sub(INDENT))
+    table::fit(&columns, width.saturating_sub(INDENT))
 }
 
 impl DrawnRow for PodRow {
@@ -75,7 +75,7 @@ impl DrawnRow for PodRow {
         let text = match column.what {
             PodColumn::State => {
                 let (glyph, tone) = canvas.glyphs.pod(self.progress.state);
-                return (format!("{glyph}{}", self.progress.word()), tone);
+                return (format!("{glyph} {}", self.progress.word()), tone);
             }
             PodColumn::Pod => format!("{}/{}", self.id.namespace, self.id.name),
             PodColumn::Owner => self.id.owner.as_ref().map_or("", Owner::text).to_owned(),
@@ -90,7 +90,7 @@ impl DrawnRow for PodRow {
 }
 
 pub(super) fn time(progress: &PodProgress, now: Timestamp) -> String {
-    progress.since.map_or_else(|| String::from("-"), |since| age(now.duration_since(since).as_secs()))
+    progress.since.map_or_else(|| String::from("-"), |since| elapsed(now.duration_since(since).as_secs()))
 }
 
 fn nothing(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, area: Rect) {

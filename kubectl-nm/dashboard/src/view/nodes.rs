@@ -33,9 +33,9 @@ pub(super) enum NodeColumn {
 
 pub(super) const COLUMNS: [(&str, Column<NodeColumn>); 9] = [
     ("node", Column::new(NodeColumn::Node, "NODE", 12, 0, 9)),
-    ("ready", Column::new(NodeColumn::Ready, "READY", 9, 0, 8)),
+    ("ready", Column::new(NodeColumn::Ready, "READY", 10, 0, 8)),
     ("cordoned-by", Column::new(NodeColumn::Cordon, "CORDONED BY", 14, 2, 7)),
-    ("maintenance", Column::new(NodeColumn::Maintenance, "MAINTENANCE", 11, 0, 6)),
+    ("maintenance", Column::new(NodeColumn::Maintenance, "MAINTENANCE", 12, 0, 6)),
     ("pods", Column::new(NodeColumn::Pods, "PODS", 4, 0, 4)),
     ("pool", Column::new(NodeColumn::Pool, "POOL", 10, 1, 5)),
     ("zone", Column::new(NodeColumn::Zone, "ZONE", 10, 1, 2)),
@@ -76,7 +76,7 @@ impl DrawnRow for NodeRow {
             NodeColumn::Ready => return readiness(self.readiness()),
             NodeColumn::Maintenance if self.state.is_some() => {
                 let (glyph, tone) = canvas.glyphs.node(self.state);
-                return (format!("{glyph}{}", self.state_word()), tone);
+                return (format!("{glyph} {}", self.state_word()), tone);
             }
             NodeColumn::Cordon => match self.cordon() {
                 Some(owner @ CordonOwner::Maintenance) => cordon_words(owner).to_owned(),
@@ -106,9 +106,9 @@ fn readiness(readiness: Option<NodeReadiness>) -> (String, Tone) {
         Some(NodeReadiness::Ready) => (" ", Tone::Plain),
         Some(NodeReadiness::NotReady) => ("!", Tone::Bad),
         Some(NodeReadiness::Unknown) => ("?", Tone::Bad),
-        None => return (String::from(" -"), Tone::Quiet),
+        None => return (String::from("  -"), Tone::Quiet),
     };
-    (format!("{sign}{}", readiness.map_or("", NodeReadiness::word)), tone)
+    (format!("{sign} {}", readiness.map_or("", NodeReadiness::word)), tone)
 }
 
 /// Draws how many nodes are Ready, and how many are cordoned, by whom.

@@ -9,7 +9,7 @@ use crate::layout::OutputLayout;
 use crate::model::Model;
 use crate::model::panes::output::OutputPage;
 use crate::view::canvas::{Canvas, line};
-use crate::view::footer::{draw_key_line, draw_notice};
+use crate::view::footer::{draw_key_line, draw_message};
 use crate::view::theme::Tone;
 use crate::wrapping::wrap;
 
@@ -38,8 +38,9 @@ pub(super) fn draw(model: &Model, page: &OutputPage, canvas: &mut Canvas<'_>, ar
         let words = if page.ended.is_some() { "it printed nothing" } else { "waiting for its output" };
         canvas.write(line(areas.body, 1), areas.body.x + 1, words, Tone::Quiet);
     }
-    if model.notice.is_some() {
-        return draw_notice(model, canvas, areas.footer);
+    draw_message(model.message(), canvas, areas.message);
+    if areas.message.height == 0 && draw_message(model.message_instead_of_keys(), canvas, areas.footer) {
+        return;
     }
     let (state, tone) = state(page, canvas);
     let last = (page.top + areas.rows()).min(shown.len());

@@ -26,7 +26,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
     let shown = lines.into_iter().skip(side.top).take(rows).map(|(text, kind)| (text, tone(kind)));
     let head = line(area, 0);
     let across = canvas.glyphs.frame[0].repeat(usize::from(head.width));
-    canvas.write(head, head.x, &across, Tone::Quiet);
+    canvas.write(head, head.x, &across, Tone::Accent);
     let (keys, switch) = (&model.options.config.keys, model.hint(Action::Switch));
     let hint = if side.has_focus {
         format!("[{}] scroll  {switch} back", keys.up_and_down())
@@ -34,7 +34,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
         format!("{switch} scroll")
     };
     let wrap = if model.is_wrapped { String::new() } else { format!("  {} wrap", model.hint(Action::Wrap)) };
-    let tone = if side.has_focus { Tone::Alarm } else { Tone::Strong };
+    let tone = if side.has_focus { Tone::Badge } else { Tone::Strong };
     let mut x = canvas.write(head, head.x + 1, &format!(" {title} "), tone);
     if count > rows {
         let last = (side.top + rows).min(count);
@@ -47,7 +47,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
     canvas.write_lines(visible, 1, &shown.collect::<Vec<_>>());
 }
 
-fn tone(kind: LineKind) -> Tone {
+pub(super) fn tone(kind: LineKind) -> Tone {
     match kind {
         LineKind::Plain => Tone::Plain,
         LineKind::Strong => Tone::Strong,

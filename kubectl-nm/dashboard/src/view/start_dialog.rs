@@ -1,4 +1,4 @@
-//! The lines of the start dialog.
+//! The lines of the start dialog: what is typed stays in place, and what is known about it scrolls.
 
 use nm_core::terminal::text::{Line, Style};
 
@@ -9,30 +9,72 @@ use crate::model::dialogs::start_plan::StartPlan;
 use crate::model::dialogs::start_preview::StartPreview;
 use crate::model::dialogs::{StartDialog, StartField};
 use crate::model::text_field::Field;
-use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, listed};
+use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, page_of};
 use crate::view::theme::Tone;
 
+/// The start dialog: what is typed, what is known about it, which scrolls, and what confirms it.
+pub(super) struct StartLines {
+    pub(super) fields: Vec<DialogLine>,
+    pub(super) body: Vec<DialogLine>,
+    pub(super) foot: Vec<DialogLine>,
+}
+
+/// The lines of the dialog for a space of so many columns and rows. Where it is scarce, only the field that is typed is
+/// there.
 pub(super) fn start_lines(
     model: &Model,
     dialog: &StartDialog,
     plan: &StartPlan,
+    (width, rows): (u16, usize),
     typed: impl Fn(&str, &Field) -> String,
-) -> Vec<DialogLine> {
+) -> StartLines {
     let field = |name: &str, field: &Field, of: StartField| {
         let is_typed = dialog.focus == of;
         let text = if is_typed { typed(name, field) } else { format!("{name} {}", field.text()) };
         DialogLine::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, LinePriority::Required)
     };
     let count = plan.nodes.len();
-    let mut lines = vec![
-        field("Nodes:  ", &dialog.nodes, StartField::Nodes),
-        field("Reason: ", &dialog.reason, StartField::Reason),
-        field("Options:", &dialog.options, StartField::Options),
+    let mut fields = vec![
+        (StartField::Nodes, field("Nodes:  ", &dialog.nodes, StartField::Nodes)),
+        (StartField::Reason, field("Reason: ", &dialog.reason, StartField::Reason)),
+        (StartField::Options, field("Options:", &dialog.options, StartField::Options)),
     ];
     if count > 1 {
-        lines.push(field("At a time:", &dialog.at_a_time, StartField::AtATime));
+        let at_a_time = field("At a time:", &dialog.at_a_time, StartField::AtATime);
+        fields.push((StartField::AtATime, at_a_time));
     }
-    lines.push(DialogLine::blank());
+    if rows < fields.len() + SCARCE {
+        fields.retain(|(of, _)| *of == dialog.focus);
+    }
+    let mut fields: Vec<DialogLine> = fields.into_iter().map(|(_, line)| line).collect();
+    let mut foot = Vec::new();
+    if count > 1 {
+        foot.push(field(&format!("Type {count} to start {count} nodes:"), &dialog.count, StartField::Count));
+    }
+    let ready = plan.is_confirmed(&dialog.count);
+    let keys = format!("{}[Tab] next field  [Esc] cancel", if ready { "[Enter] start  " } else { "" });
+    foot.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
+    let left = rows.saturating_sub(fields.len() + foot.len());
+    let body = body(model, dialog, plan, (width, left));
+    // Blanks set the parts apart where everything fits.
+    if left > 2 && page_of(&body, width, left - 2, 0).1.is_none() {
+        fields.push(DialogLine::blank());
+        foot.insert(0, DialogLine::blank());
+    }
+    StartLines { fields, body, foot }
+}
+
+/// With fewer rows than this besides the fields, only one of them is there.
+const SCARCE: usize = 6;
+
+/// What is wrong with what is typed, and then what happens: to which nodes, what does not fit and what is lost.
+fn body(
+    model: &Model,
+    dialog: &StartDialog,
+    plan: &StartPlan,
+    (width, rows): (u16, usize),
+) -> Vec<DialogLine> {
+    let mut lines = Vec::new();
     if plan.is_empty() {
         lines.push(sentence("Names or patterns such as worker-1*, separated by spaces.", Tone::Quiet));
     }
@@ -48,9 +90,13 @@ pub(super) fn start_lines(
             let words = "How many nodes begin now; the others are planned, and";
             lines.push(sentence(&format!("{words} {begin} begins each. Blank begins all."), Tone::Quiet));
         }
-        _ => lines.extend(nodes(plan)),
+        _ => {}
     }
-    if count > 0 {
+    // All names may need many lines, and what follows matters more.
+    let (first, all) = names(plan, width, (rows / 3).max(1));
+    lines.extend(first);
+    lines.extend(preview(&dialog.preview));
+    if !plan.nodes.is_empty() {
         lines.push(sentence(&consequence(plan, &begin), Tone::Plain));
         if plan.unchecked {
             lines.push(sentence(
@@ -60,33 +106,53 @@ pub(super) fn start_lines(
         }
     }
     lines.extend(age_of_nodes(model));
-    lines.extend(preview(&dialog.preview));
     if plan.problems.is_empty() {
         let commands = plan.commands(dialog.reason.text(), dialog.options.text(), &model.options.kubectl);
-        let command = |command| DialogLine::new(command, Tone::Quiet, LinePriority::Listed);
-        lines.extend(commands.into_iter().map(command));
+        lines.extend(commands.into_iter().map(|command| sentence(&command, Tone::Quiet)));
     }
-    lines.push(DialogLine::blank());
-    if count > 1 {
-        lines.push(field(&format!("Type {count} to start {count} nodes:"), &dialog.count, StartField::Count));
+    lines.extend(all);
+    lines
+}
+
+/// The names of the nodes in so many lines at most, and if those are too few, all of them for the end of the dialog.
+fn names(plan: &StartPlan, width: u16, most: usize) -> (Vec<DialogLine>, Vec<DialogLine>) {
+    let (_, later) = plan.split();
+    let name = |node: &String| {
+        let role = if plan.control_plane.contains(node) { " (control plane)" } else { "" };
+        let planned = if later.contains(node) { " (planned)" } else { "" };
+        format!("{node}{role}{planned}")
+    };
+    let lines = in_lines(plan.nodes.iter().map(name), usize::from(width));
+    let line = |text: &String| DialogLine::new(format!("  {text}"), Tone::Plain, LinePriority::Listed);
+    if lines.len() <= most {
+        return (lines.iter().map(|(text, _)| line(text)).collect(), Vec::new());
     }
-    let ready = plan.is_confirmed(&dialog.count);
-    let keys = format!("{}[Tab] next field  [Esc] cancel", if ready { "[Enter] start  " } else { "" });
-    lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
+    let shown: Vec<&String> = lines.iter().take(most.saturating_sub(1)).map(|(text, _)| text).collect();
+    let named: usize = lines.iter().take(shown.len()).map(|(_, count)| count).sum();
+    let more = sentence(&format!("  and {} more, below", plan.nodes.len() - named), Tone::Plain);
+    let first = shown.into_iter().map(line).chain([more]).collect();
+    let heading = sentence("All nodes:", Tone::Quiet);
+    (first, std::iter::once(heading).chain(lines.iter().map(|(text, _)| line(text))).collect())
+}
+
+/// Names next to each other, with how many there are in each line.
+fn in_lines(names: impl Iterator<Item = String>, width: usize) -> Vec<(String, usize)> {
+    let mut lines: Vec<(String, usize)> = Vec::new();
+    for name in names {
+        match lines.last_mut() {
+            Some((line, count)) if line.len() + name.len() + 4 <= width => {
+                line.push_str("  ");
+                line.push_str(&name);
+                *count += 1;
+            }
+            _ => lines.push((name, 1)),
+        }
+    }
     lines
 }
 
 fn sentence(text: &str, tone: Tone) -> DialogLine {
     DialogLine::new(text, tone, LinePriority::Consequence)
-}
-
-fn nodes(plan: &StartPlan) -> Vec<DialogLine> {
-    let (_, later) = plan.split();
-    listed(plan.nodes.iter().map(|node| {
-        let role = if plan.control_plane.contains(node) { "  control plane" } else { "" };
-        let planned = if later.contains(node) { "  planned" } else { "" };
-        format!("  {node}{role}{planned}")
-    }))
 }
 
 /// The flags of `start` that fit what is typed.

@@ -4,18 +4,17 @@ use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
 use nm_core::maintenance::{State, condition, cordoned_since, status};
 use nm_shared::api::condition::{ConditionReason, ConditionType};
-use nm_shared::{NodeMaintenance, PodState};
+use nm_shared::{NodeMaintenance, PodCounts, PodState};
 use ratatui::layout::Rect;
 
 use crate::layout::{ScreenLayout, outcome_lines};
 use crate::model::fleet::fleet_row::{FleetRow, states};
 use crate::model::{Model, OpenNode};
 use crate::objects::watch_state::WatchKind;
+use crate::view::bar::ORDER;
 use crate::view::canvas::{Canvas, line};
 use crate::view::header::age_word;
 use crate::view::theme::Tone;
-
-const FLEET_BAR: u16 = 24;
 
 /// From so many columns on, the states have their signs in the summary.
 const ROOMY: u16 = 100;
@@ -26,27 +25,54 @@ const MIN_ELAPSED: SignedDuration = SignedDuration::from_secs(5);
 /// Draws how many nodes are in each state, and how many pods are gone.
 pub(super) fn draw_fleet(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let count = |state| model.fleet.rows.all().filter(|row| row.state == state).count();
-    let (gone, pods) = model.fleet.rows.all().fold((0_i32, 0_i32), |(gone, pods), row| {
-        (gone.saturating_add(row.gone), pods.saturating_add(row.pods))
-    });
+    let counts = fleet_counts(model);
     let mut segments: Vec<(String, Tone)> = Vec::new();
     for (state, word) in states() {
         let count = count(state);
         if count > 0 {
             let (glyph, tone) = canvas.glyphs.node(state);
             let glyph = if area.width >= ROOMY { glyph } else { "" };
-            segments.push((format!("{glyph}{word} {count}"), tone));
+            segments.push((format!("{glyph} {word} {count}").trim_start().to_owned(), tone));
         }
-    }
-    if pods > 0 {
-        segments.push((format!("pods {gone}/{pods}"), Tone::Strong));
     }
     let mut x = area.x + 1;
     for (text, tone) in &segments {
         x = canvas.write_whole(area, x, text, *tone).map_or(x, |end| end + 2);
     }
-    if pods > 0 && x + FLEET_BAR + 2 <= area.x + area.width {
-        canvas.write(area, x - 1, &format!("[{}]", canvas.bar((gone, pods), FLEET_BAR)), Tone::Plain);
+    let pods = counts.gone.saturating_add(counts.pending());
+    if pods == 0 {
+        return;
+    }
+    let area = line(area, 1);
+    let mut x = area.x + 1;
+    if area.width >= 60 {
+        x = canvas.pod_bar(area, x, bar_width(area), &counts) + 1;
+    }
+    x = canvas.write(area, x, &format!("{}/{pods} pods", counts.gone), Tone::Strong) + 2;
+    legend(&counts, canvas, area, x);
+}
+
+/// The pods of all rows that have to leave, by state.
+fn fleet_counts(model: &Model) -> PodCounts {
+    let mut all = PodCounts::default();
+    for row in model.fleet.rows.all().filter(|row| row.pods > 0) {
+        for (state, count) in row.counts().by_state().filter(|(state, _)| *state != PodState::Staying) {
+            let sum = all.of_mut(state);
+            *sum = sum.saturating_add(count);
+        }
+    }
+    all
+}
+
+fn bar_width(area: Rect) -> u16 {
+    (area.width / 5).min(40)
+}
+
+/// Writes how many pods are in each state, in the colours of the bar before it, as far as there is space.
+fn legend(counts: &PodCounts, canvas: &mut Canvas<'_>, area: Rect, mut x: u16) {
+    let shown = ORDER.into_iter().chain([PodState::Staying]).filter(|state| counts.of(*state) > 0);
+    for state in shown {
+        x = canvas.pod_count(area, x, state, counts.of(state)).map_or(x, |end| end + 2);
     }
 }
 
@@ -119,29 +145,17 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
     let row = FleetRow::of(maintenance);
     let mut x = area.x + 1;
     if area.width >= 60 {
-        let width = (area.width / 5).min(40);
-        x = canvas.write(area, x, &format!("[{}]", canvas.bar(row.progress(), width)), Tone::Plain) + 1;
+        x = canvas.pod_bar(area, x, bar_width(area), &row.counts()) + 1;
     }
     let far = match row.pods {
         0 if !row.has_started() => String::from("not started"),
         _ => format!("{}% {}/{}", row.percent, row.gone, row.pods),
     };
     x = canvas.write(area, x, &far, Tone::Strong) + 2;
-    let counts = status(maintenance).pod_counts;
-    if counts.blocked > 0 {
-        x = canvas.write(area, x, &format!("blocked {}", counts.blocked), Tone::Bad) + 2;
-    }
     if matches!(row.state, Some(State::Draining | State::Blocked)) {
         x = canvas.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
     }
-    for (state, count) in counts.by_state() {
-        // The beginning of the line has these.
-        if !matches!(state, PodState::Blocked | PodState::Gone) {
-            let (_, tone) = canvas.glyphs.pod(Some(state));
-            let shown = format!("{} {count}", state.word().to_lowercase());
-            x = canvas.write_whole(area, x, &shown, tone).map_or(x, |end| end + 2);
-        }
-    }
+    legend(&status(maintenance).pod_counts, canvas, area, x);
 }
 
 fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {

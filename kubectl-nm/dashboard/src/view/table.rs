@@ -1,17 +1,22 @@
 //! The rows of a view as a table. Of the columns that do not fit a width the least important are dropped, and
 //! the others share the space that is left.
 
+use nm_shared::PodCounts;
 use ratatui::layout::Rect;
 
 use crate::layout::ScreenLayout;
 use crate::model::Model;
 use crate::model::lists::listing::{Listing, Row, Rows};
 use crate::view::canvas::{Canvas, line};
-use crate::view::theme::Tone;
+use crate::view::theme::{Surface, Tone};
 
 pub(super) trait DrawnRow: Row {
     type Cell: Copy;
     fn cell(&self, column: &Column<Self::Cell>, model: &Model, canvas: &Canvas<'_>) -> (String, Tone);
+    /// The pods of a column that shows them as a bar.
+    fn bar(&self, _: &Column<Self::Cell>) -> Option<PodCounts> {
+        None
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,21 +76,45 @@ pub(super) fn draw<R: DrawnRow>(
     canvas: &mut Canvas<'_>,
     screen: &ScreenLayout,
 ) {
-    draw_cells(columns, indent, canvas, screen.heads, |column, _| (column.head.to_owned(), Tone::Quiet));
+    draw_heads(columns, indent, canvas, screen.heads);
     for (at, index) in (0u16..).zip(rows.window(screen.rows())) {
         let Some(row) = rows.nth(index) else { continue };
         let area = line(screen.body, at);
         if index == rows.at() {
-            canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
+            canvas.fill(area, Surface::Selection);
+            canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Accent);
         }
         if model.marked().contains(row.key()) {
             canvas.write(area, area.x + 1, MARK, Tone::Strong);
         }
-        draw_cells(columns, indent, canvas, area, |column, canvas| row.cell(column, model, canvas));
-        if index == rows.at() {
-            canvas.select(area);
-        }
+        draw_row(row, columns, indent, model, canvas, area);
     }
+}
+
+/// Draws a row on one line.
+pub(super) fn draw_row<R: DrawnRow>(
+    row: &R,
+    columns: &[Column<R::Cell>],
+    indent: u16,
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    line: Rect,
+) {
+    draw_cells(columns, indent, canvas, line, |column, canvas| row.cell(column, model, canvas));
+    let mut x = line.x + indent;
+    for column in columns {
+        if let Some(counts) = row.bar(column) {
+            let cell = cell(line, x, column.width);
+            canvas.pod_bar(cell, x, column.width, &counts);
+        }
+        x += column.width + GAP;
+    }
+}
+
+/// Draws the headings of a table.
+pub(crate) fn draw_heads<T>(columns: &[Column<T>], indent: u16, canvas: &mut Canvas<'_>, line: Rect) {
+    canvas.fill(line, Surface::Heads);
+    draw_cells(columns, indent, canvas, line, |column, _| (column.head.to_owned(), Tone::Accent));
 }
 
 /// Draws one line of a table.

@@ -3,6 +3,7 @@
 use nm_core::args::duration::age;
 
 use crate::config::action_table::Action;
+use crate::elapsed::elapsed;
 use crate::layout::ScreenLayout;
 use crate::model::fleet::drain_record::SeenReadiness;
 use crate::model::lists::listing::Rows;
@@ -27,7 +28,7 @@ pub(super) enum TreeColumn {
 
 const COLUMNS: [Column<TreeColumn>; 4] = [
     Column::new(TreeColumn::Name, "WORKLOAD, POD, REPLACEMENT", 14, 3, 9),
-    Column::new(TreeColumn::State, "STATE", 12, 0, 8),
+    Column::new(TreeColumn::State, "STATE", 13, 0, 8),
     Column::new(TreeColumn::Time, "FOR", 6, 0, 2),
     Column::new(TreeColumn::Detail, "DETAIL", 14, 4, 5),
 ];
@@ -92,15 +93,15 @@ impl TreeRow {
             TreeItem::Workload { .. } | TreeItem::NoReplacement(_) => (String::from("-"), Tone::Quiet),
             TreeItem::Pod(row) => {
                 let (glyph, tone) = canvas.glyphs.pod(row.progress.state);
-                (format!("{glyph}{}", self.word()), tone)
+                (format!("{glyph} {}", self.word()), tone)
             }
             TreeItem::Replacement { replica, .. } => {
                 let (glyph, tone) = match &replica.state {
                     ReplicaState::Ready => (canvas.glyphs.done, Tone::Good),
-                    state if state.is_stuck() => ("!", Tone::Bad),
-                    _ => ("~", Tone::Busy),
+                    state if state.is_stuck() => (canvas.glyphs.blocked, Tone::Bad),
+                    _ => (canvas.glyphs.requested, Tone::Busy),
                 };
-                (format!("{glyph}{}", self.word()), tone)
+                (format!("{glyph} {}", self.word()), tone)
             }
         }
     }
@@ -109,7 +110,9 @@ impl TreeRow {
         match &self.item {
             TreeItem::Workload { .. } | TreeItem::NoReplacement(_) => String::new(),
             TreeItem::Pod(row) => node::time(&row.progress, model.now),
-            TreeItem::Replacement { replica, .. } => age(model.now.duration_since(replica.created).as_secs()),
+            TreeItem::Replacement { replica, .. } => {
+                elapsed(model.now.duration_since(replica.created).as_secs())
+            }
         }
     }
 

@@ -1,9 +1,9 @@
 //! The volumes that are still attached to the open node, below its pods.
 
-use nm_core::args::duration::age;
 use nm_shared::AttachedVolume;
 use ratatui::layout::Rect;
 
+use crate::elapsed::elapsed;
 use crate::model::Model;
 use crate::view::canvas::{Canvas, line};
 use crate::view::table::{self, Column};
@@ -33,7 +33,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         return;
     }
     let columns = table::fit(&COLUMNS, area.width.saturating_sub(1));
-    table::draw_cells(&columns, 1, canvas, line(area, 0), |column, _| (column.head.to_owned(), Tone::Quiet));
+    table::draw_heads(&columns, 1, canvas, line(area, 0));
     let rows = usize::from(area.height - 1);
     let shown = if volumes.len() > rows { rows.saturating_sub(1) } else { rows };
     for (at, volume) in (1u16..).zip(volumes.iter().take(shown)) {
@@ -54,7 +54,7 @@ fn cell(volume: &AttachedVolume, column: &Column<VolumeColumn>, model: &Model) -
             (volume.claim.as_ref().map_or_else(|| String::from("-"), ToString::to_string), Tone::Plain)
         }
         VolumeColumn::Driver => (volume.driver.clone(), Tone::Quiet),
-        VolumeColumn::Time => (age(model.now.duration_since(volume.since.0).as_secs()), Tone::Plain),
+        VolumeColumn::Time => (elapsed(model.now.duration_since(volume.since.0).as_secs()), Tone::Plain),
         VolumeColumn::Error => match &volume.error {
             Some(error) => (error.clone(), Tone::Bad),
             None => (String::from("-"), Tone::Quiet),

@@ -48,7 +48,7 @@ pub(crate) struct Watches {
     /// Whether nodes are watched as a whole, and not only their metadata.
     whole_nodes: bool,
     node: Option<NodeWatches>,
-    /// Nodes that are watched although they are not open, for a recording.
+    /// Nodes that are watched although they are not open.
     followed: BTreeMap<String, NodeWatches>,
     wanted: BTreeSet<String>,
 }
@@ -88,13 +88,13 @@ impl Watches {
     }
 
     /// Watches the pods of this node, and the events about it and the maintenance named `subject`. Returns the node that was
-    /// open before, if it is another one and not watched for a recording.
-    pub(crate) fn open(&mut self, node: &str, subject: &str) -> Option<String> {
-        // Whoever opens a node needs the lists with which its watches begin.
-        self.followed.remove(node);
+    /// open before, if it is another one and not watched for a recording. Pods that are followed and listed stay watched.
+    pub(crate) fn open(&mut self, node: &str, subject: &str, is_listed: bool) -> Option<String> {
+        // Whoever opens a node needs the list with which the watch on its pods begins.
+        let followed = self.followed.remove(node).filter(|_| is_listed);
         let (same, other) = match self.node.take() {
             Some(open) if open.node == node => (Some(open), None),
-            open => (None, open.map(|open| open.node)),
+            open => (followed, open.map(|open| open.node)),
         };
         self.node = Some(self.watch_node(node, subject, same));
         self.follow_wanted();
@@ -148,7 +148,7 @@ impl Watches {
             open.replacements.reconnect();
             let (node, subject) = (open.node.clone(), open.subject.clone());
             self.node = Some(open);
-            self.open(&node, &subject);
+            self.open(&node, &subject, true);
         }
         self.followed.clear();
         self.follow_wanted();

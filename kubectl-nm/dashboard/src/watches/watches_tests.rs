@@ -63,12 +63,12 @@ async fn opening_another_node_ends_the_watches_on_the_one_before() {
     let (cluster, _) = cluster(|_, _| (NEVER, Value::Null));
     let (to, _from) = mpsc::channel(16);
     let mut watches = Watches::start(&cluster, false, to);
-    assert_eq!(watches.open("a", "a"), None);
-    assert_eq!(watches.open("a", "its-maintenance"), None, "the same node");
-    assert_eq!(watches.open("b", "b").as_deref(), Some("a"));
+    assert_eq!(watches.open("a", "a", false), None);
+    assert_eq!(watches.open("a", "its-maintenance", true), None, "the same node");
+    assert_eq!(watches.open("b", "b", false).as_deref(), Some("a"));
     // What belongs in a recording is still watched.
     assert_eq!(watches.follow(BTreeSet::from(["b".to_owned()])), Vec::<String>::new());
-    assert_eq!(watches.open("c", "c"), None);
+    assert_eq!(watches.open("c", "c", false), None);
     assert!(watches.followed.contains_key("b"));
     assert_eq!(watches.close().as_deref(), Some("c"));
 }

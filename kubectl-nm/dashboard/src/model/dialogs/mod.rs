@@ -53,6 +53,8 @@ pub(crate) struct StartDialog {
     pub(crate) count: Field,
     pub(crate) focus: StartField,
     pub(crate) preview: StartPreview,
+    /// The page of what is known about the start. Pages follow each other in a circle.
+    pub(crate) page: isize,
 }
 
 impl StartDialog {

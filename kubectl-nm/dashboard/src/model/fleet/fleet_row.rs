@@ -8,7 +8,7 @@ use nm_core::explain::remedy;
 use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress, uid};
 use nm_shared::api::condition::ConditionType;
-use nm_shared::{NodeMaintenance, Phase};
+use nm_shared::{NodeMaintenance, Phase, PodCounts};
 
 use crate::model::lists::filter::Fields;
 use crate::model::lists::listing::{Row, Sort};
@@ -30,6 +30,7 @@ pub(crate) struct FleetRow {
     pub(crate) gone: i32,
     pub(crate) pods: i32,
     pub(crate) blocked: i32,
+    counts: PodCounts,
     pub(crate) started: Option<Timestamp>,
     pub(crate) ended: Option<Timestamp>,
     pub(crate) blockers: Vec<(String, usize)>,
@@ -85,6 +86,7 @@ impl FleetRow {
             gone: pods_gone(status),
             pods: status.eviction_pods,
             blocked: status.pod_counts.blocked,
+            counts: status.pod_counts,
             started: maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0),
             ended,
             blockers,
@@ -117,9 +119,16 @@ impl FleetRow {
         !matches!(self.state, None | Some(State::Requested | State::Planned | State::Queued))
     }
 
-    /// Progress for a bar: so many of so many. Without pods to move, the percentage decides.
-    pub(crate) fn progress(&self) -> (i32, i32) {
-        if self.pods == 0 { (self.percent, 100) } else { (self.gone, self.pods) }
+    /// The pods that had to leave, by state, for a bar. Without pods to move, the percentage decides. What a status does not
+    /// count waits, as with those of other programs.
+    pub(crate) fn counts(&self) -> PodCounts {
+        let percent = self.percent.clamp(0, 100);
+        if self.pods == 0 {
+            return PodCounts { gone: percent, waiting: 100 - percent, ..PodCounts::default() };
+        }
+        let counts = PodCounts { gone: self.gone, ..self.counts };
+        let uncounted = self.pods.saturating_sub(self.gone).saturating_sub(counts.pending());
+        PodCounts { waiting: counts.waiting.saturating_add(uncounted.max(0)), ..counts }
     }
 
     /// For how many seconds the maintenance has been running, or ran.

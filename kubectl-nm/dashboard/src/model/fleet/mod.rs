@@ -34,8 +34,6 @@ pub(crate) struct FrequentBlocker {
 pub(crate) struct Fleet {
     /// The nodes that are shown; none means all.
     scope: Vec<String>,
-    /// Whether the maintenances are known. Until then, the selection cannot have been deliberate.
-    complete: bool,
     pub(crate) tracker: GoalTracker,
     nodes: BTreeMap<String, Arc<NodeMetadata>>,
     pub(crate) rows: Listing<FleetRow>,
@@ -48,7 +46,6 @@ impl Fleet {
     pub(crate) fn new(scope: Vec<String>, tracker: GoalTracker) -> Self {
         let mut fleet = Self {
             scope,
-            complete: false,
             tracker,
             nodes: BTreeMap::new(),
             rows: Listing::default(),
@@ -63,9 +60,6 @@ impl Fleet {
     pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
         let update = self.tracker.apply_to_all(change)?;
         if matches!(change, WatchChange::Listed(_)) {
-            if !std::mem::replace(&mut self.complete, true) {
-                self.rows.unpin();
-            }
             self.rebuild();
         } else {
             update.changes.iter().for_each(|change| self.apply_to_row(change));
@@ -167,7 +161,7 @@ impl Fleet {
     }
 
     fn rebuild(&mut self) {
-        let selected = self.rows.pinned().map(|row| (row.key().to_owned(), row.node.clone()));
+        let selected = self.rows.chosen().map(|row| (row.key().to_owned(), row.node.clone()));
         let objects = self.tracker.cache().all().filter(|object| self.is_in_scope(&object.spec.node_name));
         let mut rows: Vec<FleetRow> = objects.map(|object| FleetRow::of(object)).collect();
         let scope: BTreeSet<&str> = self.scope.iter().map(String::as_str).collect();

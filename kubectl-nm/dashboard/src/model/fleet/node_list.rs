@@ -34,11 +34,7 @@ impl NodeList {
         }
         match change {
             WatchChange::Listed(nodes) => {
-                let is_whole = nodes.iter().all(|node| node.details.is_some());
-                if is_whole && !std::mem::replace(&mut self.is_listed, is_whole) {
-                    // Until now, the selection cannot have been deliberate.
-                    self.rows.unpin();
-                }
+                self.is_listed |= nodes.iter().all(|node| node.details.is_some());
                 self.rebuild(fleet);
             }
             WatchChange::Applied(node) => self.refresh(&node.name, fleet),

@@ -1,9 +1,11 @@
 //! Rows that stay sorted and filtered while they change, and the selected row.
 //!
 //! A change of one row costs a binary search instead of a sort, so that a node whose 10,000 pods end at once costs no
-//! more than its messages. The selection belongs to a row and not to a position: it moves with its row, so that a key
-//! acts on the row that was on the screen. Until the user moves the selection, a new sorting or filter selects the
-//! first row.
+//! more than its messages.
+//!
+//! Until the user chooses a row, the first one is selected, whichever it is: with the default order it is the worst, and
+//! it stays in sight. A row is chosen by moving to it, and by what is done with it. From then on, the selection moves
+//! with its row, also when the order or the filter changes.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -86,8 +88,8 @@ pub(crate) trait Rows {
     fn select(&mut self, index: usize);
     /// Selects the first row, whichever that will be.
     fn go_to_top(&mut self);
-    /// Ties the selection to its row, once the user has seen it there.
-    fn pin(&mut self);
+    /// Ties the selection to the row that is selected now.
+    fn choose(&mut self);
 }
 
 #[derive(Debug, Clone)]
@@ -101,8 +103,6 @@ pub(crate) struct Listing<R> {
     arrangement: Arrangement,
     /// The key of the selected row; none selects the first row.
     selected: Option<String>,
-    /// Whether the user moved the selection.
-    moved: bool,
     at: usize,
     top: usize,
 }
@@ -116,7 +116,6 @@ impl<R> Default for Listing<R> {
             shown: Vec::new(),
             arrangement: Arrangement::default(),
             selected: None,
-            moved: false,
             at: 0,
             top: 0,
         }
@@ -153,7 +152,6 @@ impl<R: Row> Rows for Listing<R> {
 
     fn arrange_by(&mut self, arrangement: Arrangement) {
         self.arrangement = arrangement;
-        self.unpin();
         self.arrange();
     }
 
@@ -162,18 +160,15 @@ impl<R: Row> Rows for Listing<R> {
     }
 
     fn select(&mut self, index: usize) {
-        self.moved = true;
         self.select_at(index);
     }
 
     fn go_to_top(&mut self) {
-        (self.at, self.selected, self.moved) = (0, None, false);
+        (self.at, self.selected) = (0, None);
     }
 
-    fn pin(&mut self) {
-        if self.selected.is_none() {
-            self.select_at(self.at);
-        }
+    fn choose(&mut self) {
+        self.select_at(self.at);
     }
 }
 
@@ -236,7 +231,7 @@ impl<R: Row> Listing<R> {
     pub(crate) fn look_like(&mut self, seen: &Self) {
         self.arrangement = seen.arrangement.clone();
         self.selected.clone_from(&seen.selected);
-        (self.moved, self.at, self.top) = (seen.moved, seen.at, seen.top);
+        (self.at, self.top) = (seen.at, seen.top);
         self.arrange();
     }
 
@@ -253,16 +248,9 @@ impl<R: Row> Listing<R> {
         self.selected = self.selected().map(|row| row.key().to_owned());
     }
 
-    /// The selected row, if the selection is tied to it.
-    pub(crate) fn pinned(&self) -> Option<&R> {
+    /// The selected row, if the user chose it.
+    pub(crate) fn chosen(&self) -> Option<&R> {
         self.selected().filter(|_| self.selected.is_some())
-    }
-
-    /// Lets the selection return to the first row, unless the user moved it.
-    pub(crate) fn unpin(&mut self) {
-        if !self.moved {
-            self.selected = None;
-        }
     }
 
     fn passes(&self, row: &R) -> bool {

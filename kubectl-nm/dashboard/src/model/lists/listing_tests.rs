@@ -93,10 +93,17 @@ fn filters_apply_to_rows_that_are_added_later() {
 }
 
 #[test]
-fn the_selection_follows_its_row_once_the_user_has_moved_it() {
+fn the_selection_follows_its_row_once_the_user_has_chosen_it() {
     let mut listing = listing(&[("a", 1), ("b", 2), ("c", 3)]);
     listing.upsert(entry("0", 0));
     assert_eq!(selected(&listing), "0", "before, it stays at the top");
+    listing.remove("0");
+    assert_eq!(selected(&listing), "a");
+    listing.upsert(entry("0", 0));
+    listing.choose();
+    listing.upsert(entry("!", 0));
+    assert_eq!((selected(&listing), listing.at()), ("0", 1));
+    listing.remove("!");
     step(&mut listing, 2);
     assert_eq!(selected(&listing), "b");
     listing.upsert(entry("9", 0));

@@ -52,7 +52,7 @@ impl Model {
         lines.into_iter().flat_map(broken).collect()
     }
 
-    fn event_lines(&self, open: &OpenNode) -> Vec<PaneLine> {
+    pub(crate) fn event_lines(&self, open: &OpenNode) -> Vec<PaneLine> {
         let line = |event: &NodeEvent| {
             let ago =
                 event.at.map_or_else(|| String::from("-"), |at| age(self.now.duration_since(at).as_secs()));
@@ -172,8 +172,16 @@ impl Model {
             let short = remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
             lines.push((format!("blocked {}/{}: {short}", pod.namespace, pod.name), LineKind::Bad));
         }
-        let more = blocked.len().saturating_sub(LISTED_PODS);
-        lines.extend((more > 0).then(|| (format!("and {more} more blocked pods"), LineKind::Quiet)));
+        let shown = blocked.len().min(LISTED_PODS);
+        let more = usize::try_from(row.blocked).unwrap_or_default().saturating_sub(shown);
+        lines.extend((more > 0).then(|| {
+            let unlisted = if blocked.len() < shown + more {
+                format!("; the status lists {} of {}", blocked.len(), row.blocked)
+            } else {
+                String::new()
+            };
+            (format!("and {more} more blocked pods{unlisted}"), LineKind::Quiet)
+        }));
         lines
     }
 

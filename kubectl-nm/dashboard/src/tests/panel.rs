@@ -1,0 +1,106 @@
+//! The panel about the selected node, and the nodes that are followed for it and because their drains are under way.
+
+use std::collections::BTreeSet;
+
+use crossterm::event::KeyCode;
+use jiff::SignedDuration;
+use nm_core::client::watch_stream::WatchChange;
+use nm_shared::PodState;
+
+use crate::message::{Effect, Message};
+use crate::model::{Model, Options, RecordingMode};
+use crate::objects::watch_state::{WatchKind, WatchState};
+use crate::tests::painted::text;
+use crate::tests::scenes::{empty, events, fleet, options, pods, press, send, set_watch, type_in};
+
+fn tick(model: &mut Model) -> Vec<Effect> {
+    let at = model.now + SignedDuration::from_secs(1);
+    send(model, Message::Tick(at))
+}
+
+fn following(nodes: &[&str]) -> Effect {
+    Effect::Follow(nodes.iter().map(|node| (*node).to_owned()).collect::<BTreeSet<String>>())
+}
+
+const UNDER_WAY: [&str; 4] = ["worker-07", "worker-08", "worker-09", "worker-12"];
+
+/// Delivers the pods of worker-07 and the events about it, and then that one of the pods has left.
+fn deliver(model: &mut Model) {
+    let node = || String::from("worker-07");
+    let live = Message::Watch { kind: WatchKind::Pods, node: Some(node()), state: WatchState::Live };
+    send(model, live);
+    send(model, Message::Pods { node: node(), change: WatchChange::Listed(pods()) });
+    send(model, Message::Events { node: node(), change: WatchChange::Listed(events()) });
+    let left = pods().into_iter().find(|pod| pod.id.name == "front-6c4f9-aa1").unwrap();
+    send(model, Message::Pods { node: node(), change: WatchChange::Deleted(left) });
+}
+
+#[test]
+fn drains_under_way_are_followed_and_the_selected_node_once_the_cursor_rests() {
+    let mut model = fleet(options());
+    assert_eq!(tick(&mut model), [following(&UNDER_WAY)]);
+    assert_eq!(tick(&mut model), []);
+    type_in(&mut model, "G");
+    assert_eq!(tick(&mut model), [], "the cursor may be on its way");
+    let with_selected = [&["worker-03"], &UNDER_WAY[..]].concat();
+    assert_eq!(tick(&mut model), [following(&with_selected)]);
+    // Where the screen has no space for the panel, only drains are followed.
+    let mut model = fleet(Options { size: (80, 20), ..options() });
+    type_in(&mut model, "G");
+    assert_eq!(tick(&mut model), [following(&UNDER_WAY)]);
+    assert_eq!(tick(&mut model), []);
+}
+
+#[test]
+fn recordings_and_replays_follow_nodes_by_themselves() {
+    for recording in [RecordingMode::Recording, RecordingMode::Replay] {
+        let mut model = fleet(Options { recording, ..options() });
+        assert_eq!((tick(&mut model), tick(&mut model)), (vec![], vec![]), "{recording:?}");
+    }
+}
+
+#[test]
+fn the_panel_shows_what_the_status_names_and_then_the_pods_and_the_events() {
+    for size in [(120, 40), (200, 60)] {
+        let mut model = fleet(Options { size, ..options() });
+        let shown = text(&model);
+        assert!(
+            shown.contains("blocked by PDB shop/cart (2 pods)") && shown.contains("shop/cart-0"),
+            "{shown}"
+        );
+        assert!(!shown.contains("pay/ledger-1") && !shown.contains("EVENTS"), "{shown}");
+        tick(&mut model);
+        deliver(&mut model);
+        let shown = text(&model);
+        assert!(shown.contains("pay/ledger-1") && shown.contains("EVENTS"), "{shown}");
+        assert!(shown.contains("EvictionBlocked"), "{shown}");
+    }
+}
+
+#[test]
+fn what_left_a_node_before_it_was_opened_is_shown() {
+    let mut model = fleet(options());
+    tick(&mut model);
+    deliver(&mut model);
+    assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Open(String::from("worker-07"))]);
+    let open = model.open.as_ref().unwrap();
+    let left = open.pods.rows.all().find(|row| row.id.name == "front-6c4f9-aa1");
+    assert_eq!(left.and_then(|row| row.progress.state), Some(PodState::Gone));
+    assert_eq!(*model.health.of(WatchKind::Pods), WatchState::Live);
+    type_in(&mut model, "w");
+    assert!(text(&model).contains("front-6c4f9-aa1"), "{}", text(&model));
+    assert!(text(&model).contains("13 pods left before"), "those of before: {}", text(&model));
+}
+
+#[test]
+fn what_only_a_status_named_is_not_taken_for_the_pods_of_an_opened_node() {
+    let mut model = fleet(options());
+    press(&mut model, KeyCode::Enter);
+    let open = model.open.as_ref().unwrap();
+    assert!(!open.pods.hidden && !open.pods.complete);
+    // Without maintenances, there is nothing to show or to follow.
+    let mut model = empty(options());
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
+    assert_eq!(tick(&mut model), []);
+}
