@@ -71,7 +71,8 @@ async fn a_cordon_that_is_kept_has_no_gap() {
         assert!(is_cordoned(found), "it was schedulable: {found:#?}");
         !has_drain_taint(found, Group::Medik8s)
     };
-    let stop = plugin(&cluster, &["stop", node, "--keep-cordon", "--wait", "--timeout", "60s"]);
+    let stop = ["stop", node, "--keep-cordon", "--wait", "--timeout", "60s"];
+    let stop = plugin(&cluster, &stop);
     let (stopped, left) = tokio::join!(stop, wait_until(&nodes, node, "released", is_released));
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
     assert!(stopped.stdout.contains("maintenance stopped: stays cordoned"), "{stopped:?}");

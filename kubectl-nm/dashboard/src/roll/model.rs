@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
+use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::causes;
 use nm_core::explain::remedy::Remedy;
 use nm_core::maintenance::{Reconcilers, State, headline};
@@ -372,7 +373,8 @@ impl RollModel {
         let (node, top) = self.opened.as_ref()?;
         let maintenance = self.maintenances.get(node)?;
         let mut lines = vec![format!("{node}: {}", headline(maintenance))];
-        let causes = causes(maintenance, &Reconcilers::default(), &self.kubectl, self.now);
+        let causes =
+            causes(maintenance, &Reconcilers::default(), &ClusterFacts::default(), &self.kubectl, self.now);
         if causes.is_empty() {
             lines.push(String::from("Nothing is blocked."));
         }
