@@ -210,7 +210,7 @@ mod tests {
     fn stale_states_are_marked_first() {
         let since = "2026-01-02T03:04:05.6Z".parse().unwrap();
         let lines = summary(&[], [requested("n1")], "", Some(since));
-        assert_eq!(lines[0], "stale since 2026-01-02T03:04:06Z: these are the last known states");
+        assert_eq!(lines[0], "stale since 2026-01-02T03:04:05Z: these are the last known states");
         assert_eq!(lines.len(), 3);
     }
 }
