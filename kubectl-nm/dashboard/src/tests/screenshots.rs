@@ -174,26 +174,3 @@ fn indexed(index: u8) -> String {
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace(' ', "\u{a0}")
 }
-
-/// Pictures for whoever changes the look.
-#[test]
-#[ignore = "writes pictures"]
-fn draft() {
-    use crate::config::appearance::{Appearance, ThemeName};
-    use crate::tests::scenes;
-    let Ok(folder) = std::env::var("DRAFTS") else { return };
-    for size in [(80, 24), (120, 40), (200, 60)] {
-        for theme in [ThemeName::Dark, ThemeName::Light] {
-            let options = || Options { size, appearance: Appearance { theme, ascii: false }, ..options() };
-            for (name, model) in [
-                ("fleet", scenes::fleet(options())),
-                ("node", scenes::node(options())),
-                ("start", crate::tests::screens::start_many(options())),
-                ("small", replayed(options(), &FLEET)),
-            ] {
-                let path = format!("{folder}/{name}-{}-{theme:?}.svg", size.0);
-                std::fs::write(path, svg(&buffer(&model), name)).unwrap();
-            }
-        }
-    }
-}

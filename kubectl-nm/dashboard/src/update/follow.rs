@@ -23,9 +23,6 @@ fn panel_node(model: &Model) -> Option<String> {
 
 /// Has something to show in the panel at once: what the status names, until the pods are watched.
 pub(super) fn prepare_panel(model: &mut Model) {
-    if model.options.is_replay() {
-        return;
-    }
     let Some(node) = panel_node(model).filter(|node| model.background.known(node).is_none()) else { return };
     let maintenance = model.fleet.maintenance_of(&node).map(AsRef::as_ref);
     model.background.get(&node).pods.hide(maintenance, model.now);

@@ -3,7 +3,7 @@
 use nm_shared::{PodCounts, PodState};
 
 /// The states from left to right: from what is done to what has not begun.
-pub(super) const ORDER: [PodState; 7] = [
+const ORDER: [PodState; 7] = [
     PodState::Gone,
     PodState::Terminating,
     PodState::Migrating,

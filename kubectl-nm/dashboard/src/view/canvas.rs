@@ -119,7 +119,7 @@ impl<'a> Canvas<'a> {
             // What waits has the background of the bar, so that a copied bar is as long as what is done.
             let (symbol, style) = match (eighths, left) {
                 (EIGHTHS, PodState::Waiting) => (" ", Style::new().bg(theme.pods(left))),
-                (EIGHTHS, _) => ("█", Style::new().fg(theme.pods(left)).bg(theme.pods(PodState::Waiting))),
+                (EIGHTHS, _) => ("█", Style::new().fg(theme.pods(left)).bg(theme.pods(left))),
                 _ => {
                     (PARTS[eighths.min(EIGHTHS - 1)], Style::new().fg(theme.pods(left)).bg(theme.pods(right)))
                 }
@@ -157,12 +157,18 @@ impl<'a> Canvas<'a> {
         let inner = across.repeat(usize::from(area.width.saturating_sub(2)));
         let blank = " ".repeat(usize::from(area.width.saturating_sub(2)));
         for line in area.rows() {
-            let text = match line.y {
-                y if y == area.y => format!("{}{inner}{}", corners[0], corners[1]),
-                y if y + 1 == area.y + area.height => format!("{}{inner}{}", corners[3], corners[2]),
-                _ => format!("{down}{blank}{down}"),
-            };
             self.buffer.set_style(line, Style::reset());
+            let (first, last) = (line.y == area.y, line.y + 1 == area.y + area.height);
+            let text = match (first, last) {
+                (true, _) => format!("{}{inner}{}", corners[0], corners[1]),
+                (_, true) => format!("{}{inner}{}", corners[3], corners[2]),
+                _ => {
+                    let x = self.write(line, line.x, down, Tone::Accent);
+                    let x = self.write(line, x, &blank, Tone::Plain);
+                    self.write(line, x, down, Tone::Accent);
+                    continue;
+                }
+            };
             self.write(line, line.x, &text, Tone::Accent);
         }
         self.write(area.inner(Margin::new(2, 0)), area.x + 2, &format!(" {title} "), Tone::Strong);

@@ -35,9 +35,9 @@ pub(super) enum FleetColumn {
 pub(super) const COLUMNS: [(&str, Column<FleetColumn>); 12] = [
     ("node", Column::new(FleetColumn::Node, "NODE", 12, 0, 12)),
     ("state", Column::new(FleetColumn::State, "STATE", 11, 0, 11)),
-    ("progress", Column::new(FleetColumn::Bar, "PROGRESS", 12, 0, 1)),
+    ("progress", Column::new(FleetColumn::Bar, "PROGRESS", 10, 1, 3)),
     ("percent", Column::new(FleetColumn::Percent, "%", 4, 0, 7)),
-    ("pods", Column::new(FleetColumn::Pods, "PODS", 9, 0, 3)),
+    ("pods", Column::new(FleetColumn::Pods, "PODS", 9, 0, 1)),
     ("blocked", Column::new(FleetColumn::Blocked, "BLK", 3, 0, 8).in_full("BLOCKED")),
     ("elapsed", Column::new(FleetColumn::Time, "T+", 6, 0, 2).in_full("ELAPSED")),
     ("why", Column::new(FleetColumn::Why, "WHY", 16, 2, 6)),

@@ -22,7 +22,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let beside = area;
     // What is cut does not touch the word.
     let area = Rect { width: area.width.saturating_sub(1), ..area };
-    let mut x = canvas.write(area, area.x, " nm watch ", Tone::Badge) - 1;
+    let mut x = canvas.write(area, area.x, " nm watch ", Tone::Badge).saturating_sub(1);
     if area.width >= 60 || model.open.is_none() {
         x = canvas.write(area, x + 2, &format!("ctx:{}", model.options.context), Tone::Plain);
     }

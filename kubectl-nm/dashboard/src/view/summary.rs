@@ -11,7 +11,6 @@ use crate::layout::{ScreenLayout, outcome_lines};
 use crate::model::fleet::fleet_row::{FleetRow, states};
 use crate::model::{Model, OpenNode};
 use crate::objects::watch_state::WatchKind;
-use crate::view::bar::ORDER;
 use crate::view::canvas::{Canvas, line};
 use crate::view::header::age_word;
 use crate::view::theme::Tone;
@@ -68,11 +67,11 @@ fn bar_width(area: Rect) -> u16 {
     (area.width / 5).min(40)
 }
 
-/// Writes how many pods are in each state, in the colours of the bar before it, as far as there is space.
+/// Writes how many pods are in each state, in the colours of the bar before it and the most urgent first, as far as there is
+/// space.
 fn legend(counts: &PodCounts, canvas: &mut Canvas<'_>, area: Rect, mut x: u16) {
-    let shown = ORDER.into_iter().chain([PodState::Staying]).filter(|state| counts.of(*state) > 0);
-    for state in shown {
-        x = canvas.pod_count(area, x, state, counts.of(state)).map_or(x, |end| end + 2);
+    for (state, count) in counts.by_state() {
+        x = canvas.pod_count(area, x, state, count).map_or(x, |end| end + 2);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The watches of the dashboard, each a task that sends messages.
 //!
-//! The fleet needs the maintenances and the metadata of nodes and nothing else, so that its cost does not grow with the
-//! number of pods in the cluster. The view of all nodes needs whole nodes, which are watched instead of their metadata once
+//! The fleet needs the maintenances and the metadata of nodes, and the pods and events of the few nodes that are followed,
+//! so that its cost does not grow with the number of pods in the cluster. The view of all nodes needs whole nodes, which are watched instead of their metadata once
 //! it was shown. While a node is open, its pods are watched too, and the events about it and its maintenance. Objects are
 //! reduced to what the dashboard needs before they are sent.
 
