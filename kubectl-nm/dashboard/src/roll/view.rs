@@ -292,7 +292,7 @@ fn draw_rows(
     // The focus stays in the middle, so that the nodes before and after it are visible.
     let lowest = model.rows.len().saturating_sub(height);
     let top = model.focus().unwrap_or(0).saturating_sub(height / 2).min(lowest);
-    if model.rows.len() > height {
+    if model.rows.len() > height && heads.width >= BAR_FROM {
         let (first, last) = (top + 1, top + height);
         let part = format!("{first}-{last} of {}", model.rows.len());
         canvas.write_right(Rect { width: heads.width.saturating_sub(1), ..heads }, &part, Tone::Quiet);
