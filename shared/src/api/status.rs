@@ -276,6 +276,9 @@ pub struct BudgetFacts {
     /// Number of disruptions that the budget allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disruptions_allowed: Option<i32>,
+    /// Number of pods that the budget counts. If it requires as many, it can never allow a disruption.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_pods: Option<i32>,
 }
 
 /// An admission policy of the API server, such as a `ValidatingAdmissionPolicy`.
