@@ -121,6 +121,10 @@ pub(crate) fn with_dry_run_values(arguments: impl IntoIterator<Item = OsString>)
     const FLAG: &str = "--dry-run";
     let mut words: Vec<OsString> = arguments.into_iter().collect();
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    // The flag of `roll` has no value.
+    if words.iter().find(|word| *word == "start" || *word == "roll").is_none_or(|word| word != "start") {
+        return words;
+    }
     for at in 0..end {
         let next = words[..end].get(at + 1).and_then(|word| word.to_str());
         let is_value = next.is_some_and(|next| ["none", "client", "server"].contains(&next));

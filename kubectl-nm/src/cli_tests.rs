@@ -235,6 +235,8 @@ fn a_dry_run_without_a_value_is_one_of_the_client_wherever_it_stands() {
             "{line}: {parsed}"
         );
     }
+    let roll = "nm roll --dry-run --confirm n1".split(' ').map(OsString::from);
+    assert!(Cli::try_parse_from(with_dry_run_values(roll)).is_ok(), "there the flag has no value");
     assert!(nodes("nm start --dry-run server n1").contains("dry_run: Server"));
     assert!(nodes("nm start n1").contains("dry_run: None"));
 }
