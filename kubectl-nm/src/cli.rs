@@ -121,6 +121,10 @@ pub(crate) fn with_dry_run_values(arguments: impl IntoIterator<Item = OsString>)
     const FLAG: &str = "--dry-run";
     let mut words: Vec<OsString> = arguments.into_iter().collect();
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    // The flag of `roll` has no value.
+    if words.iter().find(|word| *word == "start" || *word == "roll").is_none_or(|word| word != "start") {
+        return words;
+    }
     for at in 0..end {
         let next = words[..end].get(at + 1).and_then(|word| word.to_str());
         let is_value = next.is_some_and(|next| ["none", "client", "server"].contains(&next));
@@ -129,6 +133,31 @@ pub(crate) fn with_dry_run_values(arguments: impl IntoIterator<Item = OsString>)
         }
     }
     words
+}
+
+/// The arguments with levels of `-v` as the parser takes them. As in kubectl, `-v 6` and `-v6` have a level. Alone, `-v` has
+/// none, and what follows it is another argument, such as the name of a node.
+pub(crate) fn with_joined_levels(arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut joined: Vec<OsString> = Vec::with_capacity(arguments.len());
+    let (mut is_after_flag, mut are_flags_over) = (false, false);
+    for argument in arguments {
+        let level = |text: &str| text.parse::<i32>().ok();
+        let next = match argument.to_str() {
+            Some(text) if is_after_flag && level(text).is_some() => {
+                joined.pop();
+                format!("--v={text}").into()
+            }
+            Some(text) if !are_flags_over => match text.strip_prefix("-v").and_then(level) {
+                Some(level) => format!("--v={level}").into(),
+                None => argument.clone(),
+            },
+            _ => argument.clone(),
+        };
+        are_flags_over |= argument == "--";
+        is_after_flag = !are_flags_over && (argument == "-v" || argument == "--v");
+        joined.push(next);
+    }
+    joined
 }
 
 /// The value of `--color` on a command line that could not be parsed.

@@ -1,5 +1,7 @@
 //! The command line: what it accepts and refuses, and its help.
 
+use std::ffi::OsString;
+
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use nm_core::terminal::output::captured::output;
@@ -8,7 +10,33 @@ use super::*;
 use crate::commands;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(std::iter::once("/opt/bin/kubectl-nm").chain(line.split_whitespace()))
+    let arguments = std::iter::once("/opt/bin/kubectl-nm").chain(line.split_whitespace());
+    Cli::try_parse_from(with_joined_levels(arguments.map(OsString::from).collect()))
+}
+
+#[test]
+fn the_level_of_v_is_an_integer_and_nothing_else() {
+    let check = |line: &str, verbose: bool, nodes: &[&str]| {
+        let cli = parse(line).unwrap_or_else(|refused| panic!("{line}: {refused}"));
+        assert_eq!(cli.connection.is_verbose(), verbose, "{line}");
+        let Command::Watch(args) = cli.command else { panic!("{line}") };
+        assert_eq!(args.nodes, nodes, "{line}");
+    };
+    for line in [
+        "watch -v n1",
+        "watch n1 -v",
+        "-v watch n1",
+        "watch -v 6 n1",
+        "watch -v6 n1",
+        "watch --v=2 n1",
+        "watch --v n1",
+    ] {
+        check(line, true, &["n1"]);
+    }
+    for line in ["watch n1", "watch -v 0 n1", "watch -v=0 n1", "watch --v -1 n1"] {
+        check(line, false, &["n1"]);
+    }
+    check("watch -- 6", false, &["6"]);
 }
 
 #[test]
@@ -207,6 +235,8 @@ fn a_dry_run_without_a_value_is_one_of_the_client_wherever_it_stands() {
             "{line}: {parsed}"
         );
     }
+    let roll = "nm roll --dry-run --confirm n1".split(' ').map(OsString::from);
+    assert!(Cli::try_parse_from(with_dry_run_values(roll)).is_ok(), "there the flag has no value");
     assert!(nodes("nm start --dry-run server n1").contains("dry_run: Server"));
     assert!(nodes("nm start n1").contains("dry_run: None"));
 }

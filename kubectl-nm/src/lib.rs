@@ -35,6 +35,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let _ = Output::from_process(Colour::Never, String::new()).text(&candidates);
         return Exit::Done.into();
     }
+    let arguments = cli::with_joined_levels(arguments);
     match Cli::try_parse_from(cli::with_dry_run_values(arguments.clone())) {
         Ok(cli) => execute(cli, &arguments).into(),
         Err(mut error) => {
@@ -51,7 +52,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn execute(cli: Cli, arguments: &[OsString]) -> Exit {
     let out = Output::from_process(cli.color, cli.connection.to_paste());
-    let mut out = out.with_command(command_line(arguments));
+    let mut out = out.with_command(command_line(arguments)).verbose(cli.connection.is_verbose());
     let has_goal = cli.command.has_goal();
     let result = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {

@@ -12,6 +12,7 @@ pub mod forecast;
 pub mod gate;
 
 pub use api::attached_volume::{AttachedVolume, ClaimReference};
+pub use api::departed_pods::DepartedPods;
 pub use api::grant::Grant;
 pub use api::group::{Group, GroupedMaintenance};
 pub use api::maintenance::{

@@ -144,6 +144,7 @@ async fn begin(client: &Client, maintenance: &NodeMaintenance) {
         group: Group::Medik8s,
         cordoned_by: CordonedBy::Nobody,
         planned: false,
+        keeps_cordon: false,
         others: &HashSet::new(),
     };
     patch_node(client, &node.name_any(), node_patch::cordon(&node, &requester).unwrap().0).await;

@@ -191,6 +191,8 @@ pub(crate) enum ClusterRequest {
     Start(Vec<NodeMaintenance>),
     /// Delete the maintenances with these names, each only if it still has this uid.
     Stop(Vec<(String, String)>),
+    /// Stop these maintenances, and leave their nodes cordoned.
+    StopKeepingCordons(Vec<(String, String)>),
     /// Pause the maintenances, or resume them.
     Pause { targets: Vec<Arc<NodeMaintenance>>, pause: bool },
     /// Apply this merge patch to the maintenance.

@@ -62,20 +62,17 @@ impl NodeCommand {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut log = self.open_log().await;
         let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(64);
+        let (mut last_of_stdout, mut last_of_stderr) = (Vec::new(), Vec::new());
         let read = async {
-            tokio::join!(read_lines(stdout, sender.clone()), read_lines(stderr, sender.clone()));
+            tokio::join!(
+                read_lines(stdout, &mut last_of_stdout, sender.clone()),
+                read_lines(stderr, &mut last_of_stderr, sender.clone())
+            );
             drop(sender);
         };
         let show = async {
-            while let Some(mut line) = receiver.recv().await {
-                if let Some(log) = &mut log {
-                    // A full disk does not stop the roll.
-                    let _ = log.write_all(&[line.as_slice(), b"\n"].concat()).await;
-                }
-                line.truncate(MAX_LINE);
-                let text = String::from_utf8_lossy(&line).into_owned();
-                // The receiver ends together with the roll.
-                let _ = lines.send(NodeOutputLine { node: self.node.clone(), text }).await;
+            while let Some(line) = receiver.recv().await {
+                self.show(line, &mut log, &lines).await;
             }
         };
         // What the command leaves in the background may keep its output open: its own end counts.
@@ -90,7 +87,17 @@ impl NodeCommand {
                 _ = &mut output => child.wait().await,
             }
         };
-        match timeout(self.timeout, ended).await {
+        let ended = timeout(self.timeout, ended).await;
+        // What was read by then is shown, also a last line without a line break.
+        let mut rest = Vec::new();
+        while let Ok(line) = receiver.try_recv() {
+            rest.push(line);
+        }
+        rest.extend([last_of_stdout, last_of_stderr].into_iter().filter(|line| !line.is_empty()));
+        for line in rest {
+            self.show(line, &mut log, &lines).await;
+        }
+        match ended {
             Err(_) => {
                 ActionState::Failed(format!("the command still runs after {}", duration::show(self.timeout)))
             }
@@ -102,6 +109,18 @@ impl NodeCommand {
                 None => ActionState::Failed(format!("the command ended: {status}")),
             },
         }
+    }
+
+    /// Shows a line, and adds it to the log.
+    async fn show(&self, mut line: Vec<u8>, log: &mut Option<File>, lines: &mpsc::Sender<NodeOutputLine>) {
+        if let Some(log) = log {
+            // A full disk does not stop the roll.
+            let _ = log.write_all(&[line.as_slice(), b"\n"].concat()).await;
+        }
+        line.truncate(MAX_LINE);
+        let text = String::from_utf8_lossy(&line).into_owned();
+        // The receiver ends together with the roll.
+        let _ = lines.send(NodeOutputLine { node: self.node.clone(), text }).await;
     }
 
     fn spawn(&self) -> io::Result<Child> {
@@ -172,13 +191,14 @@ fn guard(leader: u32) -> io::Result<Child> {
     shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn()
 }
 
-async fn read_lines(from: Option<impl AsyncRead + Unpin>, to: mpsc::Sender<Vec<u8>>) {
+/// Sends lines as they end. What was read of a `line` that has not ended stays in it when the future is dropped.
+async fn read_lines(from: Option<impl AsyncRead + Unpin>, line: &mut Vec<u8>, to: mpsc::Sender<Vec<u8>>) {
     let Some(from) = from else { return };
-    let (mut from, mut line) = (BufReader::new(from), Vec::new());
+    let mut from = BufReader::new(from);
     loop {
         // The byte after the last one shows whether the line ends there.
         let left = (MAX_READ + 1 - line.len()) as u64;
-        let read = (&mut from).take(left).read_until(b'\n', &mut line).await;
+        let read = (&mut from).take(left).read_until(b'\n', line).await;
         if line.is_empty() && matches!(read, Ok(0) | Err(_)) {
             return;
         }
@@ -186,7 +206,7 @@ async fn read_lines(from: Option<impl AsyncRead + Unpin>, to: mpsc::Sender<Vec<u
             Some(_) => Vec::new(),
             None => line.split_off(line.len().min(MAX_READ)),
         };
-        if to.send(std::mem::replace(&mut line, rest)).await.is_err() {
+        if to.send(std::mem::replace(line, rest)).await.is_err() {
             return;
         }
     }
@@ -211,7 +231,7 @@ mod tests {
             for end in ["\n", "\nend\n", ""] {
                 let output = format!("{}{end}", "x".repeat(length));
                 let (sender, mut lines) = mpsc::channel(64);
-                read_lines(Some(output.as_bytes()), sender).await;
+                read_lines(Some(output.as_bytes()), &mut Vec::new(), sender).await;
                 let mut lengths = Vec::new();
                 while let Some(line) = lines.recv().await {
                     lengths.push(line.len());
@@ -228,16 +248,35 @@ mod tests {
         check(2 * MAX_READ + 1, &[MAX_READ, MAX_READ, 1]).await;
     }
 
-    #[tokio::test]
-    async fn a_line_that_never_ends_is_read_in_parts() {
-        let command = NodeCommand {
-            command: String::from("head -c 200000 /dev/zero | tr '\\0' x; echo; echo end"),
+    fn command(text: &str) -> NodeCommand {
+        NodeCommand {
+            command: text.to_owned(),
             roll: String::from("r"),
             node: String::from("n"),
             timeout: Duration::from_secs(60),
             log: None,
             kubeconfig: None,
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_last_line_without_a_line_break_is_kept_although_the_output_stays_open() {
+        for background in ["", "sleep 60 & "] {
+            let (sender, mut lines) = mpsc::channel(64);
+            let ended =
+                command(&format!("{background}echo first; printf 'cannot reboot'; exit 3")).run(sender);
+            assert_eq!(ended.await, ActionState::Failed(String::from("the command ended with exit code 3")));
+            let mut shown = Vec::new();
+            while let Some(line) = lines.recv().await {
+                shown.push(line.text);
+            }
+            assert_eq!(shown, ["first", "cannot reboot"], "{background}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_that_never_ends_is_read_in_parts() {
+        let command = command("head -c 200000 /dev/zero | tr '\\0' x; echo; echo end");
         let (sender, mut lines) = mpsc::channel(64);
         assert_eq!(command.run(sender).await, ActionState::Succeeded);
         let mut lengths = Vec::new();

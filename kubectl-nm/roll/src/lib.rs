@@ -23,6 +23,7 @@ pub mod report;
 pub mod runner;
 pub mod settings;
 pub mod store;
+pub mod unfinished;
 pub mod view;
 pub mod waves;
 pub mod window;

@@ -273,6 +273,20 @@ impl Windows {
         }
     }
 
+    /// The windows, and when they open or close; none if there are no windows.
+    pub fn describe(&self, now: Timestamp) -> Option<String> {
+        if self.is_empty() {
+            return None;
+        }
+        let windows: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        let state = match self.at(now) {
+            WindowState::Closed { opens } => format!("opens at {}", self.show(opens)),
+            WindowState::Open { until: Some(until) } => format!("open until {}", self.show(until)),
+            WindowState::Open { until: None } => String::from("always open"),
+        };
+        Some(format!("{}: {state}", windows.join(" and ")))
+    }
+
     /// A time as the clocks of the windows' time zone show it.
     pub(crate) fn show(&self, time: Timestamp) -> String {
         let zone = self.0.first().map_or(TimeZone::UTC, |window| window.zone.clone());

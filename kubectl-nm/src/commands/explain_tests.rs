@@ -97,10 +97,6 @@ fn a_maintenance_that_waits_for_pods_to_end_is_not_blocked() {
     let expected = "\
 node/n1: Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone
 
-1 pod is terminating.
-  Wait until the pod has terminated; its events show how far it is:
-    kubectl get pods -A --field-selector spec.nodeName=n1
-
 The drain waits for pods to terminate on their own (Completing), and evicts them at 2026-01-02T04:04:05Z.
   Waits for shop/import-x for 3m20s, since 2026-01-02T03:04:05Z.
   Wait until the pods terminate. To evict them now, remove the setting:

@@ -77,7 +77,7 @@ pub(crate) struct StartArgs {
     #[arg(long, conflicts_with = "wait")]
     suspend: bool,
 
-    /// Wait until all nodes are drained
+    /// Wait until all nodes are drained; with -v, report every pod
     #[arg(long)]
     wait: bool,
 

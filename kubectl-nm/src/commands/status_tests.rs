@@ -67,7 +67,7 @@ fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
         let at = |type_: &str, time: &str| serde_json::json!({"type": type_, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});
         with_status(
             node,
-            serde_json::json!({"phase": "Succeeded", "evictionPods": 3, "podCounts": {"gone": 3}, "conditions": [
+            serde_json::json!({"phase": "Succeeded", "evictionPods": 3, "podCounts": {"gone": 3}, "departedPods": {}, "conditions": [
                 at("Cordoned", "2026-01-02T03:04:05Z"), at("Drained", "2026-01-02T03:06:15Z")]}),
         )
     };

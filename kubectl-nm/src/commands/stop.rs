@@ -13,10 +13,12 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
+use nm_core::maintenance::ending::{NodeEnding, endings, keep_cordon};
 use nm_core::maintenance::{name_unless_node, node, roll_name, status};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
+use nm_shared::gate::ownership;
 use nm_shared::{BlockReason, Grant, Group, GroupedMaintenance, MigratingPod, NodeMaintenance};
 
 use crate::commands::watch;
@@ -29,12 +31,15 @@ Examples:
   # Return the nodes of a pool to service, and wait until this is done
   kubectl nm stop -l pool=blue --wait --timeout 1m
 
+  # End the maintenance, and leave the node cordoned
+  kubectl nm stop node-1 --keep-cordon --wait
+
   # Stop every maintenance without confirmation
   kubectl nm stop --all --yes";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node \
-and not confirmed. With --wait: 124 timed out, 130 interrupted.";
+and not confirmed. With --wait: 124 timed out, 130 interrupted; with --keep-cordon and --wait: 1 if a node is not cordoned.";
 
 /// Stop the maintenance of nodes and return them to service
 #[derive(Args, Debug)]
@@ -51,6 +56,10 @@ pub(crate) struct StopArgs {
     /// Do not ask for confirmation before more than one node returns to service
     #[arg(long, short = 'y')]
     yes: bool,
+
+    /// Leave the nodes cordoned, as after `kubectl cordon`; the other taints and the label of the maintenance are removed
+    #[arg(long)]
+    keep_cordon: bool,
 
     /// Wait until the nodes are back in service and the objects are gone
     #[arg(long)]
@@ -82,24 +91,45 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     }
     let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
     let nodes = distinct(&nodes);
-    let question = Question {
-        what: "Return {} to service",
-        cluster: cluster.context(),
-        nodes: &nodes,
-        ..Question::default()
+    let what = match (args.keep_cordon, nodes.len()) {
+        (true, 1) => "End the maintenance of {} and leave it cordoned",
+        (true, _) => "End the maintenance of {} and leave them cordoned",
+        (false, _) => "Return {} to service",
     };
+    let question = Question { what, cluster: cluster.context(), nodes: &nodes, ..Question::default() };
     question.ask_if_needed(args.yes, out)?;
 
+    let endings = progress::during(
+        out,
+        || String::from("reading the nodes"),
+        endings(cluster, &maintenances, args.keep_cordon),
+    )
+    .await;
     let stop = async |object: &GroupedMaintenance| match object.metadata.deletion_timestamp {
+        // The node may be back in service already.
+        Some(_) if args.keep_cordon && !ownership::keeps_cordon(object) => {
+            Err(Error::AlreadyStopping(node(object).to_owned()))
+        }
         Some(_) => Ok(Deletion::UnderWay),
-        None => all_groups::delete(cluster, object).await,
+        None => {
+            if args.keep_cordon {
+                keep_cordon(cluster, object).await?;
+            }
+            all_groups::delete(cluster, object).await
+        }
     };
     let stop = async |object| (object, stop(object).await);
     let (mut targets, mut failures) = (Vec::new(), Vec::new());
     for (object, stopped) in progress::for_each(out, maintenances.iter(), "maintenances", stop).await {
         match stopped {
             Ok(deletion) => {
-                out.data(&line(object, deletion))?;
+                out.data(&line(object, deletion, endings.get(node(object)).copied()))?;
+                if args.keep_cordon && !status(object).has_begun() {
+                    out.message(&Line::new(format!(
+                        "warning: node/{} was not cordoned by its maintenance, which had not begun",
+                        node(object)
+                    )));
+                }
                 if deletion == Deletion::UnderWay {
                     let warnings =
                         of_roll(&object.maintenance).into_iter().chain(machines(&object.maintenance));
@@ -118,11 +148,35 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         let older: Vec<Group> =
             Group::ALL.into_iter().filter(|group| *group != Group::Medik8s && is_older(group)).collect();
         let cluster = cluster.with_older_groups(&older);
-        watch::wait(GoalTracker::for_targets(Goal::Stopped, targets), timeout, &cluster, out).await?
+        let kept: Vec<String> = targets
+            .iter()
+            .map(|target| target.node().to_owned())
+            .filter(|node| endings.get(node) == Some(&NodeEnding::CordonKept))
+            .collect();
+        let words = endings.into_iter().map(|(node, ending)| (node, ending.words().to_owned())).collect();
+        let tracker = GoalTracker::for_targets(Goal::Stopped, targets);
+        let exit = watch::wait_with_endings(tracker, timeout, words, &cluster, out).await?;
+        if exit == Exit::Done { check_cordons(&cluster, &kept, out).await? } else { exit }
     } else {
         Exit::Done
     };
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
+}
+
+/// Whether the nodes are cordoned, as was asked for: an older nm-reconciler does not know that it can be.
+async fn check_cordons(cluster: &Cluster, nodes: &[String], out: &mut Output) -> Result<Exit, Error> {
+    let mut exit = Exit::Done;
+    for node in nodes {
+        if cluster.is_cordoned(node).await? == Some(false) {
+            let cordon = format!("{} cordon {node}", cluster.kubectl());
+            out.error(format!("node/{node} is not cordoned: nm-reconciler is older than --keep-cordon, or it was uncordoned since"));
+            out.hint(&format!(
+                "`{cordon}` cordons it, and `kubectl nm doctor` shows the version of nm-reconciler"
+            ));
+            exit = Exit::Error;
+        }
+    }
+    Ok(exit)
 }
 
 /// What it means that the node of a roll is stopped.
@@ -207,7 +261,7 @@ fn of_nodes(nodes: &[String], existing: &[GroupedMaintenance]) -> Vec<GroupedMai
     nodes.iter().flat_map(of_node).collect()
 }
 
-fn line(object: &NodeMaintenance, deletion: Deletion) -> Line {
+fn line(object: &NodeMaintenance, deletion: Deletion, ending: Option<NodeEnding>) -> Line {
     let line = Line::new(format!("node/{} ", node(object)));
     let line = match deletion {
         Deletion::Gone => line.with(Style::Good, "maintenance stopped"),
@@ -219,7 +273,14 @@ fn line(object: &NodeMaintenance, deletion: Deletion) -> Line {
         }
         Deletion::UnderWay => line.with(Style::Busy, "maintenance is stopping"),
     };
-    line.and(name_unless_node(object))
+    let line = line.and(name_unless_node(object));
+    match ending {
+        Some(NodeEnding::CordonedBefore | NodeEnding::CordonKept) if deletion == Deletion::UnderWay => {
+            let words = ending.map_or("", NodeEnding::words);
+            line.and(": the node ").and(words)
+        }
+        _ => line,
+    }
 }
 
 #[cfg(test)]
@@ -331,6 +392,60 @@ mod tests {
         assert_eq!(unseen[0], "warning: 1 virtual machine still leaves node/n1: vms/virt-launcher-u");
         assert!(unseen[1].contains("--grant virtual-machines"), "{unseen:?}");
         assert_eq!(blocked(json!({"name": "m", "phase": "Pending"})), [""; 0], "its migration is deleted");
+    }
+
+    #[tokio::test]
+    async fn a_cordon_is_kept_by_an_annotation_that_is_written_before_the_maintenance_is_deleted() {
+        let conditions = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let begun = |node: &str, conditions: &Value| NodeMaintenance {
+            status: serde_json::from_value(json!({"phase": "Succeeded", "conditions": conditions})).unwrap(),
+            ..requested(node)
+        };
+        let existing = [
+            begun("n1", &conditions),
+            begun("n2", &json!([])),
+            stopping(begun("n3", &conditions)),
+            begun("n4", &conditions),
+        ];
+        let (cluster, requests) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
+            ("DELETE", name) => (
+                200,
+                json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1",
+                "kind": "NodeMaintenance", "metadata": {"name": name, "uid": format!("uid-{}", name.unwrap()),
+                "deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["f"]}, "spec": {"nodeName": name}}),
+            ),
+            ("PATCH", Some(name)) => (200, json!(existing.iter().find(|object| node(object) == name))),
+            (_, Some("nodemaintenances")) => list(&existing),
+            (_, name) => {
+                let record = json!({"madeUnschedulable": name != Some("n4")}).to_string();
+                (
+                    200,
+                    json!({"metadata": {"name": name, "annotations": {"kubectl-nm.dev/undo": record},
+                    "labels": {"remediation.medik8s.io/exclude-from-remediation": "true"}}}),
+                )
+            }
+        });
+        let (mut out, captured) = output();
+        let ended = run(args("--all -y --keep-cordon"), &cluster, &mut out).await;
+        assert_eq!(ended.unwrap(), Exit::Error);
+        assert_eq!(
+            captured.data(),
+            "node/n1 maintenance is stopping: the node stays cordoned\n\
+             node/n4 maintenance is stopping: the node stays cordoned, as before\n"
+        );
+        let messages = captured.messages();
+        for expected in ["medik8s node-maintenance-operator, which uncordons", "is already stopping"] {
+            assert!(messages.contains(expected), "{messages}");
+        }
+        let log = requests.lock().unwrap();
+        let of_first: Vec<&str> = log
+            .iter()
+            .filter(|line| line.ends_with("nodemaintenances/n1"))
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(of_first, ["PATCH", "DELETE"]);
+        assert!(!log.iter().any(|line| line.ends_with("nodemaintenances/n2")), "it is left alone: {log:?}");
     }
 
     #[tokio::test]

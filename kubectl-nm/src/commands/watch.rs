@@ -1,5 +1,6 @@
 //! `kubectl nm watch`: the dashboard on a terminal; elsewhere one line per change, for logs and scripts.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,7 +72,7 @@ Closing the dashboard never stops a maintenance. Times are in UTC.";
 pub(crate) struct WatchArgs {
     /// Names of the nodes; all if none is given
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
-    nodes: Vec<String>,
+    pub(crate) nodes: Vec<String>,
 
     /// Exit when all maintenances that exist at startup have reached this state; with `drained`, each given node must be in
     /// maintenance
@@ -130,7 +131,7 @@ struct DashboardFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum WatchFormat {
-    /// One line of text per change
+    /// One line of text per change of a node and per blocked pod; with -v, every pod
     Lines,
     /// One JSON object per change
     Json,
@@ -241,8 +242,20 @@ pub(super) async fn wait(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
+    wait_with_endings(tracker, timeout, BTreeMap::new(), cluster, out).await
+}
+
+/// Waits, and reports of nodes whose maintenance ends what becomes of them.
+pub(super) async fn wait_with_endings(
+    tracker: GoalTracker,
+    timeout: Option<Duration>,
+    endings: BTreeMap<String, String>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
     let found = leadership::follow(cluster).map(LoopEvent::Reconcilers);
-    let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
+    let reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
+    let mut reporter = reporter.with_endings(endings);
     let watch = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
     event_loop::run(watch, timeout, interrupted(), found, |event| reporter.react(event)).await
 }

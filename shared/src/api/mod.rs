@@ -3,6 +3,7 @@
 pub mod attached_volume;
 pub mod condition;
 pub mod crd;
+pub mod departed_pods;
 pub mod grant;
 pub mod group;
 pub mod latency_budget;

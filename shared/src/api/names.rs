@@ -46,6 +46,9 @@ pub const NODE_UID_ANNOTATION: &str = "kubectl-nm.dev/node-uid";
 /// Annotation on a maintenance of a control-plane node. With the value `true`, it starts although etcd may lose its quorum.
 pub const OVERRIDE_QUORUM_ANNOTATION: &str = "kubectl-nm.dev/override-quorum";
 
+/// Annotation on a maintenance. With the value `true`, its node stays cordoned when the maintenance ends, as after `kubectl cordon`.
+pub const KEEP_CORDON_ANNOTATION: &str = "kubectl-nm.dev/keep-cordon";
+
 /// Annotation of a mirror pod, which the kubelet runs from a file and no API request can end.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 

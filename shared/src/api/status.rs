@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::attached_volume::AttachedVolume;
 use crate::api::condition::{self, ConditionReason, ConditionType};
+use crate::api::departed_pods::DepartedPods;
 use crate::api::migration::{MigratingPod, MigrationFacts};
 use crate::api::pod_state::PodCounts;
 use crate::api::returned_pod::ReturnedPod;
@@ -129,6 +130,9 @@ pub struct NodeMaintenanceStatus {
     /// The access that the reconciler lacks for the maintenance as a whole. Absent if it lacks none; what it lacks for
     /// single pods is in `blockedPods`.
     pub forbidden: Option<ForbiddenAccess>,
+
+    /// What became of pods other than that they moved to another node. Absent before the maintenance begins.
+    pub departed_pods: Option<DepartedPods>,
 
     /// Number of pods in each state.
     pub pod_counts: PodCounts,
@@ -272,6 +276,9 @@ pub struct BudgetFacts {
     /// Number of disruptions that the budget allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disruptions_allowed: Option<i32>,
+    /// Number of pods that the budget counts. If it requires as many, it can never allow a disruption.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_pods: Option<i32>,
 }
 
 /// An admission policy of the API server, such as a `ValidatingAdmissionPolicy`.

@@ -1,6 +1,7 @@
 //! Decisions about pods that may terminate on their own (`spec.drain.waitForCompletion`).
 
 use super::*;
+use crate::api::departed_pods::DepartedPods;
 use crate::api::status::WaitingPod;
 
 fn at(second: i64) -> Timestamp {
@@ -145,4 +146,29 @@ fn at_most_fifty_pods_are_listed() {
     let status = decide(&patient(0), &seen, now()).status.unwrap();
     let listed = status.waiting_pods.unwrap();
     assert_eq!((listed.len(), listed[0].name.as_str(), status.pod_counts.waiting), (50, "00", 60));
+}
+
+#[test]
+fn what_becomes_of_pods_that_do_not_move_is_counted_once_it_is_known() {
+    let bare = json!({"metadata": {"namespace": "ns", "name": "c", "uid": "c"},
+        "spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}}]}});
+    let bare: Arc<DrainPod> = Arc::new(serde_json::from_value(bare).unwrap());
+    let with =
+        |pods: Vec<Arc<DrainPod>>, observed: ClusterState| ClusterState { pods: Some(pods), ..observed };
+    let departed = |timeout: i64, second: i64| {
+        let new = patient(timeout);
+        let first = decide(&new, &with(vec![of_job("a"), bare.clone()], observed()), now());
+        let begun = after(&new, &first);
+        let known = DepartedPods { unmanaged: 1, losing_empty_dir_data: 1, ..DepartedPods::default() };
+        assert_eq!(begun.status.as_ref().unwrap().departed_pods, Some(known));
+        let later = decide(&begun, &with(vec![bare.clone()], cordoned()), at(second));
+        let after = after(&begun, &later);
+        let again = decide(&after, &with(vec![bare.clone()], cordoned()), at(second + 9));
+        let last = again.status.or_else(|| after.status.clone()).unwrap();
+        assert_eq!(last.departed_pods, after.status.unwrap().departed_pods, "nothing is counted twice");
+        last.departed_pods.unwrap().completed
+    };
+    assert_eq!(departed(0, 30), 1);
+    assert_eq!(departed(60, 30), 1);
+    assert_eq!(departed(60, 90), 0, "it was evicted by then");
 }

@@ -160,6 +160,8 @@ pub enum EventReason {
     RemovedMaintenance,
     /// The node was uncordoned.
     UncordonNode,
+    /// The maintenance has ended, and the node stays cordoned.
+    CordonKept,
     /// The maintenance of a control-plane node starts although etcd may lose its quorum.
     QuorumOverridden,
     /// Someone uncordoned the node during its maintenance.

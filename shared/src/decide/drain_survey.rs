@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::whole_seconds;
+use crate::api::departed_pods::DepartedPods;
 use crate::api::migration::MigratingPod;
 use crate::api::pod_state::{PodCounts, PodState};
 use crate::api::returned_pod::ReturnedPod;
@@ -145,6 +146,7 @@ impl<'a> DrainSurvey<'a> {
             let waits = self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Wait).count();
             status.eviction_pods = count(pending.len() - waits);
         }
+        status.departed_pods = self.departed(status, &pending, begins, now);
         status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
         let counted_at = status.begun_at().filter(|_| !begins).unwrap_or(now);
         status.pod_counts = self.counts(status.eviction_pods, counted_at);
@@ -199,6 +201,47 @@ impl<'a> DrainSurvey<'a> {
         let given_up = count(self.plan.given_up_since(counted_at));
         counts.gone = eviction_pods.saturating_sub(counts.pending()).saturating_sub(given_up).max(0);
         counts
+    }
+
+    /// What became of pods other than that they moved. Those that leave for good are known when the maintenance `begins`; the
+    /// others have left since the status was written, and had a state in it that shows why.
+    fn departed(
+        &self,
+        before: &NodeMaintenanceStatus,
+        pending: &[PodReference],
+        begins: bool,
+        now: Timestamp,
+    ) -> Option<DepartedPods> {
+        let mut departed = before.departed_pods.filter(|_| !begins);
+        if begins {
+            let leaves = |planned: &&PlannedPod| !matches!(planned.verdict, Verdict::Stay(_) | Verdict::Wait);
+            // The volumes of a virtual machine's pod are internal to KubeVirt.
+            let is_machine = |planned: &PlannedPod| machine(&planned.pod).is_some();
+            let of = |is: &dyn Fn(&DrainPod) -> bool| {
+                let leaving = self.pods.iter().map(|(planned, _)| *planned).filter(leaves);
+                count(leaving.filter(|planned| !is_machine(planned) && is(&planned.pod)).count())
+            };
+            departed = Some(DepartedPods {
+                unmanaged: of(&|pod| pod::controller(pod).is_none() && !pod::is_finished(pod)),
+                finished: of(&|pod| pod::is_finished(pod)),
+                losing_empty_dir_data: of(&|pod| pod.has_empty_dir && !pod::is_finished(pod)),
+                ..DepartedPods::default()
+            });
+        }
+        let mut departed = departed?;
+        let has_left = |namespace: &str, name: &str| {
+            !pending.iter().any(|pod| pod.namespace == namespace && pod.name == name)
+        };
+        let migrating = before.migrating_pods.iter().flatten();
+        departed.migrated += count(migrating.filter(|pod| has_left(&pod.namespace, &pod.name)).count());
+        let has_completed = |pod: &&WaitingPod| {
+            // Later it was evicted.
+            let is_early = pod.until.as_ref().is_none_or(|until| now < until.0);
+            pod.reason == WaitReason::Completing && is_early && has_left(&pod.namespace, &pod.name)
+        };
+        let completing = before.waiting_pods.iter().flatten();
+        departed.completed += count(completing.filter(has_completed).count());
+        Some(departed)
     }
 
     /// The pods that wait for their budgets.

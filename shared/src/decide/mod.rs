@@ -15,10 +15,10 @@ pub mod failed_write;
 pub mod failure_report;
 pub mod status_events;
 pub mod steps;
+mod stop;
 pub mod surge;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -247,7 +247,15 @@ impl Decider<'_> {
             cordoned_by => cordoned_by,
         };
         let planned = !is_another && (ownership::was_planned(maintenance) || observed.other_was_planned);
-        Requester { uid, group: observed.group, cordoned_by, planned, others: &observed.other_uids }
+        let keeps_cordon = ownership::keeps_cordon(maintenance);
+        Requester {
+            uid,
+            group: observed.group,
+            cordoned_by,
+            planned,
+            keeps_cordon,
+            others: &observed.other_uids,
+        }
     }
 
     /// Whether a user removed the undo record before the status of this maintenance shows that it has cordoned the node: the
@@ -278,11 +286,23 @@ impl Decider<'_> {
     }
 
     fn uncordon(&mut self, node: &Node) {
-        self.decision.node = node_patch::uncordon(node, &self.requester(node));
-        if self.decision.node.is_some() {
-            let sentence = format!("Node {} is uncordoned", self.maintenance.spec.node_name);
-            self.publish(EventSubject::Node, EventReason::UncordonNode, sentence);
-        }
+        let requester = self.requester(node);
+        let Some(patch) = node_patch::uncordon(node, &requester) else {
+            self.decision.node = None;
+            return;
+        };
+        let name = &self.maintenance.spec.node_name;
+        let (reason, note) = match node_patch::leaves_cordoned(node, &patch) {
+            true if requester.keeps_cordon => {
+                (EventReason::CordonKept, format!("Node {name} stays cordoned, as its maintenance asks for"))
+            }
+            true => {
+                (EventReason::CordonKept, format!("Node {name} stays cordoned, as before its maintenance"))
+            }
+            false => (EventReason::UncordonNode, format!("Node {name} is uncordoned")),
+        };
+        self.decision.node = Some(patch);
+        self.publish(EventSubject::Node, reason, note);
     }
 
     /// Drains a node that is cordoned, or will be before the rest of the decision is applied.
@@ -367,61 +387,11 @@ impl Decider<'_> {
         }
     }
 
-    /// Returns the node to service, then removes the finalizer.
-    fn stop(&mut self) {
-        let Self { maintenance, observed, .. } = *self;
-        // Another maintenance of the node inherits the cordon and the undo record.
-        let node = observed.node.as_deref();
-        let heir = ownership::heir(&observed.competing);
-        let has_record = |rival: &Arc<NodeMaintenance>| {
-            node.is_some_and(|node| node_patch::record_names(node, ownership::uid(rival)))
-        };
-        let inherited = heir.is_some() || observed.competing.iter().any(has_record);
-        self.decision.node_released = !inherited;
-        // Evictions are withdrawn together with what is known of them, once it is known which migrations they have caused.
-        self.decision.surging = Some(HashSet::new()).filter(|_| !inherited);
-        if !ownership::is_adopted(maintenance) {
-            return;
-        }
-        self.decision.remove_finalizer = Some(ownership::release(maintenance));
-        self.decision.end_evacuations = self.may_have_evicted() && node.is_some() && !inherited;
-        let plan_ends = node.and_then(|node| node_patch::end_plan(node, &self.requester(node)));
-        if let (Some(node), None) = (node, &plan_ends) {
-            if let Some(heir) = heir {
-                self.decision.node = node_patch::hand_over(node, &self.requester(node), heir);
-            } else if !inherited {
-                self.uncordon(node);
-                if self.decision.node.is_none() && self.may_have_sent_cordon() {
-                    self.decision.node = node_patch::refuse_late_cordon(node, ownership::uid(maintenance));
-                }
-            }
-        } else {
-            self.decision.node = plan_ends;
-        }
-        if !inherited {
-            self.decision.release_lease = match observed.lease.clone() {
-                Some(lease) if node_lease::is_ours(&lease) => Some(LeaseRelease::Observed(lease)),
-                None if node.is_some() => Some(LeaseRelease::Unobserved),
-                _ => None,
-            };
-        }
-        let sentence = format!("Maintenance of node {} is removed", maintenance.spec.node_name);
-        self.publish(EventSubject::Maintenance, EventReason::RemovedMaintenance, sentence);
-    }
-
     /// Whether pods may have been evicted: the status is written before the first eviction. A definition that prunes the
     /// conditions keeps the phase.
     fn may_have_evicted(&self) -> bool {
         let phase = self.maintenance.status.as_ref().and_then(|status| status.phase);
         ownership::has_begun(self.maintenance) || phase.is_some_and(|phase| phase != Phase::Pending)
-    }
-
-    /// Whether a cordon, or the taint of a plan, may be on its way although the node shows none: its sender may have crashed,
-    /// or given up waiting for the answer. The lease is written before the cordon.
-    fn may_have_sent_cordon(&self) -> bool {
-        let is_forbidden = self.maintenance.status.as_ref().is_some_and(|status| status.forbidden.is_some());
-        let is_leased = self.observed.lease.as_deref().is_some_and(node_lease::is_ours);
-        !is_forbidden && (is_leased || ownership::is_planned(self.maintenance))
     }
 
     /// Whether the node lacks marks of its maintenance, and this decision does not write them. Unless the maintenance is about to

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::group::Group;
-use crate::api::names::{DRAIN_TAINT, UNDO_ANNOTATION};
+use crate::api::names::{DRAIN_TAINT, KEEP_CORDON_ANNOTATION, UNDO_ANNOTATION};
 use crate::api::status::QueuePosition;
 use crate::cluster::node_lease::LeaseWrite;
 use crate::decide::steps::DecisionStep;
@@ -74,6 +74,61 @@ fn a_node_without_its_undo_record_is_uncordoned_completely() {
     let end = decide(&ending(&begun()), &stripped, now());
     assert!(is_in_service(&patched(stripped, &end)));
     assert_eq!(reasons(&end), [EventReason::UncordonNode, EventReason::RemovedMaintenance]);
+}
+
+/// The decisions about a maintenance that ends, until nothing is left to do: the events, and the node.
+fn stopped(maintenance: &NodeMaintenance, before: ClusterState) -> (Vec<PendingEvent>, Node) {
+    let end = decide(&ending(maintenance), &before, now());
+    let back = patched(before, &end);
+    let again = decide(&ending(maintenance), &back, now());
+    assert_eq!(again.node, None, "a crash after the patch changes nothing");
+    (end.events, back.node.unwrap().as_ref().clone())
+}
+
+#[test]
+fn a_node_stays_cordoned_if_its_maintenance_says_so_or_if_it_was_before() {
+    let schedulable = |node: &Node| node.spec.as_ref().unwrap().unschedulable != Some(true);
+    let notes = |events: &[PendingEvent]| -> Vec<(EventReason, String)> {
+        events.iter().map(|event| (event.reason, event.note.clone())).collect()
+    };
+    let removed = || (EventReason::RemovedMaintenance, String::from("Maintenance of node n1 is removed"));
+
+    let (events, node) = stopped(&begun(), cordoned());
+    assert!(schedulable(&node));
+    assert_eq!(notes(&events), [(EventReason::UncordonNode, "Node n1 is uncordoned".to_owned()), removed()]);
+
+    let mut keeps = begun();
+    keeps.metadata.annotations.get_or_insert_default().insert(KEEP_CORDON_ANNOTATION.into(), "true".into());
+    let (events, node) = stopped(&keeps, cordoned());
+    assert!(!schedulable(&node) && !node_patch::has_drain_taint(&node, Group::Medik8s));
+    let note = "Node n1 stays cordoned, as its maintenance asks for".to_owned();
+    assert_eq!(notes(&events), [(EventReason::CordonKept, note), removed()]);
+
+    let before = with_node(observed(), |node| node["spec"]["unschedulable"] = json!(true));
+    let new = maintenance(&json!({}));
+    let decision = decide(&new, &before, now());
+    let there = patched(before, &decision);
+    let (events, node) = stopped(&after(&new, &decision), there);
+    assert!(!schedulable(&node));
+    let note = "Node n1 stays cordoned, as before its maintenance".to_owned();
+    assert_eq!(notes(&events), [(EventReason::CordonKept, note), removed()]);
+}
+
+#[test]
+fn the_end_of_the_maintenance_of_a_deleted_node_says_that_a_new_node_is_not_in_maintenance() {
+    let note = |observed: &ClusterState, object: &NodeMaintenance| {
+        let end = decide(&ending(object), observed, now());
+        end.events.iter().find(|event| event.reason == EventReason::RemovedMaintenance).unwrap().note.clone()
+    };
+    let gone = ClusterState { node: None, ..cordoned() };
+    let deleted = "Maintenance of node n1 is removed: the node was deleted. A new node of this name is not in maintenance";
+    assert_eq!(note(&gone, &begun()), deleted);
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"});
+    let owned = json!({"metadata": {"ownerReferences": [owner]}});
+    let owned = NodeMaintenance { status: begun().status, ..maintenance(&owned) };
+    let new = with_node(observed(), |node| node["metadata"]["uid"] = json!("another"));
+    let replaced = "Maintenance of node n1 is removed: the node was deleted, and the new node of this name is not in maintenance";
+    assert_eq!(note(&new, &owned), replaced);
 }
 
 #[test]

@@ -369,6 +369,7 @@ mod tests {
             desired_healthy: Some(2),
             current_healthy: Some(3),
             disruptions_allowed: Some(2),
+            expected_pods: Some(3),
         };
         assert_eq!(refusal.budget, Some(facts));
     }

@@ -76,6 +76,7 @@ fn refusing_budget(message: &str) -> Option<BudgetFacts> {
         current_healthy: numbers.map(|(_, current)| current),
         // It says these numbers only if it allows no disruption.
         disruptions_allowed: numbers.map(|_| 0),
+        expected_pods: None,
     })
 }
 
@@ -295,6 +296,7 @@ mod tests {
             desired_healthy: numbers.map(|(desired, _)| desired),
             current_healthy: numbers.map(|(_, current)| current),
             disruptions_allowed: numbers.map(|_| 0),
+            expected_pods: None,
         };
         let numbers = "The disruption budget cart needs 3 healthy pods and has 2 currently";
         assert_eq!(facts(numbers), Some(budget(Some((3, 2)))));

@@ -61,6 +61,8 @@ pub struct Requester<'a> {
     /// Whether it or another maintenance of the node was planned and has not begun, by its status, which is written after the
     /// taint of the plan. If the record is missing, a user removed it, and the taint is ours.
     pub planned: bool,
+    /// Whether the node stays cordoned when the maintenance ends.
+    pub keeps_cordon: bool,
     /// The uids of the other maintenances of the node, those being deleted included.
     pub others: &'a HashSet<String>,
 }
@@ -200,7 +202,8 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
 }
 
 /// The patch that returns `node` to the state before its first maintenance, whatever was changed by hand since; none if
-/// there is nothing to revert.
+/// there is nothing to revert. If the cordon is kept, the node is left as if it had been cordoned before. One patch does both, so
+/// the node is never schedulable in between.
 pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let group = requester.group;
     let undo = match valid_record(node, requester) {
@@ -212,6 +215,7 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
         }
         None => return None,
     };
+    let undo = if requester.keeps_cordon { undo.with_cordon_before() } else { undo };
     let was_there = |mark: &Taint| !undo.added_taints.contains(&id(mark));
     let current = taints(node);
     let mut restored: Vec<Taint> = current.iter().filter(|taint| was_there(taint)).cloned().collect();
@@ -247,6 +251,14 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
         },
         "spec": spec,
     })))
+}
+
+/// Whether the node is still cordoned once a patch of [`uncordon`] is applied to it.
+pub fn leaves_cordoned(node: &Node, NodePatch(patch): &NodePatch) -> bool {
+    match patch["spec"].get("unschedulable") {
+        Some(unschedulable) => *unschedulable == Value::Bool(true),
+        None => unschedulable(node),
+    }
 }
 
 /// The patch that makes the API server refuse a cordon that was sent for this maintenance and has not arrived: it only
@@ -295,6 +307,14 @@ impl UndoRecord {
             let before = || label(node, EXCLUDE_LABEL).map(str::to_owned);
             self.labels_before.entry(EXCLUDE_LABEL.to_owned()).or_insert_with(before);
         }
+        self
+    }
+
+    /// The record of a node that was cordoned before.
+    fn with_cordon_before(mut self) -> Self {
+        let cordon = id(&taint(UNSCHEDULABLE_TAINT));
+        self.made_unschedulable = false;
+        self.added_taints.retain(|added| *added != cordon);
         self
     }
 

@@ -1,12 +1,12 @@
 //! Cordoning and uncordoning, with the patches applied.
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT};
 
 #[path = "node_plan_tests.rs"]
 mod plans;
+#[path = "node_undo_tests.rs"]
+mod undo;
 
 /// A maintenance of this group and uid, alongside other existing ones.
 struct Maintenance {
@@ -29,7 +29,14 @@ impl Maintenance {
     }
 
     fn requester(&self, cordoned_by: CordonedBy) -> Requester<'_> {
-        Requester { uid: self.uid, group: self.group, cordoned_by, planned: false, others: &self.others }
+        Requester {
+            uid: self.uid,
+            group: self.group,
+            cordoned_by,
+            planned: false,
+            keeps_cordon: false,
+            others: &self.others,
+        }
     }
 
     fn cordon(&self, node: &Value, past: CordonedBy) -> Value {
@@ -376,72 +383,4 @@ fn remove_by_hand(node: &mut Value, removed: [bool; 4]) {
     node["spec"]["taints"].as_array_mut().unwrap().retain(|taint| {
         !(drain_taint && taint["key"] == DRAIN_TAINT || cordon_taint && taint["key"] == UNSCHEDULABLE_TAINT)
     });
-}
-
-proptest! {
-    #[test]
-    fn uncordoning_restores_the_previous_state(
-        group in proptest::sample::select(&Group::ALL),
-        unschedulable in proptest::option::of(Just(true)),
-        keys in proptest::collection::btree_set(
-            prop_oneof![Just(DRAIN_TAINT), Just(KUBEVIRT_DRAIN_TAINT), Just(UNSCHEDULABLE_TAINT), Just("other")
-            ], 0..4),
-        effect in prop_oneof![Just("NoSchedule"), Just("NoExecute")],
-        excluded in proptest::option::of(prop_oneof![Just("true"), Just("false")]),
-    ) {
-        let mut node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {}});
-        if let Some(flag) = unschedulable {
-            node["spec"]["unschedulable"] = json!(flag);
-        }
-        if !keys.is_empty() {
-            node["spec"]["taints"] = keys.iter().map(|key| json!({"key": key, "effect": effect})).collect();
-        }
-        if let Some(value) = excluded {
-            node["metadata"]["labels"][EXCLUDE_LABEL] = json!(value);
-        }
-        prop_assert_eq!(tidy(cordon_and_uncordon(&node, group)), node);
-    }
-
-    #[test]
-    fn uncordoning_restores_the_previous_state_whatever_is_removed_by_hand(
-        unschedulable in any::<bool>(),
-        tainted in any::<bool>(),
-        excluded in proptest::option::of(prop_oneof![Just("true"), Just("false")]),
-        removed in any::<[bool; 4]>(),
-        record_removed in any::<bool>(),
-        status_written in any::<bool>(),
-        cordoned_again in any::<bool>(),
-    ) {
-        let mut node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {}});
-        // Without the record, the previous marks are not known.
-        if !record_removed {
-            if unschedulable {
-                node["spec"]["unschedulable"] = json!(true);
-            }
-            if tainted {
-                node["spec"]["taints"] = json!([{"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}]);
-            }
-            if let Some(value) = excluded {
-                node["metadata"]["labels"][EXCLUDE_LABEL] = json!(value);
-            }
-        }
-        let maintenance = Maintenance::alone("m");
-        let mut there = maintenance.cordon(&node, CordonedBy::Nobody);
-        remove_by_hand(&mut there, removed);
-        let mut past = if status_written { CordonedBy::NmReconciler } else { CordonedBy::Nobody };
-        if record_removed {
-            there["metadata"]["annotations"] = json!({});
-            past = CordonedBy::NmReconciler;
-        }
-        if cordoned_again {
-            there = maintenance.cordon(&there, past);
-            prop_assert!(is_cordoned(&parse(&there), Group::Medik8s));
-        } else if record_removed && removed[1] && removed[3] {
-            // What is left may be the cordon of someone else, after ours was reverted.
-            return Ok(());
-        }
-        let back = maintenance.uncordon(&there, past);
-        prop_assert_eq!(maintenance.uncordon(&back, past), back.clone(), "once is enough");
-        prop_assert_eq!(tidy(maintenance.remove_record(&back)), node);
-    }
 }

@@ -333,7 +333,12 @@ fn guard(planned: &PlannedPod, refusal: &BudgetRefusal, context: &PodContext<'_>
         Err(_) => None,
     };
     let complete = refusal.budget.clone().filter(|budget| budget.desired_healthy.is_some());
-    complete.or_else(only).or_else(|| refusal.budget.clone())
+    let Some(mut complete) = complete else { return only().or_else(|| refusal.budget.clone()) };
+    // The sentence of an answer has no number of pods.
+    if complete.expected_pods.is_none() {
+        complete.expected_pods = only().and_then(|only| only.expected_pods);
+    }
+    Some(complete)
 }
 
 fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, context: &PodContext<'_>) -> Blocker {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::maintenance::NodeMaintenance;
-use crate::api::names::{FINALIZER, NODE_UID_ANNOTATION};
+use crate::api::names::{FINALIZER, KEEP_CORDON_ANNOTATION, NODE_UID_ANNOTATION};
 use crate::api::status::{NodeMaintenanceStatus, Phase};
 use crate::drain::node_patch::{self, CordonedBy};
 
@@ -59,6 +59,13 @@ pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Adopt
 /// The uid of the node on which a maintenance without an owner reference began.
 pub fn node_uid(maintenance: &NodeMaintenance) -> Option<&str> {
     maintenance.metadata.annotations.as_ref()?.get(NODE_UID_ANNOTATION).map(String::as_str)
+}
+
+/// Whether the node stays cordoned when the maintenance ends, by its annotation. It is written before the object is deleted, so
+/// whoever sees the deletion sees it.
+pub fn keeps_cordon(maintenance: &NodeMaintenance) -> bool {
+    let annotations = maintenance.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(KEEP_CORDON_ANNOTATION)).is_some_and(|value| value == "true")
 }
 
 /// Whether the maintenance started on a node of the same name that no longer exists. It has not changed `node` then, unless
@@ -287,6 +294,7 @@ mod tests {
             group: Group::Kubevirt,
             cordoned_by: CordonedBy::Nobody,
             planned: false,
+            keeps_cordon: false,
             others: &others,
         };
         let patch = node_patch::cordon(&bare, &requester).unwrap().0;

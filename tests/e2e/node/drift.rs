@@ -5,13 +5,15 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nm_shared::Group;
 use nm_shared::api::condition::{ConditionType, is_true};
-use nm_shared::drain::node_patch::is_cordoned;
+use nm_shared::drain::node_patch::{has_drain_taint, has_record, is_cordoned};
 use nm_shared::{NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::until_event;
 use nm_tests::maintenance::{start, stop, until_drained, until_status};
 use nm_tests::nodes::{configuration, until_cordoned};
+use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
+use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, with_finalizer};
 use serde_json::json;
 
@@ -53,6 +55,37 @@ async fn an_uncordoned_node_is_cordoned_again_and_still_returned_to_its_original
     assert_eq!(drained.status.unwrap().phase, Some(Phase::Succeeded), "the phase stays");
     stop(&cluster, "e2e-uncordoned").await;
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cordon_that_is_kept_has_no_gap() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, node, node).await;
+    until_drained(&cluster, node).await;
+    let is_cordoned = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+    let is_released = |found: Option<&Node>| {
+        let found = found.unwrap();
+        assert!(is_cordoned(found), "it was schedulable: {found:#?}");
+        !has_drain_taint(found, Group::Medik8s)
+    };
+    let stop = ["stop", node, "--keep-cordon", "--wait", "--timeout", "60s"];
+    let stop = plugin(&cluster, &stop);
+    let (stopped, left) = tokio::join!(stop, wait_until(&nodes, node, "released", is_released));
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert!(stopped.stdout.contains("maintenance stopped: stays cordoned"), "{stopped:?}");
+    until_event(&cluster, &left.unwrap(), "CordonKept").await;
+    let after = cluster.node(node).await;
+    assert!(is_cordoned(&after) && !has_record(&after));
+
+    // Nobody uncordons it before the next one, so it stays cordoned as before.
+    start(&cluster, node, node).await;
+    until_drained(&cluster, node).await;
+    let stopped = plugin(&cluster, &["stop", node, "--wait", "--timeout", "60s"]).await;
+    assert!(stopped.stdout.contains("maintenance stopped: stays cordoned, as before"), "{stopped:?}");
+    uncordon(&nodes, node).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

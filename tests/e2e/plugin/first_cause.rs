@@ -102,7 +102,7 @@ async fn on_a_drained_cluster_of_one_node_no_node_is_left_and_stop_is_suggested(
     );
     access.revoke(&cluster).await;
 
-    plugin(&cluster, &["stop", &node, "--wait=false"]).await.ok();
+    let _ = plugin(&cluster, &["stop", &node, "--wait=false"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

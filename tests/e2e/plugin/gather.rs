@@ -86,7 +86,7 @@ async fn a_report_is_complete_and_has_no_secrets() {
     let secret =
         serde_json::from_value(json!({"metadata": {"name": "db"}, "stringData": {"password": "hunter2"}}));
     secrets.create(&PostParams::default(), &secret.unwrap()).await.unwrap();
-    let _ = plugin(&cluster, &["start", &node, "--reason", "disk"]).await.ok();
+    let _ = plugin(&cluster, &["start", &node, "--reason", "disk", "--no-plan"]).await.ok();
     let (group, other) = (Group::Kubevirt, cluster.nodes().await[1].clone());
     older_groups::install(&cluster.client, group).await;
     start_in_group(&cluster.client, group, "older", &other).await;

@@ -68,3 +68,31 @@ async fn exit_on_complete_ends_at_once_without_maintenances() {
     assert_eq!(worked.code, Some(0), "{worked:?}");
     assert!(worked.stdout.contains("Drained: "), "{worked:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_healthy_drain_of_a_hundred_nodes_has_at_most_four_lines_for_each() {
+    let cluster = Cluster::start(104).await;
+    let workload = Workload::new(&cluster, "lines").await;
+    // Its pods wait for their turns.
+    workload.deployment("cart", 200).await;
+    workload.budget("cart", 180).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let nodes = cluster.nodes().await;
+    let mut start = vec!["start", "--yes", "--wait", "--timeout", "80s"];
+    start.extend(nodes[..100].iter().map(String::as_str));
+    let waited = plugin(&cluster, &start).await;
+    assert_eq!(waited.code, Some(0), "{waited:?}");
+    let lines = || waited.stdout.lines().chain(waited.stderr.lines());
+    for node in &nodes[..100] {
+        let of_node = |line: &&str| {
+            line.strip_prefix("node/")
+                .and_then(|line| line.strip_prefix(node.as_str()))
+                .is_some_and(|rest| rest.starts_with([' ', ':']))
+        };
+        let of_node: Vec<&str> = lines().filter(of_node).collect();
+        assert!(of_node.len() <= 4, "{of_node:#?}");
+        assert!(of_node.iter().any(|line| line.contains(" drained")), "{of_node:#?}");
+    }
+    let others = lines().filter(|line| !line.starts_with("node/")).count();
+    assert!(others <= 10, "{waited:?}");
+}

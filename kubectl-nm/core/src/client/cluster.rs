@@ -9,11 +9,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{PartialObjectMeta, Status};
 use nm_shared::gate::etcd_guard;
-use nm_shared::{Group, NodeMaintenance};
+use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -187,6 +188,19 @@ impl Cluster {
         self.request(&asked, async || self.api().patch(name, &params, &Patch::Merge(patch)).await).await
     }
 
+    /// Applies a merge patch to a maintenance of any group.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails; with status code 409 if the patch has another uid than the object.
+    pub async fn patch_grouped(&self, object: &GroupedMaintenance, patch: &Value) -> Result<(), Error> {
+        let api: Api<GroupedMaintenance> = Api::all_with(self.client(), &object.group);
+        let field_manager = Some(String::from("kubectl-nm"));
+        let params = PatchParams { field_manager, ..PatchParams::default() };
+        let (asked, name) = (format!("patch {}", object.group.definition()), object.maintenance.name_any());
+        self.request(&asked, async || api.patch(&name, &params, &Patch::Merge(patch)).await).await.map(drop)
+    }
+
     /// Deletes the maintenance of the current API group with this name and uid.
     ///
     /// # Errors
@@ -218,6 +232,34 @@ impl Cluster {
             Ok(_) => Ok(NodeLookup::Exists),
             Err(error) if error.is_not_found() => Ok(NodeLookup::Missing),
             Err(error) if error.is_forbidden() => Ok(NodeLookup::Hidden),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The metadata of a node; none if there is no such node.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails.
+    pub async fn node_metadata(&self, name: &str) -> Result<Option<ObjectMeta>, Error> {
+        let nodes: Api<Node> = Api::all(self.client());
+        match self.request("get nodes", async || nodes.get_metadata(name).await).await {
+            Ok(node) => Ok(Some(node.metadata)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a node is cordoned; none if there is no such node, or if the user may not read nodes.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails.
+    pub async fn is_cordoned(&self, name: &str) -> Result<Option<bool>, Error> {
+        let nodes: Api<Node> = Api::all(self.client());
+        match self.request("get nodes", async || nodes.get(name).await).await {
+            Ok(node) => Ok(Some(node.spec.is_some_and(|spec| spec.unschedulable == Some(true)))),
+            Err(error) if error.is_not_found() || error.is_forbidden() => Ok(None),
             Err(error) => Err(error),
         }
     }

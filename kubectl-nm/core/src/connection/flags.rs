@@ -110,13 +110,18 @@ pub struct ConnectionFlags {
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     match_server_version: Option<bool>,
 
-    /// Accepted without effect: the plugin writes no log
-    #[arg(long = "v", short = 'v', global = true, value_name = "LEVEL",
-        action = ArgAction::Set, allow_negative_numbers = true)]
+    /// Report every pod in the lines of a watch and of --wait, not only nodes and blocked pods; any level above 0 does
+    #[arg(long = "v", short = 'v', global = true, value_name = "LEVEL", action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     verbosity: Option<i32>,
 }
 
 impl ConnectionFlags {
+    /// Whether more is reported than people can follow.
+    pub fn is_verbose(&self) -> bool {
+        self.verbosity.is_some_and(|level| level > 0)
+    }
+
     /// The given flags that select the cluster and the user, quoted for a shell and each with a leading blank, for commands
     /// to paste. Credentials are left out, because messages may be copied anywhere.
     pub fn to_paste(&self) -> String {

@@ -85,6 +85,13 @@ impl Error {
             Self::SuspendIgnored(node) => format!(
                 "`kubectl nm stop {node}` ends the drain; only nm-reconciler, which `kubectl nm install` installs, can pause"
             ),
+            Self::AlreadyStopping(node) => {
+                format!("`kubectl cordon {node}` cordons the node once its maintenance has ended")
+            }
+            Self::KeepCordonIgnored(node) => format!(
+                "`kubectl nm stop {node}` without --keep-cordon ends the maintenance, and `kubectl cordon {node}` cordons the \
+                 node again"
+            ),
             Self::Screen(_) => String::from("--output lines works without the dashboard"),
             Self::Unwritable { .. } => String::from(
                 "check that the folder exists, is writable and has free space, or choose another one",
@@ -206,6 +213,8 @@ mod tests {
             (Error::SuspendPruned, "`kubectl nm install`"),
             (Error::DrainPruned(vec!["spec.drain.surge".into()]), "`kubectl nm install`"),
             (Error::SuspendIgnored("n".into()), "`kubectl nm stop n`"),
+            (Error::KeepCordonIgnored("n".into()), "`kubectl cordon n`"),
+            (Error::AlreadyStopping("n".into()), "`kubectl cordon n`"),
             (Error::Screen(io::Error::other("x")), "--output lines"),
             (Error::Unwritable { path: "p".into(), source: io::Error::other("x") }, "folder"),
             (Error::Unplannable("x".into()), "podSelector"),

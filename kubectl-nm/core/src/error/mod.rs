@@ -205,6 +205,16 @@ pub enum Error {
     )]
     SuspendIgnored(String),
 
+    /// The medik8s operator uncordons the node in any case.
+    #[error(
+        "the maintenance of node \"{0}\" belongs to the medik8s node-maintenance-operator, which uncordons the node at its end"
+    )]
+    KeepCordonIgnored(String),
+
+    /// The maintenance was stopped before, without `--keep-cordon`.
+    #[error("the maintenance of node \"{0}\" is already stopping, and its node returns to service")]
+    AlreadyStopping(String),
+
     /// A selector in `spec.drain` is not valid.
     #[error("cannot determine which pods would be evicted: {0}")]
     Unplannable(String),

@@ -144,7 +144,8 @@ fn causes<'a>(
             if let Some(FirstCause::NeverAllows(never)) = &mut cause {
                 never.is_of_deployment &= drain.surge == SurgePolicy::Never;
             }
-            let at = groups.iter().position(|(known, _)| *known == cause);
+            // Without facts, the causes may differ.
+            let at = groups.iter().position(|(known, _)| cause.is_some() && *known == cause);
             let at = at.unwrap_or_else(|| {
                 groups.push((cause, Group::default()));
                 groups.len() - 1
@@ -252,6 +253,10 @@ pub(super) fn terminating(
         now,
     };
     let candidates = if subjects.is_empty() { only_terminating(maintenance, count) } else { Vec::new() };
+    if read.is_none() && candidates.is_empty() {
+        // The headline counts them already.
+        return None;
+    }
     let (what, commands) = if subjects.is_empty() {
         let be = if count == 1 { "is" } else { "are" };
         let who = if candidates.is_empty() { counted(count, "pod") } else { first_names(&candidates) };

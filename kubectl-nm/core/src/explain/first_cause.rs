@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nm_shared::PodReference;
 use nm_shared::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
 use nm_shared::cluster::disruption_budget::Budget;
-use nm_shared::cluster::pod::{TEMPLATE_HASH, reference_in};
+use nm_shared::cluster::metadata::TEMPLATE_HASH;
+use nm_shared::cluster::pod::reference_in;
 use nm_shared::cluster::{metadata, node, node_fit};
 
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};

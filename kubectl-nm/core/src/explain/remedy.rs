@@ -156,6 +156,17 @@ fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     {
         return remedy;
     }
+    if let Some(budget) = &case.facts.budget
+        && let (Some(needed), Some(pods)) = (budget.desired_healthy, budget.expected_pods)
+        && needed >= pods
+        && pods > 0
+    {
+        let advice = format!(
+            "The budget can never allow an eviction: it needs {needed} of its {pods} pods. If it needs one fewer, one pod at a \
+             time may be unavailable"
+        );
+        return (advice, format!("{kubectl_in} edit pdb {}", shell_quoted(&budget.name)));
+    }
     // Whether the budget or its pods have to change depends on more than the status shows.
     let command = match &case.facts.budget {
         Some(budget) => format!("{kubectl_in} describe pdb {}", shell_quoted(&budget.name)),
@@ -279,7 +290,7 @@ pub fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, messag
 /// `PDB shop/cart needs 3, has 3`. A budget can refuse while it has more pods than it needs, because it counts evictions
 /// that have just begun; then its numbers alone would look as if it allowed one.
 fn of_budget(namespace: &str, budget: &BudgetFacts, message: &str) -> String {
-    let BudgetFacts { name, desired_healthy, current_healthy, disruptions_allowed } = budget;
+    let BudgetFacts { name, desired_healthy, current_healthy, disruptions_allowed, .. } = budget;
     match (*desired_healthy, *current_healthy) {
         (Some(desired), Some(current)) if current > desired => {
             let allowed = usize::try_from(disruptions_allowed.unwrap_or(0)).unwrap_or(0);

@@ -13,9 +13,22 @@ fn budget(name: &str, numbers: Option<(i32, i32)>) -> BlockFacts {
         name: name.to_owned(),
         desired_healthy: numbers.map(|(desired, _)| desired),
         current_healthy: numbers.map(|(_, current)| current),
-        disruptions_allowed: None,
+        ..BudgetFacts::default()
     };
     BlockFacts { budget: Some(budget), ..none() }
+}
+
+#[test]
+fn a_budget_is_only_to_be_edited_if_it_can_never_allow_an_eviction() {
+    let command = |needed, pods| {
+        let mut facts = budget("cart", Some((needed, 3)));
+        facts.budget.as_mut().unwrap().expected_pods = pods;
+        remedy(&case(BlockReason::DisruptionBudget, &facts, None)).command
+    };
+    assert_eq!(command(3, Some(3)), "kubectl -n shop edit pdb cart");
+    for pods in [None, Some(4)] {
+        assert_eq!(command(3, pods), "kubectl -n shop describe pdb cart");
+    }
 }
 
 fn several_budgets(names: &[&str]) -> BlockFacts {

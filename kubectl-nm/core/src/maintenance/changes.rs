@@ -1,18 +1,16 @@
-//! The difference between two versions of a maintenance: which pods changed their state, and the lines that report it.
+//! The difference between two versions of a maintenance: which pods changed their state, and how a pod is shown in a line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use std::sync::Arc;
 
-use kube::ResourceExt;
-use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::drain::plan::StayReason;
 use nm_shared::{
     AttachedVolume, BlockedPod, MigratingPod, NodeMaintenance, PodReference, Replacement, ReturnedPod,
     SurgingPod, Suspension, WaitReason, WaitingPod,
 };
 
-use crate::maintenance::{State, attached_volumes, condition, degraded, headline, node, status};
+use crate::maintenance::{node, status};
 use crate::terminal::text::{Line, Style};
 
 /// Change of a maintenance.
@@ -35,23 +33,6 @@ impl MaintenanceChange {
         match self {
             Self::Updated { now, .. } => node(now),
             Self::Deleted(last) => node(last),
-        }
-    }
-
-    /// Whether it is a maintenance that no reconciler has begun.
-    pub(crate) fn is_requested(&self) -> bool {
-        matches!(self, Self::Updated { before: None, now } if State::of(now) == State::Requested)
-    }
-
-    /// The lines that report it, without the node's name; none if nothing changed that matters to people.
-    pub(crate) fn lines(&self) -> Vec<Line> {
-        let stopped = Line::default().with(Style::Good, "Stopped");
-        match self {
-            Self::Updated { before, now } => update_lines(before.as_deref(), now),
-            Self::Deleted(last) if last.metadata.deletion_timestamp.is_some() => {
-                vec![stopped.and(": the node is back in service")]
-            }
-            Self::Deleted(_) => vec![stopped.and(": the maintenance was deleted")],
         }
     }
 }
@@ -119,7 +100,7 @@ fn changed<'a, P>(
     new.map(|(reference, &pod)| (reference.clone(), change(pod))).collect()
 }
 
-fn blocked(of: &NodeMaintenance) -> BTreeMap<PodReference, &BlockedPod> {
+pub(super) fn blocked(of: &NodeMaintenance) -> BTreeMap<PodReference, &BlockedPod> {
     status(of).blocked_pods.iter().map(|pod| (pod.reference(), pod)).collect()
 }
 
@@ -173,43 +154,6 @@ pub fn surging_pod(pod: &SurgingPod) -> Line {
 
 fn pending(of: &NodeMaintenance) -> BTreeSet<&PodReference> {
     status(of).pending_pods_refs.iter().collect()
-}
-
-fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let headline_now = headline(now);
-    if before.map(headline).as_ref() != Some(&headline_now) {
-        lines.push(headline_now);
-    }
-    if before.is_none() && now.name_any() != node(now) {
-        lines.push(Line::new(format!("name of the NodeMaintenance: {}", now.name_any())));
-    }
-    if let (None, Some(reason)) = (before, &now.spec.reason) {
-        lines.push(Line::new("reason: ").and(reason));
-    }
-    let was_blocked = before.map(blocked).unwrap_or_default();
-    lines.extend(pod_changes(before, now).into_iter().filter_map(|change| match change {
-        PodChange::Blocked(pod) => Some(blocked_pod(pod)),
-        PodChange::Unblocked(pod) => Some(unblocked_pod(&pod)),
-        PodChange::Gone(pod) => was_blocked.contains_key(&pod).then(|| unblocked_pod(&pod)),
-        PodChange::Waiting(pod) if was_blocked.contains_key(&pod.reference()) => {
-            Some(unblocked_pod(&pod.reference()))
-        }
-        PodChange::Waiting(pod) => (pod.reason == WaitReason::Completing).then(|| waiting_pod(pod)),
-        PodChange::Migrating(_) => None,
-        PodChange::Surging(pod) => Some(surging_pod(pod)),
-        PodChange::Returned(pod) => Some(returned_pod(pod)),
-    }));
-    lines.extend(failed_detachments(before, now));
-    let error = &status(now).last_error;
-    let is_reported = before.is_some_and(|before| &status(before).last_error == error)
-        || is_in_headline(now)
-        || only_names_blocked_pods(now);
-    if !error.is_empty() && !is_reported {
-        lines.push(Line::default().with(Style::Bad, "error").and(": ").and(error));
-    }
-    lines.extend(became_degraded(before, now));
-    lines
 }
 
 /// `blocked shop/cart-0: DisruptionBudget: the budget's message`.
@@ -266,235 +210,4 @@ fn budget_turn(pod: &WaitingPod) -> String {
 pub fn waiting_pod(pod: &WaitingPod) -> Line {
     let line = Line::default().with(Style::Busy, "waiting");
     line.and(format!(" {} since {}: {}", pod.reference(), pod.since.0, wait_progress(pod)))
-}
-
-/// The volumes whose driver reports an error that it has not reported before.
-fn failed_detachments(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
-    let known = |volume: &AttachedVolume| {
-        let mut all = before.map(attached_volumes).unwrap_or_default().iter();
-        all.any(|was| was.attachment == volume.attachment && was.error == volume.error)
-    };
-    let failed = attached_volumes(now).iter().filter(|volume| volume.error.is_some() && !known(volume));
-    failed.map(attached_volume).collect()
-}
-
-fn unblocked_pod(pod: &PodReference) -> Line {
-    Line::default().with(Style::Good, "unblocked").and(format!(" {pod}"))
-}
-
-/// Whether the headline has `lastError`.
-fn is_in_headline(maintenance: &NodeMaintenance) -> bool {
-    matches!(State::of(maintenance), State::Queued | State::Failed)
-}
-
-/// Whether `lastError` only names the blocked pods, each of which has a line.
-fn only_names_blocked_pods(maintenance: &NodeMaintenance) -> bool {
-    condition(maintenance, ConditionType::Drained)
-        .is_some_and(|drained| ConditionReason::of(drained) == Some(ConditionReason::Blocked))
-}
-
-fn became_degraded(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Option<Line> {
-    // Without a message, `lastError` has it.
-    let condition = degraded(now).filter(|condition| !condition.message.is_empty())?;
-    let is_reported = before.and_then(degraded).is_some_and(|was| was.message == condition.message);
-    (!is_reported).then(|| Line::default().with(Style::Bad, "degraded").and(": ").and(&condition.message))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::testing::objects::{named, requested, running, stopping, with_status};
-
-    #[track_caller]
-    fn check(before: Option<Value>, now: Value, lines: &[&str]) {
-        let object = |status| Arc::new(with_status("n1", status));
-        let change = MaintenanceChange::Updated { before: before.map(object), now: object(now) };
-        assert_eq!(change.lines().iter().map(ToString::to_string).collect::<Vec<_>>(), lines);
-    }
-
-    #[test]
-    fn progress_is_reported_once() {
-        let (first, second) = (running(40, &[]), running(50, &[]));
-        check(None, first.clone(), &["Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone"]);
-        check(Some(first.clone()), first.clone(), &[]);
-        check(Some(first), second, &["Draining 50%: 3 pods remaining (1 terminating, 2 evicting), 4 gone"]);
-    }
-
-    #[test]
-    fn blocked_pods_are_reported_when_they_begin_change_and_end() {
-        let headline = "Blocked 40%: 4 pods remaining (1 blocked, 1 terminating, 2 evicting), 4 gone";
-        let free = "Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone";
-        let (none, one) = (running(40, &[]), running(40, &[("cart-0", "budget cart has 1")]));
-        check(
-            Some(none.clone()),
-            one.clone(),
-            &[headline, "blocked shop/cart-0: DisruptionBudget: budget cart has 1"],
-        );
-        check(
-            Some(one.clone()),
-            running(40, &[("cart-0", "budget cart has 2")]),
-            &["blocked shop/cart-0: DisruptionBudget: budget cart has 2"],
-        );
-        check(Some(one), none, &[free, "unblocked shop/cart-0"]);
-    }
-
-    #[test]
-    fn pods_that_the_drain_waits_for_are_reported_when_the_wait_begins_or_its_end_changes() {
-        let completing = |until: Option<&str>| {
-            let pod = json!({"namespace": "shop", "name": "import-x", "reason": "Completing",
-                "since": "2026-01-02T03:04:05Z", "until": until});
-            let mut status = running(40, &[]);
-            status["waitingPods"] = json!([pod]);
-            status
-        };
-        let none = running(40, &[]);
-        let begins = "waiting shop/import-x since 2026-01-02T03:04:05Z: Completing";
-        check(Some(none.clone()), completing(None), &[begins]);
-        check(Some(completing(None)), completing(None), &[]);
-        let limited = || completing(Some("2026-01-02T04:04:05Z"));
-        check(Some(completing(None)), limited(), &[&format!("{begins}, evicted at 2026-01-02T04:04:05Z")]);
-        check(Some(limited()), none, &[]);
-    }
-
-    #[test]
-    fn a_pod_that_waits_for_its_budget_is_no_news_but_for_the_end_of_its_block() {
-        let waits = |healthy: i32, ahead: i32| {
-            let budget = json!({"name": "cart", "desiredHealthy": 4, "currentHealthy": healthy});
-            let mut status = running(40, &[]);
-            status["waitingPods"] = json!([{"namespace": "shop", "name": "cart-0", "reason": "BudgetTurn",
-                "since": "2026-01-02T03:04:05Z", "budget": budget, "ahead": ahead}]);
-            status
-        };
-        check(Some(running(40, &[])), waits(4, 0), &[]);
-        let blocked = running(40, &[("cart-0", "budget cart has 1")]);
-        let free = "Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone";
-        check(Some(blocked), waits(4, 0), &[free, "unblocked shop/cart-0"]);
-        let progress = |healthy, ahead| {
-            let object = with_status("n1", waits(healthy, ahead));
-            wait_progress(&status(&object).waiting_pods.as_ref().unwrap()[0])
-        };
-        assert_eq!(progress(4, 0), "BudgetTurn: budget cart allows it when 1 more of its pods is Ready");
-        let many = "BudgetTurn: budget cart allows it when 3 more of its pods are Ready, after 2 other pods of the node";
-        assert_eq!(progress(2, 2), many);
-        let replaced = "BudgetTurn: budget cart allows it when evicted pods have been replaced, after 1 other pod of the node";
-        assert_eq!(progress(5, 1), replaced);
-    }
-
-    #[test]
-    fn a_pod_that_came_back_is_reported_once() {
-        let returned = || {
-            let pod = json!({"namespace": "shop", "name": "operator-0", "since": "2026-01-02T03:04:05Z"});
-            let mut status = running(40, &[]);
-            status["returnedPods"] = json!([pod]);
-            status
-        };
-        let stays = "staying shop/operator-0: returned, because it tolerates the cordon";
-        check(Some(running(40, &[])), returned(), &[stays]);
-        check(Some(returned()), returned(), &[]);
-        check(Some(returned()), running(40, &[]), &[]);
-    }
-
-    #[test]
-    fn a_pod_cut_from_the_list_is_not_reported_as_unblocked() {
-        let mut cut = running(40, &[]);
-        cut["podCounts"]["blocked"] = json!(60);
-        let mut full = running(40, &[("cart-0", "m")]);
-        full["podCounts"]["blocked"] = json!(60);
-        check(Some(full), cut, &[]);
-    }
-
-    #[test]
-    fn a_pod_that_was_blocked_before_a_pause_is_not_reported_as_unblocked() {
-        let blocked = running(40, &[("cart-0", "budget cart has 1")]);
-        let mut paused = running(40, &[]);
-        paused["conditions"] = json!([{"type": "Suspended", "status": "True", "reason": "Paused", "message": "",
-            "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
-        let lines = |before: &Value, now: &Value| {
-            let object = |status: &Value| Arc::new(with_status("n1", status.clone()));
-            let change = MaintenanceChange::Updated { before: Some(object(before)), now: object(now) };
-            change.lines().iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
-        let is_reported = |line: &String| line.contains("blocked shop/cart-0");
-        assert!(!lines(&blocked, &paused).iter().any(is_reported));
-        assert!(
-            lines(&paused, &blocked).iter().any(is_reported),
-            "it is still blocked when the drain continues"
-        );
-    }
-
-    #[test]
-    fn errors_are_reported_once_and_not_beside_a_headline_that_has_them() {
-        check(
-            Some(json!({"phase": "Running"})),
-            json!({"phase": "Running", "lastError": "webhook down"}),
-            &["error: webhook down"],
-        );
-        let failed = json!({"phase": "Failed", "lastError": "gave up"});
-        check(
-            Some(json!({"phase": "Running", "lastError": "gave up"})),
-            failed.clone(),
-            &["Failed: gave up"],
-        );
-        check(None, failed, &["Failed: gave up"]);
-    }
-
-    #[test]
-    fn errors_that_summarize_blocked_pods_are_not_reported_beside_them() {
-        let mut blocked = running(40, &[("cart-0", "budget cart has 1")]);
-        let before = blocked.clone();
-        let drained = |reason: &str| {
-            json!([{"type": "Drained", "status": "False", "reason": reason, "message": "",
-                "lastTransitionTime": "2026-01-02T03:04:05Z"}])
-        };
-        blocked["lastError"] = json!("1 pod is blocked: shop/cart-0 (DisruptionBudget)");
-        blocked["conditions"] = drained("Blocked");
-        check(Some(before.clone()), blocked.clone(), &[]);
-        blocked["lastError"] = json!("the lease is held");
-        blocked["conditions"] = drained("LeaseLost");
-        check(Some(before), blocked, &["error: the lease is held"]);
-    }
-
-    #[test]
-    fn an_error_of_a_driver_is_reported_once() {
-        let waits = |error: Option<&str>| {
-            let volume = json!({"attachment": "csi-1", "persistentVolume": "pv-1", "driver": "d",
-                "claim": {"namespace": "shop", "name": "data-0"}, "since": "2026-01-02T03:04:05Z", "error": error});
-            json!({"phase": "Running", "attachedVolumes": [volume]})
-        };
-        let failed = "attached pv-1 (claim shop/data-0) by d since 2026-01-02T03:04:05Z: busy";
-        check(Some(waits(None)), waits(Some("busy")), &[failed]);
-        check(Some(waits(Some("busy"))), waits(Some("busy")), &[]);
-    }
-
-    #[test]
-    fn a_degraded_maintenance_is_reported() {
-        let degraded = json!({"phase": "Running", "conditions": [{"type": "Degraded", "status": "True",
-            "reason": "Forbidden", "message": "may not evict", "lastTransitionTime": "2026-01-02T03:04:05Z"}]});
-        check(Some(json!({"phase": "Running"})), degraded.clone(), &["degraded: may not evict"]);
-        check(Some(degraded.clone()), degraded, &[]);
-    }
-
-    #[test]
-    fn creation_and_deletion_are_reported() {
-        let mut object = named("other", "n1", "u");
-        object.spec.reason = Some("new \x1b[31mkernel".into());
-        let created = MaintenanceChange::Updated { before: None, now: Arc::new(object) };
-        let lines: Vec<String> = created.lines().iter().map(ToString::to_string).collect();
-        assert_eq!(
-            lines,
-            [
-                "Requested: nm-reconciler has not begun yet",
-                "name of the NodeMaintenance: other",
-                "reason: new ^[[31mkernel"
-            ]
-        );
-        for (last, line) in [
-            (requested("n1"), "Stopped: the maintenance was deleted"),
-            (stopping(requested("n1")), "Stopped: the node is back in service"),
-        ] {
-            assert_eq!(MaintenanceChange::Deleted(Arc::new(last)).lines()[0].to_string(), line);
-        }
-    }
 }

@@ -78,8 +78,8 @@ fn remaining(status: &NodeMaintenanceStatus) -> String {
     if by_state.is_empty() { remaining } else { format!("{remaining} ({})", by_state.join(", ")) }
 }
 
-/// What a drain has done once it has ended: `31 pods moved in 4m12s`, which is the time from the cordon until the last pod
-/// was gone. None before.
+/// What a drain has done once it has ended: `30 pods moved in 4m12s, 1 deleted (no controller)`. The time is from the cordon
+/// until the last pod was gone. None before.
 pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
     let status = status(maintenance);
     let gone = pods_gone(status);
@@ -87,7 +87,7 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
         Some(Phase::Succeeded) if gone == 0 => return Some(String::from("no pods had to move")),
         Some(Phase::Succeeded) => {}
         Some(Phase::Failed) if status.eviction_pods > 0 => {
-            return Some(format!("{gone} of {} moved", pods(status.eviction_pods)));
+            return Some(format!("{gone} of {} gone", pods(status.eviction_pods)));
         }
         _ => return None,
     }
@@ -99,7 +99,34 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
         };
         format!(" in {}{paused}", age(drained.duration_since(cordoned).as_secs()))
     });
-    Some(format!("{} moved{}", pods(gone), time.unwrap_or_default()))
+    let (kinds, lost) = departures(status, gone);
+    let kinds = kinds.into_iter().enumerate().map(|(index, (count, what))| {
+        if index == 0 {
+            format!("{} {what}{}", pods(count), time.as_deref().unwrap_or_default())
+        } else {
+            format!("{count} {what}")
+        }
+    });
+    let lost = (lost > 0).then(|| format!("emptyDir data of {} lost", pods(lost)));
+    Some(kinds.chain(lost).collect::<Vec<_>>().join(", "))
+}
+
+/// How many of the pods that are gone became what, and how many of them lost data. Where the status does not tell them apart, they
+/// are just gone.
+fn departures(status: &NodeMaintenanceStatus, gone: i32) -> (Vec<(i32, &'static str)>, i32) {
+    let Some(departed) = status.departed_pods else { return (vec![(gone, "gone")], 0) };
+    let restarted =
+        status.returned_pods.as_ref().map_or(0, |pods| i32::try_from(pods.len()).unwrap_or(i32::MAX));
+    let others = [
+        (departed.migrated, "migrated"),
+        (restarted, "restarted in place"),
+        (departed.completed, "completed"),
+        (departed.unmanaged, "deleted (no controller)"),
+        (departed.finished, "deleted (finished before)"),
+    ];
+    let moved = others.iter().fold(gone, |moved, (count, _)| moved.saturating_sub(*count)).max(0);
+    let all = [(moved, "moved")].into_iter().chain(others);
+    (all.filter(|(count, _)| *count > 0).collect(), departed.losing_empty_dir_data)
 }
 
 /// Why a maintenance is queued or failed; empty if the status has no reason.
@@ -154,7 +181,16 @@ mod tests {
         };
         let conditions = json!([at("Cordoned", "True", "04:05"), at("Drained", "True", "06:15")]);
         let late = json!([at("Cordoned", "True", "04:05"), at("Drained", "False", "06:15")]);
-        let done = |conditions: &serde_json::Value| json!({"phase": "Succeeded", "evictionPods": 3, "conditions": conditions});
+        let done = |conditions: &serde_json::Value| json!({"phase": "Succeeded", "evictionPods": 3, "conditions": conditions, "departedPods": {}});
+        let mut of_older = done(&conditions);
+        of_older["departedPods"] = json!(null);
+        let mut mixed = done(&conditions);
+        mixed["evictionPods"] = json!(37);
+        mixed["departedPods"] =
+            json!({"unmanaged": 1, "finished": 2, "losingEmptyDirData": 1, "migrated": 1});
+        mixed["returnedPods"] = json!([{"namespace": "a", "name": "b", "since": "2026-01-02T03:04:05Z"}]);
+        let mut bare = done(&conditions);
+        bare["departedPods"] = json!({"unmanaged": 3});
         let mut paused = done(&conditions);
         paused["pausedSeconds"] = json!(60);
         for (status, expected) in [
@@ -162,10 +198,19 @@ mod tests {
             (done(&conditions), Some("3 pods moved in 2m10s")),
             (paused, Some("3 pods moved in 2m10s, paused for 60s")),
             (done(&late), Some("3 pods moved")),
+            (of_older, Some("3 pods gone in 2m10s")),
+            (bare, Some("3 pods deleted (no controller) in 2m10s")),
+            (
+                mixed,
+                Some(
+                    "32 pods moved in 2m10s, 1 migrated, 1 restarted in place, 1 deleted (no controller), \
+                     2 deleted (finished before), emptyDir data of 1 pod lost",
+                ),
+            ),
             (json!({"phase": "Succeeded"}), Some("no pods had to move")),
             (
                 json!({"phase": "Failed", "evictionPods": 3, "podCounts": {"gone": 1, "blocked": 2}}),
-                Some("1 of 3 pods moved"),
+                Some("1 of 3 pods gone"),
             ),
             (json!({"phase": "Failed", "lastError": "no such node"}), None),
         ] {

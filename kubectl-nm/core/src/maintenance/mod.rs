@@ -4,9 +4,11 @@
 //! neither conditions nor pod counts: everything here works with both.
 
 pub mod cache;
+pub mod change_lines;
 pub mod changes;
 pub mod creator;
 pub mod drain_change;
+pub mod ending;
 pub(crate) mod fields;
 pub mod headline;
 pub(crate) mod reconcilers;

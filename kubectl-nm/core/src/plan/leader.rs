@@ -188,7 +188,8 @@ mod tests {
             }
             *asked.lock().unwrap() += 1;
             let is_filtered = *asked.lock().unwrap() == 1;
-            items(if is_filtered && !labelled { &Value::Array(Vec::new()) } else { &deployments })
+            let none = json!([]);
+            items(if is_filtered && !labelled { &none } else { &deployments })
         });
         let gap = gap(&cluster, now()).await.unwrap();
         let requests = requests.lock().unwrap().len();

@@ -247,6 +247,7 @@ n1     shop/db-0   evicted   its local volume pv-1 stays on the node
 local volumes stay on the node of 1 pod: shop/db-0
 capacity for 0 of 1 pod on 1 other node, estimated from requests, taints, selectors and volumes
 no capacity for shop/db-0 (1 other node: 1 cannot access its volume)
+no Ready pod until a replacement is Ready: 1 workload (StatefulSet shop/db)
 1 node, 1 pod: 1 evicted
 Nothing would block the drain, but other nodes do not have the capacity for all pods. Nothing was changed.
 ";
@@ -285,6 +286,7 @@ budget shop/db (3 pods) allows 1 eviction now and 1 at once while all its pods a
 replacements of the others fit on no other node
 capacity for 0 of 3 pods on 0 other nodes, estimated from requests, taints, selectors and volumes
 no capacity for shop/db-0, shop/db-1, shop/db-2 (0 other nodes)
+no schedulable node is left in the cluster
 1 node, 3 pods: 2 blocked, 1 evicted
 The drain would be blocked. Nothing was changed.
 ";
@@ -339,12 +341,12 @@ fn without_access_to_pods_the_plan_is_unknown() {
     assert!(!unknown.is_blocked());
     assert_eq!(
         lines(&unknown),
-        "unknown: the pods: you may not list pods\n1 node\n\
+        "no schedulable node is left in the cluster\nunknown: the pods: you may not list pods\n1 node\n\
          It is unknown whether the drain would be blocked. Nothing was changed.\n"
     );
     let document = document::document(&unknown);
     assert_eq!((&document["blocked"], &document["pods"]), (&Value::Null, &Value::Null));
     assert_eq!(document["unknown"].as_array().map(Vec::len), Some(1));
-    let nothing = report(&["n1"], None, snapshot(&["n1"], vec![]), &[]);
+    let nothing = report(&["n1"], None, snapshot(&["n1", "n2"], vec![]), &[]);
     assert_eq!(lines(&nothing), "1 node, 0 pods\nNothing would block the drain. Nothing was changed.\n");
 }

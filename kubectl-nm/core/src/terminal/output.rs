@@ -43,6 +43,7 @@ pub struct Output {
     can_prompt: bool,
     /// Whether the data is complete, so that every further line is a message.
     is_data_complete: bool,
+    is_verbose: bool,
     on_stdout_error: OnStdoutError,
     /// The connection flags for commands in messages, with a leading blank.
     flags: String,
@@ -77,6 +78,7 @@ impl Output {
             data,
             messages,
             is_data_complete: false,
+            is_verbose: false,
             on_stdout_error: OnStdoutError::End,
             flags,
             command: String::new(),
@@ -92,6 +94,17 @@ impl Output {
     /// The command line, for questions.
     pub(crate) fn command(&self) -> Option<&str> {
         Some(self.command.as_str()).filter(|command| !command.is_empty())
+    }
+
+    /// Lets commands report every pod, and not only nodes.
+    #[must_use]
+    pub fn verbose(self, is_verbose: bool) -> Self {
+        Self { is_verbose, ..self }
+    }
+
+    /// Whether every pod is reported, and not only nodes.
+    pub fn is_verbose(&self) -> bool {
+        self.is_verbose
     }
 
     /// Whether stdin, stdout and stderr are a terminal on which live output can be drawn.
@@ -317,6 +330,7 @@ pub mod captured {
             colour: Colour::Auto,
             can_prompt: false,
             is_data_complete: false,
+            is_verbose: false,
             on_stdout_error: OnStdoutError::End,
             flags,
             command: String::new(),

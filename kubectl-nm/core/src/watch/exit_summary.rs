@@ -5,19 +5,24 @@ use std::collections::BTreeMap;
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use nm_shared::NodeMaintenance;
 
-use crate::maintenance::{State, headline, node, status};
+use crate::maintenance::{State, headline, node, pods_gone, status};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{Line, Style};
 use crate::watch::goal_tracker::{Goal, GoalTracker};
 
 const MAX_NODES: usize = 10;
 
-/// How many maintenances there are of each state, and how many pods are blocked: `2 Draining, 1 Drained, 1 pod blocked`.
+/// How many maintenances there are of each state, how many of their pods are gone, and how many are blocked:
+/// `2 Draining, 1 Drained, 7 of 9 pods gone, 1 pod blocked`.
 pub(crate) fn tally<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> Line {
-    let (mut states, mut blocked): (BTreeMap<State, usize>, i64) = (BTreeMap::new(), 0);
+    let mut states: BTreeMap<State, usize> = BTreeMap::new();
+    let (mut gone, mut all, mut blocked) = (0, 0, 0);
     for object in objects {
         *states.entry(State::of(object)).or_default() += 1;
-        blocked += i64::from(status(object).pod_counts.blocked);
+        let status = status(object);
+        gone += i64::from(pods_gone(status));
+        all += i64::from(status.eviction_pods);
+        blocked += i64::from(status.pod_counts.blocked);
     }
     if states.is_empty() {
         return Line::new("no maintenances");
@@ -25,6 +30,7 @@ pub(crate) fn tally<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> L
     let counts: Vec<String> =
         states.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
     let line = Line::new(counts.join(", "));
+    let line = if all > 0 { line.and(format!(", {gone} of {all} pods gone")) } else { line };
     match blocked {
         0 => line,
         1 => line.and(", ").with(Style::Bad, "1 pod blocked"),
@@ -154,7 +160,10 @@ mod tests {
         for (objects, expected) in [
             (vec![], "no maintenances"),
             (vec![drained.clone()], "1 Drained"),
-            (vec![drained, running, requested("n3")], "1 Blocked, 1 Requested, 1 Drained, 2 pods blocked"),
+            (
+                vec![drained, running, requested("n3")],
+                "1 Blocked, 1 Requested, 1 Drained, 4 of 10 pods gone, 2 pods blocked",
+            ),
         ] {
             assert_eq!(tally(objects.iter()).to_string(), expected);
         }
@@ -201,7 +210,7 @@ mod tests {
     fn stale_states_are_marked_first() {
         let since = "2026-01-02T03:04:05.6Z".parse().unwrap();
         let lines = summary(&[], [requested("n1")], "", Some(since));
-        assert_eq!(lines[0], "stale since 2026-01-02T03:04:06Z: these are the last known states");
+        assert_eq!(lines[0], "stale since 2026-01-02T03:04:05Z: these are the last known states");
         assert_eq!(lines.len(), 3);
     }
 }

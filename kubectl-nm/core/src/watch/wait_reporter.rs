@@ -3,6 +3,7 @@
 //! `start --wait` and `stop --wait` report the progress towards a goal; `watch` prints a log. Nothing here does I/O other
 //! than printing, so that tests play whole waits.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use jiff::Timestamp;
@@ -13,13 +14,17 @@ use crate::args::duration;
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
+use crate::maintenance::change_lines::{LineDetail, lines};
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::{Reconcilers, State, headline, node, stop_progress};
+use crate::maintenance::{Reconcilers, State, drain_result, headline, node, stop_progress, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::exit_summary::{resume_hints, tally, whole_seconds};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
+
+/// With more nodes than this, a sign of life counts them.
+const MAX_SINGLE_NODES: usize = 3;
 
 /// Which lines are printed, and where.
 #[derive(Clone, Copy)]
@@ -42,12 +47,29 @@ pub struct WaitReporter<'a> {
     /// Whether a line was printed since the last heartbeat.
     is_active: bool,
     reconcilers: Reconcilers,
+    /// What becomes of nodes whose maintenance ends, as far as that is known.
+    endings: BTreeMap<String, String>,
 }
 
 impl<'a> WaitReporter<'a> {
     /// Prints to `out`. `flags` are the connection flags for hints, each with a leading blank.
     pub fn new(out: &'a mut Output, mode: ReportMode<'a>, tracker: GoalTracker, flags: &'a str) -> Self {
-        Self { out, mode, tracker, flags, lost: None, is_active: false, reconcilers: Reconcilers::default() }
+        Self {
+            out,
+            mode,
+            tracker,
+            flags,
+            lost: None,
+            is_active: false,
+            reconcilers: Reconcilers::default(),
+            endings: BTreeMap::new(),
+        }
+    }
+
+    /// Reports this of the nodes whose maintenance has ended.
+    #[must_use]
+    pub fn with_endings(self, endings: BTreeMap<String, String>) -> Self {
+        Self { endings, ..self }
     }
 
     /// Reports an event. Breaks with the exit code when the watch is over.
@@ -101,36 +123,65 @@ impl<'a> WaitReporter<'a> {
         let is_irrelevant = update.is_first_list
             && matches!(self.mode, ReportMode::Progress)
             && self.tracker.goal() == Some(Goal::Stopped);
-        for change in update.changes.iter().filter(|_| !is_irrelevant) {
+        // The line about a reached goal has everything.
+        let is_reached = |change: &&MaintenanceChange| {
+            let uid = match change {
+                MaintenanceChange::Updated { now, .. } => uid(now),
+                MaintenanceChange::Deleted(last) => uid(last),
+            };
+            let is_target = |(target, outcome): &(WaitTarget, TargetOutcome)| {
+                target.uid == uid && *outcome == TargetOutcome::Reached
+            };
+            matches!(self.mode, ReportMode::Progress) && update.settled.iter().any(is_target)
+        };
+        let shown: Vec<_> =
+            update.changes.iter().filter(|change| !is_irrelevant && !is_reached(change)).collect();
+        for change in shown {
             self.report_change(change)?;
         }
         if update.is_first_list {
             self.report_missing();
         }
         match update.exit {
-            Some(exit) => self.conclude(&update.settled, exit).map(ControlFlow::Break),
-            None => self.report_settled(&update.settled).map(ControlFlow::Continue),
+            Some(exit) => {
+                self.report_settled(&update.settled, true)?;
+                self.hint_at_end(exit);
+                Ok(ControlFlow::Break(exit))
+            }
+            None => self.report_settled(&update.settled, true).map(ControlFlow::Continue),
         }
     }
 
-    /// Reports the outcomes of targets at the end of the watch, and after a failure which maintenances continue.
-    /// Returns the exit code.
+    /// Reports the outcomes of targets at the end of a watch that has shown the results of their drains, and after a failure
+    /// which maintenances continue. Returns the exit code.
     ///
     /// # Errors
     ///
     /// If stdout cannot be written.
     pub fn conclude(&mut self, settled: &[(WaitTarget, TargetOutcome)], exit: Exit) -> Result<Exit, Error> {
-        self.report_settled(settled)?;
-        if matches!(exit, Exit::Failed | Exit::Lost | Exit::TimedOut) {
-            self.print_resume_hints(exit);
-        }
+        self.report_settled(settled, false)?;
+        self.hint_at_end(exit);
         Ok(exit)
     }
 
+    fn hint_at_end(&mut self, exit: Exit) {
+        if matches!(exit, Exit::Failed | Exit::Lost | Exit::TimedOut) {
+            self.print_resume_hints(exit);
+        }
+    }
+
     fn report_change(&mut self, change: &MaintenanceChange) -> Result<(), Error> {
-        // Every maintenance is in this state for a moment. The heartbeat reports one that stays in it.
-        let is_brief = matches!(self.mode, ReportMode::Progress) && change.is_requested();
-        for line in change.lines().into_iter().skip(usize::from(is_brief)) {
+        // The command itself has just created it. If it stays so, the heartbeat says why.
+        let is_own = |now: &NodeMaintenance| {
+            matches!(self.mode, ReportMode::Progress) && State::of(now) == State::Requested
+        };
+        if let MaintenanceChange::Updated { before: None, now } = change
+            && is_own(now)
+        {
+            return Ok(());
+        }
+        let detail = if self.out.is_verbose() { LineDetail::Pods } else { LineDetail::Nodes };
+        for line in lines(change, detail) {
             self.is_active = true;
             match self.mode {
                 ReportMode::Log(now) => {
@@ -156,23 +207,40 @@ impl<'a> WaitReporter<'a> {
         }
     }
 
-    fn report_settled(&mut self, settled: &[(WaitTarget, TargetOutcome)]) -> Result<(), Error> {
+    /// Reports the outcomes of targets, those that have reached the goal with the result of their drain, or with what becomes
+    /// of their node.
+    fn report_settled(
+        &mut self,
+        settled: &[(WaitTarget, TargetOutcome)],
+        with_result: bool,
+    ) -> Result<(), Error> {
         let reached = match self.tracker.goal() {
             Some(Goal::Stopped) => "maintenance stopped",
             Some(Goal::Drained) | None => "drained",
         };
-        for (WaitTarget { node, .. }, outcome) in settled {
+        for (WaitTarget { node, uid, .. }, outcome) in settled {
             let problem = match outcome {
                 TargetOutcome::Reached => {
+                    let result = match self.tracker.goal() {
+                        Some(Goal::Stopped) => self.endings.get(node).cloned(),
+                        _ => self.tracker.cache().get(uid).and_then(|object| drain_result(object)),
+                    };
+                    let result = result.filter(|_| with_result).map(|result| format!(": {result}"));
                     if matches!(self.mode, ReportMode::Progress) {
-                        self.out.data(&Line::new(format!("node/{node} ")).with(Style::Good, reached))?;
+                        let line = Line::new(format!("node/{node} ")).with(Style::Good, reached);
+                        self.out.data(&line.and(result.unwrap_or_default()))?;
+                        self.is_active = true;
                     }
                     continue;
                 }
                 TargetOutcome::Failed(error) if error.is_empty() => String::from("the maintenance failed"),
                 TargetOutcome::Failed(error) => format!("the maintenance failed: {error}"),
+                // Who deletes an object is in no object.
                 TargetOutcome::Deleted => {
-                    String::from("the maintenance was stopped before the node was drained")
+                    let object = self.tracker.cache().get(uid);
+                    let at = object.and_then(|object| object.metadata.deletion_timestamp.as_ref());
+                    let at = at.map(|at| format!(" at {},", at.0)).unwrap_or_default();
+                    format!("the maintenance was stopped{at} before the node was drained")
                 }
                 TargetOutcome::Replaced => {
                     String::from("the maintenance was stopped, and another one was started")
@@ -183,18 +251,20 @@ impl<'a> WaitReporter<'a> {
         Ok(())
     }
 
-    /// Adds a line to a log that was silent, and reports the targets that nothing seems to work on.
+    /// Reports the progress if no line was printed for a while, and the targets that nothing seems to work on.
     fn report_heartbeat(&mut self) -> Result<(), Error> {
         let was_active = std::mem::take(&mut self.is_active);
-        if let ReportMode::Log(now) = self.mode
-            && !was_active
-        {
-            let summary = if self.lost.is_some() {
-                Line::new("no connection")
-            } else {
-                tally(self.tracker.cache().objects())
-            };
-            self.out.data(&timestamp(now()).and(" - ").join(summary))?;
+        match self.mode {
+            _ if was_active => {}
+            ReportMode::Log(now) => {
+                let summary = if self.lost.is_some() {
+                    Line::new("no connection")
+                } else {
+                    tally(self.tracker.cache().objects())
+                };
+                self.out.data(&timestamp(now()).and(" - ").join(summary))?;
+            }
+            ReportMode::Progress => self.report_progress(),
         }
         if self.lost.is_some() || !self.tracker.cache().is_complete() {
             return Ok(());
@@ -209,6 +279,27 @@ impl<'a> WaitReporter<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Reports how far the drains are that are waited for.
+    fn report_progress(&mut self) {
+        if self.lost.is_some() || self.tracker.goal() != Some(Goal::Drained) {
+            return;
+        }
+        let find = |target: &WaitTarget| self.tracker.cache().get(&target.uid).map(AsRef::as_ref);
+        let open = self.tracker.open().filter_map(find);
+        // What does not advance at all is reported with the reason.
+        let works = |object: &&NodeMaintenance| matches!(State::of(object), State::Draining | State::Blocked);
+        let working: Vec<&NodeMaintenance> = open.filter(works).collect();
+        let lines: Vec<Line> = if working.len() > MAX_SINGLE_NODES {
+            vec![tally(self.tracker.cache().objects())]
+        } else {
+            let line = |object: &&NodeMaintenance| {
+                Line::new(format!("node/{}: ", node(object))).join(headline(object))
+            };
+            working.iter().map(line).collect()
+        };
+        lines.iter().for_each(|line| self.out.message(line));
     }
 
     fn report_end(&mut self, reason: &str, exit: Exit) {

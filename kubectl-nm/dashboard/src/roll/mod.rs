@@ -45,7 +45,7 @@ pub struct RollDashboard {
 }
 
 impl RollDashboard {
-    /// Takes the screen, for the roll of this name, whose commands have their output in a folder. The last line shows the notice until a key is pressed.
+    /// Takes the screen, for the roll of this name, whose commands have their output in a folder. The last line shows the notice until a key is pressed. Commands to paste begin with `kubectl`.
     ///
     /// # Errors
     ///
@@ -56,6 +56,7 @@ impl RollDashboard {
         keys: KeyMap,
         log_folder: Option<PathBuf>,
         notice: Option<String>,
+        kubectl: &str,
     ) -> Result<Self, Error> {
         let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
         let signals = signals::listen().map_err(Error::Screen)?;
@@ -67,6 +68,7 @@ impl RollDashboard {
         redraw.now();
         let mut model = RollModel::new(name, appearance, keys, size, Timestamp::now());
         (model.log_folder, model.notice) = (log_folder, notice);
+        kubectl.clone_into(&mut model.kubectl);
         Ok(Self { model, screen, inputs: EventStream::new(), signals, messages, ticks, redraw })
     }
 

@@ -3,21 +3,27 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
-use nm_core::maintenance::State;
+use nm_core::explain::cluster_facts::ClusterFacts;
+use nm_core::explain::explanation::causes;
+use nm_core::explain::remedy::Remedy;
+use nm_core::maintenance::{Reconcilers, State, headline};
 use nm_core::terminal::text::{Line, Style, counted, plain};
 use nm_roll::command::NodeOutputLine;
 use nm_roll::decide::{NodeProgress, RollState};
-use nm_roll::record::{RollNode, RollRecord, Step};
+use nm_roll::record::{ActionState, RollNode, RollRecord, Step};
 use nm_roll::settings::NodeAction;
 use nm_roll::view::{Estimate, RollInput, RollView};
+use nm_shared::NodeMaintenance;
 
 use crate::config::action_table::Action;
 use crate::config::appearance::Appearance;
 use crate::config::key_map::KeyMap;
+use crate::model::panes::advice::remedy_of_blocked;
 use crate::update::navigation::Motion;
 
 /// The most lines of output that are kept of a node.
@@ -112,6 +118,8 @@ pub(crate) struct ShownRoll {
     pub(crate) at_a_time: usize,
     /// What it does with a drained node.
     pub(crate) action: Option<String>,
+    /// The nodes whose commands end when the program does.
+    pub(crate) commands: Vec<String>,
     pub(crate) is_current: bool,
     /// When it was last known to be current.
     pub(crate) current_at: Timestamp,
@@ -129,6 +137,18 @@ pub(crate) fn action_words(action: Option<&NodeAction>) -> Option<String> {
     })
 }
 
+/// The nodes whose commands run on this computer, and end together with the program.
+fn commands_under_way(view: &RollView) -> Vec<String> {
+    if view.roll.settings.command().is_none() {
+        return Vec::new();
+    }
+    let runs = |node: &&RollNode| {
+        let action = node.record.action.as_ref();
+        node.record.step == Step::Acting && action.is_some_and(|action| action.state == ActionState::Running)
+    };
+    view.roll.nodes.iter().filter(runs).map(|node| node.node().to_owned()).collect()
+}
+
 #[derive(Debug)]
 pub(crate) struct RollModel {
     pub(crate) appearance: Appearance,
@@ -143,6 +163,14 @@ pub(crate) struct RollModel {
     pub(crate) shown: Option<ShownRoll>,
     /// In the order of the roll. Nodes that were done before the dashboard opened are not known.
     pub(crate) rows: Vec<RollRow>,
+    /// The maintenances that are left, by node.
+    maintenances: HashMap<String, Arc<NodeMaintenance>>,
+    /// kubectl with the flags for this cluster, for commands to paste.
+    pub(crate) kubectl: String,
+    /// The node whose causes are shown, and the first line of them.
+    pub(crate) opened: Option<(String, usize)>,
+    /// Whether the user wants to leave, and has to confirm that commands end.
+    pub(crate) is_leaving: bool,
     output: HashMap<String, VecDeque<String>>,
     /// The node that printed last.
     last_printed: Option<String>,
@@ -176,6 +204,10 @@ impl RollModel {
             log_folder: None,
             shown: None,
             rows: Vec::new(),
+            maintenances: HashMap::new(),
+            kubectl: String::from("kubectl"),
+            opened: None,
+            is_leaving: false,
             output: HashMap::new(),
             last_printed: None,
             selected: None,
@@ -203,6 +235,9 @@ impl RollModel {
             rows.insert(key(&row), row);
         }
         self.rows = rows.into_values().collect();
+        let left = view.roll.nodes.iter();
+        self.maintenances = left.map(|node| (node.node().to_owned(), Arc::clone(&node.object))).collect();
+        self.opened.take_if(|(node, _)| !self.maintenances.contains_key(node));
         self.requested_pause.take_if(|paused| *paused == record.paused);
         self.asked.take_if(|node| !view.progress.iter().any(|progress| progress.node == *node));
         self.now = view.now;
@@ -220,6 +255,7 @@ impl RollModel {
             began: created.map(|time| time.0).chain(began_before).min(),
             at_a_time: settings.max_unavailable,
             action: action_words(settings.action.as_ref()),
+            commands: commands_under_way(view),
             is_current: view.is_current,
             current_at: current_before.filter(|_| !view.is_current).unwrap_or(view.now),
             at: view.now,
@@ -275,6 +311,10 @@ impl RollModel {
                 motion.map(|motion| motion.target(top, usize::from(self.size.1)).min(usize::from(u8::MAX)));
             return None;
         }
+        if std::mem::take(&mut self.is_leaving) {
+            let is_yes = matches!(key.code, KeyCode::Char('y' | 'Y'));
+            return is_yes.then_some(RollEffect::Input(RollInput::Leave));
+        }
         // While there is a question, its answers go before the keys of the configuration.
         if self.asked.is_some()
             && !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
@@ -283,12 +323,23 @@ impl RollModel {
             self.asked = None;
             return Some(RollEffect::Input(RollInput::Answer(c.eq_ignore_ascii_case(&'y'))));
         }
+        if let Some((node, top)) = self.opened.take() {
+            let height = usize::from(self.size.1);
+            self.opened = match (motion, action) {
+                (Some(motion), _) => Some((node, motion.target(top, height).min(usize::from(u8::MAX)))),
+                (None, Some(Action::Back | Action::Quit | Action::Open)) => None,
+                (None, _) => Some((node, top)),
+            };
+            return None;
+        }
         if let Some(motion) = motion {
             self.select(motion);
             return None;
         }
         match action? {
+            Action::Quit if self.ends_commands() => self.is_leaving = true,
             Action::Quit => return Some(RollEffect::Input(RollInput::Leave)),
+            Action::Open => self.open(),
             Action::Suspend => return Some(RollEffect::Suspend),
             Action::Pause => return self.toggle_pause(),
             Action::Help => self.help = Some(0),
@@ -297,6 +348,46 @@ impl RollModel {
             _ => {}
         }
         None
+    }
+
+    /// Whether commands end if the program does.
+    fn ends_commands(&self) -> bool {
+        self.shown.as_ref().is_some_and(|shown| !shown.commands.is_empty())
+    }
+
+    /// Opens the selected node, or else the first that is blocked, or else the one that the dashboard follows.
+    fn open(&mut self) {
+        let blocked = || self.rows.iter().position(|row| row.state == RowState::Blocked);
+        let row = self.selected().or_else(blocked).or_else(|| self.focus());
+        let node = row.map(|at| self.rows[at].progress.node.clone());
+        self.opened = node.filter(|node| self.maintenances.contains_key(node)).map(|node| (node, 0));
+    }
+
+    /// What blocks a node, and what to do about it, as the dashboard of maintenances shows them.
+    pub(crate) fn remedy(&self, node: &str) -> Option<(String, Remedy)> {
+        remedy_of_blocked(self.maintenances.get(node)?, &self.kubectl)
+    }
+
+    /// The opened node: its state, and all causes with what to do, as `explain` reports them.
+    pub(crate) fn opened_lines(&self) -> Option<(Vec<String>, usize)> {
+        let (node, top) = self.opened.as_ref()?;
+        let maintenance = self.maintenances.get(node)?;
+        let mut lines = vec![format!("{node}: {}", headline(maintenance))];
+        let causes =
+            causes(maintenance, &Reconcilers::default(), &ClusterFacts::default(), &self.kubectl, self.now);
+        if causes.is_empty() {
+            lines.push(String::from("Nothing is blocked."));
+        }
+        for cause in causes {
+            lines.push(String::new());
+            lines.extend(cause.what);
+            if !cause.pods.is_empty() {
+                lines.push(format!("Pods: {}", cause.pods.join(", ")));
+            }
+            lines.push(format!("{}.", cause.advice.trim_end_matches('.')));
+            lines.extend(cause.commands.into_iter().map(|command| format!("  {command}")));
+        }
+        Some((lines, *top))
     }
 
     fn toggle_pause(&mut self) -> Option<RollEffect> {
@@ -382,7 +473,7 @@ impl RollModel {
             let pods = counted(usize::try_from(row.progress.pods.0).unwrap_or_default(), "pod");
             let took = took.map(|took| format!(" in {}", age(took.as_secs()))).unwrap_or_default();
             let line = Line::new(format!("node/{} ", row.progress.node)).with(Style::Good, "Done");
-            lines.push(line.and(format!(": {pods} moved{took}")));
+            lines.push(line.and(format!(": {pods} gone{took}")));
         }
         let halt = self.shown.as_ref().and_then(|shown| shown.record.halt.as_ref());
         if let Some(halt) = halt {

@@ -63,7 +63,7 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     let state = limited(state(model, area.width), if is_tall { 3 } else { 1 });
     let question = limited(question(model, area.width), 2);
     let columns = columns(model, area.width);
-    let why = limited(why(model, &columns, area.width), if is_tall { 2 } else { 0 });
+    let why = limited(why(model, &columns, area.width), if is_tall { 3 } else { 0 });
     let length = |lines: &TonedLines| u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let fixed = 4 + length(&settings) + length(&state) + length(&question) + length(&why);
     let output = if is_tall { output_height(model, area.height.saturating_sub(fixed)) } else { 0 };
@@ -105,6 +105,9 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     draw_outputs(model, canvas, output_area);
     canvas.fade(false);
     draw_footer(model, canvas, footer);
+    if let Some((lines, top)) = model.opened_lines() {
+        draw_opened(&lines, top, canvas, area);
+    }
     if let Some(top) = model.help {
         draw_help(model, top, canvas, area);
     }
@@ -164,8 +167,8 @@ fn draw_summary(model: &RollModel, shown: &ShownRoll, canvas: &mut Canvas<'_>, a
             PodCounts { gone: part.0, waiting: part.1.saturating_sub(part.0), ..PodCounts::default() };
         x = canvas.pod_bar(area, x + 1, area.width / 5, &counts);
     }
-    let moved = format!("{} moved", counted(usize::try_from(shown.pods).unwrap_or_default(), "pod"));
-    x = canvas.write(area, x + 2, &moved, Tone::Plain);
+    let gone = format!("{} gone", counted(usize::try_from(shown.pods).unwrap_or_default(), "pod"));
+    x = canvas.write(area, x + 2, &gone, Tone::Plain);
     let before = model.done_before();
     if before > 0 {
         x = canvas.write_whole(area, x + 2, &format!("{before} done before"), Tone::Quiet).unwrap_or(x);
@@ -219,7 +222,29 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
     paragraph(&text, width, tone)
 }
 
+/// The opened node over the whole screen but its last line, which has the keys.
+fn draw_opened(lines: &[String], top: usize, canvas: &mut Canvas<'_>, area: Rect) {
+    let body = Rect { height: area.height.saturating_sub(1), ..area };
+    let wrapped: TonedLines =
+        lines.iter().flat_map(|text| paragraph(text, area.width, Tone::Plain)).collect();
+    let top = top.min(wrapped.len().saturating_sub(usize::from(body.height)));
+    let blank = " ".repeat(usize::from(area.width));
+    for at in 0..body.height {
+        let line = line(body, at);
+        canvas.write(line, line.x, &blank, Tone::Plain);
+        if let Some((text, tone)) = wrapped.get(top + usize::from(at)) {
+            let tone = if at == 0 && top == 0 { Tone::Strong } else { *tone };
+            canvas.write(line, line.x + 1, text, tone);
+        }
+    }
+}
+
 fn question(model: &RollModel, width: u16) -> TonedLines {
+    if model.is_leaving {
+        let commands = model.shown.as_ref().map(|shown| shown.commands.join(", ")).unwrap_or_default();
+        let text = format!("Leaving ends the command of {commands}. Leave? [y] yes  [n] no");
+        return paragraph(&text, width, Tone::Alarm);
+    }
     let Some(node) = &model.asked else { return TonedLines::new() };
     let text = format!("{node} is drained. Continue with it? [y] yes  [n] no, halt the roll");
     paragraph(&text, width, Tone::Alarm)
@@ -233,6 +258,11 @@ fn why(model: &RollModel, columns: &[Column<RollColumn>], width: u16) -> TonedLi
     let selected = model.selected().map(|at| &model.rows[at]);
     let Some(row) = selected.or_else(blocked).or_else(focus) else { return TonedLines::new() };
     let (node, detail) = (&row.progress.node, detail(row, model.now));
+    if let (RowState::Blocked, Some((why, remedy))) = (row.state, model.remedy(node)) {
+        let mut lines = paragraph(&why, width, Tone::Bad);
+        lines.extend(paragraph(&format!("{}: {}", remedy.advice, remedy.command), width, Tone::Plain));
+        return lines;
+    }
     let column = columns.iter().find(|column| column.what == RollColumn::Detail);
     let is_cut = column.is_none_or(|column| detail.chars().count() > usize::from(column.width));
     // Why the roll halted is above the table.
@@ -262,7 +292,7 @@ fn draw_rows(
     // The focus stays in the middle, so that the nodes before and after it are visible.
     let lowest = model.rows.len().saturating_sub(height);
     let top = model.focus().unwrap_or(0).saturating_sub(height / 2).min(lowest);
-    if model.rows.len() > height {
+    if model.rows.len() > height && heads.width >= BAR_FROM {
         let (first, last) = (top + 1, top + height);
         let part = format!("{first}-{last} of {}", model.rows.len());
         canvas.write_right(Rect { width: heads.width.saturating_sub(1), ..heads }, &part, Tone::Quiet);
@@ -420,6 +450,7 @@ fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
     let mut keys: Vec<_> =
         actions.into_iter().filter(has_key).map(|(action, word)| (map.shortest(action), word)).collect();
     keys.push((map.up_and_down(), "select"));
+    keys.push((map.shortest(Action::Open), "open"));
     if model.selected().is_some() {
         keys.push((map.shortest(Action::Back), "follow"));
     }
@@ -448,12 +479,13 @@ fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
         keys(Action::PageUp, "half a screen up"),
         keys(Action::Top, "the first node"),
         keys(Action::Bottom, "the last node"),
+        keys(Action::Open, "what the node waits for, and what to do about it"),
         keys(Action::Back, "follow the nodes under way, and show their output"),
         said(""),
         said("Actions"),
         keys(Action::Pause, "pause the roll, or continue it"),
         Some((String::from("y, n"), "continue with a drained node, or halt the roll")),
-        keys(Action::Quit, "leave the roll as it is; running commands end"),
+        keys(Action::Quit, "leave the roll as it is; asks before running commands end"),
         keys(Action::Suspend, "suspend"),
         said(""),
         said("While the roll is paused, no further node or action begins, and"),

@@ -8,6 +8,7 @@ use nm_core::client::all_groups;
 use nm_core::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use nm_core::error::Error;
 use nm_core::maintenance;
+use nm_core::maintenance::ending::keep_cordon_patch;
 use nm_core::terminal::text::first_names;
 use nm_shared::NodeMaintenance;
 use serde_json::Value;
@@ -38,7 +39,11 @@ pub(crate) async fn start(cluster: &Cluster, wanted: &[NodeMaintenance]) -> Resu
     summary("started", results)
 }
 
-pub(crate) async fn stop(cluster: &Cluster, unwanted: &[(String, String)]) -> Result<String, CommandError> {
+pub(crate) async fn stop(
+    cluster: &Cluster,
+    unwanted: &[(String, String)],
+    keep_cordon: bool,
+) -> Result<String, CommandError> {
     let word = |deletion| match deletion {
         Deletion::UnderWay => "stopping",
         Deletion::Gone => "stopped",
@@ -46,7 +51,13 @@ pub(crate) async fn stop(cluster: &Cluster, unwanted: &[(String, String)]) -> Re
     };
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(unwanted)
         .map(async |(name, uid)| {
-            (name.clone(), all_groups::delete_by_uid(cluster, name, uid).await.map(word))
+            let stopped = async {
+                if keep_cordon {
+                    cluster.patch(name, &keep_cordon_patch(uid), false).await?;
+                }
+                all_groups::delete_by_uid(cluster, name, uid).await
+            };
+            (name.clone(), stopped.await.map(word))
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
@@ -169,7 +180,7 @@ mod tests {
         });
         let unwanted = ["a", "b", "c", "d"].map(|name| (name.to_owned(), "u".to_owned())).to_vec();
         assert_eq!(
-            stop(&changed, &unwanted).await.unwrap(),
+            stop(&changed, &unwanted, false).await.unwrap(),
             "stopped: a; stopped, and another maintenance was started: b; stopping: c, d"
         );
     }
@@ -187,7 +198,7 @@ mod tests {
             (names(&["b"]), "b: Error from server (Forbidden): b Forbidden"),
         ] {
             let unwanted: Vec<(String, String)> = unwanted;
-            let outcome = stop(&refusing, &unwanted).await;
+            let outcome = stop(&refusing, &unwanted, false).await;
             assert_eq!(outcome.unwrap_err().to_string(), expected);
         }
     }

@@ -71,6 +71,7 @@ fn numbers(budget: &PodDisruptionBudget) -> BudgetFacts {
         desired_healthy: status.map(|status| status.desired_healthy),
         current_healthy: status.map(|status| status.current_healthy),
         disruptions_allowed: status.map(|status| status.disruptions_allowed),
+        expected_pods: status.map(|status| status.expected_pods),
     }
 }
 

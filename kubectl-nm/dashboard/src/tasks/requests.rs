@@ -8,7 +8,8 @@ use crate::tasks::{actions, pod_requests};
 pub(crate) async fn send(cluster: &Cluster, request: ClusterRequest) -> Result<String, CommandError> {
     match request {
         ClusterRequest::Start(wanted) => actions::start(cluster, &wanted).await,
-        ClusterRequest::Stop(unwanted) => actions::stop(cluster, &unwanted).await,
+        ClusterRequest::Stop(unwanted) => actions::stop(cluster, &unwanted, false).await,
+        ClusterRequest::StopKeepingCordons(unwanted) => actions::stop(cluster, &unwanted, true).await,
         ClusterRequest::Pause { targets, pause } => actions::suspend(cluster, &targets, pause).await,
         ClusterRequest::Change { target, patch } => actions::change(cluster, &target, &patch).await,
         ClusterRequest::Evict { target, uid } => pod_requests::evict(cluster, &target, &uid).await,

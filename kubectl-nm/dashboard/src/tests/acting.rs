@@ -26,6 +26,7 @@ fn budget(allowed: i32) -> BudgetFacts {
         desired_healthy: Some(3),
         current_healthy: Some(3 + allowed),
         disruptions_allowed: Some(allowed),
+        ..BudgetFacts::default()
     }
 }
 

@@ -28,6 +28,8 @@ struct Scene {
     progress: Vec<NodeProgress>,
     state: RollState,
     is_current: bool,
+    /// Whether the objects have the details of actions under way and of blocked pods.
+    is_detailed: bool,
 }
 
 fn ago(seconds: i64) -> Timestamp {
@@ -55,7 +57,8 @@ impl Scene {
     fn beginning() -> Self {
         let runner = Some(Runner { id: "1".into(), who: "ada@laptop".into(), at: now() });
         let record = RollRecord { runner, ..RollRecord::default() };
-        Self { record, progress: (0..8).map(planned).collect(), state: RollState::Working, is_current: true }
+        let progress = (0..8).map(planned).collect();
+        Self { record, progress, state: RollState::Working, is_current: true, is_detailed: false }
     }
 
     /// Two nodes run their command, and pods block the drain of a third.
@@ -114,11 +117,16 @@ impl Scene {
                 began: (progress.step != Step::Planned).then(|| ago(210)),
                 began_millis: 0,
                 boot_id: String::new(),
-                action: None,
+                action: (self.is_detailed && progress.step == Step::Acting)
+                    .then(|| serde_json::from_value(json!({"attempt": 1, "state": "running"})).unwrap()),
                 baseline: Baseline::default(),
             };
             let is_blocked = progress.detail.starts_with("blocked");
-            let status = json!({"phase": "Running", "podCounts": {"blocked": i32::from(is_blocked)}, "conditions": [
+            let pod = json!({"namespace": "shop", "name": "cart-0", "reason": "DisruptionBudget", "message": "m",
+                "since": now, "attempts": 3, "budget": {"name": "cart", "desiredHealthy": 3, "currentHealthy": 3}});
+            let pods = Vec::from_iter((self.is_detailed && is_blocked).then_some(pod));
+            let status = json!({"phase": "Running", "podCounts": {"blocked": i32::from(is_blocked)},
+                "blockedPods": pods, "conditions": [
                 {"type": "Drained", "status": "False", "reason": if is_blocked { "Blocked" } else { "Draining" },
                     "message": "", "lastTransitionTime": now},
             ]});
@@ -452,4 +460,38 @@ fn keys_of_the_configuration_are_used_and_shown() {
     model.help = None;
     model.keys.assign(Action::Pause, vec![]);
     assert!(!text(&model).contains("pause"), "{}", text(&model));
+}
+
+fn detailed(width: u16, height: u16) -> RollModel {
+    shown(&Scene { is_detailed: true, ..Scene::working() }, width, height)
+}
+
+#[test]
+fn leaving_asks_first_if_it_ends_a_command() {
+    let leave = Some(RollEffect::Input(RollInput::Leave));
+    let mut model = detailed(100, 24);
+    assert_eq!(press(&mut model, KeyCode::Char('q')), None);
+    let question = "Leaving ends the command of worker-2, worker-3. Leave? [y] yes  [n] no";
+    assert!(text(&model).contains(question), "{}", text(&model));
+    assert_eq!(press(&mut model, KeyCode::Char('n')), None);
+    assert!(!text(&model).contains("Leave?"), "{}", text(&model));
+    press(&mut model, KeyCode::Char('q'));
+    assert_eq!(press(&mut model, KeyCode::Enter), None, "only y leaves");
+    press(&mut model, KeyCode::Char('q'));
+    assert_eq!(press(&mut model, KeyCode::Char('y')), leave);
+    assert_eq!(press(&mut beginning(100, 24), KeyCode::Char('q')), leave, "no command runs");
+}
+
+#[test]
+fn a_blocked_node_shows_why_and_what_to_do_and_enter_shows_all_of_it() {
+    let mut model = detailed(120, 24);
+    let (why, remedy) = model.remedy("worker-4").unwrap();
+    let closed = text(&model);
+    assert!(closed.contains(&why) && closed.contains(&remedy.command), "{closed}");
+    press(&mut model, KeyCode::Enter);
+    let opened = text(&model);
+    assert!(opened.contains("worker-4: Blocked") && opened.contains("shop/cart-0"), "{opened}");
+    assert!(opened.contains(&remedy.command), "{opened}");
+    press(&mut model, KeyCode::Esc);
+    assert_eq!(text(&model), closed);
 }

@@ -47,6 +47,20 @@ fn enter_stops_one_maintenance() {
 }
 
 #[test]
+fn tab_leaves_the_nodes_cordoned() {
+    let mut model = fleet(Options { size: (120, 24), ..options() });
+    type_in(&mut model, "jx");
+    press(&mut model, KeyCode::Tab);
+    let shown = text(&model);
+    assert!(shown.contains("the node stays cordoned") && shown.contains("--keep-cordon"), "{shown}");
+    let effects = press(&mut model, KeyCode::Enter);
+    assert!(
+        matches!(&effects[..], [Effect::Send { request: ClusterRequest::StopKeepingCordons(targets), .. }] if targets.len() == 1),
+        "{effects:?}"
+    );
+}
+
+#[test]
 fn several_maintenances_are_stopped_only_after_typing_their_number() {
     let mut model = fleet(options());
     type_in(&mut model, "  x");

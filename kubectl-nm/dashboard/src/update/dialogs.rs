@@ -31,7 +31,7 @@ pub(super) fn open_start(model: &mut Model) -> Option<Effect> {
 /// Opens the stop dialog for the open node's maintenance, the marked ones, or the selected one.
 pub(super) fn open_stop(model: &mut Model) {
     let Some(targets) = chosen(model, "stop") else { return };
-    model.dialog = Some(Dialog::Stop(StopDialog { targets, count: Field::default() }));
+    model.dialog = Some(Dialog::Stop(StopDialog { targets, keep_cordon: false, count: Field::default() }));
 }
 
 /// Opens the dialog that pauses the open node's maintenance, the marked ones, or the selected one. If all of them are
@@ -131,8 +131,14 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
                 targets => format!("stopping {} maintenances ...", targets.len()),
             };
             let targets = dialog.targets.iter().map(|target| (target.name_any(), uid(target)));
-            return Some(requests::send(model, words, ClusterRequest::Stop(targets.collect())));
+            let request = if dialog.keep_cordon {
+                ClusterRequest::StopKeepingCordons(targets.collect())
+            } else {
+                ClusterRequest::Stop(targets.collect())
+            };
+            return Some(requests::send(model, words, request));
         }
+        KeyCode::Tab | KeyCode::BackTab => dialog.keep_cordon = !dialog.keep_cordon,
         _ => dialog.count.press(key),
     }
     model.dialog = Some(Dialog::Stop(dialog));

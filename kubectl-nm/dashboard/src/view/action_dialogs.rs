@@ -114,7 +114,7 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
 
 /// `PDB shop/cart allows 0 disruptions now (needs 3, has 3): the deletion bypasses it.`
 fn of_budget(dialog: &PodDialog, budget: &BudgetFacts) -> DialogLine {
-    let BudgetFacts { name, desired_healthy, current_healthy, disruptions_allowed } = budget;
+    let BudgetFacts { name, desired_healthy, current_healthy, disruptions_allowed, .. } = budget;
     let allowed = disruptions_allowed.unwrap_or(0);
     let disruptions = counted(usize::try_from(allowed).unwrap_or(0), "disruption");
     let numbers = match (desired_healthy, current_healthy) {

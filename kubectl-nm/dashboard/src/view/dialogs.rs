@@ -173,12 +173,18 @@ fn command_line(command: &str) -> DialogLine {
 
 fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
     let count = dialog.targets.len();
-    let they = if count == 1 { "the node returns" } else { "the nodes return" };
+    let they = match (count, dialog.keep_cordon) {
+        (1, false) => "the node returns to service",
+        (_, false) => "the nodes return to service",
+        (1, true) => "the node stays cordoned",
+        (_, true) => "the nodes stay cordoned",
+    };
     let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
-    let mut lines = vec![sentence(&format!("The drain ends, and {they} to service:")), DialogLine::blank()];
+    let mut lines = vec![sentence(&format!("The drain ends, and {they}:")), DialogLine::blank()];
     lines.extend(listed(dialog.targets.iter().map(|target| {
         let state = state_of(model, target);
         let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
+            Some(true) if dialog.keep_cordon => ", stays cordoned",
             Some(true) => ", becomes schedulable",
             Some(false) => ", stays cordoned, as before the maintenance",
             None => "",
@@ -187,14 +193,16 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
     })));
     lines.push(sentence("Pods that were evicted are not moved back."));
     lines.extend(age_of_nodes(model));
-    lines.push(command_line(&plugin_command(&model.options.kubectl, "stop", &dialog.targets)));
+    let flag = if dialog.keep_cordon { " --keep-cordon" } else { "" };
+    lines.push(command_line(&(plugin_command(&model.options.kubectl, "stop", &dialog.targets) + flag)));
     lines.push(DialogLine::blank());
     if count > 1 {
         let count = typed(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
         lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
     }
     let ready = is_confirmed(&dialog.count, count);
-    let keys = format!("{}[Esc] cancel", if ready { "[Enter] stop  " } else { "" });
+    let other = if dialog.keep_cordon { "return to service" } else { "keep cordoned" };
+    let keys = format!("{}[Tab] {other}  [Esc] cancel", if ready { "[Enter] stop  " } else { "" });
     lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
     lines
 }

@@ -35,6 +35,7 @@ use crate::observed::{Health, Observed};
 use crate::record::{ActionState, Halt, NodeRecord, Roll, RollRecord, Runner, STATE, Step, roll_name};
 use crate::settings::RollSettings;
 use crate::store;
+use crate::unfinished::{UnfinishedNode, unfinished};
 use crate::view::{RollInput, RollReporter, RollView};
 
 /// How often gates are checked that no watch reports.
@@ -336,6 +337,11 @@ impl<'a> RollRunner<'a> {
             }
             RollInput::Leave => {}
         }
+    }
+
+    /// The nodes that are not done, as far as is known.
+    pub fn unfinished(&self) -> Vec<UnfinishedNode> {
+        unfinished(self.roll().ok().flatten().as_ref(), &self.record)
     }
 
     fn roll(&self) -> Result<Option<Roll>, Error> {

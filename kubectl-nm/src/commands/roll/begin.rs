@@ -40,7 +40,7 @@ use nm_shared::{DrainSpec, NodeMaintenance};
 use serde_json::Value;
 
 use super::args::BeginArgs;
-use super::run::{run as run_roll, this_runner};
+use super::run::{report_windows, run as run_roll, this_runner};
 use crate::commands::plan::answers;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -84,6 +84,7 @@ pub(super) async fn run(
     if args.dry_run {
         harms.iter().try_for_each(|line| out.data(line))?;
     }
+    report_windows(&settings.windows, out);
     for unknown in &snapshot.unknown {
         out.message(&Line::new(format!("warning: unknown: {unknown}")));
     }

@@ -16,9 +16,10 @@ use nm_roll::job;
 use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner, Step};
 use nm_roll::settings::NodeAction;
 use nm_roll::store;
+use nm_roll::unfinished::{run_again, unfinished};
 
 use super::args::ResumeArgs;
-use super::run::{run as run_roll, this_runner};
+use super::run::{report_windows, run as run_roll, this_runner};
 
 /// How long the program that runs a roll may take to answer before the user is asked something.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -151,6 +152,12 @@ fn confirm(
         warn_of_lost_record(roll, out);
     }
     warn_of_running_commands(roll, record, out);
+    let again = unfinished(Some(roll), record);
+    let again = run_again(&again);
+    if !again.is_empty() {
+        out.message(&Line::new(format!("The action of {} failed, and runs again.", again.join(", "))));
+    }
+    report_windows(&roll.settings.windows, out);
     confirm_action(args, namespace, roll, context, out)
 }
 
@@ -223,7 +230,7 @@ fn warn_of_lost_record(roll: &Roll, out: &mut Output) {
     let gone = roll.settings.nodes().saturating_sub(left);
     out.message(&Line::new(format!(
         "warning: the state of roll {} was deleted together with the maintenance of a node. Unknown: how many of the \
-         other nodes ({gone}) are done, how long they took, how many pods moved, who ran the roll, and whether it was \
+         other nodes ({gone}) are done, how long they took, how many pods left, who ran the roll, and whether it was \
          paused or halted. The steps of the remaining nodes ({left}), and the results of their actions, are kept.",
         roll.name,
     )));

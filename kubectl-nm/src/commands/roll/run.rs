@@ -18,7 +18,9 @@ use nm_roll::record::{Halt, Roll, RollRecord, Runner};
 use nm_roll::report::LineReporter;
 use nm_roll::runner::{RollEnd, RollRunner};
 use nm_roll::settings::NodeAction;
+use nm_roll::unfinished::{UnfinishedNode, by_step, run_again};
 use nm_roll::view::RollReporter;
+use nm_roll::window::Windows;
 
 use super::args::OutputArgs;
 
@@ -45,11 +47,12 @@ fn dashboard(
     name: &str,
     log: Option<PathBuf>,
     output: &OutputArgs,
+    kubectl: &str,
     out: &mut Output,
 ) -> Result<RollDashboard, Error> {
     let (config, notice) = Config::load(out);
     let appearance = output.appearance.on(out, config.theme, config.ascii);
-    RollDashboard::open(name, appearance, config.keys, log, notice)
+    RollDashboard::open(name, appearance, config.keys, log, notice, kubectl)
 }
 
 /// The path as a shell takes it, with `~` for the home.
@@ -77,7 +80,7 @@ pub(super) async fn run(
     let mut runner = RollRunner::new(cluster, roll, record, retried, log);
     let ended = match output.lines(out) {
         Some(format) => until_ended(&mut runner, &mut LineReporter::new(out, format)).await,
-        None => match dashboard(name, shown_log, output, out) {
+        None => match dashboard(name, shown_log, output, cluster.kubectl(), out) {
             Ok(mut dashboard) => {
                 let ended = until_ended(&mut runner, &mut dashboard).await;
                 dashboard.close().iter().for_each(|line| out.message(line));
@@ -89,17 +92,20 @@ pub(super) async fn run(
     if !matches!(ended, Ok(RollEnd::TakenOver(_))) {
         runner.release().await;
     }
+    let unfinished = runner.unfinished();
     let resume = format!("kubectl nm roll resume {name}");
     let confirmed = confirmation(roll.settings.action.as_ref(), out);
     let continues = format!("`{resume}{confirmed}` continues");
     Ok(match ended {
         Ok(RollEnd::Left) => {
             out.message(&Line::new(format!("Interrupted. Roll {name} stays as it is.")));
+            report_unfinished(&unfinished, out);
             out.hint(&continues);
             Exit::Interrupted
         }
         Err(error) => {
             out.message(&Line::new(format!("Roll {name} cannot continue.")));
+            report_unfinished(&unfinished, out);
             out.hint(&format!("{continues} once this is fixed"));
             return Err(error);
         }
@@ -111,6 +117,7 @@ pub(super) async fn run(
         }
         Ok(RollEnd::Halted(halt, begun)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
+            report_unfinished(&unfinished, out);
             if halt.timed_out {
                 out.hint(&format!(
                     "`{resume} --timeout 1h{confirmed}` continues the drain for up to another hour"
@@ -131,6 +138,7 @@ pub(super) async fn run(
         }
         Ok(RollEnd::Aborted(who)) => {
             out.message(&Line::new(format!("{who} aborted roll {name}.")));
+            report_unfinished(&unfinished, out);
             Exit::Lost
         }
         Ok(RollEnd::TakenOver(other)) => {
@@ -138,6 +146,27 @@ pub(super) async fn run(
             Exit::Lost
         }
     })
+}
+
+/// Reports when nodes may start.
+pub(super) fn report_windows(windows: &Windows, out: &mut Output) {
+    if let Some(windows) = windows.describe(Timestamp::now()) {
+        out.message(&Line::new(format!("Nodes start only in the window {windows}.")));
+    }
+}
+
+/// Names every node that is not done, and those whose action is repeated.
+pub(super) fn report_unfinished(nodes: &[UnfinishedNode], out: &mut Output) {
+    if !nodes.is_empty() {
+        out.message(&Line::new(format!("Not done: {}.", by_step(nodes))));
+    }
+    let again = run_again(nodes);
+    if !again.is_empty() {
+        out.message(&Line::new(format!(
+            "The action of {} failed, and runs again on resume.",
+            again.join(", ")
+        )));
+    }
 }
 
 /// The flag that `roll resume` needs where it cannot ask for confirmation.
@@ -155,11 +184,8 @@ fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
     let all = roll.settings.nodes();
     let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
     let pods = counted(usize::try_from(done.pods).unwrap_or_default(), "pod");
-    let mut lines = vec![Line::new(format!(
-        "Roll {} is done: {nodes}{}, {pods} moved.",
-        roll.name,
-        counted(all, "node")
-    ))];
+    let mut lines =
+        vec![Line::new(format!("Roll {} is done: {nodes}{}, {pods} gone.", roll.name, counted(all, "node")))];
     if !skipped.is_empty() {
         lines.push(Line::new(format!("Skipped: {}.", skipped.join(", "))));
     }
@@ -207,11 +233,11 @@ mod tests {
             }
             captured.messages()
         };
-        assert_eq!(end(3, &[], None), "Roll r is done: 3 nodes, 7 pods moved.\n");
-        let skipped = "Roll r is done: 1 of 3 nodes, 7 pods moved.\nSkipped: n1, n2.\n";
+        assert_eq!(end(3, &[], None), "Roll r is done: 3 nodes, 7 pods gone.\n");
+        let skipped = "Roll r is done: 1 of 3 nodes, 7 pods gone.\nSkipped: n1, n2.\n";
         assert_eq!(end(1, &["n1", "n2"], None), skipped);
         let left =
-            "Roll r is done: 1 of 3 nodes, 7 pods moved.\nNot done: n3 (its maintenance was deleted).\n";
+            "Roll r is done: 1 of 3 nodes, 7 pods gone.\nNot done: n3 (its maintenance was deleted).\n";
         assert_eq!(end(1, &[], None), left);
         assert!(end(2, &[], Some(1)).ends_with("Unknown: whether the other nodes (1) are done.\n"));
     }

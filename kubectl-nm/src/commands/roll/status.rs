@@ -19,6 +19,8 @@ use nm_roll::error::RollError;
 use nm_roll::health::if_permitted;
 use nm_roll::observed::{NodeView, Observed};
 use nm_roll::record::{Roll, RollNode, RollRecord, roll_names};
+use nm_roll::unfinished::{run_again, unfinished};
+use nm_roll::window::{WindowState, Windows};
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
@@ -29,8 +31,31 @@ struct RollStatus {
     roll: Roll,
     record: RollRecord,
     progress: Vec<NodeProgress>,
-    /// In one word or sentence.
-    state: String,
+    state: StatusWord,
+    /// The state, with its cause.
+    sentence: String,
+}
+
+/// The state of a roll, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+enum StatusWord {
+    /// A program runs it.
+    Running,
+    /// No program runs it.
+    NotRunning,
+    /// Somebody has paused it.
+    Paused,
+    /// It has halted.
+    Halted,
+    /// Somebody has aborted it, and nodes are left to finish.
+    Aborted,
+    /// Its maintenances are being deleted.
+    Ending,
+    /// Not all of its maintenances are created.
+    Incomplete,
+    /// Its state was deleted with the maintenance of a node.
+    RecordLost,
 }
 
 pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
@@ -63,7 +88,7 @@ pub(crate) fn print(
         }
     }
     match (output, name) {
-        (OutputFormat::Data(format), name) => data(&rolls, name.is_some(), format, out)?,
+        (OutputFormat::Data(format), name) => data(&rolls, name.is_some(), now, format, out)?,
         (_, Some(_)) => {
             for roll in &rolls {
                 print_one(roll, now, out)?;
@@ -100,26 +125,31 @@ impl RollStatus {
             observed.nodes = unknown.collect();
         }
         let progress = decide(&roll, &record, &observed).progress;
-        let state = match (&record.halt, &record.aborted, &record.runner) {
+        let (state, sentence) = match (&record.halt, &record.aborted, &record.runner) {
             (_, aborted, _) if is_ending(&roll) => {
                 let by = aborted.as_ref().map(|who| format!("aborted by {who}, ")).unwrap_or_default();
-                format!("{by}its maintenances are being deleted")
+                (StatusWord::Ending, format!("{by}its maintenances are being deleted"))
             }
             _ if roll.is_record_lost() => {
-                String::from("its state was deleted with the maintenance of a node")
+                (StatusWord::RecordLost, String::from("its state was deleted with the maintenance of a node"))
             }
-            _ if roll.record.is_none() => String::from("not all maintenances are created"),
-            (Some(halt), ..) => format!("halted: {}", halt.message),
-            (None, Some(who), _) => format!("aborted by {who}, with nodes to finish"),
-            (None, None, _) if record.paused => String::from("paused"),
+            _ if roll.record.is_none() => {
+                (StatusWord::Incomplete, String::from("not all maintenances are created"))
+            }
+            (Some(halt), ..) => (StatusWord::Halted, format!("halted: {}", halt.message)),
+            (None, Some(who), _) => (StatusWord::Aborted, format!("aborted by {who}, with nodes to finish")),
+            (None, None, _) if record.paused => (StatusWord::Paused, String::from("paused")),
             (None, None, Some(runner)) => match seconds_ago(runner.at, now) {
                 // The time is that of another computer, whose clock may differ.
-                None => format!("{} runs it", runner.who),
-                Some(seconds) => format!("{} ran it, last seen {} ago", runner.who, duration::age(seconds)),
+                None => (StatusWord::Running, format!("{} runs it", runner.who)),
+                Some(seconds) => {
+                    let ago = duration::age(seconds);
+                    (StatusWord::NotRunning, format!("{} ran it, last seen {ago} ago", runner.who))
+                }
             },
-            (None, None, None) => String::from("not running"),
+            (None, None, None) => (StatusWord::NotRunning, String::from("not running")),
         };
-        Self { roll, record, progress, state }
+        Self { roll, record, progress, state, sentence }
     }
 }
 
@@ -140,14 +170,14 @@ fn row(status: &RollStatus) -> Vec<(Style, String)> {
         (Style::Plain, status.roll.name.clone()),
         (Style::Plain, status.record.done.nodes.to_string()),
         (Style::Plain, status.progress.len().to_string()),
-        (style, status.state.clone()),
+        (style, status.sentence.clone()),
     ]
 }
 
 fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<(), Error> {
-    let RollStatus { roll, record, progress, state } = status;
+    let RollStatus { roll, record, progress, sentence, .. } = status;
     out.data(&Line::new(format!(
-        "roll {}: {} done, {} left, {state}",
+        "roll {}: {} done, {} left, {sentence}",
         roll.name,
         record.done.nodes,
         progress.len()
@@ -168,22 +198,45 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
     for line in table::lines(&["WAVE", "NODE", "STEP", "FOR", "DETAIL"], &rows) {
         out.data(&line)?;
     }
+    if let Some(windows) = roll.settings.windows.describe(now) {
+        out.data(&Line::new(format!("window {windows}")))?;
+    }
     let is_seen = record.runner.as_ref().is_some_and(|runner| seconds_ago(runner.at, now).is_none());
     if !is_seen && !is_ending(roll) && (roll.record.is_some() || roll.is_record_lost()) {
-        out.hint(&format!("`kubectl nm roll resume {}` continues it", roll.name));
+        let left = unfinished(Some(roll), record);
+        let again = match run_again(&left).as_slice() {
+            [] => String::new(),
+            again => format!(", and runs the action of {} again", again.join(", ")),
+        };
+        out.hint(&format!("`kubectl nm roll resume {}` continues it{again}", roll.name));
     }
     Ok(())
 }
 
-fn data(rolls: &[RollStatus], alone: bool, format: DataFormat, out: &mut Output) -> Result<(), Error> {
-    let items: Vec<Value> = rolls.iter().map(document).collect();
+fn data(
+    rolls: &[RollStatus],
+    alone: bool,
+    now: Timestamp,
+    format: DataFormat,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let items: Vec<Value> = rolls.iter().map(|roll| document(roll, now)).collect();
     match items.as_slice() {
         [only] if alone => format.print(only, out),
         items => format.print(&list(items), out),
     }
 }
 
-fn document(status: &RollStatus) -> Value {
+/// When nodes may start; null if they may at any time.
+fn window(windows: &Windows, now: Timestamp) -> Value {
+    match windows.at(now) {
+        _ if windows.0.is_empty() => Value::Null,
+        WindowState::Open { until } => json!({"isOpen": true, "closes": until}),
+        WindowState::Closed { opens } => json!({"isOpen": false, "opens": opens}),
+    }
+}
+
+fn document(status: &RollStatus, now: Timestamp) -> Value {
     let node = |node: &NodeProgress| {
         json!({
             "node": node.node,
@@ -198,6 +251,8 @@ fn document(status: &RollStatus) -> Value {
         "version": 1,
         "name": status.roll.name,
         "state": status.state,
+        "message": status.sentence,
+        "window": window(&status.roll.settings.windows, now),
         "settings": status.roll.settings,
         "done": status.record.done,
         "skipped": status.record.skipped,
@@ -242,6 +297,27 @@ mod tests {
         let first = captured.data().lines().next().map(str::to_owned);
         assert_eq!(first, Some(format!("roll r: 0 done, 1 left, {state}")));
         assert_eq!(captured.messages(), hints);
+    }
+
+    #[test]
+    fn the_state_for_programs_is_a_word_and_the_message_has_its_cause() {
+        for (object, state, message) in [
+            (
+                maintenance("Acting", false, &[names::FINALIZER]),
+                "aborted",
+                "aborted by ada@laptop, with nodes to finish",
+            ),
+            (
+                maintenance("Draining", true, &[names::FINALIZER]),
+                "ending",
+                "aborted by ada@laptop, its maintenances are being deleted",
+            ),
+        ] {
+            let (mut out, captured) = output();
+            print(&[object], None, Some("r"), OutputFormat::Data(DataFormat::Json), &mut out).unwrap();
+            let document: Value = serde_json::from_str(&captured.data()).unwrap();
+            assert_eq!((&document["state"], &document["message"]), (&json!(state), &json!(message)));
+        }
     }
 
     #[test]

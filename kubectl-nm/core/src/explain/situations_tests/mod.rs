@@ -224,7 +224,7 @@ fn check_harmless(cause: &Cause) {
     assert!(!cause.commands.is_empty(), "{cause:#?}");
     assert!(!cause.advice.is_empty() && !cause.advice.ends_with('.'), "{cause:#?}");
     assert!(cause.what.iter().all(|what| what.ends_with('.') && !what.ends_with("..")), "{cause:#?}");
-    assert!(cause.what.iter().all(|what| !what.contains("no controller")), "{cause:#?}");
+    assert!(cause.what.iter().all(|what| !what.contains("no controller ")), "{cause:#?}");
 }
 
 const DESCRIBE: &str = "kubectl -n shop describe pod web-2";

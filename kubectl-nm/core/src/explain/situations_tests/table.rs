@@ -67,6 +67,8 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
     let waits_for_node = format!("shop/web-2 is Pending, because the scheduler finds no node: {UNFIT}");
     let patch = |spec: &str| format!("kubectl -n shop patch pdb web --type=merge -p '{{\"spec\":{spec}}}'");
     let surge = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"surge":"WhenBlocked"}}}'"#;
+    let (two, one) = (patch("{\"minAvailable\":2}"), patch("{\"maxUnavailable\":1}"));
+    let instead = patch("{\"minAvailable\":null,\"maxUnavailable\":1}");
     let rows: Vec<(&str, Situation, &str, &str)> = vec![
         // The scheduler.
         (
@@ -294,25 +296,25 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "minAvailable of all pods",
             never("minAvailable", json!(3), 3),
             "The budget can never allow an eviction: minAvailable is 3, and it has 3 pods.",
-            &patch("{\"minAvailable\":2}"),
+            &two,
         ),
         (
             "minAvailable of 100%",
             never("minAvailable", json!("100%"), 3),
             "The budget can never allow an eviction: minAvailable is 100%, and it has 3 pods.",
-            &patch("{\"minAvailable\":null,\"maxUnavailable\":1}"),
+            &instead,
         ),
         (
             "maxUnavailable of 0",
             never("maxUnavailable", json!(0), 3),
             "The budget can never allow an eviction: maxUnavailable is 0, and it has 3 pods.",
-            &patch("{\"maxUnavailable\":1}"),
+            &one,
         ),
         (
             "maxUnavailable of 0%",
             never("maxUnavailable", json!("0%"), 2),
             "The budget can never allow an eviction: maxUnavailable is 0%, and it has 2 pods.",
-            &patch("{\"maxUnavailable\":1}"),
+            &one,
         ),
         (
             "the only pod of a Deployment",

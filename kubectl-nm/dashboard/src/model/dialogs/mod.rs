@@ -97,6 +97,8 @@ impl StartDialog {
 pub(crate) struct StopDialog {
     /// The maintenances that were selected when the dialog opened.
     pub(crate) targets: Vec<Arc<NodeMaintenance>>,
+    /// Whether the nodes stay cordoned.
+    pub(crate) keep_cordon: bool,
     pub(crate) count: Field,
 }
 

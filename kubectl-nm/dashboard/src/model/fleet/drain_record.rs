@@ -201,7 +201,7 @@ mod tests {
             "n1",
             json!({
                 "phase": if left.is_empty() { "Succeeded" } else { "Running" }, "evictionPods": 5, "lastUpdate": at,
-                "pendingPodsRefs": left, "podCounts": {"gone": 5 - left.len(), "waiting": left.len()},
+                "pendingPodsRefs": left, "departedPods": {}, "podCounts": {"gone": 5 - left.len(), "waiting": left.len()},
                 "blockedPods": blocked, "conditions": [
                     condition("Cordoned", "True", &cordoned.to_string()), condition("Drained", drained, &at)],
             }),

@@ -73,20 +73,8 @@ impl Model {
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let is_stopping = State::of(maintenance) == State::Stopping;
-        let Some(pod) = status(maintenance).blocked_pods.first().filter(|_| !is_stopping) else {
-            return self.remedy_of_cause(maintenance);
-        };
-        let case = Case {
-            kubectl: &self.options.kubectl,
-            node: &maintenance.spec.node_name,
-            namespace: &pod.namespace,
-            name: &pod.name,
-            owner: None,
-            reason: pod.reason,
-            facts: &pod.facts,
-        };
-        Some((format!("{}: {}", case.node, why(&case, &pod.message)), remedy::remedy(&case)))
+        let blocked = remedy_of_blocked(maintenance, &self.options.kubectl);
+        blocked.or_else(|| self.remedy_of_cause(maintenance))
     }
 
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
@@ -129,6 +117,22 @@ impl Model {
         let line = format!("{node} {} {percent}% {gone}/{pods} {}", row.state_word(), row.why(self.now));
         Some(line.trim_end().to_owned())
     }
+}
+
+/// What blocks the first blocked pod of a node, and what to do about it; none if no pod is blocked.
+pub(crate) fn remedy_of_blocked(maintenance: &NodeMaintenance, kubectl: &str) -> Option<(String, Remedy)> {
+    let is_stopping = State::of(maintenance) == State::Stopping;
+    let pod = status(maintenance).blocked_pods.first().filter(|_| !is_stopping)?;
+    let case = Case {
+        kubectl,
+        node: &maintenance.spec.node_name,
+        namespace: &pod.namespace,
+        name: &pod.name,
+        owner: None,
+        reason: pod.reason,
+        facts: &pod.facts,
+    };
+    Some((format!("{}: {}", case.node, why(&case, &pod.message)), remedy::remedy(&case)))
 }
 
 /// What blocks a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.

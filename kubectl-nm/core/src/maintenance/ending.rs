@@ -1,0 +1,115 @@
+//! What becomes of a node when its maintenance ends: the undo record on the node shows it beforehand.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{self, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nm_shared::api::names::KEEP_CORDON_ANNOTATION;
+use nm_shared::drain::node_patch;
+use nm_shared::gate::ownership;
+use nm_shared::{GroupedMaintenance, NodeMaintenance};
+use serde_json::{Value, json};
+
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use crate::error::Error;
+use crate::maintenance::{node, status, uid};
+
+/// What becomes of a node when its maintenance ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeEnding {
+    /// It is uncordoned.
+    InService,
+    /// It was cordoned before, and stays so.
+    CordonedBefore,
+    /// It stays cordoned, because its maintenance asks for that.
+    CordonKept,
+}
+
+impl NodeEnding {
+    /// The ending of a maintenance, by the metadata of its node. None if the node has no undo record: then the maintenance has
+    /// not cordoned it, or the medik8s operator did.
+    pub fn of(node: &ObjectMeta, keeps_cordon: bool) -> Option<Self> {
+        match node_patch::was_schedulable(node)? {
+            false => Some(Self::CordonedBefore),
+            true if keeps_cordon => Some(Self::CordonKept),
+            true => Some(Self::InService),
+        }
+    }
+
+    /// `stays cordoned, as before`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::InService => "back in service",
+            Self::CordonedBefore => "stays cordoned, as before",
+            Self::CordonKept => "stays cordoned",
+        }
+    }
+}
+
+/// What becomes of the nodes of these maintenances when they end, as far as the user may see it.
+pub async fn endings(
+    cluster: &Cluster,
+    maintenances: &[GroupedMaintenance],
+    keep_cordon: bool,
+) -> BTreeMap<String, NodeEnding> {
+    let begun = maintenances.iter().filter(|object| status(object).has_begun());
+    let endings: Vec<Option<(String, NodeEnding)>> = stream::iter(begun)
+        .map(async |object| {
+            // What the command is about does not depend on it.
+            let found = cluster.node_metadata(node(object)).await.ok()??;
+            let keeps_cordon = keep_cordon || ownership::keeps_cordon(object);
+            Some((node(object).to_owned(), NodeEnding::of(&found, keeps_cordon)?))
+        })
+        .buffered(MAX_CONCURRENT_REQUESTS)
+        .collect()
+        .await;
+    endings.into_iter().flatten().collect()
+}
+
+/// Lets the node of a maintenance stay cordoned when it ends. It is written before the maintenance is deleted, so whoever sees
+/// the deletion sees it.
+///
+/// # Errors
+///
+/// If the medik8s operator manages the maintenance, which ignores it ([`Error::KeepCordonIgnored`]), or if the request fails.
+pub async fn keep_cordon(cluster: &Cluster, object: &GroupedMaintenance) -> Result<(), Error> {
+    if is_of_medik8s_operator(object) {
+        return Err(Error::KeepCordonIgnored(node(object).to_owned()));
+    }
+    cluster.patch_grouped(object, &keep_cordon_patch(&uid(object))).await
+}
+
+/// The merge patch that lets the node of the maintenance with this uid stay cordoned when it ends.
+pub fn keep_cordon_patch(uid: &str) -> Value {
+    json!({"metadata": {"uid": uid, "annotations": {KEEP_CORDON_ANNOTATION: "true"}}})
+}
+
+/// The medik8s operator writes no conditions.
+fn is_of_medik8s_operator(object: &NodeMaintenance) -> bool {
+    status(object).phase.is_some() && status(object).conditions.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_undo_record_shows_what_becomes_of_a_node() {
+        let metadata = |record: Option<Value>| -> ObjectMeta {
+            let annotations = record.map(|record| json!({"kubectl-nm.dev/undo": record.to_string()}));
+            serde_json::from_value(json!({"name": "n1", "annotations": annotations,
+                "labels": {"remediation.medik8s.io/exclude-from-remediation": "true"}}))
+            .unwrap()
+        };
+        let record = |schedulable: bool| metadata(Some(json!({"madeUnschedulable": schedulable})));
+        for (node, keeps, words) in [
+            (record(true), false, Some("back in service")),
+            (record(true), true, Some("stays cordoned")),
+            (record(false), false, Some("stays cordoned, as before")),
+            (record(false), true, Some("stays cordoned, as before")),
+            (metadata(None), true, None),
+        ] {
+            assert_eq!(NodeEnding::of(&node, keeps).map(NodeEnding::words), words);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What a roll leaves when it halts or ends before all of its nodes are done.
+
+use std::sync::Arc;
+
+use crate::record::{ActionState, Roll, RollNode, RollRecord, Step};
+
+/// A node of a roll that is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnfinishedNode {
+    /// Name of the node.
+    pub node: String,
+    /// Its step; none if its maintenance is gone.
+    pub step: Option<Step>,
+    /// Whether its command or its Job has failed, and runs again when the roll is resumed.
+    pub runs_again: bool,
+}
+
+impl UnfinishedNode {
+    fn of(node: &RollNode) -> Self {
+        let step = node.record.step;
+        let has_failed =
+            node.record.action.as_ref().is_some_and(|action| {
+                matches!(action.state, ActionState::Failed(_) | ActionState::JobFailed(_))
+            });
+        Self {
+            node: node.node().to_owned(),
+            step: Some(step),
+            runs_again: step == Step::Acting && has_failed,
+        }
+    }
+}
+
+/// The nodes that are not done, in the order of the roll: those with a maintenance, those whose `Node` objects were deleted, and
+/// those that the roll began with. Nodes that were skipped or have left the roll are in its record.
+pub fn unfinished(roll: Option<&Roll>, record: &RollRecord) -> Vec<UnfinishedNode> {
+    let mut nodes: Vec<UnfinishedNode> = roll
+        .iter()
+        .flat_map(|roll| &roll.nodes)
+        .filter(|node| !record.released.iter().any(|released| released == node.node()))
+        .map(UnfinishedNode::of)
+        .collect();
+    let absent =
+        record.absent.iter().filter_map(|absent| RollNode::of(&Arc::new(absent.maintenance.clone())).ok());
+    let has_left = |name: &str| {
+        record.skipped.iter().chain(&record.released).any(|left| left == name)
+            || record.left.iter().any(|left| left.node == name)
+    };
+    let gone = record.nodes.iter().filter(|name| !has_left(name));
+    let gone = gone.map(|name| UnfinishedNode { node: name.clone(), step: None, runs_again: false });
+    for other in absent.map(|node| UnfinishedNode::of(&node)).chain(gone) {
+        if !nodes.iter().any(|known| known.node == other.node) {
+            nodes.push(other);
+        }
+    }
+    nodes
+}
+
+/// All of the nodes: `n3 (Acting); n4, n5 (Planned)`. Empty if there are none.
+pub fn by_step(nodes: &[UnfinishedNode]) -> String {
+    let mut groups: Vec<(Option<Step>, Vec<&str>)> = Vec::new();
+    for node in nodes {
+        match groups.iter_mut().find(|(step, _)| *step == node.step) {
+            Some((_, names)) => names.push(&node.node),
+            None => groups.push((node.step, vec![&node.node])),
+        }
+    }
+    let words = groups.into_iter().map(|(step, names)| {
+        let step = step.map(|step| format!(" ({})", step.word())).unwrap_or_default();
+        names.join(", ") + &step
+    });
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// The nodes whose command or Job runs again when the roll is resumed.
+pub fn run_again(nodes: &[UnfinishedNode]) -> Vec<&str> {
+    nodes.iter().filter(|node| node.runs_again).map(|node| node.node.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_core::testing::objects::requested;
+    use nm_shared::NodeMaintenance;
+    use serde_json::json;
+
+    use super::*;
+    use crate::absence::{Departure, LeftNode};
+    use crate::record::{LABEL, NODE, SETTINGS};
+
+    fn maintenance(name: &str, position: usize, step: &str, failed: bool) -> Arc<NodeMaintenance> {
+        let settings = json!({"waves": [9], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let mut node =
+            json!({"wave": 0, "position": position, "step": step, "since": "2026-01-02T03:04:05Z"});
+        if failed {
+            node["action"] = json!({"attempt": 1, "state": {"failed": "the command ended with exit code 1"}});
+        }
+        let mut object = requested(name);
+        object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
+        let annotations = [(SETTINGS.to_owned(), settings.to_string()), (NODE.to_owned(), node.to_string())];
+        object.metadata.annotations = Some(annotations.into());
+        Arc::new(object)
+    }
+
+    #[test]
+    fn every_node_that_is_not_done_is_named_with_its_step() {
+        let objects = [
+            maintenance("n1", 0, "Soaking", false),
+            maintenance("n2", 1, "Acting", true),
+            maintenance("n3", 2, "Planned", false),
+            maintenance("n4", 3, "Planned", false),
+        ];
+        let roll = Roll::find("r", &objects).unwrap().unwrap();
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let record = RollRecord {
+            released: names(&["n1"]),
+            nodes: names(&["n2", "n3", "n4", "n5", "n6", "n7"]),
+            skipped: names(&["n6"]),
+            left: vec![LeftNode { node: "n7".into(), why: Departure::MaintenanceDeleted }],
+            ..RollRecord::default()
+        };
+        let left = unfinished(Some(&roll), &record);
+        assert_eq!(by_step(&left), "n2 (Acting); n3, n4 (Planned); n5");
+        assert_eq!(run_again(&left), ["n2"]);
+        assert_eq!(by_step(&unfinished(None, &record)), "n2, n3, n4, n5");
+        assert_eq!(by_step(&[]), "");
+    }
+}
