@@ -1,6 +1,7 @@
 //! The dashboard of `kubectl nm roll`: the state in [`model`], drawn by [`view`], with the keys and the screen of a terminal.
 
 pub(super) mod model;
+mod outputs;
 pub(super) mod view;
 
 use std::io;

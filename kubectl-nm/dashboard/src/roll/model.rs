@@ -75,6 +75,15 @@ impl RowState {
 }
 
 impl RollRow {
+    /// The step that the roll shows, or what became of the node.
+    pub(crate) fn step_word(&self) -> &'static str {
+        match self.state {
+            RowState::Done(_) => "Done",
+            RowState::Removed => "Removed",
+            _ => self.progress.step.word(),
+        }
+    }
+
     fn of(progress: &NodeProgress, node: Option<&RollNode>, record: &RollRecord) -> Self {
         let is_blocked = progress.step == Step::Draining
             && node.is_some_and(|node| State::of(&node.object) == State::Blocked);

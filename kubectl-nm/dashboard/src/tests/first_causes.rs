@@ -13,8 +13,11 @@ fn cart() -> PodReference {
     PodReference { namespace: "shop".into(), name: "cart".into() }
 }
 
+/// What a tick asks for, except that nodes are followed.
 fn tick(model: &mut Model, seconds: i64) -> Vec<Effect> {
-    send(model, Message::Tick(now() + SignedDuration::from_secs(seconds)))
+    let mut effects = send(model, Message::Tick(now() + SignedDuration::from_secs(seconds)));
+    effects.retain(|effect| !matches!(effect, Effect::Follow(_)));
+    effects
 }
 
 fn facts(guarded: GuardedPods) -> Message {

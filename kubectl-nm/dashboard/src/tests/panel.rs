@@ -79,7 +79,7 @@ fn the_panel_shows_what_the_status_names_and_then_the_pods_and_the_events() {
 
 #[test]
 fn what_left_a_node_before_it_was_opened_is_shown() {
-    let mut model = fleet(options());
+    let mut model = fleet(Options { size: (120, 60), ..options() });
     tick(&mut model);
     deliver(&mut model);
     assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Open(String::from("worker-07"))]);

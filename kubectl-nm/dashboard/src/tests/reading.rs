@@ -204,7 +204,7 @@ fn columns_are_chosen_and_remembered() {
     let [Effect::Remember(Choice::Columns(list, columns))] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!((*list, columns[0], columns[1]), (ListName::Maintenances, "reason", "node"));
     assert!(!columns.contains(&"state"));
-    let heads = text(&model).lines().nth(2).unwrap().to_owned();
+    let heads = text(&model).lines().nth(3).unwrap().to_owned();
     assert!(heads.contains("REASON") && !heads.contains("STATE"), "{heads}");
     type_in(&mut model, "C");
     type_in(&mut model, " ");
@@ -221,7 +221,7 @@ fn a_chosen_column_goes_before_some_of_the_default_and_the_dialog_marks_what_doe
         type_in(&mut model, keys);
         assert_eq!(text(&model).contains("no space here"), is_cut, "{}", text(&model));
         press(&mut model, KeyCode::Enter);
-        assert!(text(&model).lines().nth(2).unwrap().contains(head), "{}", text(&model));
+        assert!(text(&model).lines().nth(3).unwrap().contains(head), "{}", text(&model));
     }
 }
 

@@ -261,7 +261,7 @@ fn nodes_that_are_done_stay_in_the_table_and_on_the_terminal() {
     assert_eq!(model.rows[0].state, RowState::Done(Some(SignedDuration::from_secs(210))));
     assert_eq!(model.done_before(), 0);
     let last: Vec<String> = model.last_lines().iter().map(ToString::to_string).collect();
-    assert_eq!(last, ["node/worker-1 Done: 12 pods moved in 3m30s"]);
+    assert_eq!(last, ["node/worker-1 Done: 12 pods gone in 3m30s"]);
     let model = waiting(80, 24);
     assert_eq!(model.done_before(), 4);
     assert_eq!(model.last_lines()[0].to_string(), "4 nodes were done before.");
@@ -291,7 +291,7 @@ fn a_node_that_has_to_stay_ready_shows_for_how_long_it_is() {
     scene.progress[0].ready_time = Some(ReadyTime { since: ago(12), wanted: 30 });
     let mut model = shown(&scene, 120, 24);
     for (seconds, expected) in
-        [(0, "20s   12/12 Ready for 12s of 30s"), (5, "25s   12/12 Ready for 17s of 30s")]
+        [(0, "20s    12/12 Ready for 12s of 30s"), (5, "25s    12/12 Ready for 17s of 30s")]
     {
         model.now = now() + SignedDuration::from_secs(seconds);
         assert!(text(&model).contains(expected), "{}", text(&model));
@@ -471,7 +471,7 @@ fn leaving_asks_first_if_it_ends_a_command() {
     let leave = Some(RollEffect::Input(RollInput::Leave));
     let mut model = detailed(100, 24);
     assert_eq!(press(&mut model, KeyCode::Char('q')), None);
-    let question = "Leaving ends the command of worker-2, worker-3. Leave? [y] yes  [n] no";
+    let question = "Leaving ends the command of worker-2, worker-3. Leave? [y] yes [n] no";
     assert!(text(&model).contains(question), "{}", text(&model));
     assert_eq!(press(&mut model, KeyCode::Char('n')), None);
     assert!(!text(&model).contains("Leave?"), "{}", text(&model));

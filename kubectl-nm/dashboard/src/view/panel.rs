@@ -55,24 +55,27 @@ fn draw_node(model: &Model, row: &FleetRow, canvas: &mut Canvas<'_>, area: Rect)
         0 => 0,
         events => u16::try_from(events + 1).unwrap_or(u16::MAX).min(body.height / 3),
     };
-    let causes = u16::from(!row.blockers.is_empty());
+    let why = row.why(model.now);
+    let causes = u16::from(!row.blockers.is_empty() || !why.is_empty());
     let [causes, pods, events] =
         Layout::vertical([Constraint::Length(causes), Constraint::Fill(1), Constraint::Length(events)])
             .areas(body);
-    draw_causes(row, canvas, causes);
+    draw_causes(row, why, canvas, causes);
     if let Some(known) = known {
         draw_pods(model, known, canvas, pods);
         draw_events(model, known, canvas, events);
     }
 }
 
-/// What blocks pods of the node, and how many.
-fn draw_causes(row: &FleetRow, canvas: &mut Canvas<'_>, area: Rect) {
+/// What blocks pods of the node, and how many, or else the whole of what its row may cut.
+fn draw_causes(row: &FleetRow, why: &str, canvas: &mut Canvas<'_>, area: Rect) {
     let causes: Vec<String> =
         row.blockers.iter().map(|(cause, pods)| format!("{cause} ({})", counted(*pods, "pod"))).collect();
     if !causes.is_empty() {
         let x = canvas.write(area, area.x + 1, "blocked by ", Tone::Quiet);
         canvas.write(area, x, &causes.join(", "), Tone::Bad);
+    } else {
+        canvas.write(area, area.x + 1, why, Tone::Plain);
     }
 }
 
