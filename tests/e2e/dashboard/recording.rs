@@ -140,7 +140,7 @@ async fn a_replay_pauses_and_seeks_and_changes_its_speed_by_keys() {
     terminal.until_shown("paused 2x").await;
     // Elapsed times are those of the recording.
     terminal.press(ENTER);
-    terminal.until_shown("90s").await;
+    terminal.until_shown("1m30s").await;
     for key in ["n", "x", "p"] {
         terminal.press(key);
         terminal.until_shown("a replay has no cluster").await;

@@ -40,7 +40,7 @@ async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
         let screen = screen.contents();
         screen.contains("Plan: nothing seems")
             && !screen.contains("never leaves")
-            && !screen.contains("emptyDir")
+            && !screen.contains("emptyDir data is lost")
     };
     terminal.until("a plan in which every pod stays", is_planned).await;
     terminal.press(CTRL_U);
