@@ -160,7 +160,7 @@ async fn a_replay_pauses_and_seeks_and_changes_its_speed_by_keys() {
         let is_drawn = |screen: &vt100::Screen| {
             let shown = screen.contents();
             let header = shown.lines().next().unwrap_or_default();
-            header.chars().count() == usize::from(columns) - 1 && shown.contains("playing 2x")
+            header.trim_end().chars().count() == usize::from(columns) - 1 && shown.contains("playing 2x")
         };
         terminal.until(&what, is_drawn).await;
     }

@@ -44,7 +44,7 @@ async fn the_tree_shows_replacements_and_the_summary_of_a_drain_stays() {
         let is_drawn = |screen: &vt100::Screen| {
             let shown = screen.contents();
             let header = shown.lines().next().unwrap_or_default();
-            header.chars().count() == usize::from(columns) - 1 && shown.contains("WORKLOAD")
+            header.trim_end().chars().count() == usize::from(columns) - 1 && shown.contains("WORKLOAD")
         };
         terminal.until(&what, is_drawn).await;
     }

@@ -31,7 +31,8 @@ async fn a_blocking_budget_is_reported_with_its_numbers() {
     start(&cluster, "e2e-numbers", &node).await;
     let pod = until_blocked(&cluster, "e2e-numbers", BlockReason::DisruptionBudget).await;
     assert_eq!(pod.message, "The disruption budget cart needs 2 healthy pods and has 2 currently");
-    let facts = json!({"name": "cart", "desiredHealthy": 2, "currentHealthy": 2, "disruptionsAllowed": 0});
+    let facts = json!({"name": "cart", "desiredHealthy": 2, "currentHealthy": 2, "disruptionsAllowed": 0,
+        "expectedPods": 2});
     assert_eq!(json!(pod.facts.budget), facts);
     workload.delete_budget("cart").await;
     until_drained_without_errors(&cluster, "e2e-numbers").await;
@@ -66,7 +67,7 @@ async fn two_budgets_of_a_pod_are_both_reported_and_it_is_evicted_when_one_is_le
          wide needs 0 healthy pods and has 1 currently"
     );
     let facts = ["narrow", "wide"]
-        .map(|name| json!({"name": name, "desiredHealthy": 0, "currentHealthy": 1, "disruptionsAllowed": 1}));
+        .map(|name| json!({"name": name, "desiredHealthy": 0, "currentHealthy": 1, "disruptionsAllowed": 1, "expectedPods": 1}));
     assert_eq!(json!(pod.facts.budgets), json!(facts));
     workload.delete_budget("wide").await;
     until_drained_without_errors(&cluster, "e2e-two").await;

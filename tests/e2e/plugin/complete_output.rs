@@ -54,7 +54,7 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
     let blocked = format!("blocked {pod}: DisruptionBudget: {budget}");
     let failed =
         format!("the drain timed out after 3 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
-    let stderr = format!("node/{a}: 0 of 1 pod moved\nnode/{b}: no pods had to move\nnode/{a}: {blocked}\n");
+    let stderr = format!("node/{a}: 0 of 1 pod gone\nnode/{b}: no pods had to move\nnode/{a}: {blocked}\n");
     expect(
         &plugin(&cluster, &["status"]).await,
         0,

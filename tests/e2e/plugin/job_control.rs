@@ -23,7 +23,7 @@ async fn a_wait_in_the_background_is_not_stopped_by_the_terminal() {
     let node = &cluster.nodes().await[0];
     let _reconciler = Reconciler::start(&cluster);
     // `set -m` gives each job a process group of its own, as in an interactive shell.
-    let line = format!("set -m; kubectl-nm start {node} --wait & wait $!; echo code=$?.");
+    let line = format!("set -m; kubectl-nm start {node} --wait -y & wait $!; echo code=$?.");
     let terminal = shell(&cluster, &["-c", &line]);
     let screen = terminal.until_shown("code=").await;
     assert!(screen.contains("code=0."), "{screen}");
@@ -36,7 +36,7 @@ async fn a_wait_continues_in_the_background_after_ctrl_z() {
     let node = &cluster.nodes().await[0];
     let terminal = shell(&cluster, &["--norc", "--noprofile", "-i"]);
     terminal.until_shown("prompt>").await;
-    terminal.press(&format!("kubectl-nm start {node} --wait\n"));
+    terminal.press(&format!("kubectl-nm start {node} --wait -y\n"));
     terminal.until_shown("Requested").await;
     terminal.press(CTRL_Z);
     terminal.until_shown("Stopped").await;
@@ -56,7 +56,7 @@ async fn a_wait_continues_in_the_background_after_ctrl_z() {
 async fn keys_typed_during_a_wait_are_left_to_the_shell() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
-    let line = format!("kubectl-nm start {node} --wait; read line; echo read=$line.");
+    let line = format!("kubectl-nm start {node} --wait -y; read line; echo read=$line.");
     let terminal = shell(&cluster, &["-c", &line]);
     terminal.until_shown("Requested").await;
     terminal.press("typed ahead\n");

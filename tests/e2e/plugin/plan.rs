@@ -24,7 +24,9 @@ const WHY: &str = "a real cluster's nodes have other pods";
 #[track_caller]
 fn check(outcome: &Outcome, code: i32, lines: &[&str]) {
     let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said: Vec<String> = outcome.stdout.lines().map(squeezed).collect();
+    // Each zone of the cluster has few nodes; `start_cost` tests what is said about that.
+    let about_zone = |line: &String| line.starts_with("no schedulable node is left in ");
+    let said: Vec<String> = outcome.stdout.lines().map(squeezed).filter(|line| !about_zone(line)).collect();
     assert_eq!(
         (said.as_slice(), outcome.code),
         (lines.iter().map(ToString::to_string).collect::<Vec<_>>().as_slice(), Some(code)),

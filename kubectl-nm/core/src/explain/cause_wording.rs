@@ -126,7 +126,7 @@ impl Words<'_> {
             ),
             FirstCause::PodsUnseen(_) | FirstCause::BudgetUnseen(_) => Told {
                 what: None,
-                advice: "Check which of the budget's pods are not Ready before you change anything".into(),
+                advice: "Find out which of the budget's pods are not Ready before you change anything".into(),
                 commands: self.describe_budgets(),
             },
             FirstCause::TooFew => told(
