@@ -71,8 +71,8 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
         &stderr,
     );
     let lines = format!(
-        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to go\n\
-         TIME {b} reason: kernel\n"
+        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to go \
+         (reason: kernel)\n"
     );
     expect(
         &plugin(&cluster, &["watch", "--until", "drained"]).await,
@@ -92,8 +92,8 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
     expect(
         &plugin(&cluster, &["start", b, "--wait"]).await,
         0,
-        &format!("node/{b} is already in maintenance\nnode/{b} drained\n"),
-        &format!("node/{b}: Drained: no pods had to go\nnode/{b}: reason: kernel\n"),
+        &format!("node/{b} is already in maintenance\nnode/{b} drained: no pods had to move\n"),
+        "",
     );
 }
 

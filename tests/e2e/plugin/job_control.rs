@@ -37,7 +37,7 @@ async fn a_wait_continues_in_the_background_after_ctrl_z() {
     let terminal = shell(&cluster, &["--norc", "--noprofile", "-i"]);
     terminal.until_shown("prompt>").await;
     terminal.press(&format!("kubectl-nm start {node} --wait -y\n"));
-    terminal.until_shown("Requested").await;
+    terminal.until_shown("maintenance started").await;
     terminal.press(CTRL_Z);
     terminal.until_shown("Stopped").await;
     terminal.press("bg; clear\n");
@@ -58,7 +58,7 @@ async fn keys_typed_during_a_wait_are_left_to_the_shell() {
     let node = &cluster.nodes().await[0];
     let line = format!("kubectl-nm start {node} --wait -y; read line; echo read=$line.");
     let terminal = shell(&cluster, &["-c", &line]);
-    terminal.until_shown("Requested").await;
+    terminal.until_shown("maintenance started").await;
     terminal.press("typed ahead\n");
     let _reconciler = Reconciler::start(&cluster);
     terminal.until_shown(&format!("node/{node} drained")).await;
