@@ -45,6 +45,7 @@ and not confirmed. With --wait: 124 timed out, 130 interrupted; with --keep-cord
 #[derive(Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename", "all"]).required(true).multiple(true))]
+#[expect(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub(crate) struct StopArgs {
     #[command(flatten)]
     nodes: NodeSelection,

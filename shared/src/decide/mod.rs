@@ -292,7 +292,7 @@ impl Decider<'_> {
             return;
         };
         let name = &self.maintenance.spec.node_name;
-        let (reason, note) = match node_patch::leaves_cordoned(node, &patch) {
+        let (reason, sentence) = match node_patch::leaves_cordoned(node, &patch) {
             true if requester.keeps_cordon => {
                 (EventReason::CordonKept, format!("Node {name} stays cordoned, as its maintenance asks for"))
             }
@@ -302,7 +302,7 @@ impl Decider<'_> {
             false => (EventReason::UncordonNode, format!("Node {name} is uncordoned")),
         };
         self.decision.node = Some(patch);
-        self.publish(EventSubject::Node, reason, note);
+        self.publish(EventSubject::Node, reason, sentence);
     }
 
     /// Drains a node that is cordoned, or will be before the rest of the decision is applied.

@@ -101,8 +101,8 @@ fn a_node_stays_cordoned_if_its_maintenance_says_so_or_if_it_was_before() {
     keeps.metadata.annotations.get_or_insert_default().insert(KEEP_CORDON_ANNOTATION.into(), "true".into());
     let (events, node) = stopped(&keeps, cordoned());
     assert!(!schedulable(&node) && !node_patch::has_drain_taint(&node, Group::Medik8s));
-    let note = "Node n1 stays cordoned, as its maintenance asks for".to_owned();
-    assert_eq!(notes(&events), [(EventReason::CordonKept, note), removed()]);
+    let sentence = "Node n1 stays cordoned, as its maintenance asks for".to_owned();
+    assert_eq!(notes(&events), [(EventReason::CordonKept, sentence), removed()]);
 
     let before = with_node(observed(), |node| node["spec"]["unschedulable"] = json!(true));
     let new = maintenance(&json!({}));
@@ -110,25 +110,25 @@ fn a_node_stays_cordoned_if_its_maintenance_says_so_or_if_it_was_before() {
     let there = patched(before, &decision);
     let (events, node) = stopped(&after(&new, &decision), there);
     assert!(!schedulable(&node));
-    let note = "Node n1 stays cordoned, as before its maintenance".to_owned();
-    assert_eq!(notes(&events), [(EventReason::CordonKept, note), removed()]);
+    let sentence = "Node n1 stays cordoned, as before its maintenance".to_owned();
+    assert_eq!(notes(&events), [(EventReason::CordonKept, sentence), removed()]);
 }
 
 #[test]
 fn the_end_of_the_maintenance_of_a_deleted_node_says_that_a_new_node_is_not_in_maintenance() {
-    let note = |observed: &ClusterState, object: &NodeMaintenance| {
+    let sentence = |observed: &ClusterState, object: &NodeMaintenance| {
         let end = decide(&ending(object), observed, now());
         end.events.iter().find(|event| event.reason == EventReason::RemovedMaintenance).unwrap().note.clone()
     };
     let gone = ClusterState { node: None, ..cordoned() };
     let deleted = "Maintenance of node n1 is removed: the node was deleted. A new node of this name is not in maintenance";
-    assert_eq!(note(&gone, &begun()), deleted);
+    assert_eq!(sentence(&gone, &begun()), deleted);
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"});
-    let owned = json!({"metadata": {"ownerReferences": [owner]}});
-    let owned = NodeMaintenance { status: begun().status, ..maintenance(&owned) };
+    let of_node = json!({"metadata": {"ownerReferences": [owner]}});
+    let begun_there = NodeMaintenance { status: begun().status, ..maintenance(&of_node) };
     let new = with_node(observed(), |node| node["metadata"]["uid"] = json!("another"));
     let replaced = "Maintenance of node n1 is removed: the node was deleted, and the new node of this name is not in maintenance";
-    assert_eq!(note(&new, &owned), replaced);
+    assert_eq!(sentence(&new, &begun_there), replaced);
 }
 
 #[test]

@@ -180,9 +180,9 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
         let left = block.motion.map_or(Duration::ZERO, |motion| {
             motion.left(context.blocked_after, context.waited, context.steady_now, now)
         });
-        let blocker = || blocked(blocked_by_budget(planned, &block.refusal, context));
+        let otherwise = || blocked(blocked_by_budget(planned, &block.refusal, context));
         return turn(planned, &block.refusal, block.ahead, left, context, now)
-            .map_or_else(blocker, Into::into);
+            .map_or_else(otherwise, Into::into);
     }
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting.into(),
@@ -193,8 +193,8 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
         Some((_, EvictionOutcome::RefusedByBudget(refusal))) => {
             let refused_for = attempt.refused_since.map_or(Duration::ZERO, |at| context.steady_now.since(at));
             let left = context.blocked_after.saturating_sub(refused_for);
-            let blocker = || blocked(blocked_by_budget(planned, refusal, context));
-            turn(planned, refusal, 0, left, context, now).map_or_else(blocker, Into::into)
+            let otherwise = || blocked(blocked_by_budget(planned, refusal, context));
+            turn(planned, refusal, 0, left, context, now).map_or_else(otherwise, Into::into)
         }
         // A blocked pod stays blocked until a retry succeeds.
         Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context)),

@@ -78,7 +78,9 @@ pub(super) fn waiting(
         of_budget.ahead = Some(of_budget.ahead.map_or(pod.ahead, |ahead| ahead.min(pod.ahead)));
     }
     let mut causes = causes(maintenance, kept.into_values(), facts, kubectl, now);
-    causes.iter_mut().for_each(|cause| cause.passes = true);
+    for cause in &mut causes {
+        cause.passes = true;
+    }
     causes
 }
 
@@ -286,8 +288,8 @@ fn only_terminating(maintenance: &NodeMaintenance, count: usize) -> Vec<String> 
     let status = status(maintenance);
     let blocked = status.blocked_pods.iter().map(BlockedPod::reference);
     let waiting = status.waiting_pods.iter().flatten().map(WaitingPod::reference);
-    let migrating = status.migrating_pods.iter().flatten().map(|pod| pod.reference());
-    let surging = status.surging_pods.iter().flatten().map(|pod| pod.reference());
+    let migrating = status.migrating_pods.iter().flatten().map(nm_shared::MigratingPod::reference);
+    let surging = status.surging_pods.iter().flatten().map(nm_shared::SurgingPod::reference);
     let others: BTreeSet<PodReference> = blocked.chain(waiting).chain(migrating).chain(surging).collect();
     let rest = status.pending_pods_refs.iter().filter(|pod| !others.contains(pod));
     let rest: Vec<String> = rest.map(ToString::to_string).collect();

@@ -53,7 +53,9 @@ pub fn causes(
     if State::of(maintenance) != State::Stopping {
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
         blocked.extend(of_pods(maintenance, kubectl));
-        causes.iter_mut().for_each(|cause| after_timeout(cause, maintenance, &blocked));
+        for cause in &mut causes {
+            after_timeout(cause, maintenance, &blocked);
+        }
         causes.extend(blocked);
         causes.extend(budget_causes::waiting(maintenance, facts, kubectl, now));
         causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now));

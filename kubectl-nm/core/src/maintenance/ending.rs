@@ -57,8 +57,8 @@ pub async fn endings(
         .map(async |object| {
             // What the command is about does not depend on it.
             let found = cluster.node_metadata(node(object)).await.ok()??;
-            let keeps_cordon = keep_cordon || ownership::keeps_cordon(object);
-            Some((node(object).to_owned(), NodeEnding::of(&found, keeps_cordon)?))
+            let stays = keep_cordon || ownership::keeps_cordon(object);
+            Some((node(object).to_owned(), NodeEnding::of(&found, stays)?))
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()

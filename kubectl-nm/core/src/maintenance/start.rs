@@ -256,6 +256,12 @@ mod tests {
         assert!(hint.contains("`kubectl nm roll resume kernel`"), "{hint}");
     }
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        request: StartRequest,
+    }
+
     #[test]
     fn a_maintenance_with_another_spec_is_an_error_with_the_command_that_changes_it() {
         let mut existing = named("other", "n1", "u");
@@ -286,11 +292,6 @@ mod tests {
                 "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}),
         );
         failed.spec.drain = Some(careful);
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            request: StartRequest,
-        }
         let force = <Line as clap::Parser>::parse_from(["nm", "--force"]).request;
         let hint = force.check(&failed, "kubectl").unwrap_err().hint().unwrap();
         let patch = "{\"spec\":{\"drain\":{\"force\":true,\"timeoutSeconds\":0}}}";

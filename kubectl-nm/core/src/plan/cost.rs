@@ -47,9 +47,10 @@ impl DrainCost {
     pub fn summary(&self) -> Vec<Line> {
         let mut lines = self.harm_lines();
         if lines.is_empty() {
-            let (style, words) = match self.unknown.is_empty() {
-                true => (Style::Good, "The drain would harm nothing."),
-                false => (Style::Busy, "As far as is known, the drain would harm nothing."),
+            let (style, words) = if self.unknown.is_empty() {
+                (Style::Good, "The drain would harm nothing.")
+            } else {
+                (Style::Busy, "As far as is known, the drain would harm nothing.")
             };
             lines.push(Line::default().with(style, words));
         }

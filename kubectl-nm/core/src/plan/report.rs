@@ -142,7 +142,7 @@ impl PlanReport {
         let outages = forecast.as_ref().map(|forecast| outages(&nodes, forecast, snapshot));
         let outages = outages.unwrap_or_default();
         let limit = snapshot.limit.clone();
-        Self { warnings, nodes, capacity, local_volumes, limit, unknown, emptied, outages, forecast }
+        Self { nodes, forecast, local_volumes, capacity, limit, warnings, unknown, emptied, outages }
     }
 
     /// Whether a pod would be blocked, or a node cannot be put into maintenance. A position in the queue does not block.

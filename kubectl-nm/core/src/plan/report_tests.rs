@@ -62,6 +62,7 @@ pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterS
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "each test makes a snapshot of its own")]
 pub(in crate::plan) fn report(
     planned: &[&str],
     requested: Option<&DrainSpec>,

@@ -34,6 +34,7 @@ impl StdoutError {
 }
 
 /// Where a command prints data and messages.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Output {
     /// What was asked for.
     colour: Colour,

@@ -15,20 +15,20 @@ const MAX_NODES: usize = 10;
 /// How many maintenances there are of each state, how many of their pods are gone, and how many are blocked:
 /// `2 Draining, 1 Drained, 7 of 9 pods gone, 1 pod blocked`.
 pub(crate) fn tally<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> Line {
-    let mut states: BTreeMap<State, usize> = BTreeMap::new();
+    let mut by_state: BTreeMap<State, usize> = BTreeMap::new();
     let (mut gone, mut all, mut blocked) = (0, 0, 0);
     for object in objects {
-        *states.entry(State::of(object)).or_default() += 1;
+        *by_state.entry(State::of(object)).or_default() += 1;
         let status = status(object);
         gone += i64::from(pods_gone(status));
         all += i64::from(status.eviction_pods);
         blocked += i64::from(status.pod_counts.blocked);
     }
-    if states.is_empty() {
+    if by_state.is_empty() {
         return Line::new("no maintenances");
     }
     let counts: Vec<String> =
-        states.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
+        by_state.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
     let line = Line::new(counts.join(", "));
     let line = if all > 0 { line.and(format!(", {gone} of {all} pods gone")) } else { line };
     match blocked {

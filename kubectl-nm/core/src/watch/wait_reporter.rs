@@ -299,7 +299,9 @@ impl<'a> WaitReporter<'a> {
             };
             working.iter().map(line).collect()
         };
-        lines.iter().for_each(|line| self.out.message(line));
+        for line in &lines {
+            self.out.message(line);
+        }
     }
 
     fn report_end(&mut self, reason: &str, exit: Exit) {

@@ -1,5 +1,7 @@
 //! The first cause behind a budget, on the screen of an open node.
 
+use std::collections::HashMap;
+
 use jiff::SignedDuration;
 use nm_core::explain::cluster_facts::{ClusterFacts, GuardedPods, Unseen};
 use nm_shared::PodReference;
@@ -47,7 +49,7 @@ fn the_cause_of_an_open_node_is_read_once_and_shown() {
         budget: Ok(Some(serde_json::from_value(budget).unwrap())),
         pods: Ok(vec![serde_json::from_value(pod).unwrap()]),
         incomplete_owners: vec![],
-        warnings: Default::default(),
+        warnings: HashMap::default(),
     };
     send(&mut model, facts(guarded));
     let (why, remedy) = model.remedy().unwrap();
@@ -68,7 +70,7 @@ fn what_could_not_be_read_is_shown_and_no_change_of_the_budget_suggested() {
         budget: Err(Unseen::Forbidden("get poddisruptionbudgets.policy".into())),
         pods: Ok(vec![]),
         incomplete_owners: vec![],
-        warnings: Default::default(),
+        warnings: HashMap::default(),
     };
     send(&mut model, facts(hidden));
     let (why, remedy) = model.remedy().unwrap();

@@ -71,11 +71,11 @@ fn draw_node(model: &Model, row: &FleetRow, canvas: &mut Canvas<'_>, area: Rect)
 fn draw_causes(row: &FleetRow, why: &str, canvas: &mut Canvas<'_>, area: Rect) {
     let causes: Vec<String> =
         row.blockers.iter().map(|(cause, pods)| format!("{cause} ({})", counted(*pods, "pod"))).collect();
-    if !causes.is_empty() {
+    if causes.is_empty() {
+        canvas.write(area, area.x + 1, why, Tone::Plain);
+    } else {
         let x = canvas.write(area, area.x + 1, "blocked by ", Tone::Quiet);
         canvas.write(area, x, &causes.join(", "), Tone::Bad);
-    } else {
-        canvas.write(area, area.x + 1, why, Tone::Plain);
     }
 }
 
@@ -89,7 +89,7 @@ fn draw_pods(model: &Model, known: &OpenNode, canvas: &mut Canvas<'_>, area: Rec
         table::draw_row(row, &columns, node::INDENT, model, canvas, area);
     }
     let left = rows.len().saturating_sub(shown);
-    if let Some(last) = area.rows().last().filter(|_| left > 0) {
+    if let Some(last) = area.rows().next_back().filter(|_| left > 0) {
         canvas.write(last, last.x + node::INDENT, &format!("and {}", counted(left, "more pod")), Tone::Quiet);
     }
 }

@@ -3,6 +3,8 @@
 //! `table` has the situations of one budget. The objects are as a real API server, scheduler and kubelet write them. Each row has the sentence that follows the numbers of
 //! the budget, and the commands. What every row has to fulfil is checked by facts.
 
+#![allow(clippy::needless_pass_by_value, reason = "the rows of the table read better with values")]
+
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::{NodeMaintenance, PodReference};
@@ -189,7 +191,7 @@ impl Situation {
             budgets: [(web(), self.guarded())].into(),
             nodes: Some(Ok(self.nodes.iter().map(parse::<Node>).collect())),
             in_maintenance: self.in_maintenance.iter().map(ToString::to_string).collect(),
-            terminating: Default::default(),
+            terminating: std::collections::BTreeMap::default(),
         }
     }
 
