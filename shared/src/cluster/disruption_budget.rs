@@ -183,7 +183,7 @@ impl Budget {
             desired_healthy: Some(self.status.desired_healthy),
             current_healthy: Some(self.status.current_healthy),
             disruptions_allowed: Some(self.allowed()),
-            expected_pods: Some(self.status.expected_pods).filter(|_| !self.unprocessed),
+            expected_pods: Some(self.status.expected_pods).filter(|pods| *pods > 0 && !self.unprocessed),
         }
     }
 
