@@ -120,8 +120,8 @@ struct BudgetRequests {
     /// When the API server last refused an eviction because of this budget. A deferred pod counts as refused for
     /// [`MAX_GAP`] after that: other answers, such as an error, are no verdict on the budget.
     refused_at: Option<SteadyTime>,
-    /// Until when the pods whose evictions were accepted may take to terminate.
-    busy_until: SteadyTime,
+    /// Until when the pods whose evictions were accepted may take to terminate, if there were any.
+    busy_until: Option<SteadyTime>,
     /// Cloned for each request that is queued or in progress, deletions included.
     in_flight: Arc<()>,
     /// Answered evictions, by pod uid, that the budget's status may not reflect yet.
@@ -155,7 +155,7 @@ impl BudgetRequests {
         self.last = now;
         match outcome {
             EvictionOutcome::RefusedByBudget(_) => self.refused_at = Some(now),
-            EvictionOutcome::Accepted => self.busy_until = self.busy_until.max(now.after(grace)),
+            EvictionOutcome::Accepted => self.busy_until = self.busy_until.max(Some(now.after(grace))),
             _ => {}
         }
     }
@@ -263,7 +263,7 @@ impl Evictions {
             let requests = self.budgets.entry(guard.key.clone()).or_insert_with(|| BudgetRequests {
                 last: now,
                 refused_at: None,
-                busy_until: SteadyTime::MIN,
+                busy_until: None,
                 in_flight: Arc::default(),
                 answered: HashMap::new(),
             });
@@ -441,7 +441,7 @@ impl Evictions {
         let version = budget.version();
         let Some(requests) = self.budgets.get_mut(&version.key) else {
             let unasked = RemainingBudget::of(budget.clone(), None, 0, []);
-            return unasked.moving(*seen, *has_changed, SteadyTime::MIN);
+            return unasked.moving(*seen, *has_changed, None);
         };
         requests.answered.retain(|_, answered| answered.guard.version == version.version);
         let answers = requests.answers(&self.nodes);

@@ -10,11 +10,11 @@ use crate::api::migration::MigratingPod;
 use crate::api::pod_state::{PodCounts, PodState};
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::status::{
-    BlockReason, BlockedPod, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MAX_RETURNED_PODS, MAX_WAITING_PODS,
-    NodeMaintenanceStatus, PodReference, SurgingPod, WaitReason, WaitingPod,
+    BlockReason, BlockedPod, BudgetFacts, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MAX_RETURNED_PODS,
+    MAX_WAITING_PODS, NodeMaintenanceStatus, PodReference, SurgingPod, WaitReason, WaitingPod,
 };
 use crate::api::surge::RestartedReplicaSet;
-use crate::cluster::pod::DrainPod;
+use crate::cluster::pod::{DrainPod, PodNames};
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
@@ -64,21 +64,21 @@ impl<'a> DrainSurvey<'a> {
         let times_out = |planned: &PlannedPod| {
             Some(observed.evacuations.evacuation(&planned.pod)?.timeout_of(waiting_since(planned)?))
         };
-        let waited: HashSet<PodReference> = before
+        let waited: HashSet<(&str, &str)> = before
             .into_iter()
             .flat_map(|status| status.waiting_pods.iter().flatten())
             .filter(|pod| pod.reason == WaitReason::BudgetTurn)
-            .map(WaitingPod::reference)
+            .map(|pod| (pod.namespace.as_str(), pod.name.as_str()))
             .collect();
         let pods = plan.pods.iter().map(|planned| {
-            let uid = pod::uid(&planned.pod);
+            let PodNames { namespace, name, uid } = pod::names(&planned.pod);
             let known = PodContext {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
                 steady_now: observed.steady_now,
                 blocked_by_budget: queue.blocked_by_budget.get(uid),
                 blocked_after: observed.blocked_after,
-                waited: waited.contains(&pod::reference(&planned.pod)),
+                waited: waited.contains(&(namespace, name)),
                 overdue: queue.overdue.contains(uid),
                 budgets: &observed.budgets,
                 evacuation: observed.evacuations.evacuation(&planned.pod),
@@ -375,15 +375,14 @@ pub fn attempts_due(
             pod.attempts = old.attempts;
         }
     }
-    let waiting = |status: &NodeMaintenanceStatus| status.waiting_pods.clone().unwrap_or_default();
-    let mut turns = waiting(&same);
-    for (pod, old) in turns.iter_mut().zip(waiting(before)) {
-        let name = |pod: &WaitingPod| pod.budget.as_ref().map(|budget| budget.name.clone());
-        if name(pod) == name(&old) {
-            (pod.budget, pod.ahead) = (old.budget, old.ahead);
+    let waiting = same.waiting_pods.iter_mut().flatten().zip(before.waiting_pods.iter().flatten());
+    for (pod, old) in waiting {
+        let name = |budget: &Option<BudgetFacts>| budget.as_ref().map(|budget| budget.name.clone());
+        if name(&pod.budget) == name(&old.budget) {
+            pod.budget.clone_from(&old.budget);
+            pod.ahead = old.ahead;
         }
     }
-    same.waiting_pods = same.waiting_pods.is_some().then_some(turns);
     // A clock that was set back delays nothing.
     let written = before.last_update.as_ref().map(|at| at.0).filter(|at| *at <= now && same == *before);
     written.and_then(|at| at.checked_add(ATTEMPTS_WRITE_INTERVAL).ok())

@@ -77,7 +77,7 @@ fn a_pod_counts_as_blocked_by_its_budget_as_soon_as_the_status_says_so() {
 
 #[test]
 fn a_pod_waits_for_the_turn_of_its_budget_and_is_blocked_once_nothing_has_moved_for_a_while() {
-    let changed_at = |second| left(budget(4, &json!([]))).moving(at(second), true, SteadyTime::MIN);
+    let changed_at = |second| left(budget(4, &json!([]))).moving(at(second), true, None);
     assert_eq!(states(&guarded(changed_at(100), 100)), (2, 0));
     assert_eq!(states(&guarded(changed_at(100), 129)), (2, 0));
     assert_eq!(states(&guarded(changed_at(100), 130)), (0, 2));
@@ -101,7 +101,7 @@ fn a_pod_waits_for_the_turn_of_its_budget_and_is_blocked_once_nothing_has_moved_
 fn a_budget_that_can_never_allow_an_eviction_blocks_at_once() {
     let failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no scale",
         "lastTransitionTime": now()}]);
-    let now_changed = |budget| states(&guarded(left(budget).moving(at(100), true, SteadyTime::MIN), 100));
+    let now_changed = |budget| states(&guarded(left(budget).moving(at(100), true, None), 100));
     assert_eq!(now_changed(budget(4, &failed)), (0, 2));
     let object = json!({"metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
         "status": {"currentHealthy": 4, "desiredHealthy": 5, "expectedPods": 5}});
@@ -116,7 +116,7 @@ fn a_leader_that_does_not_know_when_a_budget_moved_relies_on_what_it_shows() {
         json!([{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
             "lastTransitionTime": since}])
     };
-    let first_seen = |conditions: &Value| left(budget(4, conditions)).moving(at(0), false, SteadyTime::MIN);
+    let first_seen = |conditions: &Value| left(budget(4, conditions)).moving(at(0), false, None);
     assert_eq!(states(&guarded(first_seen(&unready(5)), 1)), (2, 0));
     assert_eq!(states(&guarded(first_seen(&unready(300)), 1)), (0, 2), "it has been exhausted for long");
     assert_eq!(states(&guarded(first_seen(&json!([])), 1)), (0, 2));
@@ -132,12 +132,11 @@ fn a_leader_that_does_not_know_when_a_budget_moved_relies_on_what_it_shows() {
 
 #[test]
 fn a_pod_that_takes_long_to_terminate_and_a_request_in_flight_keep_the_others_waiting() {
-    let terminates = left(budget(4, &json!([]))).moving(at(100), true, at(220));
+    let terminates = left(budget(4, &json!([]))).moving(at(100), true, Some(at(220)));
     assert_eq!(states(&guarded(terminates.clone(), 219)), (2, 0));
     assert_eq!(states(&guarded(terminates.clone(), 249)), (2, 0));
     assert_eq!(states(&guarded(terminates, 250)), (0, 2));
-    let in_flight =
-        RemainingBudget::of(budget(5, &json!([])), None, 1, []).moving(at(0), true, SteadyTime::MIN);
+    let in_flight = RemainingBudget::of(budget(5, &json!([])), None, 1, []).moving(at(0), true, None);
     assert_eq!(states(&guarded(in_flight, 500)), (2, 0));
 }
 
@@ -155,9 +154,8 @@ fn a_refusal_of_a_budget_that_is_not_known_blocks_after_the_same_time() {
 
 #[test]
 fn numbers_of_budgets_alone_are_not_written_at_once() {
-    let state = |healthy, second| {
-        guarded(left(budget(healthy, &json!([]))).moving(at(second), true, SteadyTime::MIN), second)
-    };
+    let state =
+        |healthy, second| guarded(left(budget(healthy, &json!([]))).moving(at(second), true, None), second);
     let first = decide(&maintenance(&json!({})), &state(3, 100), now());
     let object = after(&maintenance(&json!({})), &first);
     let later = now() + SignedDuration::from_secs(5);

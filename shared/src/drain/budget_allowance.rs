@@ -106,7 +106,7 @@ impl RemainingBudget {
     /// Its numbers are as they are since it was `seen`, and `have_changed` then. The pods whose evictions it allowed may take
     /// until `busy_until` to terminate.
     #[must_use]
-    pub fn moving(mut self, seen: SteadyTime, have_changed: bool, busy_until: SteadyTime) -> Self {
+    pub fn moving(mut self, seen: SteadyTime, have_changed: bool, busy_until: Option<SteadyTime>) -> Self {
         self.motion = BudgetMotion { seen, has_changed: have_changed, busy_until, ..self.motion };
         self
     }

@@ -16,8 +16,8 @@ pub struct BudgetMotion {
     pub seen: SteadyTime,
     /// Whether its numbers have changed since it is known.
     pub has_changed: bool,
-    /// Until when the pods whose evictions it allowed may take to terminate.
-    pub busy_until: SteadyTime,
+    /// Until when the pods whose evictions it allowed may take to terminate, if it has allowed any.
+    pub busy_until: Option<SteadyTime>,
     /// Whether evictions that it allows are in flight.
     pub in_flight: bool,
     /// When it last changed, as it shows itself.
@@ -31,16 +31,14 @@ impl BudgetMotion {
         if self.in_flight {
             return limit;
         }
-        let shown = self.last_change.map_or(Duration::MAX, |at| {
-            // Another clock may be ahead.
-            Duration::try_from(now.duration_since(at)).unwrap_or(Duration::ZERO)
-        });
-        let is_known = self.has_changed || waited;
-        let idle = if is_known { shown.min(steady_now.since(self.seen)) } else { shown };
+        // Another clock may be ahead.
+        let shown =
+            self.last_change.map(|at| Duration::try_from(now.duration_since(at)).unwrap_or(Duration::ZERO));
+        let seen = (self.has_changed || waited).then(|| steady_now.since(self.seen));
+        let ended = self.busy_until.map(|at| steady_now.since(at));
+        let idle = [shown, seen, ended].into_iter().flatten().min().unwrap_or(Duration::MAX);
         // A pod that terminates moves nothing until it is gone.
-        let busy = self.busy_until.since(steady_now);
-        let since_busy = if busy.is_zero() { steady_now.since(self.busy_until) } else { Duration::ZERO };
-        let idle = if self.busy_until == SteadyTime::MIN { idle } else { idle.min(since_busy) };
+        let busy = self.busy_until.map_or(Duration::ZERO, |at| at.since(steady_now));
         busy.saturating_add(limit.saturating_sub(idle))
     }
 }

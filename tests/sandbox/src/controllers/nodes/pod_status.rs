@@ -12,7 +12,6 @@ pub(crate) fn run(pod: &mut Value, node: &Value, number: u32, ready: bool, now: 
     let begin = if has_ended_container(pod) { None } else { pod["status"]["startTime"].as_str() };
     let running = json!({"running": {"startedAt": begin.unwrap_or(&since)}});
     let containers = containers(pod, ready, &running);
-    let host = internal_address(node);
     let status = &mut pod["status"];
     status["phase"] = json!("Running");
     if !status["podIP"].is_string() {
@@ -20,12 +19,17 @@ pub(crate) fn run(pod: &mut Value, node: &Value, number: u32, ready: bool, now: 
         status["podIPs"] = json!([{"ip": address}]);
         status["podIP"] = json!(address);
     }
-    if let Some(host) = host {
+    started(status, node, containers, ready, now);
+}
+
+/// The kubelet of `node` has started the pod: its containers have these statuses, and all are `ready` or not.
+fn started(status: &mut Value, node: &Value, containers: Value, ready: bool, now: Timestamp) {
+    if let Some(host) = internal_address(node) {
         status["hostIP"] = json!(host);
         status["hostIPs"] = json!([{"ip": host}]);
     }
     if !status["startTime"].is_string() {
-        status["startTime"] = json!(since);
+        status["startTime"] = json!(metav1_time(now));
     }
     status["containerStatuses"] = containers;
     for kind in ["PodReadyToStartContainers", "Initialized", "PodScheduled"] {
@@ -83,22 +87,9 @@ pub(crate) fn fail_to_start(pod: &mut Value, node: &Value, failure: StartFailure
         })
     };
     let containers: Value = specs.map(status).collect();
-    let host = internal_address(node);
     let status = &mut pod["status"];
     status["phase"] = json!(if failure == StartFailure::Image { "Pending" } else { "Running" });
-    if let Some(host) = host {
-        status["hostIP"] = json!(host);
-        status["hostIPs"] = json!([{"ip": host}]);
-    }
-    if !status["startTime"].is_string() {
-        status["startTime"] = json!(since);
-    }
-    status["containerStatuses"] = containers;
-    for kind in ["PodReadyToStartContainers", "Initialized", "PodScheduled"] {
-        set(status, kind, true, now);
-    }
-    set(status, "ContainersReady", false, now);
-    set(status, "Ready", false, now);
+    started(status, node, containers, false, now);
 }
 
 /// The pod has succeeded.
