@@ -58,7 +58,7 @@ pub(crate) enum Message {
     /// The plan of what was typed in the start dialog.
     Planned {
         request: PlanRequest,
-        result: Result<Vec<Line>, Error>,
+        plan: Vec<Line>,
     },
     /// What is known of the pod that a dialog is about.
     PodFacts {

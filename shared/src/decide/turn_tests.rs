@@ -15,8 +15,8 @@ fn at(second: u64) -> SteadyTime {
 fn budget(healthy: i32, conditions: &Value) -> Arc<Budget> {
     let object: PodDisruptionBudget = serde_json::from_value(json!({
         "metadata": {"namespace": "ns", "name": "guard", "resourceVersion": "1"}, "spec": {"selector": {}},
-        "status": {"currentHealthy": healthy, "desiredHealthy": 4, "disruptionsAllowed": 0, "expectedPods": 5,
-            "conditions": conditions},
+        "status": {"currentHealthy": healthy, "desiredHealthy": 4,
+            "disruptionsAllowed": (healthy - 4).max(0), "expectedPods": 5, "conditions": conditions},
     }))
     .unwrap();
     Arc::new(Budget::from(&object))
@@ -138,6 +138,18 @@ fn a_pod_that_takes_long_to_terminate_and_a_request_in_flight_keep_the_others_wa
     assert_eq!(states(&guarded(terminates, 250)), (0, 2));
     let in_flight = RemainingBudget::of(budget(5, &json!([])), None, 1, []).moving(at(0), true, None);
     assert_eq!(states(&guarded(in_flight, 500)), (2, 0));
+}
+
+#[test]
+fn pods_wait_for_the_one_that_takes_the_disruption_that_their_budget_has_allowed_for_long() {
+    let healthy_since = now() - SignedDuration::from_secs(300);
+    let healthy = json!([{"type": "DisruptionAllowed", "status": "True", "reason": "SufficientPods", "message": "",
+        "lastTransitionTime": healthy_since}]);
+    let state = guarded(left(budget(5, &healthy)).moving(at(0), false, None), 1);
+    assert_eq!(states(&state), (2, 0));
+    let status = status_of(&maintenance(&json!({})), &state);
+    let waiting: Vec<_> = status.waiting_pods.iter().flatten().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(waiting, ["b"]);
 }
 
 #[test]

@@ -259,6 +259,8 @@ impl Budgets {
             return BudgetPrediction::Reserved(block);
         }
         left.allowed -= 1;
+        // Nothing is requested yet, but the pods after this one wait for what becomes of it.
+        left.motion.in_flight = true;
         BudgetPrediction::Allowed(AllowedDisruption {
             guard: version.clone(),
             allowed: left.budget.allowed().saturating_sub(reserved),

@@ -18,7 +18,7 @@ pub struct BudgetMotion {
     pub has_changed: bool,
     /// Until when the pods whose evictions it allowed may take to terminate, if it has allowed any.
     pub busy_until: Option<SteadyTime>,
-    /// Whether evictions that it allows are in flight.
+    /// Whether evictions that it allows are in flight, or are about to be.
     pub in_flight: bool,
     /// When it last changed, as it shows itself.
     pub last_change: Option<Timestamp>,

@@ -7,6 +7,8 @@ use nm_tests::programs::program;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::terminal::keys::CTRL_Z;
+use nm_tests::workload::Workload;
+use serde_json::json;
 
 /// bash with these arguments, the plugin on its `PATH`, and the cluster in `KUBECONFIG`.
 fn shell(cluster: &Cluster, args: &[&str]) -> Terminal {
@@ -21,12 +23,15 @@ fn shell(cluster: &Cluster, args: &[&str]) -> Terminal {
 async fn a_wait_in_the_background_is_not_stopped_by_the_terminal() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "background").await;
+    workload.pod_on(node, "bare", json!({})).await;
     let _reconciler = Reconciler::start(&cluster);
-    // `set -m` gives each job a process group of its own, as in an interactive shell.
-    let line = format!("set -m; kubectl-nm start {node} --wait -y & wait $!; echo code=$?.");
+    // `set -m` gives each job a process group of its own, as in an interactive shell. A question would stop the job.
+    let line = format!("set -m; kubectl-nm start {node} --wait & wait $!; echo code=$?.");
     let terminal = shell(&cluster, &["-c", &line]);
     let screen = terminal.until_shown("code=").await;
     assert!(screen.contains("code=0."), "{screen}");
+    assert!(screen.contains("no controller replaces 1 pod"), "{screen}");
     assert!(screen.contains(&format!("node/{node} drained")), "{screen}");
 }
 

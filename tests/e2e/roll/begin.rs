@@ -318,3 +318,26 @@ async fn a_node_that_the_quorum_needs_waits_and_begins_when_the_webhook_allows_i
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
     assert_eq!(roll.summary()["done"], 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_is_slow_does_not_keep_the_question_of_a_roll_waiting() {
+    let why = "only a sandbox does not answer requests";
+    let Some(cluster) = Cluster::sandbox_or_skip(3, why).await else { return };
+    let node = cluster.nodes().await.remove(0);
+    let workload = Workload::new(&cluster, "slow-plan").await;
+    workload.pod_on(&node, "bare", json!({})).await;
+    let evictions = Target::any().subresource("eviction");
+    cluster.sandbox().unwrap().faults().add(Rule::new(evictions, Action::NeverAnswer(Moment::BeforeEffect)));
+    let bare = format!("no controller replaces 1 pod: {}/bare", workload.namespace());
+    let late = "unknown: the answers of the API server to 1 eviction: the plan took longer than 2s";
+    for (flags, is_planned) in [(&[][..], true), (&["--no-plan"], false)] {
+        let args = [&["roll", &node, "--run", "true"], flags].concat();
+        let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &args, &[]);
+        let screen = terminal.until_shown("Roll 1 node, at most 1 at once? [y/N]").await;
+        for line in [&*bare, late] {
+            assert_eq!(screen.contains(line), is_planned, "{line} in {screen}");
+        }
+        terminal.press("n\r");
+        assert_eq!(terminal.exit_code().await, 2);
+    }
+}

@@ -20,10 +20,11 @@ use serde_json::{Map, Value, json};
 const NAME: &str = "e2e-steps";
 const WHY: &str = "only a sandbox stops a reconciler between two writes";
 
-/// Runs a reconciler up to its first request for `target`, which has no effect, and kills it there.
+/// Runs a reconciler up to its first request for `target`, which has no effect, and kills it there. Without an answer, it does
+/// not try again before.
 async fn killed_before(cluster: &Cluster, target: Target) {
     let sandbox = cluster.sandbox().unwrap();
-    let rule = sandbox.faults().add(Rule::new(target, Action::Disconnect(Moment::BeforeEffect)));
+    let rule = sandbox.faults().add(Rule::new(target, Action::NeverAnswer(Moment::BeforeEffect)));
     let reconciler = Reconciler::start(cluster);
     until_fault_played(sandbox, rule).await;
     reconciler.crash().await;

@@ -14,8 +14,7 @@ use nm_shared::{
 };
 use serde_json::Value;
 
-use crate::args::duration;
-use crate::args::parse_boolean;
+use crate::args::{duration, parse_boolean, whole_number};
 
 /// The flags that set `spec.drain`.
 #[derive(Args, Clone, Debug, Default)]
@@ -24,7 +23,7 @@ pub struct DrainFlags {
     /// Grace period of each pod, in seconds; -1, the default, uses the pod's own. 0 deletes pods at once, and their
     /// containers may still run when the node is reported as drained
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
-        value_parser = clap::value_parser!(i64).range(-1..))]
+        value_parser = whole_number::<i64>(-1))]
     grace_period: Option<i64>,
 
     /// Time limit of the drain, such as 30s or 1h30m; 0, the default, means none. When it expires, the maintenance fails

@@ -4,6 +4,20 @@ pub mod drain_flags;
 pub mod duration;
 pub mod names;
 
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// A parser of whole numbers that are at least `least`.
+pub fn whole_number<T>(least: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Copy,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| *number >= least);
+        number.ok_or_else(|| format!("expected a whole number, at least {least}"))
+    }
+}
+
 /// Parses a boolean in the spellings that Go's flags accept.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use crate::args::{duration, names, parse_boolean};
+use crate::args::{duration, names, parse_boolean, whole_number};
 use crate::terminal::command_context::shell_quoted;
 
 const HEADING: &str = "Connection, as in kubectl";
@@ -112,6 +112,7 @@ pub struct ConnectionFlags {
 
     /// Report every pod in the lines of a watch and of --wait, not only nodes and blocked pods; any level above 0 does
     #[arg(long = "v", short = 'v', global = true, value_name = "LEVEL", action = ArgAction::Set,
+        value_parser = whole_number::<i32>(0),
         num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     verbosity: Option<i32>,
 }

@@ -3,17 +3,22 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use nm_shared::DrainSpec;
+use nm_shared::cluster::pod::DrainPod;
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::forecast::DrainPreview;
 use tokio::time::{Instant, timeout_at};
 
 use crate::args::duration;
 use crate::client::cluster::Cluster;
+use crate::plan::eviction_dry_run::dry_run_evictions_into;
 use crate::plan::harm::{self, Harm, harms};
 use crate::plan::leader;
-use crate::plan::planning::Planning;
+use crate::plan::planning::{self, Planning};
 use crate::plan::report::PlanReport;
 use crate::plan::unread::Unread;
 use crate::terminal::text::{Line, Style, counted};
@@ -105,18 +110,44 @@ async fn plan(
         Ok(read) => read.map_err(|error| Unread::failed(WHAT, &error))?,
         Err(_) => return Err(Unread::other(WHAT, too_slow(limit))),
     };
-    let (answers, done) = (RefCell::new(HashMap::new()), Cell::new(0));
-    let answered = timeout_at(deadline, planning.sampled_answers(cluster, &done, &answers)).await;
-    let (asked, answers) = (planning.samples(), answers.into_inner());
-    let missing = asked.saturating_sub(answers.len());
+    let (answers, missing) =
+        answers_by(&planning.samples(), planning.grace(), cluster, deadline, limit).await;
     let mut report = planning.report(&answers);
-    let what = || format!("the answers of the API server to {}", counted(missing, "eviction"));
-    match answered {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => report.unknown.push(Unread::failed(&what(), &error)),
-        Err(_) => report.unknown.push(Unread::other(what(), too_slow(limit))),
-    }
+    report.unknown.extend(missing);
     Ok(report)
+}
+
+/// The API server's answers to the evictions of a preview that arrive within the limit, by the pods' uids, and what is not
+/// known without the others.
+pub async fn answers_within(
+    preview: &DrainPreview,
+    drain: Option<&DrainSpec>,
+    cluster: &Cluster,
+    limit: Duration,
+) -> (HashMap<String, EvictionOutcome>, Option<Unread>) {
+    let asked: Vec<_> = preview.to_evict().collect();
+    answers_by(&asked, planning::grace(drain), cluster, Instant::now() + limit, limit).await
+}
+
+async fn answers_by(
+    asked: &[&Arc<DrainPod>],
+    grace: Option<i64>,
+    cluster: &Cluster,
+    deadline: Instant,
+    limit: Duration,
+) -> (HashMap<String, EvictionOutcome>, Option<Unread>) {
+    let (answers, done) = (RefCell::default(), Cell::default());
+    let dry_runs = dry_run_evictions_into(cluster, asked.iter().copied(), grace, &done, &answers);
+    let ended = timeout_at(deadline, dry_runs).await;
+    let answers = answers.into_inner();
+    let missing = asked.len().saturating_sub(answers.len());
+    let what = || format!("the answers of the API server to {}", counted(missing, "eviction"));
+    let unknown = match ended {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(Unread::failed(&what(), &error)),
+        Err(_) => Some(Unread::other(what(), too_slow(limit))),
+    };
+    (answers, unknown)
 }
 
 fn too_slow(limit: Duration) -> String {

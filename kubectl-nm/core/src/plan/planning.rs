@@ -1,6 +1,6 @@
 //! The steps of a plan, for `plan` and the start dialog of the dashboard: read, dry-run the evictions, report.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use nm_shared::forecast::DrainPreview;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
-use crate::plan::eviction_dry_run::{dry_run_evictions, dry_run_evictions_into};
+use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::report::{PlanReport, preview};
 use crate::plan::surge_workloads;
 
@@ -77,22 +77,15 @@ impl Planning {
         PlanReport::new(nodes, drain.as_ref(), preview.as_ref(), snapshot, answers, *now)
     }
 
-    /// How many evictions [`Self::sampled_answers`] tries.
-    pub(crate) fn samples(&self) -> usize {
-        self.preview.as_ref().map_or(0, |preview| samples(preview).count())
+    /// One pod of each workload, and every pod without one. Webhooks and policies mostly judge the pods of a workload alike;
+    /// what budgets allow is computed.
+    pub(crate) fn samples(&self) -> Vec<&Arc<DrainPod>> {
+        self.preview.iter().flat_map(samples).collect()
     }
 
-    /// The answers to one eviction of each workload, and to those of pods without one, by the pods' uids. Webhooks and
-    /// policies mostly judge the pods of a workload alike; what budgets allow is computed.
-    pub(crate) async fn sampled_answers(
-        &self,
-        cluster: &Cluster,
-        done: &Cell<usize>,
-        answers: &RefCell<HashMap<String, EvictionOutcome>>,
-    ) -> Result<(), Error> {
-        let Some(preview) = &self.preview else { return Ok(()) };
-        let grace = grace(self.drain.as_ref());
-        dry_run_evictions_into(cluster, samples(preview), grace, done, answers).await
+    /// The grace period of the evictions, if it is not that of the pods.
+    pub(crate) fn grace(&self) -> Option<i64> {
+        grace(self.drain.as_ref())
     }
 }
 
@@ -110,7 +103,7 @@ pub async fn answers(
     dry_run_evictions(cluster, preview.to_evict(), grace(drain), done).await
 }
 
-fn grace(drain: Option<&DrainSpec>) -> Option<i64> {
+pub(crate) fn grace(drain: Option<&DrainSpec>) -> Option<i64> {
     drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0)
 }
 

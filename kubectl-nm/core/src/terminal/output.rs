@@ -70,7 +70,7 @@ impl Output {
         let (data_terminal, stderr_is_terminal) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         let data = Sink { to: Box::new(io::stdout()), coloured: is_coloured(colour, data_terminal) };
         let messages = Sink { to: Box::new(io::stderr()), coloured: is_coloured(colour, stderr_is_terminal) };
-        let can_prompt = io::stdin().is_terminal() && stderr_is_terminal;
+        let can_prompt = io::stdin().is_terminal() && stderr_is_terminal && is_in_foreground();
         let terminal = can_prompt && data_terminal && !is_dumb();
         Self {
             colour,
@@ -248,6 +248,16 @@ impl Sink {
 fn is_coloured(colour: Colour, terminal: bool) -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     use_colour(colour, terminal, set("NO_COLOR"), is_dumb())
+}
+
+/// Whether this process may read from its terminal, which would stop a background job.
+fn is_in_foreground() -> bool {
+    #[cfg(unix)]
+    let is_in_background = rustix::termios::tcgetpgrp(io::stdin())
+        .is_ok_and(|foreground| foreground != rustix::process::getpgrp());
+    #[cfg(not(unix))]
+    let is_in_background = false;
+    !is_in_background
 }
 
 fn is_dumb() -> bool {

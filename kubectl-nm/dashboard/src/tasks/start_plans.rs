@@ -29,9 +29,9 @@ impl StartPlans {
         self.cancel();
         self.0.spawn_local(async move {
             sleep(TYPING_PAUSE).await;
-            let result = Ok(Box::pin(plan(&cluster, &request)).await);
+            let plan = Box::pin(plan(&cluster, &request)).await;
             // The receiver is gone if the dashboard has ended.
-            let _ = to.send(Message::Planned { request, result }).await;
+            let _ = to.send(Message::Planned { request, plan }).await;
         });
     }
 
@@ -70,11 +70,11 @@ mod tests {
             assert!(requests.lock().unwrap().is_empty(), "nothing is read while somebody types");
             from.recv().await
         };
-        let Some(Message::Planned { request, result }) = LocalSet::new().run_until(made).await else {
+        let Some(Message::Planned { request, plan }) = LocalSet::new().run_until(made).await else {
             panic!("no plan")
         };
         assert_eq!(request, of("c"));
-        let lines: Vec<String> = result.unwrap().iter().map(ToString::to_string).collect();
+        let lines: Vec<String> = plan.iter().map(ToString::to_string).collect();
         assert_eq!(lines[0], "As far as is known, the drain would harm nothing.");
         assert!(lines[1].starts_with("unknown: whether a reconciler leads, "), "{lines:?}");
         assert!(from.try_recv().is_err(), "the others were cancelled");

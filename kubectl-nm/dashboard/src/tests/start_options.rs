@@ -1,12 +1,10 @@
 //! The options of the start dialog, and its plan.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use insta::assert_snapshot;
 use nm_core::client::watch_stream::WatchChange;
-use nm_core::error::Error;
 use nm_core::terminal::text::{Line, Style};
 
 use crate::config::appearance::{Appearance, ThemeName};
@@ -67,7 +65,7 @@ fn planned(options: Options) -> Model {
     type_in(&mut model, "--timeout 10m --surge");
     press(&mut model, KeyCode::Down);
     let effects = type_in(&mut model, "1");
-    send(&mut model, Message::Planned { request: request(&effects), result: Ok(made()) });
+    send(&mut model, Message::Planned { request: request(&effects), plan: made() });
     press(&mut model, KeyCode::Up);
     press(&mut model, KeyCode::Up);
     model
@@ -154,15 +152,10 @@ fn the_plan_follows_what_is_typed() {
     press(&mut model, KeyCode::Tab);
     let effects = type_in(&mut model, "--timeout 5m");
     assert_eq!(plans(&effects).last().map(String::as_str), Some("worker-05 300"));
-    send(&mut model, Message::Planned { request: outdated, result: Ok(made()) });
+    send(&mut model, Message::Planned { request: outdated, plan: made() });
     assert!(text(&model).contains("Plan: reading the cluster"), "{}", text(&model));
-    let result = Err(Error::NoAnswer { server: String::from("https://a"), after: Duration::from_secs(9) });
-    send(&mut model, Message::Planned { request: request(&effects), result });
-    assert!(
-        text(&model).contains("Plan: not available: the server https://a did not respond within 9s"),
-        "{}",
-        text(&model)
-    );
+    send(&mut model, Message::Planned { request: request(&effects), plan: made() });
+    assert!(!text(&model).contains("Plan: reading the cluster"), "{}", text(&model));
     assert_eq!(press(&mut model, KeyCode::Esc), [], "no plan is being made");
 
     type_in(&mut model, "nworker-05");

@@ -80,9 +80,9 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         }
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
         Message::Nodes(change) => cluster::nodes(model, &change),
-        Message::Planned { request, result } => {
+        Message::Planned { request, plan } => {
             if let Some(Dialog::Start(dialog)) = &mut model.dialog {
-                dialog.preview.take(request, result);
+                dialog.preview.take(request, plan);
             }
         }
         Message::PodFacts { action, target, result } => {

@@ -194,9 +194,6 @@ fn preview(preview: &StartPreview) -> Vec<DialogLine> {
         StartPreview::Pending(_) => {
             vec![DialogLine::blank(), sentence("Plan: reading the cluster ...", Tone::Busy)]
         }
-        StartPreview::Failed(_, why) => {
-            vec![DialogLine::blank(), sentence(&format!("Plan: not available: {why}"), Tone::Bad)]
-        }
         StartPreview::Made(_, made) => {
             let first = made.first().map(|verdict| (format!("Plan: {verdict}"), tone(verdict)));
             let others = made.iter().skip(1).map(|line| (line.to_string(), tone(line)));

@@ -103,6 +103,10 @@ pub(super) struct BeginArgs {
     #[arg(long, short = 'y')]
     pub(super) yes: bool,
 
+    /// Do not check before the start what the drains would harm
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(super) no_plan: bool,
+
     #[command(flatten)]
     pub(super) output: OutputArgs,
 

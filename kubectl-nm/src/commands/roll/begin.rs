@@ -17,6 +17,7 @@ use nm_core::interaction::progress;
 use nm_core::maintenance::start::{self, Existing, Started};
 use nm_core::maintenance::uid;
 use nm_core::plan::cluster_snapshot::ClusterSnapshot;
+use nm_core::plan::cost::{self, DrainCost};
 use nm_core::plan::harm::{self, Harm, harms};
 use nm_core::plan::leader;
 use nm_core::plan::report::{PlanReport, preview};
@@ -78,9 +79,13 @@ pub(super) async fn run(
         check_job(template, &name, first, cluster).await?;
     }
     let drain = drain.as_ref();
-    let forecasts = forecasts(&names, drain, &waves, &settings, &mut snapshot, cluster, out).await?;
+    let forecasts = if args.no_plan {
+        RollForecast::default()
+    } else {
+        forecasts(&names, drain, &waves, &settings, args.dry_run, &mut snapshot, cluster, out).await?
+    };
     print_waves(&waves, &forecasts, args.dry_run, out)?;
-    let harms = lines_about_harms(&forecasts, args.dry_run, cluster).await;
+    let harms = lines_about_harms(&forecasts, &args, cluster).await;
     if args.dry_run {
         harms.iter().try_for_each(|line| out.data(line))?;
     }
@@ -107,7 +112,7 @@ pub(super) async fn run(
         reason: args.request.reason(),
         runs: runs.as_deref(),
         harms: &harms,
-        unknown: None,
+        unknown: forecasts.unknown.as_ref(),
     };
     question.ask(args.yes, out)?;
 
@@ -282,14 +287,18 @@ struct RollForecast {
     nodes: HashMap<String, NodeForecast>,
     /// The harms of the nodes that are drained at the same time, with the name of the node if it is one.
     harms: Vec<(Option<String>, Vec<Harm>)>,
+    /// What is not known about them.
+    unknown: Option<Line>,
 }
 
-/// The forecast of each node, and what the drains harm.
+/// The forecast of each node, and what the drains harm. Only a dry run takes as long as it needs.
+#[expect(clippy::too_many_arguments, reason = "what a roll is made of")]
 async fn forecasts(
     names: &[String],
     drain: Option<&DrainSpec>,
     waves: &[Vec<PoolNode>],
     settings: &RollSettings,
+    is_dry_run: bool,
     snapshot: &mut ClusterSnapshot,
     cluster: &Cluster,
     out: &mut Output,
@@ -299,9 +308,14 @@ async fn forecasts(
         preview(names, drain, snapshot, now).map_err(|error| Error::Unplannable(error.to_string()))
     };
     let Some(all) = preview(names, snapshot)? else { return Ok(RollForecast::default()) };
-    let answers = answers(&all, drain, cluster, out).await?;
+    let (answers, missing) = if is_dry_run {
+        (answers(&all, drain, cluster, out).await?, None)
+    } else {
+        cost::answers_within(&all, drain, cluster, cost::TIME_LIMIT).await
+    };
     let workloads = surge_workloads::read(&all, snapshot, cluster).await?;
-    let mut forecasts = RollForecast::default();
+    let unknown = DrainCost { unknown: missing.into_iter().collect(), ..DrainCost::default() }.unknown_line();
+    let mut forecasts = RollForecast { unknown, ..RollForecast::default() };
     for name in names {
         let Some(mut alone) = preview(std::slice::from_ref(name), snapshot)? else { continue };
         alone.set_workloads(workloads.clone());
@@ -328,7 +342,10 @@ async fn forecasts(
 }
 
 /// What is harmed: by each node for a dry run, by all of them for the question. What blocks a drain is listed with its node.
-async fn lines_about_harms(forecasts: &RollForecast, is_dry_run: bool, cluster: &Cluster) -> Vec<Line> {
+async fn lines_about_harms(forecasts: &RollForecast, args: &BeginArgs, cluster: &Cluster) -> Vec<Line> {
+    if args.no_plan {
+        return Vec::new();
+    }
     let is_listed = |harm: &Harm| matches!(harm, Harm::NeverLeave { .. });
     let of =
         |harms: &[Harm]| -> Vec<Harm> { harms.iter().filter(|harm| !is_listed(harm)).cloned().collect() };
@@ -337,7 +354,7 @@ async fn lines_about_harms(forecasts: &RollForecast, is_dry_run: bool, cluster: 
     if let Ok(Some(gap)) = leader::gap(cluster, Timestamp::now()).await {
         lines.push(Harm::NobodyLeads(gap).line());
     }
-    if is_dry_run {
+    if args.dry_run {
         for (node, harms) in &forecasts.harms {
             let name = node.as_ref().map_or_else(Line::default, |node| Line::new(format!("node/{node}: ")));
             lines.extend(harm::lines(&of(harms)).into_iter().map(|line| name.clone().join(line)));

@@ -1,6 +1,5 @@
 //! The plan of the start dialog, as it is typed.
 
-use nm_core::error::Error;
 use nm_core::terminal::text::Line;
 use nm_shared::DrainSpec;
 
@@ -24,7 +23,6 @@ pub(crate) enum StartPreview {
     /// It is being made.
     Pending(PlanRequest),
     Made(PlanRequest, Vec<Line>),
-    Failed(PlanRequest, String),
 }
 
 /// What to do about the plan.
@@ -65,13 +63,10 @@ impl StartPreview {
         PreviewStep::Make(wanted)
     }
 
-    /// Takes the result, unless something else has been typed since it was requested.
-    pub(crate) fn take(&mut self, request: PlanRequest, result: Result<Vec<Line>, Error>) {
+    /// Takes the plan, unless something else has been typed since it was requested.
+    pub(crate) fn take(&mut self, request: PlanRequest, plan: Vec<Line>) {
         if *self == Self::Pending(request.clone()) {
-            *self = match result {
-                Ok(lines) => Self::Made(request, lines),
-                Err(error) => Self::Failed(request, error.to_string()),
-            };
+            *self = Self::Made(request, plan);
         }
     }
 
@@ -82,7 +77,7 @@ impl StartPreview {
     fn request(&self) -> Option<&PlanRequest> {
         match self {
             Self::Nothing | Self::OnRequest => None,
-            Self::Pending(request) | Self::Made(request, _) | Self::Failed(request, _) => Some(request),
+            Self::Pending(request) | Self::Made(request, _) => Some(request),
         }
     }
 }
@@ -103,17 +98,14 @@ mod tests {
         assert_eq!(preview.follow(Some(of("a")), small), Some(PreviewStep::Make(of("a"))));
         assert_eq!(preview.follow(Some(of("a")), small), None, "it is under way");
         assert_eq!(preview.follow(Some(of("b")), small), Some(PreviewStep::Make(of("b"))));
-        preview.take(of("a"), Ok(vec![Line::new("a")]));
+        preview.take(of("a"), vec![Line::new("a")]);
         assert_eq!(preview, StartPreview::Pending(of("b")), "the answer is about what was typed before");
-        preview.take(of("b"), Ok(vec![Line::new("b")]));
+        preview.take(of("b"), vec![Line::new("b")]);
         assert_eq!(preview, StartPreview::Made(of("b"), vec![Line::new("b")]));
         assert_eq!(preview.follow(Some(of("b")), small), None);
         preview.follow(Some(of("c")), small);
         assert_eq!(preview.follow(None, small), Some(PreviewStep::Cancel));
         assert_eq!(preview, StartPreview::Nothing);
-        preview.follow(Some(of("d")), small);
-        preview.take(of("d"), Err(Error::Declined));
-        assert_eq!(preview, StartPreview::Failed(of("d"), Error::Declined.to_string()));
     }
 
     #[test]
