@@ -43,16 +43,36 @@ const SCROLLBACK: usize = 1000;
 /// The request for the cursor's position (DSR).
 const CURSOR_POSITION_REQUEST: &[u8] = b"\x1b[6n";
 
-/// The terminal emulator, with its clipboard.
-type Emulator = vt100::Parser<Clipboard>;
+/// The private mode of a synchronized update, during which a terminal shows nothing of it.
+const SYNCHRONIZED_UPDATE: u16 = 2026;
 
-/// What programs copied to the clipboard of the terminal (OSC 52), in base64.
+/// The terminal emulator, with what it does not do itself.
+type Emulator = vt100::Parser<Extras>;
+
 #[derive(Debug, Default)]
-struct Clipboard(Vec<u8>);
+struct Extras {
+    /// What programs copied to the clipboard of the terminal (OSC 52), in base64.
+    copied: Vec<u8>,
+    /// Whether a frame is being drawn, which shows once it is complete.
+    is_updating: bool,
+}
 
-impl vt100::Callbacks for Clipboard {
+impl vt100::Callbacks for Extras {
     fn copy_to_clipboard(&mut self, _: &mut vt100::Screen, _: &[u8], encoded: &[u8]) {
-        self.0 = encoded.to_vec();
+        self.copied = encoded.to_vec();
+    }
+
+    fn unhandled_csi(
+        &mut self,
+        _: &mut vt100::Screen,
+        _: Option<u8>,
+        _: Option<u8>,
+        params: &[&[u16]],
+        c: char,
+    ) {
+        if params == [[SYNCHRONIZED_UPDATE]] {
+            self.is_updating = c == 'h';
+        }
     }
 }
 
@@ -96,12 +116,8 @@ impl Terminal {
         let modes = modes(&*pair.master);
         let child = pair.slave.spawn_command(command).unwrap();
         let process = child.process_id().unwrap();
-        let parser = Arc::new(Mutex::new(Emulator::new_with_callbacks(
-            rows,
-            columns,
-            SCROLLBACK,
-            Clipboard::default(),
-        )));
+        let parser =
+            Arc::new(Mutex::new(Emulator::new_with_callbacks(rows, columns, SCROLLBACK, Extras::default())));
         let keys = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));
         let (draw, drawn) = watch::channel(0);
         let from = pair.master.try_clone_reader().unwrap();
@@ -155,7 +171,7 @@ impl Terminal {
     /// # Panics
     /// If it is not base64, as OSC 52 requires.
     pub fn copied(&self) -> String {
-        let encoded = self.parser().callbacks().0.clone();
+        let encoded = self.parser().callbacks().copied.clone();
         String::from_utf8(STANDARD.decode(encoded).expect("base64")).expect("text")
     }
 
@@ -164,7 +180,7 @@ impl Terminal {
         read(self.parser().screen())
     }
 
-    /// The text on the screen, once `condition` is true for the screen.
+    /// The text on the screen, once `condition` is true for the screen. A frame counts once it is complete.
     ///
     /// # Panics
     /// After [`TEST_TIMEOUT`], with the text on the screen.
@@ -173,8 +189,8 @@ impl Terminal {
         let search = async {
             loop {
                 drawn.borrow_and_update();
-                if self.read_screen(&condition) {
-                    return self.screen();
+                if let Some(screen) = self.complete_screen(&condition) {
+                    return screen;
                 }
                 if drawn.changed().await.is_err() {
                     panic!("the terminal is closed before {what}:\n{}", self.screen());
@@ -185,6 +201,13 @@ impl Terminal {
             Ok(screen) => screen,
             Err(_) => panic!("waited {TEST_TIMEOUT:?} for {what}; on the screen:\n{}", self.screen()),
         }
+    }
+
+    /// The text on the screen, if that is complete and `condition` is true for it.
+    fn complete_screen(&self, condition: impl Fn(&vt100::Screen) -> bool) -> Option<String> {
+        let parser = self.parser();
+        let is_found = !parser.callbacks().is_updating && condition(parser.screen());
+        is_found.then(|| parser.screen().contents())
     }
 
     /// Waits until the dashboard is on the screen and shows live data.

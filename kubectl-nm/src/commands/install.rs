@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::api::{DynamicObject, PatchParams};
-use nm_core::args::{duration, parse_boolean, whole_number};
+use nm_core::args::{at_least, duration, parse_boolean};
 use nm_core::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use nm_core::client::objects;
 use nm_core::client::reconciler_deployment::{FIELD_MANAGER, MAX_UNAVAILABLE};
@@ -59,7 +59,7 @@ pub(crate) struct InstallArgs {
     image: Option<String>,
 
     /// Number of replicas, one of which is the leader
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1))]
+    #[arg(long, value_name = "N", value_parser = at_least::<u32>(1))]
     replicas: Option<u32>,
 
     /// How many nodes may be unavailable at the same time, as a number or a percentage such as 10%

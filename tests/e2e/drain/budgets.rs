@@ -88,7 +88,7 @@ async fn fewer_than_five_percent_of_evictions_are_refused_where_one_pod_may_go_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_evicted_within_200_milliseconds_after_their_budget_allows_it() {
+async fn pods_are_evicted_when_their_budget_allows_it_and_not_at_their_next_retry() {
     let Some(cluster) = Cluster::sandbox_or_skip(9, WHY).await else { return };
     let workload = Workload::new(&cluster, "wakes").await;
     let nodes = cluster.nodes().await;
@@ -122,13 +122,9 @@ async fn pods_are_evicted_within_200_milliseconds_after_their_budget_allows_it()
     for name in names {
         until_drained_without_errors(&cluster, name).await;
     }
-    // Other tests may keep the processors busy for some of them.
-    waits.sort();
-    assert!(waits[waits.len() / 2] < SignedDuration::from_millis(200), "{waits:?}");
-    assert!(
-        *waits.last().unwrap() < SignedDuration::from_secs(5),
-        "no eviction waited for its retry: {waits:?}"
-    );
+    // A retry is due ten seconds after the last, and other tests may keep the processors busy.
+    let longest = waits.iter().max().unwrap();
+    assert!(*longest < SignedDuration::from_secs(5), "{waits:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! The image of the reconciler: what `reconciler/image.sh` builds, and that the Dockerfile agrees with it.
 //!
 //! Building it takes minutes and needs an extra target, so that test is ignored by default. `.ci/run` runs it by name where
-//! the target is installed: `cargo test -p nm-tests --test e2e image -- --ignored`.
+//! the target is installed: `cargo test --workspace --test e2e image -- --ignored`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -114,7 +114,7 @@ fn a_release_builds_the_platforms_and_targets_of_the_krew_package() {
 
 #[test]
 fn the_image_is_tested_where_its_target_is_installed() {
-    assert!(read(".ci/run").contains("\n    cargo test -p nm-tests --test e2e image -- --ignored\n"));
+    assert!(read(".ci/run").contains("\n    cargo test --workspace --test e2e image -- --ignored\n"));
     let ci = workflow("ci.yml");
     let runs: Vec<&str> = steps(&ci["jobs"]["test"]).filter_map(|step| step["run"].as_str()).collect();
     let at = |wanted: &str| runs.iter().position(|run| run.contains(wanted));

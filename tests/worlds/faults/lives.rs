@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::budget_lives::{kept_by_a_roll, stalled_rollout, surge_paused, unhealthy_beside_healthy};
 use crate::completion_lives::left_to_complete;
+use crate::cordon_lives::{cordoned_before, stays_cordoned};
 use crate::evacuation_lives::{
     run_vm, stopped_at_the_handoff, stopped_in_the_backoff, stopped_in_the_queue, stopped_when_marked,
     stopped_while_moving, stopped_while_scheduling,
@@ -71,6 +72,7 @@ pub(crate) fn all() -> Vec<Life> {
         life!(volumes_not_detached),
         life!(left_to_complete),
         life!(cordoned_before),
+        life!(stays_cordoned),
         life!(taken_over),
         life!(two_of_one_node),
         life!(queued, Setup { nodes: 3, flags: &["--max-unavailable", "1"], ..Setup::default() }),
@@ -335,21 +337,6 @@ async fn not_waited_for(world: Arc<World>) -> Done {
     world.pass(2).await;
     world.step("start");
     world.start("m", NODE, json!({"skipWaitForDeleteTimeoutSeconds": 15})).await;
-    world.until_phase("m", "Succeeded").await?;
-    world.step("stop");
-    world.stop("m").await
-}
-
-async fn cordoned_before(world: Arc<World>) -> Done {
-    world.run_on(NODE, &app("web")).await;
-    let foreign = json!([{"key": "example.com/slow", "effect": "PreferNoSchedule"}]);
-    let metadata = json!({"labels": {"example.com/mine": "1"}, "annotations": {"example.com/mine": "1"}});
-    world
-        .patch(NODE_PATH, json!({"metadata": metadata, "spec": {"unschedulable": true, "taints": foreign}}))
-        .await;
-    world.pass(1).await;
-    world.step("start");
-    world.start("m", NODE, json!({})).await;
     world.until_phase("m", "Succeeded").await?;
     world.step("stop");
     world.stop("m").await

@@ -11,6 +11,7 @@
 
 mod budget_lives;
 mod completion_lives;
+mod cordon_lives;
 mod election;
 mod evacuation_lives;
 mod history;

@@ -1,6 +1,6 @@
 //! The person who runs the cluster: what they request, and what they do again after a restore of etcd.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use kube_sandbox::store::{Key, State};
-use nm_shared::api::names::FINALIZER;
+use nm_shared::api::names::{FINALIZER, KEEP_CORDON_ANNOTATION, NO_SCHEDULE, UNSCHEDULABLE_TAINT};
+use nm_tests::invariants::NodeMarks;
 use serde_json::{Value, json};
 use tower::Service as _;
 
@@ -29,6 +30,8 @@ pub(crate) struct Person {
     /// The revisions that the person wrote.
     revisions: Mutex<Vec<u64>>,
     journal: Mutex<Vec<Requested>>,
+    /// The nodes that are to stay cordoned.
+    kept_cordons: Mutex<BTreeSet<String>>,
     /// How many restores of etcd are going on, before which nothing else is requested.
     restores: AtomicUsize,
     /// Whether there was a restore of etcd, which may have lost statuses.
@@ -92,6 +95,25 @@ impl World {
             }
         }
         self.until_gone(name).await
+    }
+
+    /// Deletes a maintenance whose node is to stay cordoned.
+    pub(crate) async fn stop_and_keep_cordon(&self, name: &str, node: &str) -> Done {
+        self.person.kept_cordons.lock().unwrap().insert(node.to_owned());
+        let keep = json!({"metadata": {"annotations": {KEEP_CORDON_ANNOTATION: "true"}}});
+        self.patch(&format!("{PATH}/{name}"), keep).await;
+        self.stop(name).await
+    }
+
+    /// What the marks on each node have to be in the end: those before the first maintenance, and a cordon where it is kept.
+    pub(crate) fn at_end(&self) -> BTreeMap<String, NodeMarks> {
+        let mut marks = self.before();
+        for node in &*self.person.kept_cordons.lock().unwrap() {
+            let marks = marks.entry(node.clone()).or_default();
+            marks.unschedulable = true;
+            marks.taints.insert(format!("{UNSCHEDULABLE_TAINT}:{NO_SCHEDULE}"));
+        }
+        marks
     }
 
     /// A roll keeps a maintenance.

@@ -103,7 +103,7 @@ fn run(run: &Run) -> Outcome {
         if violations.is_empty() {
             // What comes late may still do harm, and what was restored has to end again.
             world.pass(90).await;
-            let before = world.before();
+            let before = world.at_end();
             violations.extend(world.check_end(|node| Some(before.get(node).cloned().unwrap_or_default())));
         }
         violations.extend(world.check_history(lateness));

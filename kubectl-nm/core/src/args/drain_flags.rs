@@ -14,7 +14,7 @@ use nm_shared::{
 };
 use serde_json::Value;
 
-use crate::args::{duration, parse_boolean, whole_number};
+use crate::args::{at_least, duration, parse_boolean};
 
 /// The flags that set `spec.drain`.
 #[derive(Args, Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub struct DrainFlags {
     /// Grace period of each pod, in seconds; -1, the default, uses the pod's own. 0 deletes pods at once, and their
     /// containers may still run when the node is reported as drained
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
-        value_parser = whole_number::<i64>(-1))]
+        value_parser = at_least::<i64>(-1))]
     grace_period: Option<i64>,
 
     /// Time limit of the drain, such as 30s or 1h30m; 0, the default, means none. When it expires, the maintenance fails

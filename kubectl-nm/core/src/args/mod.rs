@@ -7,13 +7,22 @@ pub mod names;
 use std::fmt::Display;
 use std::str::FromStr;
 
+/// Parses a whole number.
+///
+/// # Errors
+///
+/// If the text is none, or none that fits the type.
+pub fn whole_number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| String::from("expected a whole number"))
+}
+
 /// A parser of whole numbers that are at least `least`.
-pub fn whole_number<T>(least: T) -> impl Fn(&str) -> Result<T, String> + Clone
+pub fn at_least<T>(least: T) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display + Copy,
 {
     move |text| {
-        let number = text.parse().ok().filter(|number| *number >= least);
+        let number = whole_number(text).ok().filter(|number| *number >= least);
         number.ok_or_else(|| format!("expected a whole number, at least {least}"))
     }
 }

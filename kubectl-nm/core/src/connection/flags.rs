@@ -112,7 +112,7 @@ pub struct ConnectionFlags {
 
     /// Report every pod in the lines of a watch and of --wait, not only nodes and blocked pods; any level above 0 does
     #[arg(long = "v", short = 'v', global = true, value_name = "LEVEL", action = ArgAction::Set,
-        value_parser = whole_number::<i32>(0),
+        value_parser = whole_number::<i32>,
         num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     verbosity: Option<i32>,
 }

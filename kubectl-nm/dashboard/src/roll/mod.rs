@@ -2,6 +2,7 @@
 
 pub(super) mod model;
 mod outputs;
+pub(super) mod row;
 pub(super) mod view;
 
 use std::io;
@@ -68,7 +69,8 @@ impl RollDashboard {
         let mut redraw = Redraw::default();
         redraw.now();
         let mut model = RollModel::new(name, appearance, keys, size, Timestamp::now());
-        (model.log_folder, model.notice) = (log_folder, notice);
+        model.log_folder = log_folder;
+        notice.into_iter().for_each(|notice| model.notify(notice));
         kubectl.clone_into(&mut model.kubectl);
         Ok(Self { model, screen, inputs: EventStream::new(), signals, messages, ticks, redraw })
     }
@@ -112,7 +114,7 @@ impl RollDashboard {
                     self.redraw.soon();
                 }
                 _ = self.ticks.tick() => {
-                    self.model.now = Timestamp::now();
+                    self.model.tick(Timestamp::now());
                     self.redraw.soon();
                 }
             }

@@ -11,10 +11,10 @@ use nm_core::args::duration::age;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::causes;
 use nm_core::explain::remedy::Remedy;
-use nm_core::maintenance::{Reconcilers, State, headline};
+use nm_core::maintenance::{Reconcilers, headline};
 use nm_core::terminal::text::{Line, Style, counted, plain};
 use nm_roll::command::NodeOutputLine;
-use nm_roll::decide::{NodeProgress, RollState};
+use nm_roll::decide::RollState;
 use nm_roll::record::{ActionState, RollNode, RollRecord, Step};
 use nm_roll::settings::NodeAction;
 use nm_roll::view::{Estimate, RollInput, RollView};
@@ -23,7 +23,9 @@ use nm_shared::NodeMaintenance;
 use crate::config::action_table::Action;
 use crate::config::appearance::Appearance;
 use crate::config::key_map::KeyMap;
+use crate::model::NOTICE_STAYS;
 use crate::model::panes::advice::remedy_of_blocked;
+use crate::roll::row::{RollRow, RowState};
 use crate::update::navigation::Motion;
 
 /// The most lines of output that are kept of a node.
@@ -41,75 +43,6 @@ pub(crate) enum RollEffect {
     Input(RollInput),
     /// Suspend as Ctrl-Z does, and take the screen again afterwards.
     Suspend,
-}
-
-/// A node of the roll.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RollRow {
-    /// As it was seen last.
-    pub(crate) progress: NodeProgress,
-    pub(crate) state: RowState,
-    /// The working time of the roll when its maintenance began, in milliseconds.
-    began_millis: Option<i64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RowState {
-    Planned,
-    UnderWay,
-    /// Pods block its drain.
-    Blocked,
-    /// It halted the roll.
-    Halted,
-    /// Done, in this time since its maintenance began. The time while nobody ran the roll, and while it was paused or halted,
-    /// does not count.
-    Done(Option<SignedDuration>),
-    /// Its maintenance was deleted before it was done.
-    Removed,
-}
-
-impl RowState {
-    pub(crate) fn has_left(self) -> bool {
-        matches!(self, Self::Done(_) | Self::Removed)
-    }
-}
-
-impl RollRow {
-    /// The step that the roll shows, or what became of the node.
-    pub(crate) fn step_word(&self) -> &'static str {
-        match self.state {
-            RowState::Done(_) => "Done",
-            RowState::Removed => "Removed",
-            _ => self.progress.step.word(),
-        }
-    }
-
-    fn of(progress: &NodeProgress, node: Option<&RollNode>, record: &RollRecord) -> Self {
-        let is_blocked = progress.step == Step::Draining
-            && node.is_some_and(|node| State::of(&node.object) == State::Blocked);
-        let state = match &record.halt {
-            Some(halt) if halt.node == progress.node => RowState::Halted,
-            _ if is_blocked => RowState::Blocked,
-            _ if progress.step == Step::Planned => RowState::Planned,
-            _ => RowState::UnderWay,
-        };
-        let begun = node.filter(|node| node.record.began.is_some());
-        Self { progress: progress.clone(), state, began_millis: begun.map(|node| node.record.began_millis) }
-    }
-
-    /// The row of a node that is no longer part of the roll.
-    fn left(mut self, record: &RollRecord) -> Self {
-        if !self.state.has_left() {
-            self.state = if record.released.contains(&self.progress.node) {
-                let took = |began| SignedDuration::from_millis(record.worked_millis.saturating_sub(began));
-                RowState::Done(self.began_millis.map(took))
-            } else {
-                RowState::Removed
-            };
-            self.progress.detail.clear();
-        }
-        self
-    }
 }
 
 /// The roll as a whole, as it was shown last.
@@ -189,8 +122,8 @@ pub(crate) struct RollModel {
     pub(crate) asked: Option<String>,
     /// The pause that is requested, until it takes effect.
     pub(crate) requested_pause: Option<bool>,
-    /// An error or a message of another program, until the next key.
-    pub(crate) notice: Option<String>,
+    /// An error or a message of another program, and since when it is shown in place of the keys.
+    pub(crate) notice: Option<(String, Timestamp)>,
     /// The first line of the help; none if it is closed.
     pub(crate) help: Option<usize>,
 }
@@ -284,7 +217,13 @@ impl RollModel {
     }
 
     pub(crate) fn notify(&mut self, text: String) {
-        self.notice = Some(text);
+        self.notice = Some((text, self.now));
+    }
+
+    /// Takes the time. A notice ends after a while, because it hides the keys.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        self.now = now;
+        self.notice.take_if(|(_, since)| now.duration_since(*since) >= NOTICE_STAYS);
     }
 
     /// Shows that an input could not be carried out.

@@ -14,8 +14,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use crate::config::action_table::Action;
 use crate::config::key_map::KeyMap;
 use crate::elapsed::elapsed;
-use crate::roll::model::{RollModel, RollRow, RowState, ShownRoll};
+use crate::roll::model::{RollModel, ShownRoll};
 use crate::roll::outputs::{draw_outputs, output_height};
+use crate::roll::row::{RollRow, RowState};
 use crate::view::canvas::{Canvas, line, wrapped};
 use crate::view::dialogs::draw_keys;
 use crate::view::footer::draw_key_line;
@@ -366,7 +367,7 @@ fn sign(row: &RollRow, glyphs: &Glyphs) -> (&'static str, Tone) {
 }
 
 fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
-    if let Some(notice) = &model.notice {
+    if let Some((notice, _)) = &model.notice {
         canvas.write(area, area.x + 1, notice, Tone::Bad);
         return;
     }

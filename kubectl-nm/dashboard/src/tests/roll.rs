@@ -16,8 +16,9 @@ use serde_json::json;
 use crate::config::action_table::Action;
 use crate::config::appearance::{Appearance, ThemeName};
 use crate::config::key_map::KeyMap;
-use crate::model::Options;
-use crate::roll::model::{RollEffect, RollModel, RowState, action_words};
+use crate::model::{NOTICE_STAYS, Options};
+use crate::roll::model::{RollEffect, RollModel, action_words};
+use crate::roll::row::RowState;
 use crate::roll::view::draw;
 use crate::tests::painted::{drawn, lines, painted_buffer};
 use crate::tests::scenes::{maintenance, now};
@@ -385,7 +386,9 @@ fn p_pauses_and_continues_once_at_a_time() {
     assert!(text(&model).contains("[p] continue") && text(&model).contains("paused"), "{}", text(&model));
     assert_eq!(press(&mut model, p), pause(false));
     model.fail(String::from("no access"));
-    assert!(text(&model).contains("no access"));
+    assert!(text(&model).contains("no access") && !text(&model).contains("[p] continue"));
+    model.tick(model.now + NOTICE_STAYS);
+    assert!(text(&model).contains("[p] continue"), "a notice hides the keys for a while only");
     assert_eq!(press(&mut model, p), pause(false), "it has failed, and is tried again");
 }
 
