@@ -386,9 +386,9 @@ fn p_pauses_and_continues_once_at_a_time() {
     assert!(text(&model).contains("[p] continue") && text(&model).contains("paused"), "{}", text(&model));
     assert_eq!(press(&mut model, p), pause(false));
     model.fail(String::from("no access"));
-    assert!(text(&model).contains("no access") && !text(&model).contains("[p] continue"));
+    assert!(text(&model).contains("no access") && !text(&model).contains("[?] help"));
     model.tick(model.now + NOTICE_STAYS);
-    assert!(text(&model).contains("[p] continue"), "a notice hides the keys for a while only");
+    assert!(text(&model).contains("[?] help"), "a notice hides the keys for a while only");
     assert_eq!(press(&mut model, p), pause(false), "it has failed, and is tried again");
 }
 
