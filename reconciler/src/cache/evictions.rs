@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
@@ -23,6 +22,7 @@ use nm_shared::drain::steady_time::SteadyTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::cache::budget_requests::{AnsweredEviction, BudgetRequests};
 use crate::cache::budgets::SeenBudget;
 use crate::cache::eviction_scheduler::EvictionScheduler;
 use crate::telemetry::metrics::{Metrics, QueueTimer};
@@ -56,6 +56,8 @@ struct PodEviction {
 /// A request that is queued or in progress. Dropping this withdraws it.
 struct PendingRequest {
     charges: Vec<Charge>,
+    /// Whether its budget seemed exhausted.
+    is_probe: bool,
     _withdrawal: watch::Sender<()>,
 }
 
@@ -114,26 +116,6 @@ impl From<&NodeMaintenance> for SpecVersion {
     }
 }
 
-/// The evictions that were requested of one budget.
-struct BudgetRequests {
-    last: SteadyTime,
-    /// When the API server last refused an eviction because of this budget. A deferred pod counts as refused for
-    /// [`MAX_GAP`] after that: other answers, such as an error, are no verdict on the budget.
-    refused_at: Option<SteadyTime>,
-    /// Until when the pods whose evictions were accepted may take to terminate, if there were any.
-    busy_until: Option<SteadyTime>,
-    /// Cloned for each request that is queued or in progress, deletions included.
-    in_flight: Arc<()>,
-    /// Answered evictions, by pod uid, that the budget's status may not reflect yet.
-    answered: HashMap<String, AnsweredEviction>,
-}
-
-/// An eviction that was answered. It was requested when its budget had this version.
-struct AnsweredEviction {
-    node: String,
-    guard: Arc<BudgetVersion>,
-}
-
 impl PodEviction {
     /// What its answer takes from its budgets.
     fn budget_use(&self) -> Option<BudgetUse<'_>> {
@@ -151,19 +133,6 @@ impl PodEviction {
 }
 
 impl BudgetRequests {
-    fn record(&mut self, outcome: &EvictionOutcome, grace: Duration, now: SteadyTime) {
-        self.last = now;
-        match outcome {
-            EvictionOutcome::RefusedByBudget(_) => self.refused_at = Some(now),
-            EvictionOutcome::Accepted => self.busy_until = self.busy_until.max(Some(now.after(grace))),
-            _ => {}
-        }
-    }
-
-    fn in_flight(&self) -> i32 {
-        i32::try_from(Arc::strong_count(&self.in_flight) - 1).unwrap_or(i32::MAX)
-    }
-
     /// The answers that the budget may not show yet, each with the version at which the eviction was decided.
     fn answers<'a>(&'a self, nodes: &'a EvictionsByNode) -> impl Iterator<Item = (&'a str, BudgetUse<'a>)> {
         self.answered.iter().filter_map(|(uid, AnsweredEviction { node, guard })| {
@@ -216,7 +185,8 @@ impl Evictions {
                     has_deferred = true;
                 }
                 _ => {
-                    let withdrawal = self.begin(node, &eviction.pod, &eviction.guards, now);
+                    let is_probe = eviction.uses_disruption.is_none() && !eviction.guards.is_empty();
+                    let withdrawal = self.begin(node, &eviction.pod, &eviction.guards, is_probe, now);
                     let (decided_by, timer) = (decided_by.clone(), metrics.eviction_queued());
                     let queued = QueuedEviction { decided_by, eviction, timer, withdrawal };
                     self.queue.enqueue(node, queued, is_retry);
@@ -257,19 +227,14 @@ impl Evictions {
         node: &str,
         pod: &DrainPod,
         guards: &[Arc<BudgetVersion>],
+        is_probe: bool,
         now: SteadyTime,
     ) -> Withdrawal {
         let charge = |guard: &Arc<BudgetVersion>| {
-            let requests = self.budgets.entry(guard.key.clone()).or_insert_with(|| BudgetRequests {
-                last: now,
-                refused_at: None,
-                busy_until: None,
-                in_flight: Arc::default(),
-                answered: HashMap::new(),
-            });
+            let requests = self.budgets.entry(guard.key.clone()).or_insert_with(|| BudgetRequests::new(now));
             requests.last = now;
             let freed = Some(self.freed.0.clone());
-            Charge { guard: guard.clone(), _counted: requests.in_flight.clone(), freed }
+            Charge { guard: guard.clone(), _counted: requests.counter(), freed }
         };
         let charges = guards.iter().map(charge).collect();
         let (sender, withdrawal) = watch::channel(());
@@ -277,7 +242,7 @@ impl Evictions {
         eviction.attempt.begin(now);
         eviction.is_deferred = false;
         eviction.guards = guards.to_vec();
-        eviction.request = Some(PendingRequest { charges, _withdrawal: sender });
+        eviction.request = Some(PendingRequest { charges, is_probe, _withdrawal: sender });
         Withdrawal(withdrawal)
     }
 
@@ -300,10 +265,9 @@ impl Evictions {
         match request {
             RemovalRequest::Delete => eviction.attempt.end_deletion(outcome, now),
             RemovalRequest::Evict => {
-                let grace = Duration::from_secs(pod.grace_seconds.into());
                 for guard in &eviction.guards {
                     if let Some(requests) = self.budgets.get_mut(&guard.key) {
-                        requests.record(&outcome, grace, now);
+                        requests.record(pod, &outcome, now);
                     }
                 }
                 eviction.attempt.end(outcome, now);
@@ -346,6 +310,7 @@ impl Evictions {
         let pods = self.nodes.get(node).into_iter().flatten();
         let attempt = |eviction: &PodEviction| Attempt {
             in_flight: eviction.request.is_some(),
+            is_probe: eviction.request.as_ref().is_some_and(|request| request.is_probe),
             ..eviction.attempt.clone()
         };
         pods.map(|(uid, eviction)| (uid.clone(), attempt(eviction))).collect()
@@ -353,8 +318,15 @@ impl Evictions {
 
     /// Forgets the pods of `node` that no longer exist.
     pub(crate) fn forget_gone(&mut self, node: &str, exists: impl Fn(&str) -> bool) {
-        if let Some(pods) = self.nodes.get_mut(node) {
-            pods.retain(|uid, eviction| eviction.request.is_some() || exists(uid));
+        let now = self.now();
+        let Some(pods) = self.nodes.get_mut(node) else { return };
+        let gone = pods.extract_if(|uid, eviction| eviction.request.is_none() && !exists(uid));
+        for (uid, eviction) in gone {
+            for guard in &eviction.guards {
+                if let Some(requests) = self.budgets.get_mut(&guard.key) {
+                    requests.record_gone(&uid, now);
+                }
+            }
         }
     }
 
@@ -446,7 +418,7 @@ impl Evictions {
         requests.answered.retain(|_, answered| answered.guard.version == version.version);
         let answers = requests.answers(&self.nodes);
         let left = RemainingBudget::of(budget.clone(), Some(requests.last), requests.in_flight(), answers);
-        left.moving(*seen, *has_changed, requests.busy_until)
+        left.moving(*seen, *has_changed, requests.busy_until())
     }
 
     /// Whether other evictions have used up what a budget allowed when this one was decided.

@@ -42,7 +42,7 @@ fn a_budget_is_charged_while_a_request_is_in_progress() {
     let mut state = evictions();
     let at = |second| SteadyTime::after_start(Duration::from_secs(second));
     assert_eq!(last_request(&mut state), None);
-    state.begin("n", &pod("a"), &[budget("1").version().clone()], at(1));
+    state.begin("n", &pod("a"), &[budget("1").version().clone()], false, at(1));
     assert_eq!(last_request(&mut state), Some(at(1)));
     state.end("n", &pod("a"), RemovalRequest::Evict, EvictionOutcome::RefusedByBudget("".into()), at(2));
     assert_eq!(last_request(&mut state), Some(at(2)));
@@ -53,7 +53,7 @@ fn evictions_that_a_budget_shows_are_forgotten_unless_in_progress() {
     let mut state = evictions();
     let at = SteadyTime::MIN;
     for (uid, version) in [("old", "1"), ("new", "2"), ("in progress", "1"), ("gone", "2")] {
-        state.begin("n", &pod(uid), &[budget(version).version().clone()], at);
+        state.begin("n", &pod(uid), &[budget(version).version().clone()], false, at);
     }
     for uid in ["old", "new", "gone"] {
         state.end("n", &pod(uid), RemovalRequest::Evict, EvictionOutcome::Accepted, at);
@@ -78,7 +78,7 @@ fn an_allowance_is_spent_by_other_evictions() {
     let mut state = evictions();
     let disruption = |allowed| AllowedDisruption { guard: budget("1").version().clone(), allowed };
     assert!(!state.is_used_up(&disruption(1)));
-    state.begin("elsewhere", &pod("a"), &[budget("1").version().clone()], SteadyTime::MIN);
+    state.begin("elsewhere", &pod("a"), &[budget("1").version().clone()], false, SteadyTime::MIN);
     assert!(state.is_used_up(&disruption(1)) && !state.is_used_up(&disruption(2)));
 }
 
@@ -88,7 +88,7 @@ fn a_pod_that_is_not_wanted_does_not_count_as_refused() {
     let at = |second| SteadyTime::after_start(Duration::from_secs(second));
     let since = |state: &Evictions, uid: &str| state.attempts("n")[uid].refused_since;
     for uid in ["left out", "wanted"] {
-        state.begin("n", &pod(uid), &[], at(1));
+        state.begin("n", &pod(uid), &[], false, at(1));
         state.end(
             "n",
             &pod(uid),
@@ -119,7 +119,7 @@ fn a_deferred_pod_counts_as_refused_while_its_budget_refuses() {
     state.eviction("n", &pod("deferred")).attempt.end(webhook.clone(), at(0));
     assert_eq!(deferred(&mut state, 0), Some(at(0)), "something else refuses it");
     let ask = |state: &mut Evictions, second, answer: &EvictionOutcome| {
-        state.begin("n", &pod("asked"), std::slice::from_ref(&budget), at(second));
+        state.begin("n", &pod("asked"), std::slice::from_ref(&budget), false, at(second));
         state.end("n", &pod("asked"), RemovalRequest::Evict, answer.clone(), at(second));
         assert_eq!(state.nodes_waiting_in(""), ["n"], "it waits for the budget in any case");
     };
@@ -148,7 +148,7 @@ fn a_deferred_pod_counts_as_refused_while_its_budget_refuses() {
 #[tokio::test]
 async fn a_withdrawn_request_ends_and_its_answer_is_ignored() {
     let (mut state, at) = (evictions(), SteadyTime::MIN);
-    let [withdrawn, wanted] = ["withdrawn", "wanted"].map(|uid| state.begin("n", &pod(uid), &[], at));
+    let [withdrawn, wanted] = ["withdrawn", "wanted"].map(|uid| state.begin("n", &pod(uid), &[], false, at));
     assert!(!withdrawn.is_requested());
     state.withdraw_unwanted("n", &["wanted".to_owned()].into());
     assert!(!wanted.is_requested());
@@ -187,7 +187,7 @@ fn each_request_in_flight_is_counted_once_until_it_is_answered_or_withdrawn() {
     let (mut state, at) = (evictions(), SteadyTime::MIN);
     let disruption = AllowedDisruption { guard: guards(&["k"])[0].clone(), allowed: 2 };
     for uid in ["a", "b", "c"] {
-        state.begin("n", &pod(uid), &guards(&["k"]), at);
+        state.begin("n", &pod(uid), &guards(&["k"]), false, at);
     }
     assert_eq!((in_flight(&state, "k"), state.is_used_up(&disruption)), (3, true));
     for _ in 0..2 {
@@ -200,19 +200,19 @@ fn each_request_in_flight_is_counted_once_until_it_is_answered_or_withdrawn() {
         assert_eq!((in_flight(&state, "k"), state.is_used_up(&disruption)), (1, false));
         assert_eq!(state.take_freed().len(), freed);
     }
-    state.begin("n", &pod("b"), &guards(&["k"]), at);
+    state.begin("n", &pod("b"), &guards(&["k"]), false, at);
     state.withdraw_unwanted("n", &["b".to_owned()].into());
     assert_eq!((in_flight(&state, "k"), state.take_freed()), (1, ["shop".to_owned()].into()));
     assert!(!state.end("n", &pod("c"), Evict, Accepted, at), "it was withdrawn");
-    state.begin("n", &pod("a"), &guards(&["k"]), at);
+    state.begin("n", &pod("a"), &guards(&["k"]), false, at);
     assert_eq!(in_flight(&state, "k"), 2);
     state.end("n", &pod("a"), Delete, RefusedByBudget("".into()), at);
     assert!(state.take_freed().is_empty(), "an event on the budget shows what it allows");
-    state.begin("n", &pod("a"), &guards(&["l"]), at);
+    state.begin("n", &pod("a"), &guards(&["l"]), false, at);
     assert_eq!((in_flight(&state, "k"), in_flight(&state, "l")), (1, 1));
     state.forget_gone("n", |_| false);
     assert_eq!((in_flight(&state, "k"), in_flight(&state, "l")), (1, 1));
-    state.begin("other", &pod("d"), &guards(&["k"]), at);
+    state.begin("other", &pod("d"), &guards(&["k"]), false, at);
     state.retain_nodes(|node| node == "other");
     assert_eq!((in_flight(&state, "k"), in_flight(&state, "l")), (1, 0));
     assert_eq!(state.take_freed(), ["shop".to_owned()].into());
@@ -222,13 +222,13 @@ fn each_request_in_flight_is_counted_once_until_it_is_answered_or_withdrawn() {
 fn a_withdrawn_request_leaves_the_answer_at_the_version_at_which_it_was_given() {
     let (mut state, at) = (evictions(), SteadyTime::MIN);
     let refused = EvictionOutcome::RefusedByBudget("".into());
-    state.begin("n", &pod("a"), &[budget("1").version().clone()], at);
+    state.begin("n", &pod("a"), &[budget("1").version().clone()], false, at);
     state.end("n", &pod("a"), RemovalRequest::Evict, refused, at);
     let is_used_up = |state: &Evictions, version: &str| {
         state.is_used_up(&AllowedDisruption { guard: budget(version).version().clone(), allowed: 1 })
     };
     assert!(is_used_up(&state, "1"));
-    state.begin("n", &pod("a"), &[budget("2").version().clone()], at);
+    state.begin("n", &pod("a"), &[budget("2").version().clone()], false, at);
     assert!(is_used_up(&state, "2"), "by the request");
     state.withdraw("n", &pod("a"));
     assert!(!is_used_up(&state, "2"));
@@ -240,7 +240,7 @@ fn a_change_of_a_budget_concerns_the_nodes_with_pods_that_wait_in_its_namespace(
     let webhook = EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() };
     let answer = |state: &mut Evictions, namespace: &str, outcome: &EvictionOutcome| {
         let pod = pod_in(namespace, namespace);
-        state.begin("n", &pod, &[], at);
+        state.begin("n", &pod, &[], false, at);
         state.end("n", &pod, RemovalRequest::Evict, outcome.clone(), at);
     };
     let waiting = |state: &mut Evictions| ["a", "b"].map(|name| state.nodes_waiting_in(name).join(","));
@@ -254,4 +254,37 @@ fn a_change_of_a_budget_concerns_the_nodes_with_pods_that_wait_in_its_namespace(
     assert_eq!(waiting(&mut state), ["n", "n"]);
     state.retain_nodes(|_| false);
     assert!(state.waiting.is_empty());
+}
+
+#[test]
+fn a_budget_is_busy_until_the_pods_whose_evictions_it_allowed_are_gone() {
+    let mut state = evictions();
+    let now = state.now();
+    let slow = |uid: &str| DrainPod { grace_seconds: 600, ..pod(uid) };
+    let guards = [budget("1").version().clone()];
+    for uid in ["a", "b"] {
+        state.begin("n", &slow(uid), &guards, false, now);
+        state.end("n", &slow(uid), RemovalRequest::Evict, EvictionOutcome::Accepted, now);
+    }
+    let busy_until = |state: &Evictions| state.budgets[&guards[0].key].busy_until().unwrap();
+    let deadline = now.after(Duration::from_secs(600));
+    assert_eq!(busy_until(&state), deadline);
+    state.forget_gone("n", |uid| uid == "b");
+    assert_eq!(busy_until(&state), deadline, "b terminates still");
+    state.forget_gone("n", |_| false);
+    let gone = busy_until(&state);
+    assert!(gone >= now && gone < now.after(Duration::from_secs(300)), "{gone:?}");
+}
+
+#[test]
+fn a_request_for_a_budget_that_seems_exhausted_is_a_probe() {
+    let mut state = evictions();
+    let at = SteadyTime::MIN;
+    let guards = [budget("1").version().clone()];
+    state.begin("n", &pod("asked"), &guards, true, at);
+    state.begin("n", &pod("allowed"), &guards, false, at);
+    let attempts = state.attempts("n");
+    assert!(attempts["asked"].is_probe && !attempts["allowed"].is_probe);
+    state.end("n", &pod("asked"), RemovalRequest::Evict, EvictionOutcome::RefusedByBudget("".into()), at);
+    assert!(!state.attempts("n")["asked"].is_probe);
 }

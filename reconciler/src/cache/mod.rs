@@ -1,6 +1,7 @@
 //! What the process remembers of the cluster between events, behind one lock ([`shared_state`]), and how an event triggers the
 //! reconciles that it concerns.
 
+pub(crate) mod budget_requests;
 pub(crate) mod budgets;
 pub(crate) mod eviction_scheduler;
 pub(crate) mod evictions;

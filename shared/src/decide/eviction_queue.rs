@@ -71,7 +71,20 @@ impl EvictionQueue {
             if is_overdue {
                 queue.overdue.insert(pod::uid(pod).to_owned());
             }
+            let mut blocked_until_others_move = |mut block: BudgetBlock| {
+                let before = ahead.entry(block.budget.clone()).or_default();
+                block.ahead = *before;
+                *before += 1;
+                // Its budget counts pods that the rollout has added.
+                block.motion = block.motion.filter(|_| !surges.awaits_rollout(pod));
+                block
+            };
             if attempt.in_flight {
+                // Meanwhile it is as blocked as it was.
+                let is_probe = attempt.is_probe && !is_overdue && !asks_kubevirt(pod, &attempt);
+                let exhausted = budgets.exhausted(pod).filter(|_| is_probe);
+                let block = exhausted.map(&mut blocked_until_others_move);
+                queue.blocked_by_budget.extend(block.map(|block| (pod::uid(pod).to_owned(), block)));
                 continue;
             }
             if is_overdue && !attempt.was_deletion_refused() {
@@ -100,12 +113,8 @@ impl EvictionQueue {
                     queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), block);
                     continue;
                 }
-                BudgetPrediction::Exhausted(mut block) => {
-                    let before = ahead.entry(block.budget.clone()).or_default();
-                    block.ahead = *before;
-                    *before += 1;
-                    // Its budget counts pods that the rollout has added.
-                    block.motion = block.motion.filter(|_| !surges.awaits_rollout(pod));
+                BudgetPrediction::Exhausted(block) => {
+                    let block = blocked_until_others_move(block);
                     // A stalled rollout that has added healthy pods ends others as soon as it continues. If the budget allows more
                     // than is known here, it may count such a pod: its numbers are waited for. One that has added none has to
                     // continue first, and a refusal is what `deleteAfterSeconds` counts from.

@@ -370,8 +370,10 @@ impl Decider<'_> {
         self.decision.surging = Some(surges.deployments());
         // Also while evictions are delayed: the status says already that these pods are blocked.
         let blocked = plan.pods.iter().filter_map(|planned| {
-            let block = queue.blocked_by_budget.get(pod::uid(&planned.pod))?;
-            Some((planned.pod.clone(), block.budget.clone()))
+            let uid = pod::uid(&planned.pod);
+            let block = queue.blocked_by_budget.get(uid)?;
+            let is_asked = observed.attempts.get(uid).is_some_and(|attempt| attempt.in_flight);
+            (!is_asked).then(|| (planned.pod.clone(), block.budget.clone()))
         });
         self.decision.blocked_by_budget = blocked.collect();
         match observed.batch.eviction_delay() {

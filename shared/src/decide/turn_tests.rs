@@ -1,5 +1,7 @@
 //! Pods that wait for the turn of their budget, and when they are blocked instead.
 
+use std::collections::HashMap;
+
 use super::*;
 use crate::api::status::WaitReason;
 use crate::cluster::disruption_budget::Budget;
@@ -150,6 +152,29 @@ fn pods_wait_for_the_one_that_takes_the_disruption_that_their_budget_has_allowed
     let status = status_of(&maintenance(&json!({})), &state);
     let waiting: Vec<_> = status.waiting_pods.iter().flatten().map(|pod| pod.name.as_str()).collect();
     assert_eq!(waiting, ["b"]);
+}
+
+#[test]
+fn a_pod_stays_blocked_while_its_exhausted_budget_is_asked_again() {
+    let moved = |in_flight| {
+        RemainingBudget::of(budget(4, &json!([])), None, in_flight, []).moving(at(100), true, None)
+    };
+    let mut refused = Attempt::default();
+    refused.end(EvictionOutcome::RefusedByBudget("no".into()), at(490));
+    let asked = |attempt: Attempt| {
+        let attempts =
+            HashMap::from([("a".to_owned(), Attempt { in_flight: true, is_probe: true, ..attempt })]);
+        ClusterState { attempts, ..guarded(moved(1), 500) }
+    };
+    for attempt in [Attempt::default(), refused] {
+        let state = asked(attempt);
+        assert_eq!(states(&state), (0, 2));
+        let held = decide(&maintenance(&json!({})), &state, now()).blocked_by_budget;
+        assert_eq!(held.iter().map(|(pod, _)| pod::uid(pod)).collect::<Vec<_>>(), ["b"]);
+    }
+    let evicted = guarded(moved(1), 500);
+    let attempts = HashMap::from([("a".to_owned(), Attempt { in_flight: true, ..Attempt::default() })]);
+    assert_eq!(states(&ClusterState { attempts, ..evicted }), (0, 1), "a request that the budget allowed");
 }
 
 #[test]

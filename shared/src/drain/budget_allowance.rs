@@ -96,7 +96,8 @@ impl RemainingBudget {
         let unused = budget.allowed().saturating_sub(in_flight);
         let (allowed, answer) = remaining(unused, &budget.version().version, answers);
         let motion = BudgetMotion {
-            in_flight: in_flight > 0,
+            // Otherwise, what is in flight only asks whether the budget is exhausted indeed.
+            in_flight: in_flight > 0 && budget.allowed() > 0,
             last_change: budget.last_change(),
             ..BudgetMotion::default()
         };
@@ -233,6 +234,13 @@ impl Budgets {
         if let Some(left) = near.find(|left| left.budget.version().key.name == budget.name) {
             left.asked = Some(now);
         }
+    }
+
+    /// The budget that allows no eviction of `pod` now, if one alone guards it.
+    pub fn exhausted(&self, pod: &DrainPod) -> Option<BudgetBlock> {
+        let mut guards = self.of(pod);
+        let (Some(left), None) = (guards.next(), guards.next()) else { return None };
+        (left.allowed <= 0 && !left.budget.ignores(pod)).then(|| left.block())
     }
 
     /// Whether the budgets are expected to allow the eviction of `pod` and still so many `reserved` disruptions, which something

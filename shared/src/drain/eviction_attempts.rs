@@ -24,6 +24,8 @@ pub const MAX_GAP: Duration = Duration::from_secs(60);
 pub struct Attempt {
     /// Whether a request is queued or in flight. Whoever owns the requests says so.
     pub in_flight: bool,
+    /// Whether that request was decided although its budget seemed exhausted.
+    pub is_probe: bool,
     /// The number of refused requests.
     pub refusals: u32,
     /// Since when its eviction has been refused, or not requested because its budget would refuse it, without

@@ -246,9 +246,14 @@ pub fn visible_state(
 ) -> Option<PodStanding> {
     match verdict {
         Verdict::Stay(_) => Some(PodState::Staying.into()),
-        Verdict::Block(reason) => Some(blocked_by_spec(reason).into()),
-        Verdict::Evict | Verdict::Wait | Verdict::AwaitCompletion => {
-            pod::termination(pod).map(|termination| terminating(&termination, unready_node, now))
+        Verdict::Block(_) | Verdict::Evict | Verdict::Wait | Verdict::AwaitCompletion => {
+            let termination = pod::termination(pod);
+            let visible = termination.map(|termination| terminating(&termination, unready_node, now));
+            // Whoever deletes a pod that the drain leaves alone has decided about it.
+            visible.or_else(|| match verdict {
+                Verdict::Block(reason) => Some(blocked_by_spec(pod, reason).into()),
+                _ => None,
+            })
         }
     }
 }
@@ -299,8 +304,11 @@ fn kept_by(finalizers: &[String]) -> Blocker {
 }
 
 /// The blocker of a pod that the drain spec does not move.
-fn blocked_by_spec(reason: BlockReason) -> Blocker {
+fn blocked_by_spec(pod: &DrainPod, reason: BlockReason) -> Blocker {
     let message = match reason {
+        BlockReason::LocalStorage if pod::controller(pod).is_none() => {
+            "has emptyDir volumes and spec.drain.deleteEmptyDirData is false, and no controller would replace it".to_owned()
+        }
         BlockReason::LocalStorage => {
             "has emptyDir volumes and spec.drain.deleteEmptyDirData is false".to_owned()
         }

@@ -298,3 +298,24 @@ fn while_a_maintenance_is_paused_nothing_is_refused_and_what_was_accepted_takes_
     check(Some(answered(Migrating(String::new()))), "Migrating");
     check(Some(Attempt { in_flight: true, ..Attempt::default() }), "Evicting");
 }
+
+#[test]
+fn a_pod_that_the_drain_leaves_alone_terminates_once_somebody_has_deleted_it() {
+    let state = |metadata: Value, reason: BlockReason| {
+        let pod = PlannedPod { verdict: Verdict::Block(reason), ..planned(&metadata) };
+        let standing = standing(&pod, &known(None, true, &Budgets::default()), now());
+        (word(&standing), standing.blocker.map(|blocker| blocker.message).unwrap_or_default())
+    };
+    let force = "has no controller that would replace it and spec.drain.force is false";
+    let data = "has emptyDir volumes and spec.drain.deleteEmptyDirData is false";
+    let owned = json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u",
+        "controller": true}]});
+    assert_eq!(state(json!({}), BlockReason::Unmanaged), ("Unmanaged", force.to_owned()));
+    assert_eq!(state(owned, BlockReason::LocalStorage), ("LocalStorage", data.to_owned()));
+    let both = format!("{data}, and no controller would replace it");
+    assert_eq!(state(json!({}), BlockReason::LocalStorage), ("LocalStorage", both));
+    let deleted = json!({"deletionTimestamp": "2026-01-01T01:00:30Z", "deletionGracePeriodSeconds": 90});
+    for reason in [BlockReason::Unmanaged, BlockReason::LocalStorage] {
+        assert_eq!(state(deleted.clone(), reason), (PodState::Terminating.word(), String::new()));
+    }
+}

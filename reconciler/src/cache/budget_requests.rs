@@ -1,0 +1,79 @@
+//! What was requested of one disruption budget, and how long what it allowed goes on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nm_shared::cluster::disruption_budget::BudgetVersion;
+use nm_shared::cluster::pod::{self, DrainPod};
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::drain::steady_time::SteadyTime;
+
+/// The evictions that were requested of one budget.
+pub(crate) struct BudgetRequests {
+    pub(crate) last: SteadyTime,
+    /// When the API server last refused an eviction because of this budget. A deferred pod counts as refused for
+    /// [`MAX_GAP`](nm_shared::drain::eviction_attempts::MAX_GAP) after that: other answers, such as an error, are no verdict on it.
+    pub(crate) refused_at: Option<SteadyTime>,
+    /// Until when the pods whose evictions were accepted may take to terminate, by uid.
+    terminating: HashMap<String, SteadyTime>,
+    /// When the last of those that no longer terminate was gone, or had to be.
+    ended_at: Option<SteadyTime>,
+    /// Cloned for each request that is queued or in progress, deletions included.
+    in_flight: Arc<()>,
+    /// Answered evictions, by pod uid, that the budget's status may not reflect yet.
+    pub(crate) answered: HashMap<String, AnsweredEviction>,
+}
+
+/// An eviction that was answered. It was requested when its budget had this version.
+pub(crate) struct AnsweredEviction {
+    pub(crate) node: String,
+    pub(crate) guard: Arc<BudgetVersion>,
+}
+
+impl BudgetRequests {
+    pub(crate) fn new(now: SteadyTime) -> Self {
+        Self {
+            last: now,
+            refused_at: None,
+            terminating: HashMap::new(),
+            ended_at: None,
+            in_flight: Arc::default(),
+            answered: HashMap::new(),
+        }
+    }
+
+    /// A request is in flight for as long as the clone of this lives.
+    pub(crate) fn counter(&self) -> Arc<()> {
+        self.in_flight.clone()
+    }
+
+    pub(crate) fn record(&mut self, pod: &DrainPod, outcome: &EvictionOutcome, now: SteadyTime) {
+        self.last = now;
+        match outcome {
+            EvictionOutcome::RefusedByBudget(_) => self.refused_at = Some(now),
+            EvictionOutcome::Accepted => {
+                let overdue = self.terminating.extract_if(|_, until| *until <= now).map(|(_, until)| until);
+                self.ended_at = overdue.max().max(self.ended_at);
+                let grace = Duration::from_secs(pod.grace_seconds.into());
+                self.terminating.insert(pod::uid(pod).to_owned(), now.after(grace));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn record_gone(&mut self, pod: &str, now: SteadyTime) {
+        if let Some(until) = self.terminating.remove(pod) {
+            self.ended_at = self.ended_at.max(Some(until.min(now)));
+        }
+    }
+
+    /// Until when pods whose evictions were accepted may take to terminate, or when the last was gone.
+    pub(crate) fn busy_until(&self) -> Option<SteadyTime> {
+        self.terminating.values().copied().max().max(self.ended_at)
+    }
+
+    pub(crate) fn in_flight(&self) -> i32 {
+        i32::try_from(Arc::strong_count(&self.in_flight) - 1).unwrap_or(i32::MAX)
+    }
+}
