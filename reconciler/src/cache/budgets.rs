@@ -17,12 +17,12 @@ pub(crate) struct DisruptionBudgets {
     by_namespace: Index<String, SeenBudget>,
 }
 
-/// A budget, and since when its numbers are as they are.
+/// A budget, and when it last came closer to an eviction.
 #[derive(Clone)]
 pub(crate) struct SeenBudget {
     pub(crate) budget: Arc<Budget>,
     pub(crate) seen: SteadyTime,
-    /// Whether its numbers have changed since it is known.
+    /// Whether it has come closer since it is known.
     pub(crate) has_changed: bool,
 }
 
@@ -54,7 +54,7 @@ impl DisruptionBudgets {
         let namespace = object.namespace().unwrap_or_default();
         let budget = Arc::new(Budget::from(object));
         let (seen, has_changed) = match known {
-            Some(known) if known.budget.is_alike(&budget) => (known.seen, known.has_changed),
+            Some(known) if !budget.has_advanced(&known.budget) => (known.seen, known.has_changed),
             known => (now, known.is_some()),
         };
         self.by_namespace.insert(key(object), &namespace, SeenBudget { budget, seen, has_changed });
@@ -63,6 +63,9 @@ impl DisruptionBudgets {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
@@ -87,5 +90,31 @@ mod tests {
         budgets.apply(WatchUpdate::Deleted(budget("a", "y", "3")), SteadyTime::MIN);
         assert_eq!((&*in_namespace(&budgets, "a"), &*in_namespace(&budgets, "b")), ("a/x 2", "b/x 1"));
         assert_eq!(budgets.received.iter().count(), 2);
+    }
+
+    #[test]
+    fn a_budget_moves_when_it_comes_closer_to_an_eviction_and_not_when_a_pod_is_lost() {
+        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
+        let budget = |healthy: i32, expected: i32, disrupted: &[&str]| -> PodDisruptionBudget {
+            let disrupted: BTreeMap<_, _> =
+                disrupted.iter().map(|pod| (*pod, "2026-01-01T00:00:00Z")).collect();
+            let status = json!({"currentHealthy": healthy, "desiredHealthy": 3, "expectedPods": expected,
+                "disruptionsAllowed": (healthy - 3).max(0), "disruptedPods": disrupted});
+            let metadata = json!({"namespace": "a", "name": "x", "generation": 1});
+            serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+        };
+        let mut budgets = DisruptionBudgets::default();
+        let mut seen = |object: PodDisruptionBudget, second: u64| {
+            budgets.apply(WatchUpdate::Applied(object), at(second));
+            let seen = budgets.in_namespace("a").next().unwrap();
+            (seen.seen, seen.has_changed)
+        };
+        assert_eq!(seen(budget(3, 4, &[]), 1), (at(1), false));
+        assert_eq!(seen(budget(1, 4, &[]), 2), (at(1), false), "two pods are lost");
+        assert_eq!(seen(budget(2, 4, &[]), 3), (at(3), true), "one is back");
+        assert_eq!(seen(budget(2, 4, &[]), 4), (at(3), true));
+        assert_eq!(seen(budget(2, 5, &[]), 5), (at(5), true), "another one is expected");
+        assert_eq!(seen(budget(2, 5, &["p"]), 6), (at(6), true), "an eviction was allowed");
+        assert_eq!(seen(budget(2, 5, &[]), 7), (at(6), true));
     }
 }

@@ -18,7 +18,7 @@ use nm_shared::cluster::leader_lease;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::{timeout, timeout_at};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::client::fence::Fence;
 use crate::client::request_metrics::RequestMetricsLayer;
@@ -343,7 +343,7 @@ async fn release(leases: &Api<Lease>, identity: &str) {
         Ok(Ok(true)) => info!(identity, "lease released"),
         Ok(Ok(false)) => {}
         Ok(Err(error)) => debug!(%error, "lease not released"),
-        Err(_) => error!("lease not released: no answer in time"),
+        Err(_) => warn!("lease not released: no answer in time"),
     }
 }
 

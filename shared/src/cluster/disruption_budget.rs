@@ -133,14 +133,23 @@ impl Budget {
         healthy.saturating_sub(replicas).max(0)
     }
 
-    /// Whether its numbers are those of `other`. They change when a pod that it guards becomes Ready or leaves.
-    pub fn is_alike(&self, other: &Self) -> bool {
-        let numbers = |budget: &Self| {
-            let status = &budget.status;
-            let (current, desired) = (status.current_healthy, status.desired_healthy);
-            (budget.allowed(), current, desired, status.expected_pods, budget.unprocessed)
+    /// Whether it has come closer to an eviction since it was as `before`: it has more healthy pods, needs fewer, expects more,
+    /// or has allowed an eviction. A pod that is lost takes it further away.
+    pub fn has_advanced(&self, before: &Self) -> bool {
+        let (now, then) = (&self.status, &before.status);
+        let has_let_go = || {
+            let known = then.disrupted_pods.as_ref();
+            now.disrupted_pods
+                .iter()
+                .flatten()
+                .any(|(pod, _)| known.is_none_or(|known| !known.contains_key(pod)))
         };
-        numbers(self) == numbers(other) && self.status.disrupted_pods == other.status.disrupted_pods
+        now.current_healthy > then.current_healthy
+            || now.desired_healthy < then.desired_healthy
+            || now.expected_pods > then.expected_pods
+            || self.allowed() > before.allowed()
+            || before.unprocessed && !self.unprocessed
+            || has_let_go()
     }
 
     /// When an eviction was last accepted or its condition changed, as far as the budget shows that.

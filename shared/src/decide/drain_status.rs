@@ -149,7 +149,8 @@ pub fn draining(
     let mut gone = format!("{} of {} pods are gone", status.pod_counts.gone, status.eviction_pods);
     let returned = survey.staying(StayReason::Returned);
     if returned > 0 {
-        let _ = write!(gone, ", {} back on the node and stay: see status.returnedPods", pods_are(returned));
+        let stay = if returned == 1 { "stays" } else { "stay" };
+        let _ = write!(gone, ", {} back on the node and {stay}: see status.returnedPods", pods_are(returned));
     }
     let volumes = detach.map(VolumeDetach::summary).filter(|summary| !summary.is_empty());
     let turns = survey.turns();

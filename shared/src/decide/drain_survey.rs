@@ -1,6 +1,6 @@
 //! The states of all pods of a node, and their part of the status.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -70,6 +70,11 @@ impl<'a> DrainSurvey<'a> {
             .filter(|pod| pod.reason == WaitReason::BudgetTurn)
             .map(|pod| (pod.namespace.as_str(), pod.name.as_str()))
             .collect();
+        let reported: HashMap<(&str, &str), &BlockedPod> = before
+            .into_iter()
+            .flat_map(|status| &status.blocked_pods)
+            .map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod))
+            .collect();
         let pods = plan.pods.iter().map(|planned| {
             let PodNames { namespace, name, uid } = pod::names(&planned.pod);
             let known = PodContext {
@@ -79,6 +84,7 @@ impl<'a> DrainSurvey<'a> {
                 blocked_by_budget: queue.blocked_by_budget.get(uid),
                 blocked_after: observed.blocked_after,
                 waited: waited.contains(&(namespace, name)),
+                reported: reported.get(&(namespace, name)).copied(),
                 overdue: queue.overdue.contains(uid),
                 budgets: &observed.budgets,
                 evacuation: observed.evacuations.evacuation(&planned.pod),

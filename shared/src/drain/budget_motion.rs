@@ -12,9 +12,9 @@ pub const BLOCKED_AFTER: Duration = Duration::from_secs(30);
 /// What is known about when a budget last moved towards allowing an eviction, or will.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BudgetMotion {
-    /// Since when its numbers are as they are, or since when it is known.
+    /// When it last came closer to an eviction, or since when it is known.
     pub seen: SteadyTime,
-    /// Whether its numbers have changed since it is known.
+    /// Whether it has come closer since it is known.
     pub has_changed: bool,
     /// Until when the pods whose evictions it allowed may take to terminate, if it has allowed any.
     pub busy_until: Option<SteadyTime>,

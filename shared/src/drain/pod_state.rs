@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::group::Group;
 use crate::api::pod_state::PodState;
-use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, truncated};
+use crate::api::status::{BlockFacts, BlockReason, BlockedPod, BudgetFacts, truncated};
 use crate::api::surge::SurgeFacts;
 use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::pod::{self, DrainPod, Termination};
@@ -118,6 +118,8 @@ pub struct PodContext<'a> {
     pub blocked_after: Duration,
     /// Whether the status so far shows that it waits for its budget.
     pub waited: bool,
+    /// What the status has reported of it, if it was blocked.
+    pub reported: Option<&'a BlockedPod>,
     /// Whether its eviction has been refused for so long that it is to be deleted.
     pub overdue: bool,
     /// The budgets in its namespace.
@@ -185,6 +187,10 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
             .map_or_else(otherwise, Into::into);
     }
     match &attempt.last {
+        // A leader that has no answer yet goes by what the one before it was told.
+        None if let Some(reported) = context.reported.filter(|reported| is_refusal(reported.reason)) => {
+            Blocker::new(reported.reason, &*reported.message).with(reported.facts.clone()).into()
+        }
         None if attempt.in_flight => PodState::Evicting.into(),
         None => PodState::Waiting.into(),
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting.into(),
@@ -198,6 +204,29 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
         }
         // A blocked pod stays blocked until a retry succeeds.
         Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context)),
+    }
+}
+
+/// Whether a block is known by the answer to an eviction alone. Whether a budget blocks, its own status shows.
+fn is_refusal(reason: BlockReason) -> bool {
+    match reason {
+        BlockReason::AdmissionWebhook
+        | BlockReason::AdmissionPolicy
+        | BlockReason::Forbidden
+        | BlockReason::MultipleDisruptionBudgets
+        | BlockReason::ServerError
+        | BlockReason::Unknown => true,
+        BlockReason::DisruptionBudget
+        | BlockReason::NotMigratable
+        | BlockReason::MigrationFailed
+        | BlockReason::MigrationNotStarted
+        | BlockReason::Unmanaged
+        | BlockReason::LocalStorage
+        | BlockReason::KeepsReturning
+        | BlockReason::Finalizers
+        | BlockReason::NodeNotReady
+        | BlockReason::NamespaceTerminating
+        | BlockReason::NotEnding => false,
     }
 }
 

@@ -28,6 +28,7 @@ fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budget
         blocked_by_budget: None,
         blocked_after: Duration::ZERO,
         waited: false,
+        reported: None,
         overdue: false,
         budgets,
         evacuation: None,
@@ -317,5 +318,29 @@ fn a_pod_that_the_drain_leaves_alone_terminates_once_somebody_has_deleted_it() {
     let deleted = json!({"deletionTimestamp": "2026-01-01T01:00:30Z", "deletionGracePeriodSeconds": 90});
     for reason in [BlockReason::Unmanaged, BlockReason::LocalStorage] {
         assert_eq!(state(deleted.clone(), reason), (PodState::Terminating.word(), String::new()));
+    }
+}
+
+#[test]
+fn a_leader_goes_by_what_was_reported_until_it_has_an_answer() {
+    let reported = |reason: &str| -> BlockedPod {
+        serde_json::from_value(json!({"namespace": "shop", "name": "web", "reason": reason, "message": "why",
+            "since": "2026-01-01T00:00:00Z", "attempts": 3}))
+        .unwrap()
+    };
+    let pod = planned(&json!({}));
+    let budgets = Budgets::default();
+    let state = |attempt: Option<&Attempt>, reason: &str| {
+        let reported = reported(reason);
+        let context = PodContext { reported: Some(&reported), ..known(attempt, true, &budgets) };
+        word(&standing(&pod, &context, now())).to_owned()
+    };
+    let asked = Attempt { in_flight: true, ..Attempt::default() };
+    assert_eq!(state(None, "AdmissionWebhook"), "AdmissionWebhook");
+    assert_eq!(state(Some(&asked), "AdmissionWebhook"), "AdmissionWebhook");
+    assert_eq!(state(Some(&answered(EvictionOutcome::Accepted)), "AdmissionWebhook"), "Evicting");
+    // Whether these still hold does not depend on an answer.
+    for reason in ["DisruptionBudget", "Unmanaged", "Finalizers"] {
+        assert_eq!(state(Some(&asked), reason), "Evicting", "{reason}");
     }
 }

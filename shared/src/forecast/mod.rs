@@ -320,6 +320,7 @@ impl DrainPreview {
                 blocked_by_budget: held,
                 blocked_after: if waits { BLOCKED_AFTER } else { Duration::ZERO },
                 waited: false,
+                reported: None,
                 overdue: false,
                 budgets: &budgets,
                 evacuation: None,

@@ -202,7 +202,7 @@ async fn protections_against_data_loss_can_be_changed_without_restarting_the_dra
         (
             json!({"deleteEmptyDirData": false}),
             BlockReason::LocalStorage,
-            "has emptyDir volumes and spec.drain.deleteEmptyDirData is false",
+            "has emptyDir volumes and spec.drain.deleteEmptyDirData is false, and no controller would replace it",
         ),
         (
             json!({"deleteEmptyDirData": true, "force": false}),

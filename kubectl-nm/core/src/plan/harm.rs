@@ -26,6 +26,8 @@ const MAX_LINES: usize = 5;
 pub enum Harm {
     /// No reconciler seems to lead, so nothing happens.
     NobodyLeads(LeaderGap),
+    /// The kubelet of this node does not confirm that pods have terminated.
+    NodeNotReady(String),
     /// The emptyDir data of these pods is deleted.
     EmptyDirData(Vec<PodReference>),
     /// No controller replaces these pods.
@@ -62,6 +64,7 @@ pub enum Harm {
 /// What the drain of a plan would harm. `leader` is why no reconciler leads, if none seems to.
 pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     let mut harms: Vec<Harm> = leader.cloned().map(Harm::NobodyLeads).into_iter().collect();
+    harms.extend(report.unready.iter().cloned().map(Harm::NodeNotReady));
     if let Some(forecast) = &report.forecast {
         harms.extend(lost_data(forecast));
     }
@@ -206,6 +209,9 @@ impl Harm {
         let bad = |text: &str| Line::default().with(Style::Bad, text);
         match self {
             Self::NobodyLeads(gap) => bad(&gap.words()),
+            Self::NodeNotReady(node) => Line::new(format!("node/{node} "))
+                .with(Style::Bad, "is not Ready")
+                .and(": its pods do not leave until its kubelet reports"),
             Self::EmptyDirData(pods) => bad("emptyDir data is lost").and(" of ").and(named(pods)),
             Self::Unmanaged(pods) => bad("no controller replaces").and(" ").and(named(pods)),
             Self::NoReadyPod(workloads) => {
@@ -237,6 +243,7 @@ impl Harm {
     pub(crate) fn document(&self) -> Value {
         match self {
             Self::NobodyLeads(gap) => json!({"harm": "NobodyLeads", "message": gap.words()}),
+            Self::NodeNotReady(node) => json!({"harm": "NodeNotReady", "node": node}),
             Self::EmptyDirData(pods) => json!({"harm": "EmptyDirDataLost", "pods": pods}),
             Self::Unmanaged(pods) => json!({"harm": "NoController", "pods": pods}),
             Self::NoReadyPod(workloads) => {

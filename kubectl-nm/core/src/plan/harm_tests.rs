@@ -153,3 +153,21 @@ fn harms_of_drains_that_follow_each_other_are_said_once() {
     let many: Vec<String> = lines(&many).iter().map(ToString::to_string).collect();
     assert_eq!((many.len(), many[5].as_str()), (6, "and 3 more of these"));
 }
+
+#[test]
+fn a_node_that_is_not_ready_is_a_harm_if_pods_should_leave_it() {
+    let silent = |pods| {
+        let mut snapshot = harmless();
+        let conditions = json!([{"type": "Ready", "status": "Unknown"}]);
+        snapshot.nodes.as_mut().unwrap()[0].status =
+            serde_json::from_value(json!({"conditions": conditions})).unwrap();
+        snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), pods);
+        snapshot
+    };
+    let shown = |snapshot| shown(&report(&["n1"], None, snapshot, &[]));
+    assert_eq!(
+        shown(silent(vec![pod("db-0", &none())])),
+        ["node/n1 is not Ready: its pods do not leave until its kubelet reports"]
+    );
+    assert_eq!(shown(silent(vec![])), [""; 0]);
+}

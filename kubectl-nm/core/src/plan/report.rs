@@ -44,6 +44,8 @@ pub struct PlanReport {
     pub(crate) unknown: Vec<Unread>,
     /// The groups of nodes of which no schedulable one is left; empty without access to nodes.
     pub(crate) emptied: Vec<NodeGroup>,
+    /// The nodes that are not Ready and have pods that should leave.
+    pub(crate) unready: Vec<String>,
     /// The workloads of which no pod is Ready for a while; empty without access to pods.
     pub(crate) outages: Vec<NamespacedWorkload>,
 }
@@ -142,7 +144,8 @@ impl PlanReport {
         let outages = forecast.as_ref().map(|forecast| outages(&nodes, forecast, snapshot));
         let outages = outages.unwrap_or_default();
         let limit = snapshot.limit.clone();
-        Self { nodes, forecast, local_volumes, capacity, limit, warnings, unknown, emptied, outages }
+        let unready = unready(&nodes, forecast.as_ref(), snapshot);
+        Self { nodes, forecast, local_volumes, capacity, limit, warnings, unknown, emptied, outages, unready }
     }
 
     /// Whether a pod would be blocked, or a node cannot be put into maintenance. A position in the queue does not block.
@@ -236,6 +239,18 @@ fn capacity(
 /// Whether a node of the plan is drained at once: queued nodes, and those that etcd needs, stay in service for now.
 fn drains_at_once(planned: &[NodeReport], name: &str) -> bool {
     planned.iter().any(|node| node.node == name && node.queue.is_none() && node.quorum.is_none())
+}
+
+/// The nodes that are not Ready and have pods that should leave: nothing would confirm that these have terminated.
+fn unready(planned: &[NodeReport], forecast: Option<&Forecast>, snapshot: &ClusterSnapshot) -> Vec<String> {
+    let nodes = snapshot.nodes.as_deref().unwrap_or_default();
+    let has_pods = |name: &str| {
+        forecast.is_some_and(|forecast| forecast.pods.iter().any(|pod| pod.node == name && pod.leaves))
+    };
+    let is_unready = |name: &&String| {
+        nodes.iter().any(|known| node::name(known) == **name && !node::is_ready(known)) && has_pods(name)
+    };
+    planned.iter().map(|node| &node.node).filter(is_unready).cloned().collect()
 }
 
 fn emptied(planned: &[NodeReport], snapshot: &ClusterSnapshot) -> Vec<NodeGroup> {

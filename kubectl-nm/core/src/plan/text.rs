@@ -173,7 +173,9 @@ fn findings(report: &PlanReport) -> Vec<Line> {
     let warnings = report.warnings.iter();
     lines.extend(warnings.map(|warning| Line::default().with(Style::Busy, "warning: ").and(*warning)));
     lines.extend(report.capacity.iter().flat_map(capacity));
-    let shown_here = |harm: &&Harm| matches!(harm, Harm::NoReadyPod(_) | Harm::NoSchedulableNode(_));
+    let shown_here = |harm: &&Harm| {
+        matches!(harm, Harm::NodeNotReady(_) | Harm::NoReadyPod(_) | Harm::NoSchedulableNode(_))
+    };
     lines.extend(harm::harms(report, None).iter().filter(shown_here).map(Harm::line));
     match &report.limit {
         MaxUnavailableLimit::Set(limit, from) => {
