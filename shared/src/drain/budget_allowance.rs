@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
+use crate::api::status::BudgetFacts;
 use crate::cluster::disruption_budget::{Budget, BudgetKey, BudgetRefusal, BudgetVersion};
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::budget_motion::BudgetMotion;
@@ -124,8 +125,11 @@ impl RemainingBudget {
     fn refusal(&self) -> BudgetRefusal {
         let known = self.budget.refusal();
         let Some(answer) = &self.answer else { return known };
-        // The answer is newer, but not each of the API server's sentences has the numbers.
+        // The answer is newer, but not each of the API server's sentences has the numbers, and none that of the pods.
         let complete = answer.budget.clone().filter(|budget| budget.desired_healthy.is_some());
+        let expected_pods = known.budget.as_ref().and_then(|budget| budget.expected_pods);
+        let complete = complete
+            .map(|budget| BudgetFacts { expected_pods: budget.expected_pods.or(expected_pods), ..budget });
         BudgetRefusal { message: answer.message.clone(), budget: complete.or(known.budget) }
     }
 }
@@ -307,7 +311,6 @@ fn remaining<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::status::BudgetFacts;
     use serde_json::{Value, json};
 
     fn object(name: &str, selector: &Value, allowed: i32) -> PodDisruptionBudget {
@@ -382,6 +385,21 @@ mod tests {
             expected_pods: Some(3),
         };
         assert_eq!(refusal.budget, Some(facts));
+    }
+
+    #[test]
+    fn an_answer_without_the_number_of_pods_is_completed_by_the_status() {
+        let facts = BudgetFacts {
+            name: "cart".to_owned(),
+            desired_healthy: Some(2),
+            current_healthy: Some(1),
+            disruptions_allowed: Some(0),
+            expected_pods: None,
+        };
+        let refusal = BudgetRefusal { budget: Some(facts), ..BudgetRefusal::from("no") };
+        let budgets = carts_after(1, 0, Some(("7", BudgetUse::Refused(&refusal))));
+        let completed = budgets.refusals(&pod("shop", "cart")).remove(0).budget.unwrap();
+        assert_eq!((completed.current_healthy, completed.expected_pods), (Some(1), Some(3)));
     }
 
     #[test]
