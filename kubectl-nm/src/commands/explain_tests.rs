@@ -133,7 +133,13 @@ position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
 fn a_maintenance_that_is_not_blocked_is_reported_so() {
     let (drained, is_blocked) =
         explained(&with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3})));
-    assert_eq!((&*drained, is_blocked), ("node/n1: Drained: 3 pods gone\nNothing is blocked.\n", false));
+    assert_eq!(
+        (&*drained, is_blocked),
+        (
+            "node/n1: Drained: 3 pods gone; roll kernel has stopped at its action, which failed\nNothing is blocked.\n",
+            false
+        )
+    );
     let (running, is_blocked) = explained(&with_status("n1", running(40, &[])));
     assert!(
         running.ends_with("4 gone\nNothing is blocked: the maintenance continues on its own.\n")
@@ -162,7 +168,8 @@ fn the_node_of_a_roll_that_has_halted_is_blocked() {
     let record = RollRecord { halt: Some(halt), ..RollRecord::default() };
     let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
         "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
-    let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z"});
+    let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z",
+        "action": {"attempt": 1, "state": {"failed": "the command ended with exit code 1"}}});
     let of_roll = |state: String| {
         let mut object = drained.clone();
         object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
@@ -181,7 +188,7 @@ fn the_node_of_a_roll_that_has_halted_is_blocked() {
     };
     let is_blocked = explain(&object, halt.as_ref(), &context, &mut out).unwrap();
     let expected = "\
-node/n1: Drained: 3 pods gone
+node/n1: Drained: 3 pods gone; roll kernel has stopped at its action, which failed
 It is part of roll kernel.
 
 Roll kernel halted: the action for node n1 failed: the command ended with exit code 1.
