@@ -136,7 +136,7 @@ fn a_maintenance_that_is_not_blocked_is_reported_so() {
     assert_eq!(
         (&*drained, is_blocked),
         (
-            "node/n1: Drained: 3 pods gone; roll kernel has stopped at its action, which failed\nNothing is blocked.\n",
+            "node/n1: Drained: 3 pods gone\nNothing is blocked.\n",
             false
         )
     );
