@@ -133,13 +133,7 @@ position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
 fn a_maintenance_that_is_not_blocked_is_reported_so() {
     let (drained, is_blocked) =
         explained(&with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3})));
-    assert_eq!(
-        (&*drained, is_blocked),
-        (
-            "node/n1: Drained: 3 pods gone\nNothing is blocked.\n",
-            false
-        )
-    );
+    assert_eq!((&*drained, is_blocked), ("node/n1: Drained: 3 pods gone\nNothing is blocked.\n", false));
     let (running, is_blocked) = explained(&with_status("n1", running(40, &[])));
     assert!(
         running.ends_with("4 gone\nNothing is blocked: the maintenance continues on its own.\n")

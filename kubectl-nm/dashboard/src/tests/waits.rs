@@ -53,10 +53,11 @@ fn a_planned_node_of_a_roll_names_who_runs_it_and_is_resumed_only_if_nobody_does
     let left = json!({"revision": 4});
     for (state, is_run) in [(&run, true), (&left, false)] {
         let acting = of_roll("node-08", json!({"phase": "Succeeded"}), "Acting", Some(state));
-        let shown = shown(vec![of_roll("node-09", planned(), "Planned", None), acting], 160, 24);
+        let shown = shown(vec![of_roll("node-09", planned(), "Planned", None), acting], 145, 24);
         let turn = "begins when its turn in roll k2 comes";
         let why = if is_run { format!("{turn}; run by ada@vm") } else { turn.to_owned() };
-        assert!(shown.contains(&why), "{shown}");
+        let row = shown.lines().find(|line| line.contains("○ Planned  ")).unwrap();
+        assert!(row.contains(&why), "{row}\n{shown}");
         assert_eq!(shown.contains("run by ada@vm"), is_run, "{shown}");
         assert_eq!(shown.contains("kubectl nm roll status k2"), is_run, "{shown}");
         assert_eq!(shown.contains("kubectl nm roll resume k2"), !is_run, "{shown}");
