@@ -106,7 +106,11 @@ impl ScreenLayout {
         let parts = if area.width >= BESIDE_FROM {
             Layout::horizontal([Constraint::Fill(11), Constraint::Fill(9)]).spacing(1)
         } else {
-            Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)])
+            // Half of the space, and what a short list does not need. The headings are a line too.
+            let rows = count(model.rows().len());
+            // Without rows, sentences say why.
+            let needed = if rows == 0 { u16::MAX } else { rows.saturating_add(1) };
+            Layout::vertical([Constraint::Length(needed.min(rest.height / 2)), Constraint::Fill(1)])
         };
         let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
         let [rows, panel] = split_panel(model, rows);

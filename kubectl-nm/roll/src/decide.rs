@@ -8,13 +8,12 @@ use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration;
-use nm_core::maintenance::status;
 use nm_shared::NodeMaintenance;
 
 use crate::absence::{Departure, LeftNode};
 use crate::departures::{self, Departures};
 pub use crate::gates::ReadyTime;
-use crate::gates::{Gates, Next};
+use crate::gates::{Gates, Next, paused_action};
 use crate::observed::Observed;
 pub use crate::record::HEARTBEAT_TIMEOUT;
 use crate::record::{
@@ -232,11 +231,13 @@ impl Pass<'_> {
                 Next::Act(..) if self.is_aborted() && node.record.action.is_none() => {
                     detail = String::from("the roll was aborted");
                 }
-                Next::Act(..) if self.next.paused && !self.is_aborted() => {
-                    detail = String::from("the roll is paused, and its action has not begun");
+                Next::Act(_, again) if self.next.paused && !self.is_aborted() => {
+                    detail = paused_action(again.as_ref());
                 }
-                Next::Act(record, why) => {
-                    detail = why;
+                Next::Act(record, again) => {
+                    // A program that only shows a roll which nobody runs begins nothing either.
+                    let begins = !self.is_halted() && self.next.runner.is_some();
+                    detail = again.map(|again| again.words(begins)).unwrap_or_default();
                     if !self.is_halted() {
                         self.changes.push(RollChange::Act(name.clone(), record));
                     }
@@ -252,7 +253,7 @@ impl Pass<'_> {
                 since: node.record.since,
                 detail,
                 ready_time,
-                pods: moved(node),
+                pods: node.pods(),
             });
         }
         self.progress.sort_by_key(|progress| progress.position);
@@ -328,11 +329,7 @@ impl Pass<'_> {
     /// The node is done. Its maintenance is released once that is recorded.
     fn release(&mut self, node: &RollNode) {
         let seconds = self.worked_millis().saturating_sub(node.record.began_millis).max(0) / 1000;
-        let done = &mut self.next.done;
-        done.nodes = done.nodes.saturating_add(1);
-        done.pods = done.pods.saturating_add(moved(node).0);
-        done.seconds = done.seconds.saturating_add(seconds);
-        done.slowest_seconds = done.slowest_seconds.max(seconds);
+        self.next.done.add(node, seconds);
         self.next.skipped.retain(|skipped| skipped != node.node());
         self.next.nodes.retain(|left| left != node.node());
         self.next.released.push(node.node().to_owned());
@@ -480,12 +477,6 @@ impl Pass<'_> {
         }
         Decisions { changes: self.changes, progress: self.progress, state }
     }
-}
-
-/// How many of the pods that had to go are gone, and how many there were.
-fn moved(node: &RollNode) -> (i64, i64) {
-    let status = status(&node.object);
-    (status.pod_counts.gone.into(), status.eviction_pods.into())
 }
 
 #[cfg(test)]

@@ -27,8 +27,8 @@ pub(super) enum Next {
     Wait(String),
     /// It takes another step, with this record.
     Write(NodeRecord),
-    /// Its command or its Job begins, with this record; why it begins again.
-    Act(NodeRecord, String),
+    /// Its command or its Job begins, with this record; why it begins again, if it had begun before.
+    Act(NodeRecord, Option<Again>),
     /// Its maintenance is deleted: it returns to service.
     Delete,
     /// It leaves the roll before it has begun; why.
@@ -40,6 +40,42 @@ pub(super) enum Next {
     DrainTimedOut(String),
     /// Its action has failed, which is recorded.
     Failed(NodeRecord, String),
+}
+
+/// Why a command or a Job begins again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// Nobody saw its end: the program that had begun it ended, or lost the cluster.
+    Interrupted,
+    /// The command ended with exit code 255, and the node has not rebooted as expected.
+    Disconnected,
+    /// It succeeded, and the node has not rebooted as expected.
+    NoReboot,
+    Failed(String),
+}
+
+impl Again {
+    /// `failed, and starts again: the command ended with exit code 1`. A roll that nobody runs, and one that is paused or has
+    /// halted, begins nothing now.
+    pub(super) fn words(&self, begins: bool) -> String {
+        let when = if begins { "starts again" } else { "runs again when the roll is resumed" };
+        let (what, why) = match self {
+            Self::Interrupted => ("was interrupted", None),
+            Self::Disconnected => ("ended with exit code 255", None),
+            Self::NoReboot => ("ended without a reboot", None),
+            Self::Failed(why) => ("failed", Some(why)),
+        };
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        format!("{what}, and {when}{why}")
+    }
+}
+
+/// What a node waits for whose action does not begin, or not begin again, because the roll is paused.
+pub(super) fn paused_action(again: Option<&Again>) -> String {
+    match again {
+        None => String::from("the roll is paused, and its action has not begun"),
+        Some(again) => format!("the roll is paused; its action {}", again.words(false)),
+    }
 }
 
 /// For how long a node has to be Ready before it returns to service.
@@ -259,30 +295,30 @@ impl Gates<'_> {
                 Next::Wait(String::from("the node has returned, and is being drained again"))
             };
         }
-        let (attempt, why) = match &node.record.action {
-            None => (1, String::new()),
+        let (attempt, again) = match &node.record.action {
+            None => (1, None),
             Some(ActionRecord { state: ActionState::Running | ActionState::JobFailed(_), .. })
                 if self.has_rebooted_as_expected(node, view) =>
             {
                 return self.step(node, Step::Rejoining);
             }
             Some(ActionRecord { attempt, state: ActionState::Running }) => {
-                (*attempt, String::from("was interrupted, and starts again"))
+                (*attempt, Some(Again::Interrupted))
             }
             Some(ActionRecord { state: ActionState::Succeeded, .. }) => {
                 return self.step(node, Step::Rejoining);
             }
             Some(ActionRecord { attempt, state: ActionState::Disconnected }) => {
-                (attempt.saturating_add(1), String::from("ended with exit code 255, and starts again"))
+                (attempt.saturating_add(1), Some(Again::Disconnected))
             }
             Some(ActionRecord { attempt, state: ActionState::Failed(why) | ActionState::JobFailed(why) }) => {
-                (attempt.saturating_add(1), format!("failed, and starts again: {why}"))
+                (attempt.saturating_add(1), Some(Again::Failed(why.clone())))
             }
         };
-        self.act(node, view, attempt, why)
+        self.act(node, view, attempt, again)
     }
 
-    fn act(&self, node: &RollNode, view: Option<&NodeView>, attempt: u32, why: String) -> Next {
+    fn act(&self, node: &RollNode, view: Option<&NodeView>, attempt: u32, again: Option<Again>) -> Next {
         let record = NodeRecord {
             step: Step::Acting,
             since: self.observed.now,
@@ -290,7 +326,7 @@ impl Gates<'_> {
             boot_id: boot_id(view).unwrap_or(&node.record.boot_id).to_owned(),
             ..node.record.clone()
         };
-        Next::Act(record, why)
+        Next::Act(record, again)
     }
 
     fn has_rebooted_as_expected(&self, node: &RollNode, view: Option<&NodeView>) -> bool {
@@ -313,8 +349,7 @@ impl Gates<'_> {
                 return self.begin_action(node, view);
             }
             Some(ActionRecord { attempt, state: ActionState::Succeeded }) if needs_reboot && is_new_try => {
-                let why = String::from("ended without a reboot, and starts again");
-                return self.act(node, view, attempt.saturating_add(1), why);
+                return self.act(node, view, attempt.saturating_add(1), Some(Again::NoReboot));
             }
             _ => {}
         }

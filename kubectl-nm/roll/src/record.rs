@@ -9,9 +9,11 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
+use nm_core::maintenance::departures::Departures;
+use nm_core::maintenance::status;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::node;
 use nm_shared::gate::ownership;
@@ -23,60 +25,14 @@ use crate::absence::{AbsentNode, LeftNode};
 use crate::error::RollError;
 use crate::settings::RollSettings;
 
+pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, NODE, Runner, STATE, Step};
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
 
 /// Annotation of each maintenance: the [`RollSettings`] as JSON.
 pub const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
-/// Annotation of each maintenance: the [`NodeRecord`] as JSON.
-pub const NODE: &str = "kubectl-nm.dev/roll-node";
-/// Annotation of the anchor: the [`RollRecord`] as JSON.
-pub const STATE: &str = "kubectl-nm.dev/roll-state";
-
-/// After this time without a heartbeat, a roll has no runner.
-pub const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 /// All annotations of an object together may have 256 KiB.
 const MAX_NAMES_BYTES: usize = 160 * 1024;
-
-/// How far a node has come, from its maintenance being planned to its return to service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Step {
-    /// Its maintenance is suspended.
-    Planned,
-    /// Its drain is under way.
-    Draining,
-    /// It is drained, and somebody has to confirm before the roll continues.
-    Confirming,
-    /// The command or the Job is under way.
-    Acting,
-    /// It has to reboot, or to become Ready.
-    Rejoining,
-    /// It has to stay Ready, without new pressure and with its DaemonSet pods Ready.
-    Checking,
-    /// Its maintenance is being deleted.
-    Returning,
-    /// It is in service. The workloads and budgets that its drain disturbed have to be healthy again.
-    Recovering,
-    /// It is in service and healthy, and has to stay so for a while.
-    Soaking,
-}
-
-impl Step {
-    /// The name of the step in output.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Planned => "Planned",
-            Self::Draining => "Draining",
-            Self::Confirming => "Confirming",
-            Self::Acting => "Acting",
-            Self::Rejoining => "Rejoining",
-            Self::Checking => "Checking",
-            Self::Returning => "Returning",
-            Self::Recovering => "Recovering",
-            Self::Soaking => "Soaking",
-        }
-    }
-}
 
 /// The state of a node before its maintenance began. What was unhealthy then does not have to be healthy afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -207,17 +163,6 @@ pub struct RollRecord {
     pub unknown: Option<usize>,
 }
 
-/// Who runs a roll.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Runner {
-    /// Distinguishes the programs.
-    pub id: String,
-    /// The user and the machine, for people.
-    pub who: String,
-    /// When the program last wrote this.
-    pub at: Timestamp,
-}
-
 /// Why a roll halted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halt {
@@ -244,6 +189,22 @@ pub struct DoneNodes {
     pub seconds: i64,
     /// The time of the slowest, in seconds.
     pub slowest_seconds: i64,
+    /// What became of the pods, as far as the drains report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub departures: Option<Departures>,
+}
+
+impl DoneNodes {
+    /// Adds a node that took so many seconds.
+    pub(crate) fn add(&mut self, node: &RollNode, seconds: i64) {
+        self.nodes = self.nodes.saturating_add(1);
+        self.pods = self.pods.saturating_add(node.pods().0);
+        if let Some(new) = node.departures() {
+            self.departures = Some(self.departures.unwrap_or_default().plus(new));
+        }
+        self.seconds = self.seconds.saturating_add(seconds);
+        self.slowest_seconds = self.slowest_seconds.max(seconds);
+    }
 }
 
 /// A maintenance of a roll.
@@ -280,6 +241,18 @@ impl RollNode {
         let step = self.record.step;
         (Step::Acting..Step::Returning).contains(&step)
             && (step > Step::Acting || self.record.action.is_some())
+    }
+
+    /// How many of the pods that had to go are gone, and how many there were.
+    pub(crate) fn pods(&self) -> (i64, i64) {
+        let status = status(&self.object);
+        (status.pod_counts.gone.into(), status.eviction_pods.into())
+    }
+
+    /// What became of the pods that are gone, if its drain reports that.
+    pub fn departures(&self) -> Option<Departures> {
+        let status = status(&self.object);
+        Departures::of(status, status.pod_counts.gone)
     }
 
     /// Name of the node.

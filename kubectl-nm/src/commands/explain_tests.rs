@@ -162,7 +162,8 @@ fn the_node_of_a_roll_that_has_halted_is_blocked() {
     let record = RollRecord { halt: Some(halt), ..RollRecord::default() };
     let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
         "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
-    let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z"});
+    let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z",
+        "action": {"attempt": 1, "state": {"failed": "the command ended with exit code 1"}}});
     let of_roll = |state: String| {
         let mut object = drained.clone();
         object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
@@ -181,7 +182,7 @@ fn the_node_of_a_roll_that_has_halted_is_blocked() {
     };
     let is_blocked = explain(&object, halt.as_ref(), &context, &mut out).unwrap();
     let expected = "\
-node/n1: Drained: 3 pods gone
+node/n1: Drained: 3 pods gone; roll kernel has stopped at its action, which failed
 It is part of roll kernel.
 
 Roll kernel halted: the action for node n1 failed: the command ended with exit code 1.

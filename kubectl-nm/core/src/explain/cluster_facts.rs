@@ -8,6 +8,7 @@ use nm_shared::{BlockReason, NodeMaintenance, Phase, PodReference, WaitReason};
 
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::Owner;
+use crate::maintenance::roll::RollRunners;
 use crate::maintenance::{State, node, status};
 
 /// Why something could not be read.
@@ -30,6 +31,8 @@ pub struct ClusterFacts {
     pub in_maintenance: BTreeSet<String>,
     /// The pods that are terminating, by node.
     pub terminating: BTreeMap<String, Result<Vec<Pod>, Unseen>>,
+    /// Who runs the rolls that planned maintenances are part of.
+    pub rolls: RollRunners,
 }
 
 /// A budget and the pods that it guards.
@@ -65,8 +68,14 @@ impl ClusterFacts {
             let is_under_way = matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
             State::of(object) != State::Stopping && (status.has_begun() || is_under_way)
         };
-        let nodes = all.into_iter().filter(is_cordoned).map(|object| node(object).to_owned());
-        Self { in_maintenance: nodes.collect(), ..Self::default() }
+        let mut facts = Self::default();
+        for object in all {
+            facts.rolls.note(object);
+            if is_cordoned(&object) {
+                facts.in_maintenance.insert(node(object).to_owned());
+            }
+        }
+        facts
     }
 }
 

@@ -39,7 +39,7 @@ pub fn causes(
             Some(not_begun(since, reconcilers, kubectl, now))
         }
         State::Stopping => Some(not_let_go(maintenance, kubectl, now)),
-        State::Planned | State::Paused => Some(suspended(maintenance, kubectl)),
+        State::Planned | State::Paused => Some(suspended(maintenance, &facts.rolls, kubectl, now)),
         State::Queued | State::Failed => {
             let drained = condition(maintenance, ConditionType::Drained);
             Some(by_condition(maintenance, drained, reason(maintenance), kubectl))

@@ -12,6 +12,7 @@ use nm_shared::drain::completion::CompletionFilter;
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::Cause;
 use crate::explain::remedy;
+use crate::maintenance::roll::RollRunners;
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, degraded, error_without_details, kept_by_roll,
     node, pending_pods, roll_name, status,
@@ -76,22 +77,44 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
 }
 
 /// Somebody wants it so: nothing is blocked.
-pub(super) fn suspended(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
-    let what = match State::of(maintenance) {
-        State::Planned => "The maintenance is planned: it was created suspended, and has not begun.",
-        _ => "The maintenance is paused: no pod is evicted, and the node stays cordoned.",
+pub(super) fn suspended(
+    maintenance: &NodeMaintenance,
+    rolls: &RollRunners,
+    kubectl: &str,
+    now: Timestamp,
+) -> Cause {
+    let is_planned = State::of(maintenance) == State::Planned;
+    let runner = roll_name(maintenance).and_then(|roll| Some((roll, rolls.runner(roll, now)?)));
+    let what = match (is_planned, roll_name(maintenance), runner) {
+        (true, Some(roll), Some((_, who))) => {
+            format!("The maintenance begins when its turn in roll {roll} comes; run by {who}.")
+        }
+        (true, Some(roll), None) => {
+            format!("The maintenance begins when its turn in roll {roll} comes, which begins no node now.")
+        }
+        (true, None, _) => {
+            String::from("The maintenance is planned: it was created suspended, and has not begun.")
+        }
+        (false, ..) => {
+            String::from("The maintenance is paused: no pod is evicted, and the node stays cordoned.")
+        }
     };
-    let resume = match roll_name(maintenance) {
+    let (advice, command) = match (is_planned, roll_name(maintenance), runner) {
+        (true, _, Some((roll, _))) => {
+            ("See how far the roll is", format!("roll status {}", shell_quoted(roll)))
+        }
         // Resumed alone, the node would not wait for the gates and the limit of its roll.
-        Some(roll) => format!("roll resume {}", shell_quoted(roll)),
-        None => format!("resume {}", shell_quoted(node(maintenance))),
+        (_, Some(roll), None) => {
+            ("To continue, resume the roll", format!("roll resume {}", shell_quoted(roll)))
+        }
+        _ => ("To continue, resume the maintenance", format!("resume {}", shell_quoted(node(maintenance)))),
     };
     Cause {
-        what: vec![what.to_owned()],
+        what: vec![what],
         since: condition(maintenance, ConditionType::Suspended)
             .map(|suspended| suspended.last_transition_time.0),
-        advice: String::from("To continue, resume the maintenance"),
-        commands: vec![nm_command(kubectl, &resume)],
+        advice: advice.to_owned(),
+        commands: vec![nm_command(kubectl, &command)],
         passes: true,
         ..Cause::default()
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use nm_shared::drain::plan::StayReason;
 use nm_shared::{
-    AttachedVolume, BlockedPod, MigratingPod, NodeMaintenance, PodReference, Replacement, ReturnedPod,
-    SurgingPod, Suspension, WaitReason, WaitingPod,
+    AttachedVolume, BlockedPod, BudgetFacts, MigratingPod, NodeMaintenance, PodReference, Replacement,
+    ReturnedPod, SurgingPod, Suspension, WaitReason, WaitingPod,
 };
 
 use crate::maintenance::{node, status};
@@ -188,12 +188,28 @@ pub fn wait_progress(pod: &WaitingPod) -> String {
     }
 }
 
+/// What a pod waits for, where there is little space: `budget cart: 1 more Ready pod needed`.
+pub fn wait_in_short(pod: &WaitingPod) -> String {
+    let (WaitReason::BudgetTurn, Some(budget)) = (pod.reason, &pod.budget) else { return wait_progress(pod) };
+    let when = match missing(budget) {
+        Some(1) => "1 more Ready pod needed".to_owned(),
+        Some(missing @ 2..) => format!("{missing} more Ready pods needed"),
+        _ => "evicted pods are being replaced".to_owned(),
+    };
+    let after = if pod.ahead > 0 { format!(", {} before it", pod.ahead) } else { String::new() };
+    format!("budget {}: {when}{after}", budget.name)
+}
+
+/// How many more of its pods a budget needs Ready before it allows an eviction.
+fn missing(budget: &BudgetFacts) -> Option<i32> {
+    Some(budget.desired_healthy? + 1 - budget.current_healthy?)
+}
+
 /// `budget cart allows it when 1 more of its pods is Ready, after 2 other pods of the node`.
 fn budget_turn(pod: &WaitingPod) -> String {
     let name =
         pod.budget.as_ref().map_or_else(|| "its budget".to_owned(), |it| format!("budget {}", it.name));
-    let missing = pod.budget.as_ref().and_then(|it| Some(it.desired_healthy? + 1 - it.current_healthy?));
-    let when = match missing {
+    let when = match pod.budget.as_ref().and_then(missing) {
         Some(1) => "when 1 more of its pods is Ready".to_owned(),
         Some(missing @ 2..) => format!("when {missing} more of its pods are Ready"),
         _ => "when evicted pods have been replaced".to_owned(),

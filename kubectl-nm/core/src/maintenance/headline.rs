@@ -1,16 +1,20 @@
 //! One line about a maintenance: its state, its progress, and the reason why it waits or failed.
 
+use jiff::Timestamp;
 use kube::ResourceExt;
-use nm_shared::api::condition::ConditionType;
+use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names::FINALIZER;
+use nm_shared::decide::drain_status;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
 use crate::args::duration::age;
+use crate::maintenance::departures::Departures;
 use crate::maintenance::fields::{
     ROLL_FINALIZER, attached_volumes, condition, cordoned_since, pods_to_go, roll_name, status, true_since,
 };
+use crate::maintenance::roll::{planned_begin, roll_progress};
 use crate::maintenance::state::State;
-use crate::terminal::text::Line;
+use crate::terminal::text::{Line, counted};
 
 /// `Blocked 40%: 4 pods remaining (1 blocked, 3 evicting), 4 gone`.
 pub fn headline(maintenance: &NodeMaintenance) -> Line {
@@ -19,7 +23,7 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
     let status = status(maintenance);
     match state {
         State::Requested => line.and(": nm-reconciler has not begun yet"),
-        State::Planned => line.and(": begins when it is resumed"),
+        State::Planned => line.and(": ").and(planned_begin(maintenance)),
         State::Queued | State::Failed => match reason(maintenance) {
             "" => line,
             reason => line.and(": ").and(reason),
@@ -33,20 +37,32 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
             };
             line.and(format!(" {}%: {}{gone}{volumes}", status.drain_progress, remaining(status)))
         }
-        State::Drained => line.and(match pods_gone(status) {
-            gone if gone > 0 => format!(": {} gone{}", pods(gone), still_attached(maintenance)),
-            _ => format!(": no pods had to go{}", still_attached(maintenance)),
-        }),
+        State::Drained => {
+            let of_roll = roll_progress(maintenance).map(|what| format!("; {what}")).unwrap_or_default();
+            line.and(match pods_gone(status) {
+                gone if gone > 0 => format!(": {} gone{}", pods(gone), still_attached(maintenance)),
+                _ => format!(": no pods had to go{}", still_attached(maintenance)),
+            })
+            .and(of_roll)
+        }
         State::Stopping => line.and(": ").and(stop_progress(maintenance)),
     }
+}
+
+/// Whether a maintenance is being deleted, and nm-reconciler has not finished with it.
+pub fn is_ending(maintenance: &NodeMaintenance) -> bool {
+    let finalizers = maintenance.finalizers();
+    let is_ours = finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER);
+    is_ours && maintenance.metadata.deletion_timestamp.is_some()
 }
 
 /// What a maintenance that is being deleted waits for: nm-reconciler until the node is back in service, then others'
 /// finalizers.
 pub fn stop_progress(maintenance: &NodeMaintenance) -> String {
     let finalizers = maintenance.finalizers();
-    if finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-        return String::from("the node is returning to service");
+    if is_ending(maintenance) {
+        // Whether the node still exists is not known here: its deletion ends a maintenance too.
+        return String::from("the maintenance is ending");
     }
     if let Some(roll) = kept_by_roll(maintenance) {
         return format!("back in service; roll {roll} checks that it and its workloads stay healthy");
@@ -91,18 +107,21 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
         }
         _ => return None,
     }
-    let drained = true_since(maintenance, ConditionType::Drained);
-    let time = cordoned_since(maintenance).zip(drained).map(|(cordoned, drained)| {
+    let drained = drain_ended(maintenance);
+    let time = drain_began(maintenance).zip(drained).map(|(cordoned, drained)| {
         let paused = match status.paused_seconds {
             Some(seconds) if seconds > 0 => format!(", paused for {}", age(seconds)),
             _ => String::new(),
         };
         format!(" in {}{paused}", age(drained.duration_since(cordoned).as_secs()))
     });
-    let (kinds, lost) = departures(status, gone);
-    let kinds = kinds.into_iter().enumerate().map(|(index, (count, what))| {
+    // Where the status does not tell the pods apart, they are just gone.
+    let kinds = Departures::of(status, gone).map_or_else(|| vec![(gone.into(), "gone")], |all| all.kinds());
+    let lost = status.departed_pods.map_or(0, |departed| departed.losing_empty_dir_data);
+    let kinds = kinds.into_iter().enumerate().map(|(index, (count, what)): (usize, (i64, &str))| {
         if index == 0 {
-            format!("{} {what}{}", pods(count), time.as_deref().unwrap_or_default())
+            let pods = counted(usize::try_from(count).unwrap_or_default(), "pod");
+            format!("{pods} {what}{}", time.as_deref().unwrap_or_default())
         } else {
             format!("{count} {what}")
         }
@@ -111,22 +130,23 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
     Some(kinds.chain(lost).collect::<Vec<_>>().join(", "))
 }
 
-/// How many of the pods that are gone became what, and how many of them lost data. Where the status does not tell them apart, they
-/// are just gone.
-fn departures(status: &NodeMaintenanceStatus, gone: i32) -> (Vec<(i32, &'static str)>, i32) {
-    let Some(departed) = status.departed_pods else { return (vec![(gone, "gone")], 0) };
-    let restarted =
-        status.returned_pods.as_ref().map_or(0, |pods| i32::try_from(pods.len()).unwrap_or(i32::MAX));
-    let others = [
-        (departed.migrated, "migrated"),
-        (restarted, "restarted in place"),
-        (departed.completed, "completed"),
-        (departed.unmanaged, "deleted (no controller)"),
-        (departed.finished, "deleted (finished before)"),
-    ];
-    let moved = others.iter().fold(gone, |moved, (count, _)| moved.saturating_sub(*count)).max(0);
-    let all = [(moved, "moved")].into_iter().chain(others);
-    (all.filter(|(count, _)| *count > 0).collect(), departed.losing_empty_dir_data)
+/// When a drain began: when its node was cordoned. None before.
+pub fn drain_began(maintenance: &NodeMaintenance) -> Option<Timestamp> {
+    cordoned_since(maintenance)
+}
+
+/// When a drain ended: the last pod was gone, or its time limit was over. None while it is under way, and if that is not known.
+pub fn drain_ended(maintenance: &NodeMaintenance) -> Option<Timestamp> {
+    let status = status(maintenance);
+    if status.phase != Some(Phase::Failed) {
+        return true_since(maintenance, ConditionType::Drained);
+    }
+    let drained = condition(maintenance, ConditionType::Drained)?;
+    if ConditionReason::of(drained) != Some(ConditionReason::TimedOut) {
+        return None;
+    }
+    let drain = maintenance.spec.drain.clone().unwrap_or_default();
+    drain_status::deadline(maintenance, &drain, status.last_update.as_ref()?.0)
 }
 
 /// Why a maintenance is queued or failed; empty if the status has no reason.
@@ -219,6 +239,43 @@ mod tests {
     }
 
     #[test]
+    fn a_drain_ends_when_the_last_pod_is_gone_or_its_time_is_over_whatever_is_written_later() {
+        let condition = |type_: &str, status: &str, reason: &str, time: &str| {
+            json!({"type": type_, "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": format!("2026-01-02T03:{time}Z")})
+        };
+        let cordoned = condition("Cordoned", "True", "Cordoned", "04:05");
+        for (phase, drained, expected) in [
+            ("Succeeded", condition("Drained", "True", "Drained", "04:13"), Some("2026-01-02T03:04:13Z")),
+            ("Failed", condition("Drained", "False", "TimedOut", "04:06"), Some("2026-01-02T03:05:05Z")),
+            ("Failed", condition("Drained", "False", "NodeNotFound", "04:06"), None),
+            ("Running", condition("Drained", "False", "Evicting", "04:06"), None),
+        ] {
+            let status = json!({"phase": phase, "evictionPods": 3, "lastUpdate": "2026-01-02T03:06:08Z",
+                "conditions": [cordoned, drained]});
+            let mut object = objects::with_status("n1", status);
+            object.spec.drain = serde_json::from_value(json!({"timeoutSeconds": 60})).unwrap();
+            assert_eq!(drain_began(&object), "2026-01-02T03:04:05Z".parse().ok());
+            assert_eq!(drain_ended(&object), expected.and_then(|at| at.parse().ok()), "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_node_of_a_roll_says_what_the_roll_does_with_it() {
+        let of_roll = |status: serde_json::Value, step: &str| {
+            let mut object = objects::with_status("n1", status);
+            object.metadata.labels = Some([(String::from("kubectl-nm.dev/roll"), String::from("k2"))].into());
+            let record = json!({"step": step}).to_string();
+            object.metadata.annotations = Some([(String::from("kubectl-nm.dev/roll-node"), record)].into());
+            headline(&object).to_string()
+        };
+        let planned = of_roll(suspended("Pending", "Planned"), "Planned");
+        assert_eq!(planned, "Planned: begins when its turn in roll k2 comes");
+        let acting = of_roll(json!({"phase": "Succeeded", "evictionPods": 3}), "Acting");
+        assert_eq!(acting, "Drained: 3 pods gone; roll k2 is at its action");
+    }
+
+    #[test]
     fn headlines_have_the_state_and_the_progress() {
         for (status, expected) in [
             (json!({}), "Requested: nm-reconciler has not begun yet"),
@@ -260,7 +317,7 @@ mod tests {
         let drained = json!({"phase": "Succeeded", "evictionPods": 2});
         assert_eq!(detach(drained, 2), "Drained: 2 pods gone, 2 volumes still attached");
         let mut stopping = objects::stopping(objects::requested("n1"));
-        assert_eq!(headline(&stopping).to_string(), "Stopping: the node is returning to service");
+        assert_eq!(headline(&stopping).to_string(), "Stopping: the maintenance is ending");
         stopping.metadata.finalizers = Some(vec!["a.example.com/x".into(), "b.example.com/y".into()]);
         let expected = "Stopping: back in service; finalizers: a.example.com/x, b.example.com/y";
         assert_eq!(headline(&stopping).to_string(), expected);

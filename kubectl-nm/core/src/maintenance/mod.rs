@@ -7,11 +7,13 @@ pub mod cache;
 pub mod change_lines;
 pub mod changes;
 pub mod creator;
+pub mod departures;
 pub mod drain_change;
 pub mod ending;
 pub(crate) mod fields;
 pub mod headline;
 pub(crate) mod reconcilers;
+pub mod roll;
 pub mod start;
 pub(crate) mod state;
 pub mod suspend;
@@ -20,6 +22,9 @@ pub use fields::{
     PICKUP_TIMEOUT, ROLL_FINALIZER, ROLL_LABEL, attached_volumes, condition, cordoned_since, degraded,
     error_without_details, name_unless_node, node, pending_pods, roll_name, status, uid,
 };
-pub use headline::{drain_result, headline, kept_by_roll, pods_gone, reason, stop_progress};
+pub use headline::{
+    drain_began, drain_ended, drain_result, headline, is_ending, kept_by_roll, pods_gone, reason,
+    stop_progress,
+};
 pub use reconcilers::{Leadership, Reconcilers};
 pub use state::State;

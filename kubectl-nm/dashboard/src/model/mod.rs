@@ -367,11 +367,11 @@ impl Model {
             let words = "left before you opened this node and are not shown";
             return Some((format!("{} {words}", counted(gone_before, "pod")), false));
         }
-        let why = row.why(self.now);
+        let why = self.fleet.why(&row, self.now);
         match row.state {
-            Some(State::Blocked | State::Draining | State::Drained) => None,
+            Some(State::Blocked | State::Draining) => None,
             _ if why.is_empty() => None,
-            state => Some((why.to_owned(), state == Some(State::Failed))),
+            state => Some((why.into_owned(), state == Some(State::Failed))),
         }
     }
 

@@ -8,13 +8,20 @@ pub(crate) struct Field {
     text: String,
     /// The byte offset of the cursor, always on a character boundary.
     at: usize,
+    /// Whether the text is a suggestion, which typed text replaces.
+    is_suggestion: bool,
 }
 
 impl Field {
     /// A field with this text, and the cursor at its end.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { at: text.len(), text }
+        Self { at: text.len(), text, is_suggestion: false }
+    }
+
+    /// A field with a text that typing replaces, like a selection, until it is edited. A separator continues it.
+    pub(crate) fn suggested(text: impl Into<String>) -> Self {
+        Self { is_suggestion: true, ..Self::new(text) }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -27,6 +34,10 @@ impl Field {
 
     /// Inserts typed or pasted text at the cursor. Line breaks become spaces; other control characters are dropped.
     pub(crate) fn add(&mut self, text: &str) {
+        let continues = text.starts_with([' ', ',', '\n', '\r', '\t']);
+        if std::mem::take(&mut self.is_suggestion) && !continues {
+            self.cut(0, self.text.len());
+        }
         // Terminals send a pasted line break as they send Enter.
         let text = text.replace("\r\n", "\n");
         let text = text.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c });
@@ -56,8 +67,9 @@ impl Field {
             (Char('d'), _, true) => self.cut(at, self.word_end()),
             (Char('k'), true, _) => self.cut(at, end),
             (Char('u'), true, _) => self.cut(0, at),
-            _ => {}
+            _ => return,
         }
+        self.is_suggestion = false;
     }
 
     /// The text with the caret at the cursor, scrolled so that the caret is among the first `width` columns. `more`
@@ -132,6 +144,25 @@ mod tests {
             press(&mut field, code, modifiers);
             assert_eq!(field.text(), "");
         }
+    }
+
+    #[test]
+    fn typed_text_replaces_a_suggestion_until_it_is_edited() {
+        for (keys, expected) in [
+            (&[KeyCode::Char('x'), KeyCode::Char('y')][..], "xy"),
+            (&[KeyCode::Char(' '), KeyCode::Char('x')], "node-01 x"),
+            (&[KeyCode::Backspace, KeyCode::Char('2')], "node-02"),
+            (&[KeyCode::Home, KeyCode::Char('x')], "xnode-01"),
+            (&[KeyCode::End, KeyCode::Char('x')], "node-01x"),
+            (&[KeyCode::Tab], "node-01"),
+        ] {
+            let mut field = Field::suggested("node-01");
+            keys.iter().for_each(|key| press(&mut field, *key, KeyModifiers::NONE));
+            assert_eq!(field.text(), expected, "{keys:?}");
+        }
+        let mut pasted = Field::suggested("node-01");
+        pasted.add("node-02");
+        assert_eq!(pasted.text(), "node-02");
     }
 
     #[test]

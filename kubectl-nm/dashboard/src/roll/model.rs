@@ -11,8 +11,9 @@ use nm_core::args::duration::age;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::causes;
 use nm_core::explain::remedy::Remedy;
+use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::{Reconcilers, headline};
-use nm_core::terminal::text::{Line, Style, counted, plain};
+use nm_core::terminal::text::{Line, Style, plain};
 use nm_roll::command::NodeOutputLine;
 use nm_roll::decide::RollState;
 use nm_roll::record::{ActionState, RollNode, RollRecord, Step};
@@ -111,7 +112,7 @@ pub(crate) struct RollModel {
     pub(crate) kubectl: String,
     /// The node whose causes are shown, and the first line of them.
     pub(crate) opened: Option<(String, usize)>,
-    /// Whether the user wants to leave, and has to confirm that commands end.
+    /// Whether the user wants to leave, and has to confirm that commands end or that the roll stops.
     pub(crate) is_leaving: bool,
     output: HashMap<String, VecDeque<String>>,
     /// The node that printed last.
@@ -285,7 +286,7 @@ impl RollModel {
             return None;
         }
         match action? {
-            Action::Quit if self.ends_commands() => self.is_leaving = true,
+            Action::Quit if self.ends_commands() || self.stops_by_leaving() => self.is_leaving = true,
             Action::Quit => return Some(RollEffect::Input(RollInput::Leave)),
             Action::Open => self.open(),
             Action::Suspend => return Some(RollEffect::Suspend),
@@ -301,6 +302,14 @@ impl RollModel {
     /// Whether commands end if the program does.
     fn ends_commands(&self) -> bool {
         self.shown.as_ref().is_some_and(|shown| !shown.commands.is_empty())
+    }
+
+    /// Whether nodes begin or return to service only as long as the program runs.
+    pub(crate) fn stops_by_leaving(&self) -> bool {
+        self.shown.as_ref().is_some_and(|ShownRoll { record, state, .. }| {
+            let is_under_way = matches!(state, RollState::Working | RollState::Waiting(_));
+            is_under_way && record.halt.is_none() && !record.paused
+        })
     }
 
     /// Opens the selected node, or else the first that is blocked, or else the one that the dashboard follows.
@@ -321,8 +330,9 @@ impl RollModel {
         let (node, top) = self.opened.as_ref()?;
         let maintenance = self.maintenances.get(node)?;
         let mut lines = vec![format!("{node}: {}", headline(maintenance))];
-        let causes =
-            causes(maintenance, &Reconcilers::default(), &ClusterFacts::default(), &self.kubectl, self.now);
+        let all = self.maintenances.values().map(AsRef::as_ref);
+        let facts = ClusterFacts { rolls: RollRunners::of(all), ..ClusterFacts::default() };
+        let causes = causes(maintenance, &Reconcilers::default(), &facts, &self.kubectl, self.now);
         if causes.is_empty() {
             lines.push(String::from("Nothing is blocked."));
         }
@@ -418,10 +428,10 @@ impl RollModel {
         }
         for row in &self.rows {
             let RowState::Done(took) = row.state else { continue };
-            let pods = counted(usize::try_from(row.progress.pods.0).unwrap_or_default(), "pod");
+            let pods = row.pod_words();
             let took = took.map(|took| format!(" in {}", age(took.as_secs()))).unwrap_or_default();
             let line = Line::new(format!("node/{} ", row.progress.node)).with(Style::Good, "Done");
-            lines.push(line.and(format!(": {pods} gone{took}")));
+            lines.push(line.and(format!(": {pods}{took}")));
         }
         let halt = self.shown.as_ref().and_then(|shown| shown.record.halt.as_ref());
         if let Some(halt) = halt {

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use nm_core::maintenance::State;
+use nm_core::maintenance::departures::{Departures, departure_words};
 use nm_roll::decide::NodeProgress;
 use nm_roll::record::{RollNode, RollRecord, Step};
 
@@ -13,6 +14,8 @@ pub(crate) struct RollRow {
     pub(crate) state: RowState,
     /// The working time of the roll when its maintenance began, in milliseconds.
     began_millis: Option<i64>,
+    /// What became of the pods that are gone, if its drain reports that.
+    departures: Option<Departures>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +59,14 @@ impl RollRow {
             _ => RowState::UnderWay,
         };
         let begun = node.filter(|node| node.record.began.is_some());
-        Self { progress: progress.clone(), state, began_millis: begun.map(|node| node.record.began_millis) }
+        let departures = node.and_then(RollNode::departures);
+        let began_millis = begun.map(|node| node.record.began_millis);
+        Self { progress: progress.clone(), state, began_millis, departures }
+    }
+
+    /// The pods that are gone, in words.
+    pub(crate) fn pod_words(&self) -> String {
+        departure_words(self.progress.pods.0, &self.departures.unwrap_or_default())
     }
 
     /// The row of a node that is no longer part of the roll.
@@ -68,7 +78,8 @@ impl RollRow {
             } else {
                 RowState::Removed
             };
-            self.progress.detail.clear();
+            let is_skipped = record.skipped.contains(&self.progress.node);
+            self.progress.detail = String::from(if is_skipped { "skipped" } else { "" });
         }
         self
     }

@@ -63,7 +63,7 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     let is_tall = area.height >= TALL;
     let settings = if area.height >= ROOMY { settings(model, area.width) } else { TonedLines::new() };
     let state = limited(state(model, area.width), if is_tall { 3 } else { 1 });
-    let question = limited(question(model, area.width), 2);
+    let question = limited(question(model, area.width), if is_tall { 3 } else { 2 });
     let columns = columns(model, area.width);
     let why = limited(why(model, &columns, area.width), if is_tall { 3 } else { 0 });
     let length = |lines: &TonedLines| u16::try_from(lines.len()).unwrap_or(u16::MAX);
@@ -175,7 +175,13 @@ fn draw_summary(model: &RollModel, shown: &ShownRoll, canvas: &mut Canvas<'_>, a
     if before > 0 {
         x = canvas.write_whole(area, x + 2, &format!("{before} done before"), Tone::Quiet).unwrap_or(x);
     }
+    let is_seen = |node: &String| model.rows.iter().any(|row| row.progress.node == *node);
     let gone = shown.nodes.saturating_sub(before + model.rows.len());
+    let skipped = shown.record.skipped.iter().filter(|node| !is_seen(node)).count().min(gone);
+    if skipped > 0 {
+        x = canvas.write_whole(area, x + 2, &format!("{skipped} skipped"), Tone::Busy).unwrap_or(x);
+    }
+    let gone = gone - skipped;
     if gone > 0 {
         x = canvas.write_whole(area, x + 2, &format!("{gone} left the roll"), Tone::Busy).unwrap_or(x);
     }
@@ -244,8 +250,18 @@ fn draw_opened(lines: &[String], top: usize, canvas: &mut Canvas<'_>, area: Rect
 fn question(model: &RollModel, width: u16) -> TonedLines {
     if model.is_leaving {
         let commands = model.shown.as_ref().map(|shown| shown.commands.join(", ")).unwrap_or_default();
-        let text = format!("Leaving ends the command of {commands}. Leave? [y] yes  [n] no");
-        return paragraph(&text, width, Tone::Alarm);
+        let what = match (commands.as_str(), model.stops_by_leaving()) {
+            ("", _) => String::from(
+                "Leaving stops the roll: no further node begins and none returns to service until it is resumed",
+            ),
+            (commands, false) => format!("Leaving ends the command of {commands}"),
+            (commands, true) => {
+                format!(
+                    "Leaving ends the command of {commands}, and no further node begins until the roll is resumed"
+                )
+            }
+        };
+        return paragraph(&format!("{what}. Leave? [y] yes  [n] no"), width, Tone::Alarm);
     }
     let Some(node) = &model.asked else { return TonedLines::new() };
     let text = format!("{node} is drained. Continue with it? [y] yes  [n] no, halt the roll");
@@ -348,7 +364,7 @@ fn cell(
 fn detail(row: &RollRow, now: Timestamp) -> String {
     let NodeProgress { detail, ready_time, .. } = &row.progress;
     match (row.state, ready_time) {
-        (RowState::Removed, _) => String::from("its maintenance was deleted"),
+        (RowState::Removed, _) if detail.is_empty() => String::from("its maintenance was deleted"),
         (RowState::UnderWay, Some(ReadyTime { since, wanted })) => {
             let ready = age(now.duration_since(*since).as_secs());
             format!("Ready for {ready} of {}", show(Duration::from_secs(*wanted)))
@@ -420,7 +436,7 @@ fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
         said("Actions"),
         keys(Action::Pause, "pause the roll, or continue it"),
         Some((String::from("y, n"), "continue with a drained node, or halt the roll")),
-        keys(Action::Quit, "leave the roll as it is; asks before running commands end"),
+        keys(Action::Quit, "leave the roll; asks if that stops it or ends commands"),
         keys(Action::Suspend, "suspend"),
         said(""),
         said("While the roll is paused, no further node or action begins, and"),

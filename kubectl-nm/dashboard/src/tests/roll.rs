@@ -24,10 +24,10 @@ use crate::tests::painted::{drawn, lines, painted_buffer};
 use crate::tests::scenes::{maintenance, now};
 
 /// A roll of eight nodes in waves of one, three and four, at a moment of its life.
-struct Scene {
-    record: RollRecord,
-    progress: Vec<NodeProgress>,
-    state: RollState,
+pub(super) struct Scene {
+    pub(super) record: RollRecord,
+    pub(super) progress: Vec<NodeProgress>,
+    pub(super) state: RollState,
     is_current: bool,
     /// Whether the objects have the details of actions under way and of blocked pods.
     is_detailed: bool,
@@ -37,7 +37,13 @@ fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
-fn at_step(position: usize, step: Step, seconds: i64, pods: (i64, i64), detail: &str) -> NodeProgress {
+pub(super) fn at_step(
+    position: usize,
+    step: Step,
+    seconds: i64,
+    pods: (i64, i64),
+    detail: &str,
+) -> NodeProgress {
     NodeProgress {
         node: format!("worker-{}", position + 1),
         wave: [0, 1, 1, 1, 2, 2, 2, 2][position],
@@ -55,7 +61,7 @@ fn planned(position: usize) -> NodeProgress {
 }
 
 impl Scene {
-    fn beginning() -> Self {
+    pub(super) fn beginning() -> Self {
         let runner = Some(Runner { id: "1".into(), who: "ada@laptop".into(), at: now() });
         let record = RollRecord { runner, ..RollRecord::default() };
         let progress = (0..8).map(planned).collect();
@@ -63,7 +69,7 @@ impl Scene {
     }
 
     /// Two nodes run their command, and pods block the drain of a third.
-    fn working() -> Self {
+    pub(super) fn working() -> Self {
         let mut scene = Self::beginning();
         scene.progress[0] = at_step(0, Step::Soaking, 20, (12, 12), "");
         scene.progress[1] = at_step(1, Step::Acting, 42, (11, 11), "");
@@ -75,16 +81,17 @@ impl Scene {
     }
 
     /// The first node is done.
-    fn later() -> Self {
+    pub(super) fn later() -> Self {
         let mut scene = Self::working();
         scene.progress.remove(0);
-        scene.record.done = DoneNodes { nodes: 1, pods: 12, seconds: 190, slowest_seconds: 190 };
+        scene.record.done =
+            DoneNodes { nodes: 1, pods: 12, seconds: 190, slowest_seconds: 190, ..DoneNodes::default() };
         scene.record.released = vec!["worker-1".into()];
         scene.record.worked_millis = 210_000;
         scene
     }
 
-    fn halted() -> Self {
+    pub(super) fn halted() -> Self {
         let mut scene = Self::later();
         let message = "the action for node worker-2 failed: the command ended with exit code 1".to_owned();
         scene.progress[0].detail.clone_from(&message);
@@ -93,17 +100,17 @@ impl Scene {
         scene
     }
 
-    fn confirming() -> Self {
+    pub(super) fn confirming() -> Self {
         let mut scene = Self::beginning();
         scene.progress[0] = at_step(0, Step::Confirming, 31, (12, 12), "waits for a confirmation");
         scene
     }
 
-    fn show(&self, model: &mut RollModel) {
+    pub(super) fn show(&self, model: &mut RollModel) {
         self.show_at(model, now());
     }
 
-    fn show_at(&self, model: &mut RollModel, now: Timestamp) {
+    pub(super) fn show_at(&self, model: &mut RollModel, now: Timestamp) {
         let settings = serde_json::from_value(json!({
             "waves": [1, 3, 4], "maxUnavailable": 3, "action": {"run": "ssh {} sudo dnf -y upgrade kernel && ssh {} sudo reboot"}, "minReadySeconds": 30, "actionTimeoutSeconds": 1800,
             "returnTimeoutSeconds": 900, "recoveryTimeoutSeconds": 600,
@@ -152,7 +159,7 @@ fn empty(width: u16, height: u16) -> RollModel {
     model
 }
 
-fn shown(scene: &Scene, width: u16, height: u16) -> RollModel {
+pub(super) fn shown(scene: &Scene, width: u16, height: u16) -> RollModel {
     let mut model = empty(width, height);
     scene.show(&mut model);
     model
@@ -193,7 +200,8 @@ pub(super) fn halted(width: u16, height: u16) -> RollModel {
 pub(super) fn waiting(width: u16, height: u16) -> RollModel {
     let mut scene = Scene::beginning();
     scene.progress.drain(..4);
-    scene.record.done = DoneNodes { nodes: 4, pods: 46, seconds: 800, slowest_seconds: 260 };
+    scene.record.done =
+        DoneNodes { nodes: 4, pods: 46, seconds: 800, slowest_seconds: 260, ..DoneNodes::default() };
     scene.state = RollState::Waiting(String::from("the window opens at Sat 2026-01-03 22:00 Europe/Berlin"));
     shown(&scene, width, height)
 }
@@ -204,7 +212,7 @@ pub(super) fn confirming(width: u16, height: u16) -> RollModel {
     model
 }
 
-fn text(model: &RollModel) -> String {
+pub(super) fn text(model: &RollModel) -> String {
     lines(&drawn(model.size, |frame| draw(model, frame))).join("\n")
 }
 
@@ -212,7 +220,7 @@ fn painted(model: &RollModel) -> String {
     painted_buffer(&drawn(model.size, |frame| draw(model, frame)))
 }
 
-fn press(model: &mut RollModel, code: KeyCode) -> Option<RollEffect> {
+pub(super) fn press(model: &mut RollModel, code: KeyCode) -> Option<RollEffect> {
     model.react(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
 }
 
@@ -282,6 +290,9 @@ fn the_nodes_that_are_not_in_the_table_are_counted() {
     scene.progress.pop();
     let left = text(&shown(&scene, 120, 40));
     assert!(left.contains("0/8 nodes done") && left.contains("1 left the roll"), "{left}");
+    scene.record.skipped = vec!["worker-8".into()];
+    let skipped = text(&shown(&scene, 120, 40));
+    assert!(skipped.contains("1 skipped") && !skipped.contains("left the roll"), "{skipped}");
 }
 
 #[test]
@@ -423,8 +434,10 @@ fn help_is_closed_by_any_key_and_leaving_needs_another() {
     press(&mut model, KeyCode::Char('?'));
     assert_snapshot!("help", text(&model));
     assert_eq!(press(&mut model, KeyCode::Char('q')), None);
+    assert!(!model.is_leaving, "it closes the help");
+    assert_eq!(press(&mut model, KeyCode::Char('q')), None);
     let leave = Some(RollEffect::Input(RollInput::Leave));
-    assert_eq!(press(&mut model, KeyCode::Char('q')), leave);
+    assert_eq!(press(&mut model, KeyCode::Char('y')), leave);
     let control = |c| Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
     assert_eq!(model.react(&control('c')), leave);
     assert_eq!(model.react(&control('z')), Some(RollEffect::Suspend));
@@ -445,7 +458,8 @@ fn keys_of_the_configuration_are_used_and_shown() {
     assert_eq!(press(&mut model, KeyCode::Char('q')), None);
     assert_eq!(press(&mut model, KeyCode::Char('p')), None);
     assert_eq!(press(&mut model, KeyCode::F(4)), Some(RollEffect::Input(RollInput::Pause(true))));
-    assert_eq!(press(&mut model, KeyCode::F(10)), Some(RollEffect::Input(RollInput::Leave)));
+    press(&mut model, KeyCode::F(10));
+    assert_eq!(press(&mut model, KeyCode::Char('y')), Some(RollEffect::Input(RollInput::Leave)));
     press(&mut model, KeyCode::Char('n'));
     assert!(model.selected().is_some());
     model.asked = Some(String::from("worker-1"));
@@ -465,24 +479,8 @@ fn keys_of_the_configuration_are_used_and_shown() {
     assert!(!text(&model).contains("pause"), "{}", text(&model));
 }
 
-fn detailed(width: u16, height: u16) -> RollModel {
+pub(super) fn detailed(width: u16, height: u16) -> RollModel {
     shown(&Scene { is_detailed: true, ..Scene::working() }, width, height)
-}
-
-#[test]
-fn leaving_asks_first_if_it_ends_a_command() {
-    let leave = Some(RollEffect::Input(RollInput::Leave));
-    let mut model = detailed(100, 24);
-    assert_eq!(press(&mut model, KeyCode::Char('q')), None);
-    let question = "Leaving ends the command of worker-2, worker-3. Leave? [y] yes [n] no";
-    assert!(text(&model).contains(question), "{}", text(&model));
-    assert_eq!(press(&mut model, KeyCode::Char('n')), None);
-    assert!(!text(&model).contains("Leave?"), "{}", text(&model));
-    press(&mut model, KeyCode::Char('q'));
-    assert_eq!(press(&mut model, KeyCode::Enter), None, "only y leaves");
-    press(&mut model, KeyCode::Char('q'));
-    assert_eq!(press(&mut model, KeyCode::Char('y')), leave);
-    assert_eq!(press(&mut beginning(100, 24), KeyCode::Char('q')), leave, "no command runs");
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) fn open_start(model: &mut Model) -> Option<Effect> {
         None => model.chosen_nodes(),
     };
     idle.retain(|node| model.fleet.maintenance_of(node).is_none());
-    let nodes = Field::new(idle.join(" "));
+    let nodes = Field::suggested(idle.join(" "));
     start_dialog::show(model, StartDialog { nodes, ..StartDialog::default() })
 }
 

@@ -15,6 +15,9 @@ use crate::wrapping::wrap;
 /// So many eighths of a column.
 const PARTS: [&str; EIGHTHS] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
+/// How much of the end of a name stays: the random part of the name of a pod, and a bit more.
+const KEPT_END: usize = 8;
+
 pub(crate) struct Canvas<'a> {
     buffer: &'a mut Buffer,
     appearance: Appearance,
@@ -51,6 +54,16 @@ impl<'a> Canvas<'a> {
         }
         let (x, _) = self.buffer.set_stringn(x, area.y, text, usize::from(width - 1), style);
         self.buffer.set_stringn(x, area.y, self.glyphs.more, 1, style).0
+    }
+
+    /// The text cut in its middle, so that its end stays: it tells names of pods apart.
+    pub(crate) fn cut_in_middle(&self, text: &str, width: u16) -> String {
+        let (width, length) = (usize::from(width), text.chars().count());
+        let Some(space) = width.checked_sub(1).filter(|_| length > width) else { return text.to_owned() };
+        let end = KEPT_END.min(space / 2);
+        let (start, rest): (String, String) =
+            (text.chars().take(space - end).collect(), text.chars().skip(length - end).collect());
+        start + self.glyphs.more + &rest
     }
 
     pub(crate) fn write_whole(&mut self, area: Rect, x: u16, text: &str, tone: Tone) -> Option<u16> {

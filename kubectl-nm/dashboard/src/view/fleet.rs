@@ -93,7 +93,7 @@ impl DrawnRow for FleetRow {
             }
             FleetColumn::Why => {
                 let tone = if self.is_blocked() { Tone::Plain } else { Tone::Quiet };
-                return (self.why(model.now).to_owned(), tone);
+                return (model.fleet.why(self, model.now).into_owned(), tone);
             }
             _ if self.state.is_none() => String::from("-"),
             FleetColumn::Reason => known(&self.reason),

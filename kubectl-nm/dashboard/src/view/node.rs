@@ -77,7 +77,9 @@ impl DrawnRow for PodRow {
                 let (glyph, tone) = canvas.glyphs.pod(self.progress.state);
                 return (format!("{glyph} {}", self.progress.word()), tone);
             }
-            PodColumn::Pod => format!("{}/{}", self.id.namespace, self.id.name),
+            PodColumn::Pod => {
+                canvas.cut_in_middle(&format!("{}/{}", self.id.namespace, self.id.name), column.width)
+            }
             PodColumn::Owner => self.id.owner.as_ref().map_or("", Owner::text).to_owned(),
             PodColumn::Time => time(&self.progress, model.now),
             PodColumn::Detail => detail(self, model.now),

@@ -55,12 +55,12 @@ fn draw_node(model: &Model, row: &FleetRow, canvas: &mut Canvas<'_>, area: Rect)
         0 => 0,
         events => u16::try_from(events + 1).unwrap_or(u16::MAX).min(body.height / 3),
     };
-    let why = row.why(model.now);
+    let why = model.fleet.why(row, model.now);
     let causes = u16::from(!row.blockers.is_empty() || !why.is_empty());
     let [causes, pods, events] =
         Layout::vertical([Constraint::Length(causes), Constraint::Fill(1), Constraint::Length(events)])
             .areas(body);
-    draw_causes(row, why, canvas, causes);
+    draw_causes(row, &why, canvas, causes);
     if let Some(known) = known {
         draw_pods(model, known, canvas, pods);
         draw_events(model, known, canvas, events);

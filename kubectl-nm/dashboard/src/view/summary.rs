@@ -160,6 +160,10 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
 fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     let since = cordoned_since(maintenance).or(row.started);
     let unblocked = row.pods.saturating_sub(row.gone).saturating_sub(row.blocked);
+    if is_idle(&status(maintenance).pod_counts) {
+        let why = if row.blocked > 0 { "blocked" } else { "waiting" };
+        return format!("no ETA while {why}");
+    }
     let left = since.and_then(|since| estimate(row.gone, unblocked, since, model.now));
     match (left, row.blocked) {
         (None, 1..) if unblocked <= 0 => String::from("no ETA while blocked"),
@@ -167,6 +171,12 @@ fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
         (Some(left), 0) => format!("ETA ~{}", age(left.as_secs())),
         (Some(left), _) => format!("ETA ~{} (unblocked)", age(left.as_secs())),
     }
+}
+
+/// Whether every remaining pod is blocked or waits, so that the rate so far says nothing.
+fn is_idle(counts: &PodCounts) -> bool {
+    let pending = counts.pending();
+    pending > 0 && pending == counts.blocked.saturating_add(counts.waiting)
 }
 
 /// The time until the pods that nothing blocks are gone, at the average rate so far; none if there is no basis for it.
@@ -182,6 +192,28 @@ fn estimate(gone: i32, unblocked: i32, since: Timestamp, now: Timestamp) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_is_no_estimate_while_every_remaining_pod_waits_or_is_blocked() {
+        let counts = |waiting, blocked, evicting, terminating| PodCounts {
+            gone: 30,
+            waiting,
+            blocked,
+            evicting,
+            terminating,
+            ..PodCounts::default()
+        };
+        for (counts, expected) in [
+            (counts(2, 0, 0, 0), true),
+            (counts(2, 1, 0, 0), true),
+            (counts(0, 1, 0, 0), true),
+            (counts(2, 0, 1, 0), false),
+            (counts(2, 0, 0, 1), false),
+            (counts(0, 0, 0, 0), false),
+        ] {
+            assert_eq!(is_idle(&counts), expected, "{counts:?}");
+        }
+    }
 
     #[test]
     fn the_estimate_uses_the_average_rate_and_needs_progress() {

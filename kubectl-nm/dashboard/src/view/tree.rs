@@ -57,7 +57,10 @@ impl DrawnRow for TreeRow {
 
     fn cell(&self, column: &Column<TreeColumn>, model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
         match column.what {
-            TreeColumn::Name => self.name(model, canvas),
+            TreeColumn::Name => {
+                let (name, tone) = self.name(model, canvas);
+                (canvas.cut_in_middle(&name, column.width), tone)
+            }
             TreeColumn::State => self.state(canvas),
             TreeColumn::Time => (self.time(model), Tone::Plain),
             TreeColumn::Detail => self.detail(model),

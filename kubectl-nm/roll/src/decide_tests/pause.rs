@@ -1,17 +1,17 @@
 //! Rolls that somebody pauses.
 
-use super::world::{World, settings};
+use super::world::{World, at, settings};
 use super::*;
 
 const PAUSED: &str = "the roll is paused, and its action has not begun";
 
 /// Nothing begins while the roll is paused, and everything once it is not.
-fn begins_after_the_pause(mut world: World) {
+fn begins_after_the_pause(mut world: World, detail: &str) {
     for _ in 0..3 {
         world.decide(usize::MAX);
     }
     assert_eq!((world.acted.as_slice(), world.step_of("n0")), (&[][..], Some(Step::Acting)));
-    assert_eq!(world.detail("n0"), PAUSED);
+    assert_eq!(world.detail("n0"), detail);
     world.pause(false);
     assert_eq!(world.run(), RollState::Done);
     assert_eq!(world.acted, ["n0"]);
@@ -23,7 +23,7 @@ fn no_action_begins_when_the_last_pods_end_after_the_pause() {
     world.run_to("n0", Step::Draining);
     world.pause(true);
     world.drained("n0");
-    begins_after_the_pause(world);
+    begins_after_the_pause(world, PAUSED);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn no_action_begins_for_a_confirmation_that_is_given_during_a_pause() {
     world.run_to("n0", Step::Confirming);
     world.pause(true);
     world.observed.confirmed.insert("n0".into(), true);
-    begins_after_the_pause(world);
+    begins_after_the_pause(world, PAUSED);
 }
 
 #[test]
@@ -43,7 +43,8 @@ fn an_action_that_was_interrupted_does_not_begin_again_during_a_pause() {
     world.acted.clear();
     world.restart();
     world.pause(true);
-    begins_after_the_pause(world);
+    let detail = "the roll is paused; its action was interrupted, and runs again when the roll is resumed";
+    begins_after_the_pause(world, detail);
 }
 
 #[test]
@@ -61,4 +62,40 @@ fn a_paused_roll_begins_no_node_and_finishes_an_action_that_runs() {
     assert_eq!((world.begun.as_slice(), world.record.done.nodes), (&["n0".to_owned()][..], 1));
     world.pause(false);
     assert_eq!(world.run(), RollState::Done);
+}
+
+/// What a program shows of a node whose action ended like this, in a roll that nobody runs any more.
+fn shown(ended: ActionState, change: impl FnOnce(&mut RollRecord)) -> String {
+    let mut world = World::new(&[2], 1);
+    world.run_to("n0", Step::Acting);
+    world.decide(usize::MAX);
+    world.write("n0", |record| record.action.as_mut().unwrap().state = ended.clone());
+    let mut roll = world.roll();
+    let mut record = RollRecord { runner: None, ..world.record.clone() };
+    change(&mut record);
+    roll.record = Some(record.clone());
+    let observed = Observed::shown_at(at(world.now), &roll, world.observed.nodes.clone());
+    let progress = decide(&roll, &record, &observed).progress;
+    progress.iter().find(|node| node.node == "n0").unwrap().detail.clone()
+}
+
+#[test]
+fn an_action_that_had_begun_before_the_program_ended_is_never_shown_as_not_begun() {
+    let again = "runs again when the roll is resumed";
+    let paused = |record: &mut RollRecord| record.paused = true;
+    let halted = |record: &mut RollRecord| {
+        record.halt = Some(Halt { node: "n0".into(), message: "no".into(), at: at(0), timed_out: false });
+    };
+    let failed = || ActionState::Failed("exit code 1".into());
+    for (detail, expected) in [
+        (
+            shown(ActionState::Running, paused),
+            format!("the roll is paused; its action was interrupted, and {again}"),
+        ),
+        (shown(failed(), paused), format!("the roll is paused; its action failed, and {again}: exit code 1")),
+        (shown(failed(), halted), format!("failed, and {again}: exit code 1")),
+        (shown(ActionState::Running, |_| {}), format!("was interrupted, and {again}")),
+    ] {
+        assert_eq!(detail, expected);
+    }
 }

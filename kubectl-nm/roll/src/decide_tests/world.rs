@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nm_core::maintenance::status;
 use nm_shared::api::names;
 use nm_shared::{NodeMaintenance, Phase};
 use serde_json::json;

@@ -152,8 +152,9 @@ fn confirm(
         warn_of_lost_record(roll, out);
     }
     warn_of_running_commands(roll, record, out);
-    let again = unfinished(Some(roll), record);
-    let again = run_again(&again);
+    let mut left = unfinished(Some(roll), record);
+    left.retain(|left| !args.skip.contains(&left.node));
+    let again = run_again(&left);
     if !again.is_empty() {
         out.message(&Line::new(format!("The action of {} failed, and runs again.", again.join(", "))));
     }

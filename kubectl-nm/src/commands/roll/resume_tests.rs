@@ -216,6 +216,36 @@ fn a_roll_is_continued_only_if_it_is_as_it_was_read() {
     }
 }
 
+#[test]
+fn the_action_of_a_node_that_is_skipped_is_not_announced() {
+    let settings = settings(&Value::Null);
+    let failed = |node: &str, position: usize| {
+        let record = json!({"wave": 0, "position": position, "step": "Acting", "since": Timestamp::UNIX_EPOCH,
+            "action": {"attempt": 1, "state": {"failed": "the command ended with exit code 1"}}});
+        let object: NodeMaintenance = serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+            "metadata": {"name": node, "labels": {LABEL: "r"},
+                "annotations": {SETTINGS: annotation(&settings), NODE: record.to_string()}},
+            "spec": {"nodeName": node},
+        }))
+        .unwrap();
+        Arc::new(object)
+    };
+    let roll = Roll::find("r", &[failed("n0", 0), failed("n1", 1)]).unwrap().unwrap();
+    for (skip, expected) in [
+        (vec![], "The action of n0, n1 failed, and runs again.\n"),
+        (vec!["n0"], "The action of n1 failed, and runs again.\n"),
+        (vec!["n0", "n1"], ""),
+    ] {
+        let args = ResumeArgs { skip: skip.into_iter().map(str::to_owned).collect(), ..args() };
+        let (mut out, captured) = output();
+        confirm(&args, None, &roll, &RollRecord { revision: 1, ..RollRecord::default() }, "c", &mut out)
+            .unwrap();
+        assert!(captured.messages().ends_with(expected), "{}", captured.messages());
+        assert_eq!(captured.messages().contains("runs again"), !expected.is_empty());
+    }
+}
+
 fn refusal(ended: &Result<Exit, Error>) -> Option<&RollError> {
     ended.as_ref().err().and_then(Error::above)
 }

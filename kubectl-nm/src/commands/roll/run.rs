@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
+use nm_core::maintenance::departures::departure_words;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::signals::interrupted;
@@ -183,9 +184,9 @@ fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
     let RollRecord { left, skipped, done, unknown, .. } = record;
     let all = roll.settings.nodes();
     let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
-    let pods = counted(usize::try_from(done.pods).unwrap_or_default(), "pod");
+    let pods = departure_words(done.pods, &done.departures.unwrap_or_default());
     let mut lines =
-        vec![Line::new(format!("Roll {} is done: {nodes}{}, {pods} gone.", roll.name, counted(all, "node")))];
+        vec![Line::new(format!("Roll {} is done: {nodes}{}, {pods}.", roll.name, counted(all, "node")))];
     if !skipped.is_empty() {
         lines.push(Line::new(format!("Skipped: {}.", skipped.join(", "))));
     }
@@ -208,6 +209,7 @@ async fn until_ended(runner: &mut RollRunner<'_>, reporter: &mut dyn RollReporte
 
 #[cfg(test)]
 mod tests {
+    use nm_core::maintenance::departures::Departures;
     use nm_core::terminal::output::captured::output;
     use nm_roll::absence::{Departure, LeftNode};
     use nm_roll::record::DoneNodes;
@@ -234,6 +236,12 @@ mod tests {
             captured.messages()
         };
         assert_eq!(end(3, &[], None), "Roll r is done: 3 nodes, 7 pods gone.\n");
+        let departures = Some(Departures { moved: 5, unmanaged: 2, ..Departures::default() });
+        let done = DoneNodes { nodes: 3, pods: 7, departures, ..DoneNodes::default() };
+        assert_eq!(
+            summary(&roll, &RollRecord { done, ..RollRecord::default() })[0].to_string(),
+            "Roll r is done: 3 nodes, 5 pods moved, 2 deleted (no controller)."
+        );
         let skipped = "Roll r is done: 1 of 3 nodes, 7 pods gone.\nSkipped: n1, n2.\n";
         assert_eq!(end(1, &["n1", "n2"], None), skipped);
         let left =

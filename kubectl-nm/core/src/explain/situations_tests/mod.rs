@@ -191,7 +191,7 @@ impl Situation {
             budgets: [(web(), self.guarded())].into(),
             nodes: Some(Ok(self.nodes.iter().map(parse::<Node>).collect())),
             in_maintenance: self.in_maintenance.iter().map(ToString::to_string).collect(),
-            terminating: std::collections::BTreeMap::default(),
+            ..ClusterFacts::default()
         }
     }
 

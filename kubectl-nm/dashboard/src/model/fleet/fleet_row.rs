@@ -6,9 +6,12 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_core::explain::remedy;
 use nm_core::maintenance::creator::creator;
-use nm_core::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress, uid};
-use nm_shared::api::condition::ConditionType;
-use nm_shared::{NodeMaintenance, Phase, PodCounts};
+use nm_core::maintenance::roll::{planned_begin, roll_progress};
+use nm_core::maintenance::{
+    PICKUP_TIMEOUT, State, drain_began, drain_ended, is_ending, pods_gone, reason, roll_name, status,
+    stop_progress, uid,
+};
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
 
 use crate::model::lists::filter::Fields;
 use crate::model::lists::listing::{Row, Sort};
@@ -31,6 +34,7 @@ pub(crate) struct FleetRow {
     pub(crate) pods: i32,
     pub(crate) blocked: i32,
     counts: PodCounts,
+    /// When the drain began; before that, when the maintenance was created.
     pub(crate) started: Option<Timestamp>,
     pub(crate) ended: Option<Timestamp>,
     pub(crate) blockers: Vec<(String, usize)>,
@@ -46,6 +50,10 @@ pub(crate) struct FleetRow {
     block_reasons: Vec<&'static str>,
     blocking: Vec<String>,
     why: String,
+    /// The roll in which a planned maintenance has its turn.
+    pub(super) turn_in: Option<String>,
+    /// Whether nm-reconciler returns the node to service, unless it was deleted.
+    pub(super) is_ending: bool,
     namespaces: Vec<String>,
 }
 
@@ -71,13 +79,12 @@ impl FleetRow {
                 namespaces.push(pod.namespace.clone());
             }
         }
-        let drained =
-            condition(maintenance, ConditionType::Drained).map(|condition| condition.last_transition_time.0);
-        let ended = match state {
-            State::Drained => drained,
-            State::Failed => status.last_update.as_ref().map(|time| time.0),
-            _ => None,
-        };
+        let created = maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        // Statuses of other programs do not have the time, and some failures have none.
+        let updated = || status.last_update.as_ref().map(|time| time.0);
+        let ended = matches!(state, State::Drained | State::Failed)
+            .then(|| drain_ended(maintenance).or_else(updated))
+            .flatten();
         Self {
             key: uid(maintenance),
             node: maintenance.spec.node_name.clone(),
@@ -87,7 +94,7 @@ impl FleetRow {
             pods: status.eviction_pods,
             blocked: status.pod_counts.blocked,
             counts: status.pod_counts,
-            started: maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            started: drain_began(maintenance).or(created),
             ended,
             blockers,
             reason: maintenance.spec.reason.clone().unwrap_or_default(),
@@ -97,6 +104,8 @@ impl FleetRow {
             block_reasons,
             blocking,
             why: why(maintenance, state),
+            is_ending: is_ending(maintenance),
+            turn_in: roll_name(maintenance).filter(|_| state == State::Planned).map(str::to_owned),
             namespaces,
         }
     }
@@ -131,7 +140,7 @@ impl FleetRow {
         PodCounts { waiting: counts.waiting.saturating_add(uncounted.max(0)), ..counts }
     }
 
-    /// For how many seconds the maintenance has been running, or ran.
+    /// For how many seconds the drain has been under way, or was. Before it begins, the age of the maintenance.
     pub(crate) fn seconds(&self, now: Timestamp) -> Option<i64> {
         Some(self.ended.unwrap_or(now).duration_since(self.started?).as_secs())
     }
@@ -158,11 +167,40 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
             }
         }
         (State::Stopping, _) => stop_progress(maintenance),
-        (State::Planned, _) => String::from("begins when it is resumed"),
-        (State::Drained, _) => String::new(),
+        (State::Planned, _) => planned_begin(maintenance),
+        (State::Drained, _) => roll_progress(maintenance).unwrap_or_default(),
+        (State::Draining, _) if status.last_error.is_empty() => waits(status),
         (State::Queued | State::Failed, _) => reason(maintenance).to_owned(),
         _ => status.last_error.clone(),
     }
+}
+
+/// What all remaining pods wait for: `2 wait for budget hard2/pinned`. Empty if any of them is under way.
+fn waits(status: &NodeMaintenanceStatus) -> String {
+    let counts = status.pod_counts;
+    let listed = status.waiting_pods.as_deref().unwrap_or_default();
+    if counts.waiting == 0 || counts.pending() > counts.waiting || listed.is_empty() {
+        return String::new();
+    }
+    let mut causes: Vec<(String, usize)> = Vec::new();
+    for pod in listed {
+        let cause = match (pod.reason, &pod.budget) {
+            (WaitReason::BudgetTurn, Some(budget)) => format!("for budget {}/{}", pod.namespace, budget.name),
+            (WaitReason::BudgetTurn, None) => format!("for a budget in {}", pod.namespace),
+            (WaitReason::Completing, _) => String::from("to complete"),
+            (WaitReason::Unknown, _) => continue,
+        };
+        match causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, count)) => *count += 1,
+            None => causes.push((cause, 1)),
+        }
+    }
+    causes.sort_by_key(|(_, count)| Reverse(*count));
+    let words = causes.iter().map(|(cause, count)| {
+        let verb = if *count == 1 { "waits" } else { "wait" };
+        format!("{count} {verb} {cause}")
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 impl Row for FleetRow {

@@ -6,13 +6,16 @@ pub(crate) mod node_list;
 pub(crate) mod node_row;
 pub(crate) mod pod_counts;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::maintenance::changes::MaintenanceChange;
+use nm_core::maintenance::roll::RollRunners;
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::oldest;
@@ -39,6 +42,8 @@ pub(crate) struct Fleet {
     pub(crate) rows: Listing<FleetRow>,
     pub(crate) marked: BTreeSet<String>,
     pub(crate) blockers: Vec<FrequentBlocker>,
+    /// Who runs the rolls that maintenances are part of.
+    pub(crate) rolls: RollRunners,
 }
 
 impl Fleet {
@@ -51,6 +56,7 @@ impl Fleet {
             rows: Listing::default(),
             marked: BTreeSet::new(),
             blockers: Vec::new(),
+            rolls: RollRunners::default(),
         };
         fleet.rebuild();
         fleet
@@ -69,6 +75,10 @@ impl Fleet {
     }
 
     fn apply_to_row(&mut self, change: &MaintenanceChange) {
+        match change {
+            MaintenanceChange::Updated { now, .. } => self.rolls.note(now),
+            MaintenanceChange::Deleted(last) => self.rolls.forget(last),
+        }
         let idle = FleetRow::idle(change.node());
         match change {
             MaintenanceChange::Updated { now, .. } if self.is_in_scope(change.node()) => {
@@ -160,7 +170,26 @@ impl Fleet {
         }
     }
 
+    /// Why the node of a row is in its state; empty if there is nothing to add.
+    pub(crate) fn why<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
+        let why = row.why(now);
+        // Where the nodes are not known, neither is what becomes of this one.
+        if row.is_ending && !self.nodes.is_empty() {
+            let is_there = self.nodes.contains_key(&row.node);
+            return Cow::Borrowed(if is_there {
+                "the node is returning to service"
+            } else {
+                "the node was deleted, and its maintenance ends"
+            });
+        }
+        match row.turn_in.as_deref().and_then(|roll| self.rolls.runner(roll, now)) {
+            Some(who) => Cow::Owned(format!("{why}; run by {who}")),
+            None => Cow::Borrowed(why),
+        }
+    }
+
     fn rebuild(&mut self) {
+        self.rolls = RollRunners::of(self.tracker.cache().all().map(AsRef::as_ref));
         let selected = self.rows.chosen().map(|row| (row.key().to_owned(), row.node.clone()));
         let objects = self.tracker.cache().all().filter(|object| self.is_in_scope(&object.spec.node_name));
         let mut rows: Vec<FleetRow> = objects.map(|object| FleetRow::of(object)).collect();

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_core::maintenance::changes::{surge_state, wait_progress};
+use nm_core::maintenance::changes::{surge_state, wait_in_short};
 use nm_core::maintenance::status;
 use nm_shared::drain::plan::{StayReason, Verdict};
 use nm_shared::{
@@ -301,7 +301,7 @@ impl<'a> StatusView<'a> {
             });
         }
         if let Some(pod) = self.waiting.get(&(namespace, name)) {
-            let (since, message) = (Some(pod.since.0), wait_progress(pod));
+            let (since, message) = (Some(pod.since.0), wait_in_short(pod));
             return Some(PodProgress { since, message, ..PodState::Waiting.into() });
         }
         if let Some(pod) = self.surging.get(&(namespace, name)) {

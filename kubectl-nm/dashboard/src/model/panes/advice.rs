@@ -80,7 +80,7 @@ impl Model {
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
     fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
         let waits = matches!(State::of(maintenance), State::Queued | State::Planned | State::Paused);
-        let facts = ClusterFacts::default();
+        let facts = ClusterFacts { rolls: self.fleet.rolls.clone(), ..ClusterFacts::default() };
         let causes = explanation::causes(
             maintenance,
             &Reconcilers::default(),
@@ -114,7 +114,8 @@ impl Model {
         }
         let row = self.fleet.rows.selected()?;
         let FleetRow { node, percent, gone, pods, .. } = row;
-        let line = format!("{node} {} {percent}% {gone}/{pods} {}", row.state_word(), row.why(self.now));
+        let line =
+            format!("{node} {} {percent}% {gone}/{pods} {}", row.state_word(), self.fleet.why(row, self.now));
         Some(line.trim_end().to_owned())
     }
 }

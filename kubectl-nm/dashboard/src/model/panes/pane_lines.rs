@@ -118,10 +118,15 @@ impl Model {
             node.into_iter().chain(maintenance.unwrap_or_else(|| vec![self.not_in_maintenance()])).collect()
         };
         if let Some((why, remedy)) = self.remedy_of_selected() {
-            lines.push((String::new(), LineKind::Plain));
-            lines.push((format!("{why}."), LineKind::Bad));
-            lines.push((format!("{}:", remedy.advice), LineKind::Plain));
-            lines.push((format!("  {}", remedy.command), LineKind::Strong));
+            // What to do comes before what may scroll.
+            let first = [
+                (format!("{why}."), LineKind::Bad),
+                (format!("{}:", remedy.advice), LineKind::Plain),
+                (format!("  {}", remedy.command), LineKind::Strong),
+                (String::new(), LineKind::Plain),
+            ];
+            let at = lines.len().min(1);
+            lines.splice(at..at, first);
         }
         if lines.is_empty() {
             lines.push((String::from("no row is selected"), LineKind::Quiet));
@@ -153,10 +158,11 @@ impl Model {
 
     fn maintenance_lines(&self, object: &NodeMaintenance) -> Vec<PaneLine> {
         let row = FleetRow::of(object);
+        let why = self.fleet.why(&row, self.now);
         let state = format!("{} {}% {}/{}", row.state_word(), row.percent, row.gone, row.pods);
         let mut lines = vec![(row.node.clone(), LineKind::Strong), named("State", &state)];
         for (name, text) in [
-            ("Why", row.why(self.now)),
+            ("Why", why.as_ref()),
             ("Reason", row.reason.as_str()),
             ("Creator", row.creator.as_str()),
             ("Name", row.name.as_str()),

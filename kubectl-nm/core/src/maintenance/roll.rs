@@ -1,0 +1,235 @@
+//! What the annotations of a roll show of it to those who only look: who runs it, and how far a node has come.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use nm_shared::NodeMaintenance;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::maintenance::roll_name;
+
+/// Annotation of each maintenance of a roll: the record of its node as JSON.
+pub const NODE: &str = "kubectl-nm.dev/roll-node";
+
+/// Annotation of one maintenance of a roll: the record of the roll as JSON.
+pub const STATE: &str = "kubectl-nm.dev/roll-state";
+
+/// After this time without a heartbeat, a roll has no runner.
+pub const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
+
+/// How far a node has come, from its maintenance being planned to its return to service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Step {
+    /// Its maintenance is suspended.
+    Planned,
+    /// Its drain is under way.
+    Draining,
+    /// It is drained, and somebody has to confirm before the roll continues.
+    Confirming,
+    /// The command or the Job is under way.
+    Acting,
+    /// It has to reboot, or to become Ready.
+    Rejoining,
+    /// It has to stay Ready, without new pressure and with its DaemonSet pods Ready.
+    Checking,
+    /// Its maintenance is being deleted.
+    Returning,
+    /// It is in service. The workloads and budgets that its drain disturbed have to be healthy again.
+    Recovering,
+    /// It is in service and healthy, and has to stay so for a while.
+    Soaking,
+}
+
+impl Step {
+    /// The name of the step in output.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Planned => "Planned",
+            Self::Draining => "Draining",
+            Self::Confirming => "Confirming",
+            Self::Acting => "Acting",
+            Self::Rejoining => "Rejoining",
+            Self::Checking => "Checking",
+            Self::Returning => "Returning",
+            Self::Recovering => "Recovering",
+            Self::Soaking => "Soaking",
+        }
+    }
+}
+
+/// Who runs a roll.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runner {
+    /// Distinguishes the programs.
+    pub id: String,
+    /// The user and the machine, for people.
+    pub who: String,
+    /// When the program last wrote this.
+    pub at: Timestamp,
+}
+
+/// Of the record of a node, what those who only look have to know.
+#[derive(Deserialize)]
+struct SeenNode {
+    step: Step,
+    #[serde(default)]
+    action: Option<SeenAction>,
+}
+
+#[derive(Deserialize)]
+struct SeenAction {
+    state: Value,
+}
+
+impl SeenNode {
+    /// Whether its action has ended, and the roll does not continue with the node by itself.
+    fn has_failed(&self) -> bool {
+        // The states of actions that failed have details.
+        self.action.as_ref().is_some_and(|action| action.state.is_object())
+    }
+}
+
+/// Of the record of a roll, what those who only look have to know.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct SeenRoll {
+    revision: u64,
+    runner: Option<Runner>,
+    paused: bool,
+    halt: Option<IgnoredAny>,
+}
+
+/// The programs that run rolls, by the names of the rolls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RollRunners(BTreeMap<String, (u64, Option<Runner>)>);
+
+impl RollRunners {
+    /// Those that these maintenances name.
+    pub fn of<'a>(all: impl IntoIterator<Item = &'a NodeMaintenance>) -> Self {
+        let mut runners = Self::default();
+        all.into_iter().for_each(|object| runners.note(object));
+        runners
+    }
+
+    /// Takes what a maintenance shows, unless something newer is known.
+    pub fn note(&mut self, object: &NodeMaintenance) {
+        let Some((name, SeenRoll { revision, runner, paused, halt })) = record(object) else { return };
+        // While it is paused, and once it has halted, no node begins until somebody resumes it.
+        let runner = runner.filter(|_| !paused && halt.is_none());
+        if self.0.get(name).is_none_or(|(known, _)| *known <= revision) {
+            self.0.insert(name.to_owned(), (revision, runner));
+        }
+    }
+
+    /// Forgets what a maintenance showed that is gone. Another roll may have the same name.
+    pub fn forget(&mut self, object: &NodeMaintenance) {
+        if let Some((name, _)) = record(object) {
+            self.0.remove(name);
+        }
+    }
+
+    /// The user and the machine that make the nodes of a roll begin now; none if nobody runs it, or if it is paused or has halted.
+    pub fn runner(&self, roll: &str, now: Timestamp) -> Option<&str> {
+        let runner = self.0.get(roll)?.1.as_ref()?;
+        (now.duration_since(runner.at) < HEARTBEAT_TIMEOUT).then_some(runner.who.as_str())
+    }
+}
+
+fn record(object: &NodeMaintenance) -> Option<(&str, SeenRoll)> {
+    Some((roll_name(object)?, parse(object, STATE)?))
+}
+
+fn parse<T: DeserializeOwned>(object: &NodeMaintenance, annotation: &str) -> Option<T> {
+    serde_json::from_str(object.metadata.annotations.as_ref()?.get(annotation)?).ok()
+}
+
+/// What the roll of a drained node does with it: `roll kernel is at its action`. None if its roll does nothing, or if it is part of
+/// none.
+pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
+    let roll = roll_name(maintenance)?;
+    let seen = parse::<SeenNode>(maintenance, NODE)?;
+    let what = match seen.step {
+        Step::Confirming => "waits for a confirmation",
+        Step::Acting if seen.has_failed() => "has stopped at its action, which failed",
+        Step::Acting => "is at its action",
+        Step::Rejoining => "waits for it to be Ready",
+        Step::Checking => "checks it",
+        Step::Planned | Step::Draining | Step::Returning | Step::Recovering | Step::Soaking => return None,
+    };
+    Some(format!("roll {roll} {what}"))
+}
+
+/// What lets a planned maintenance begin: `begins when its turn in roll kernel comes`.
+pub fn planned_begin(maintenance: &NodeMaintenance) -> String {
+    match roll_name(maintenance) {
+        Some(roll) => format!("begins when its turn in roll {roll} comes"),
+        None => String::from("begins when it is resumed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::objects::requested;
+
+    fn object(annotation: &str, value: &Value) -> NodeMaintenance {
+        let mut object = requested("n1");
+        object.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "k2".to_owned())].into());
+        object.metadata.annotations = Some([(annotation.to_owned(), value.to_string())].into());
+        object
+    }
+
+    fn runner(seconds: i64) -> Value {
+        json!({"id": "x", "who": "ada@vm", "at": Timestamp::from_second(seconds).unwrap()})
+    }
+
+    #[test]
+    fn a_roll_has_a_runner_while_its_heartbeats_come_and_nodes_may_begin() {
+        for (state, seconds, expected) in [
+            (json!({"revision": 2, "runner": runner(100)}), 159, Some("ada@vm")),
+            (json!({"revision": 2, "runner": runner(100)}), 160, None),
+            (json!({"revision": 2, "runner": runner(100), "paused": true}), 101, None),
+            (json!({"revision": 2, "runner": runner(100), "halt": {"node": "n1"}}), 101, None),
+            (json!({"revision": 2}), 101, None),
+            (json!("{"), 101, None),
+        ] {
+            let of_roll = [object(STATE, &state), object(NODE, &json!({"step": "Planned"}))];
+            let runners = RollRunners::of(&of_roll);
+            let now = Timestamp::from_second(seconds).unwrap();
+            assert_eq!(runners.runner("k2", now), expected, "{state} at {seconds}");
+            assert_eq!(runners.runner("k1", now), None);
+        }
+    }
+
+    #[test]
+    fn the_newest_record_of_a_roll_counts_until_its_maintenance_is_gone() {
+        let (old, new) = (
+            object(STATE, &json!({"revision": 7, "runner": runner(100)})),
+            object(STATE, &json!({"revision": 8})),
+        );
+        let now = Timestamp::from_second(101).unwrap();
+        let mut runners = RollRunners::of([&new, &old]);
+        assert_eq!(runners.runner("k2", now), None);
+        runners.forget(&new);
+        runners.note(&old);
+        assert_eq!(runners.runner("k2", now), Some("ada@vm"));
+    }
+
+    #[test]
+    fn a_drained_node_of_a_roll_shows_what_the_roll_does_with_it() {
+        let at = |step: &str| roll_progress(&object(NODE, &json!({"step": step})));
+        assert_eq!(at("Acting").as_deref(), Some("roll k2 is at its action"));
+        assert_eq!(at("Checking").as_deref(), Some("roll k2 checks it"));
+        let failed = json!({"step": "Acting", "action": {"attempt": 1, "state": {"failed": "exit code 1"}}});
+        let failed = roll_progress(&object(NODE, &failed));
+        assert_eq!(failed.as_deref(), Some("roll k2 has stopped at its action, which failed"));
+        let running = json!({"step": "Acting", "action": {"attempt": 1, "state": "running"}});
+        assert_eq!(roll_progress(&object(NODE, &running)), at("Acting"));
+        assert_eq!(at("Draining"), None);
+        assert_eq!(roll_progress(&requested("n1")), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! What rows say of nodes and pods that wait, and for how long drains take.
+
+use std::sync::Arc;
+
+use crossterm::event::KeyCode;
+use nm_core::client::watch_stream::WatchChange;
+use nm_shared::NodeMaintenance;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use serde_json::{Value, json};
+
+use crate::config::appearance::Appearance;
+use crate::message::Message;
+use crate::model::Options;
+use crate::model::fleet::fleet_row::FleetRow;
+use crate::objects::watch_state::{WatchKind, WatchState};
+use crate::tests::painted::text;
+use crate::tests::scenes::{
+    ago, empty, fleet, maintenance, node, nodes, now, options, press, send, set_watch, worker_07,
+};
+use crate::view::canvas::Canvas;
+
+fn condition(type_: &str, status: &str, reason: &str, since: i64) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": "", "observedGeneration": 1,
+        "lastTransitionTime": ago(since)})
+}
+
+/// A node of roll k2 whose record has this step. One of them has the record of the roll.
+fn of_roll(node: &str, status: Value, step: &str, state: Option<&Value>) -> NodeMaintenance {
+    let mut object = maintenance(node, 600, status);
+    object.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "k2".to_owned())].into());
+    let record = ("kubectl-nm.dev/roll-node".to_owned(), json!({"step": step}).to_string());
+    let state = state.map(|state| ("kubectl-nm.dev/roll-state".to_owned(), state.to_string()));
+    object.metadata.annotations = Some([record].into_iter().chain(state).collect());
+    object
+}
+
+/// What the fleet shows of maintenances.
+fn shown(objects: Vec<NodeMaintenance>, width: u16, height: u16) -> String {
+    let mut model = empty(Options { size: (width, height), ..options() });
+    let objects = objects.into_iter().map(Arc::new).collect();
+    send(&mut model, Message::Maintenances(WatchChange::Listed(objects)));
+    text(&model)
+}
+
+fn planned() -> Value {
+    json!({"phase": "Pending", "conditions": [condition("Suspended", "True", "Planned", 600)]})
+}
+
+#[test]
+fn a_planned_node_of_a_roll_names_who_runs_it_and_is_resumed_only_if_nobody_does() {
+    let run = json!({"revision": 3, "runner": {"id": "1", "who": "ada@vm", "at": ago(20)}});
+    let left = json!({"revision": 4});
+    for (state, is_run) in [(&run, true), (&left, false)] {
+        let acting = of_roll("node-08", json!({"phase": "Succeeded"}), "Acting", Some(state));
+        let shown = shown(vec![of_roll("node-09", planned(), "Planned", None), acting], 145, 24);
+        let turn = "begins when its turn in roll k2 comes";
+        let why = if is_run { format!("{turn}; run by ada@vm") } else { turn.to_owned() };
+        let row = shown.lines().find(|line| line.contains("○ Planned  ")).unwrap();
+        assert!(row.contains(&why), "{row}\n{shown}");
+        assert_eq!(shown.contains("run by ada@vm"), is_run, "{shown}");
+        assert_eq!(shown.contains("kubectl nm roll status k2"), is_run, "{shown}");
+        assert_eq!(shown.contains("kubectl nm roll resume k2"), !is_run, "{shown}");
+        assert!(shown.contains("roll k2 is at its action"), "{shown}");
+    }
+}
+
+#[test]
+fn the_elapsed_time_is_that_of_the_drain_and_does_not_grow_with_later_statuses() {
+    let drained = json!({"phase": "Succeeded", "lastUpdate": ago(10), "conditions": [
+        condition("Cordoned", "True", "Cordoned", 508), condition("Drained", "True", "Drained", 500)]});
+    let failed = json!({"phase": "Failed", "lastUpdate": ago(10), "conditions": [
+        condition("Cordoned", "True", "Cordoned", 133), condition("Drained", "False", "TimedOut", 133)]});
+    let running = json!({"phase": "Running", "conditions": [
+        condition("Cordoned", "True", "Cordoned", 30), condition("Drained", "False", "Evicting", 30)]});
+    for (status, timeout, expected) in [(drained, 0, 8), (failed, 60, 60), (running, 0, 30)] {
+        let mut object = maintenance("node-08", 600, status);
+        object.spec.drain = serde_json::from_value(json!({"timeoutSeconds": timeout})).unwrap();
+        assert_eq!(FleetRow::of(&object).seconds(now()), Some(expected));
+    }
+}
+
+fn waiting(counts: &Value) -> Value {
+    let pod = |name: &str| {
+        json!({"namespace": "hard2", "name": name, "reason": "BudgetTurn", "since": ago(8),
+            "budget": {"name": "pinned", "desiredHealthy": 2, "currentHealthy": 2}})
+    };
+    json!({"phase": "Running", "drainProgress": 93, "evictionPods": 32, "podCounts": counts,
+        "waitingPods": [pod("pinned-6nfnpnn9bv-jh4xz"), pod("pinned-6nfnpnn9bv-zz7k2")],
+        "pendingPodsRefs": [{"namespace": "hard2", "name": "pinned-6nfnpnn9bv-jh4xz"},
+            {"namespace": "hard2", "name": "pinned-6nfnpnn9bv-zz7k2"}],
+        "conditions": [condition("Cordoned", "True", "Cordoned", 37), condition("Drained", "False", "Evicting", 37)]})
+}
+
+#[test]
+fn a_node_whose_pods_all_wait_says_for_what() {
+    let why = |counts: Value| shown(vec![maintenance("node-03", 60, waiting(&counts))], 160, 24);
+    let idle = why(json!({"gone": 30, "waiting": 2}));
+    assert!(idle.contains("2 wait for budget hard2/pinned"), "{idle}");
+    let moving = why(json!({"gone": 29, "waiting": 2, "terminating": 1}));
+    assert!(!moving.contains("wait for budget"), "{moving}");
+}
+
+#[test]
+fn an_open_node_shows_what_waits_in_80_columns_and_no_estimate_while_nothing_moves() {
+    let mut model = empty(Options { size: (80, 24), ..options() });
+    let object = maintenance("node-03", 60, waiting(&json!({"gone": 30, "waiting": 2})));
+    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(object)])));
+    press(&mut model, KeyCode::Enter);
+    // Without permission to list pods, the status names them.
+    set_watch(&mut model, WatchKind::Pods, WatchState::Forbidden(String::from("pods")));
+    let shown = text(&model);
+    assert!(shown.contains("no ETA while waiting"), "{shown}");
+    assert!(shown.contains("-jh4xz") && shown.contains("-zz7k2"), "{shown}");
+    assert!(shown.contains("budget pinned: 1 more"), "{shown}");
+}
+
+#[test]
+fn a_long_name_is_cut_in_its_middle() {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 1, 1));
+    let canvas = Canvas::new(&mut buffer, Appearance::default());
+    for (width, expected) in [
+        (29, "hard2/pinned-6nfnpnn9bv-jh4xz"),
+        (28, "hard2/pinned-6nfnpn…bv-jh4xz"),
+        (12, "hard2/…jh4xz"),
+        (1, "…"),
+    ] {
+        assert_eq!(canvas.cut_in_middle("hard2/pinned-6nfnpnn9bv-jh4xz", width), expected);
+    }
+}
+
+#[test]
+fn details_take_the_rows_that_a_short_list_leaves_and_begin_with_what_to_do() {
+    let mut model = node(Options { size: (80, 24), ..options() });
+    press(&mut model, KeyCode::Esc);
+    let objects = vec![Arc::new(worker_07())];
+    send(&mut model, Message::Maintenances(WatchChange::Listed(objects)));
+    press(&mut model, KeyCode::Char('v'));
+    let shown = text(&model);
+    let lines: Vec<&str> = shown.lines().collect();
+    let title = lines.iter().position(|line| line.contains("DETAILS")).unwrap();
+    assert!(title <= 6, "the list has one row: {shown}");
+    let remedy = lines.iter().position(|line| line.contains("kubectl -n shop")).unwrap();
+    assert!(remedy > title && remedy <= title + 8, "{shown}");
+}
+
+#[test]
+fn a_node_that_was_deleted_does_not_return_to_service() {
+    let mut model = fleet(options());
+    assert!(text(&model).contains("the node is returning to service"), "{}", text(&model));
+    let left = nodes().into_iter().filter(|node| node.name != "worker-01").collect();
+    send(&mut model, Message::Nodes(WatchChange::Listed(left)));
+    let shown = text(&model);
+    assert!(shown.contains("the node was deleted") && !shown.contains("returning to service"), "{shown}");
+}
