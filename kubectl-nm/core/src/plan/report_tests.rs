@@ -357,11 +357,14 @@ fn a_budget_that_lacks_a_ready_pod_elsewhere_is_waited_for_without_promising_rou
     let planned = |now: i32, healthy: i32, pods: &[&str]| {
         let mut snapshot =
             snapshot(&["n1", "n2"], pods.iter().map(|name| pod(name, &json!({"name": "v"}))).collect());
+        // It has just changed, so that the drain waits for it.
+        let condition = json!({"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods",
+            "message": "", "lastTransitionTime": NOW});
         snapshot.budgets = vec![
             serde_json::from_value(json!({
                 "metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
                 "status": {"currentHealthy": healthy, "desiredHealthy": 2, "disruptionsAllowed": now,
-                    "expectedPods": 3},
+                    "expectedPods": 3, "conditions": [condition]},
             }))
             .unwrap(),
         ];
