@@ -39,7 +39,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match Cli::try_parse_from(cli::with_dry_run_values(arguments.clone())) {
         Ok(cli) => execute(cli, &arguments).into(),
         Err(mut error) => {
-            let hint = unknown_command::hint(&mut error);
+            let hint = unknown_command::hint(&mut error, &arguments);
             let mut out = Output::from_process(cli::colour_flag(&arguments), String::new());
             out.parser_error(&error);
             if let Some(hint) = hint {

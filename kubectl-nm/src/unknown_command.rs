@@ -2,6 +2,8 @@
 //!
 //! clap's own suggestions would be dangerous: for `list` it suggests `install`, which changes the cluster.
 
+use std::ffi::OsString;
+
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use nm_core::args::names::closest;
@@ -43,9 +45,10 @@ const FLAGS_OF_GET: &[(&str, &str)] = &[
 ];
 
 /// The hint about an unknown command or flag, which replaces clap's suggestions.
-pub(crate) fn hint(error: &mut clap::Error) -> Option<String> {
+pub(crate) fn hint(error: &mut clap::Error, arguments: &[OsString]) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => {}
+        ErrorKind::MissingRequiredArgument => return roll_hint(arguments),
         ErrorKind::UnknownArgument => return flag_hint(error),
         _ => return None,
     }
@@ -81,6 +84,17 @@ fn flag_hint(error: &mut clap::Error) -> Option<String> {
         }
     }
     known.map(|(flag, origin, instead)| format!("{flag} is a flag of {origin}; {instead}"))
+}
+
+/// clap takes a misspelt command of `roll` for the name of a node, and then misses what a roll of that node needs.
+fn roll_hint(arguments: &[OsString]) -> Option<String> {
+    let mut words = arguments.iter().filter_map(|word| word.to_str()).skip_while(|word| *word != "roll");
+    let (roll, wrong) = (words.next()?, words.next()?);
+    let known = Cli::command();
+    let known = known.find_subcommand(roll)?.get_subcommands().map(clap::Command::get_name);
+    let near: Vec<String> =
+        closest(wrong, known).iter().map(|name| format!("`kubectl nm {roll} {name}`")).collect();
+    (!near.is_empty()).then(|| format!("did you mean {}?", near.join(" or ")))
 }
 
 fn command_hint(wrong: &str) -> Option<String> {
@@ -136,7 +150,7 @@ mod tests {
             for (flag, instead) in FLAGS_OF_DRAIN {
                 for line in [(*flag).to_owned(), format!("{flag}=true")] {
                     let mut error = Cli::try_parse_from(["kubectl-nm", command, "n1", &line]).unwrap_err();
-                    let hint = hint(&mut error).unwrap();
+                    let hint = hint(&mut error, &[]).unwrap();
                     assert_eq!(hint, format!("{flag} is a flag of kubectl drain; {instead}"));
                     assert!(!error.to_string().contains("tip: "), "{error}");
                 }
@@ -148,13 +162,13 @@ mod tests {
     fn flags_of_kubectl_get_get_an_alternative_and_far_ones_no_suggestion() {
         for (flag, instead) in FLAGS_OF_GET {
             let mut error = Cli::try_parse_from(["kubectl-nm", "status", flag]).unwrap_err();
-            assert_eq!(hint(&mut error).unwrap(), format!("{flag} is a flag of kubectl get; {instead}"));
+            assert_eq!(hint(&mut error, &[]).unwrap(), format!("{flag} is a flag of kubectl get; {instead}"));
             assert!(!error.to_string().contains("tip: "), "{error}");
             assert!(!error.to_string().contains("--cache-dir"), "{error}");
         }
         for far in ["--no-cache", "--watch-only"] {
             let mut error = Cli::try_parse_from(["kubectl-nm", "status", far]).unwrap_err();
-            assert_eq!(hint(&mut error), None);
+            assert_eq!(hint(&mut error, &[]), None);
             for suggestion in ["similar", "tip: ", "--cache-dir"] {
                 assert!(!error.to_string().contains(suggestion), "{error}");
             }
@@ -170,6 +184,23 @@ mod tests {
     }
 
     #[test]
+    fn a_misspelt_command_of_roll_gets_a_suggestion() {
+        for (line, expected) in [
+            (&["kubectl-nm", "roll", "statsu"][..], Some("did you mean `kubectl nm roll status`?")),
+            (
+                &["kubectl-nm", "--context", "prod", "roll", "resme"],
+                Some("did you mean `kubectl nm roll resume`?"),
+            ),
+            (&["kubectl-nm", "roll", "node-1"], None),
+            (&["kubectl-nm", "roll"], None),
+        ] {
+            let mut error = Cli::try_parse_from(line).unwrap_err();
+            let arguments: Vec<OsString> = line.iter().map(Into::into).collect();
+            assert_eq!(hint(&mut error, &arguments).as_deref(), expected, "{line:?}");
+        }
+    }
+
+    #[test]
     fn suggested_commands_exist() {
         let command = Cli::command();
         for (words, ours, _) in COMMANDS_OF_OTHERS {
@@ -181,7 +212,7 @@ mod tests {
     #[test]
     fn other_errors_keep_the_suggestions_of_clap() {
         let mut error = Cli::try_parse_from(["kubectl-nm", "start", "--raeson", "x", "n1"]).unwrap_err();
-        assert_eq!(hint(&mut error), None);
+        assert_eq!(hint(&mut error, &[]), None);
         assert!(error.to_string().contains("--reason"), "{error}");
     }
 }

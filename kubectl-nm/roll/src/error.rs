@@ -135,7 +135,7 @@ pub enum RollError {
     },
 
     /// The roll needs confirmation of each node, and there is no terminal to ask on.
-    #[error("--confirm and the confirmation by this roll need a terminal")]
+    #[error("the confirmation of each node, which --confirm asks for, needs a terminal")]
     NoTerminal,
 
     /// Another user paused this roll before it was resumed.

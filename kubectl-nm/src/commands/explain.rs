@@ -32,6 +32,9 @@ const MAX_PODS: usize = 5;
 /// How many commands of a cause of several nodes are printed.
 const MAX_COMMANDS: usize = 5;
 
+/// How many sentences of a cause of several nodes are printed.
+const MAX_SENTENCES: usize = 8;
+
 const EXAMPLES: &str = "\
 Examples:
   # Show what blocks the drain of a node, and the commands that unblock it
@@ -175,14 +178,18 @@ impl CommonCause {
     fn add(all: &mut Vec<Self>, cause: Cause, node: &str) {
         let is_alike = |known: &&mut Self| {
             let known = &known.cause;
-            (&known.what, &known.advice, known.passes, known.stays)
-                == (&cause.what, &cause.advice, cause.passes, cause.stays)
+            let says_the_same = (&known.what, &known.advice) == (&cause.what, &cause.advice);
+            let is_common = known.common.is_some() && known.common == cause.common;
+            (says_the_same || is_common) && (known.passes, known.stays) == (cause.passes, cause.stays)
         };
         let Some(Self { cause: known, nodes }) = all.iter_mut().find(is_alike) else {
             all.push(Self { cause, nodes: vec![node.to_owned()] });
             return;
         };
-        nodes.push(node.to_owned());
+        if !nodes.iter().any(|known| known == node) {
+            nodes.push(node.to_owned());
+        }
+        add_sentences(&mut known.what, cause.what);
         known.pods.extend(cause.pods);
         known.since = known.since.into_iter().chain(cause.since).min();
         known.refusals = known.refusals.saturating_add(cause.refusals);
@@ -192,6 +199,14 @@ impl CommonCause {
             known.truncate(MAX_COMMANDS);
         }
     }
+}
+
+/// Adds the sentences that are new, before the last one if both end with it: the cause follows the numbers of its budgets.
+fn add_sentences(known: &mut Vec<String>, more: Vec<String>) {
+    let end = known.len() - usize::from(known.last() == more.last());
+    let new: Vec<String> = more.into_iter().filter(|text| !known.contains(text)).collect();
+    let left = MAX_SENTENCES.saturating_sub(known.len());
+    known.splice(end..end, new.into_iter().take(left));
 }
 
 /// Why the roll of a maintenance has halted; none if it has not, or if its records cannot be read.
@@ -254,7 +269,13 @@ fn headline(object: &NodeMaintenance) -> Line {
     let state = State::of(object);
     let headline = match state {
         // The reason why it is queued or failed is among the causes.
-        State::Queued | State::Failed => Line::default().with(state.style(), state.word()),
+        State::Queued | State::Failed => {
+            let line = Line::default().with(state.style(), state.word());
+            match maintenance::drain_result(object) {
+                Some(result) => line.and(": ").and(result),
+                None => line,
+            }
+        }
         _ => maintenance::headline(object),
     };
     Line::new(format!("node/{}: ", node(object))).join(headline).and(name_unless_node(object))

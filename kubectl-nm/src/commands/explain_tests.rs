@@ -74,7 +74,7 @@ fn without_details_the_last_error_is_the_cause() {
     let expected = "\
 node/n1: Draining 50%: 1 pod remaining, 1 gone
 
-pod shop/cart-0: PDB shop/cart
+Pod shop/cart-0: PDB shop/cart
   Blocks shop/cart-0.
   The status has no details of blocked pods. Check the budgets; `kubectl nm doctor` reports whether the CRD in the cluster drops \
 the details:
@@ -121,12 +121,65 @@ fn a_queued_maintenance_is_not_blocked() {
     let expected = "\
 node/n1: Queued
 
-position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
+Position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
   Lasting for 3m20s, since 2026-01-02T03:04:05Z.
   The maintenance starts when other nodes return to service or become Ready; this lists all maintenances:
     kubectl get nm -o wide
 ";
     assert_eq!(explained(&object), (expected.to_owned(), false));
+}
+
+#[test]
+fn a_cause_of_several_nodes_is_one_paragraph_even_if_pods_and_numbers_differ() {
+    let failed = |node: &str, pods: &[(&str, &str)], left: &str| {
+        let mut status = running(50, pods);
+        for pod in status["blockedPods"].as_array_mut().unwrap() {
+            (pod["reason"], pod["budget"]) = (json!("Unmanaged"), json!(null));
+        }
+        status["phase"] = json!("Failed");
+        status["lastError"] = json!(format!("the drain timed out after 60 s, {left} left; pod shop/x: no"));
+        status["lastUpdate"] = json!("2026-01-02T03:07:05Z");
+        status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let mut object = with_status(node, status);
+        object.spec.drain = Some(serde_json::from_value(json!({"timeoutSeconds": 60})).unwrap());
+        object
+    };
+    let objects =
+        [failed("n1", &[("a", "x")], "1 pod is"), failed("n2", &[("b", "x"), ("c", "x")], "2 pods are")];
+    let (mut out, captured) = output();
+    let context = Context {
+        reconcilers: &reconcilers(Leadership::Held),
+        facts: &ClusterFacts::default(),
+        kubectl: "kubectl",
+        now: "2026-01-02T03:07:25Z".parse().unwrap(),
+    };
+    let found: Vec<&NodeMaintenance> = objects.iter().collect();
+    assert!(explain_all(&found, &objects, &context, &mut out).unwrap());
+    let patch = r#"--type=merge -p '{"spec":{"drain":{"timeoutSeconds":0}}}'"#;
+    let expected = format!(
+        "\
+node/n1: Failed: 4 of 10 pods gone
+node/n2: Failed: 4 of 10 pods gone
+
+The drain timed out after 60 s.
+  Nodes n1, n2.
+  Lasting for 20s, since 2026-01-02T03:07:05Z.
+  First fix what blocks the pods; then remove the timeout, and the drain continues:
+    kubectl patch nm n1 {patch}
+    kubectl patch nm n2 {patch}
+
+When the drain failed: shop/a has no controller that would replace it, and --force=false keeps it.
+When the drain failed: shop/b, shop/c have no controller that would replace them, and --force=false keeps them.
+  Nodes n1, n2.
+  Blocks shop/a, shop/b, shop/c for 3m20s, since 2026-01-02T03:04:05Z; 9 evictions were refused.
+  No controller replaces the pod: delete it if you no longer need it:
+    kubectl -n shop delete pod a
+    kubectl -n shop delete pod b
+    kubectl -n shop delete pod c
+"
+    );
+    assert_eq!(captured.data(), expected);
 }
 
 #[test]

@@ -53,9 +53,13 @@ fn lacks(command: &str, missing: &[Permission]) -> Fetched<Finding> {
         "start -l" | "stop -l" => {
             (format!("you cannot run {command}"), "without -l, name the nodes or list them in a file for -f")
         }
+        _ if missing.iter().all(|missing| ["get", "list", "watch"].contains(&missing.verb)) => (
+            format!("you cannot run {command}"),
+            "ask an administrator to bind the ClusterRole nodemaintenance-viewer to you, or nodemaintenance-editor",
+        ),
         _ => (
             format!("you cannot run {command}"),
-            "ask an administrator to bind the ClusterRole nodemaintenance-editor or nodemaintenance-viewer to you",
+            "ask an administrator to bind the ClusterRole nodemaintenance-editor to you",
         ),
     };
     warn(format!("{what}; missing permissions: {}", by_resource(missing)), remedy)
@@ -114,6 +118,18 @@ mod tests {
             1,
             "commands that can be run are not listed"
         );
+    }
+
+    #[test]
+    fn a_viewer_is_only_suggested_for_what_viewers_can_do() {
+        let remedy = |verb| {
+            let found = findings(&[("stop", Ok(vec![permission("list", "Node"), permission(verb, "Node")]))]);
+            found.into_iter().next().unwrap().remedy.unwrap()
+        };
+        for verb in ["create", "patch", "delete"] {
+            assert!(remedy(verb).contains("-editor") && !remedy(verb).contains("-viewer"), "{verb}");
+        }
+        assert!(remedy("watch").contains("-viewer"));
     }
 
     #[test]

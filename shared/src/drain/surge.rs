@@ -180,9 +180,10 @@ fn rollout_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> 
         return Some((SurgeObstacle::CreationFailed, message));
     }
     condition(deployment, "Progressing", "False").map(|_| {
+        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
         let message = format!(
-            "the rollout of Deployment {name} exceeded its deadline: `kubectl rollout status deployment/{name}` and its new \
-             pods show why"
+            "the rollout of Deployment {name} exceeded its deadline: `kubectl -n {namespace} rollout status \
+             deployment/{name}` and its new pods show why"
         );
         (SurgeObstacle::Stalled, message)
     })

@@ -71,7 +71,7 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
         &stderr,
     );
     let lines = format!(
-        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to go \
+        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to move \
          (reason: kernel)\n"
     );
     expect(

@@ -173,7 +173,7 @@ async fn a_queued_node_is_not_blocked() {
     let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
     assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
     let expected = format!(
-        "node/{}: Queued\n\nposition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  Lasting for LONG\n  \
+        "node/{}: Queued\n\nPosition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  Lasting for LONG\n  \
          The maintenance starts when other nodes return to service or become Ready; this lists all maintenances:\n    \
          kubectl get nm -o wide",
         nodes[1],

@@ -74,7 +74,7 @@ async fn on_a_drained_cluster_of_one_node_no_node_is_left_and_stop_is_suggested(
     let said = &blocked.stdout;
     assert!(
         said.contains(&format!(
-            "\nPDB {namespace}/web needs 1, has 1.\nNo node is left for the replacements "
+            "\nPDB {namespace}/web needs 1, has 1.\nNo node is left for the replacement "
         )),
         "{said}"
     );

@@ -223,7 +223,7 @@ async fn a_roll_that_cannot_begin_changes_nothing() {
         (vec![free, "no-such-node", "--run", "true", "-y"], 1, "nodes \"no-such-node\" not found".into()),
         (vec![free], 2, "--run <COMMAND>".into()),
         (vec![free, "--run", "true"], 2, "needs confirmation".into()),
-        (vec![free, "--confirm", "-y"], 2, "need a terminal".into()),
+        (vec![free, "--confirm", "-y"], 2, "needs a terminal".into()),
         (vec![free, "--run", "true", "--window", "Sat 22:00-04:00"], 2, "time zone".into()),
         (vec![free, "--run", "true", "--waves", "0"], 2, "--waves".into()),
         (vec![free, "--run", "true", "--job", "f"], 2, "cannot be used with".into()),

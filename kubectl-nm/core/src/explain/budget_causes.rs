@@ -11,7 +11,7 @@ use nm_shared::{
     WaitReason, WaitingPod,
 };
 
-use crate::explain::cause::{Cause, few, few_and_more, sentence};
+use crate::explain::cause::{Cause, CommonGround, few, few_and_more, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, first_causes, subject};
@@ -219,6 +219,7 @@ impl Group<'_> {
             commands,
             passes: cause.is_some_and(FirstCause::is_over),
             stays: false,
+            common: cause.cloned().map(CommonGround::FirstCause),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! A cause as people see it.
 
 use jiff::Timestamp;
+use nm_shared::BlockReason;
+
+use crate::explain::first_cause::FirstCause;
 
 const MAX_EXAMPLES: usize = 3;
 
@@ -25,6 +28,17 @@ pub struct Cause {
     pub passes: bool,
     /// Whether its pods stay, so that the drain does not wait for them.
     pub stays: bool,
+    /// What makes the causes of several nodes one; none if only their words do.
+    pub common: Option<CommonGround>,
+}
+
+/// What causes of several nodes have in common, whatever the pods and the numbers of the budgets that their words name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommonGround {
+    /// The end of the chain behind budgets.
+    FirstCause(FirstCause),
+    /// What blocks pods.
+    Blocker(BlockReason, String),
 }
 
 /// The first few distinct texts.
@@ -50,7 +64,35 @@ pub(super) fn few_and_more(texts: Vec<String>, noun: &str) -> Vec<String> {
     few
 }
 
-/// The sentence with a full stop.
+/// The sentence with a full stop, and with a capital letter unless it begins with a name.
 pub(super) fn sentence(text: &str) -> String {
-    format!("{}.", text.trim_end().trim_end_matches('.'))
+    capitalized(&format!("{}.", text.trim_end().trim_end_matches('.')))
+}
+
+/// The text with a capital letter, unless it begins with a name: a first word that is not of letters alone.
+pub(super) fn capitalized(text: &str) -> String {
+    let first = text.split(' ').next().unwrap_or_default();
+    if first.is_empty() || !first.bytes().all(|byte| byte.is_ascii_lowercase()) {
+        return text.to_owned();
+    }
+    let (initial, rest) = text.split_at(1);
+    format!("{}{rest}", initial.to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_begins_with_a_capital_letter_unless_that_would_change_a_name() {
+        for (text, expected) in [
+            ("position 1 of 2 in the queue", "Position 1 of 2 in the queue."),
+            ("shop/web-2 is starting..", "shop/web-2 is starting."),
+            ("nm-reconciler has not begun yet.", "nm-reconciler has not begun yet."),
+            ("PDB shop/cart needs 3", "PDB shop/cart needs 3."),
+            ("", "."),
+        ] {
+            assert_eq!(sentence(text), expected);
+        }
+    }
 }

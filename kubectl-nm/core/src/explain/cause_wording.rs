@@ -12,6 +12,7 @@ use crate::args::duration::age;
 use crate::explain::cause::{few, sentence};
 use crate::explain::cluster_facts::Unseen;
 use crate::explain::first_cause::{Demand, FirstCause, NeverAllows, Subject};
+use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
@@ -109,9 +110,7 @@ impl Words<'_> {
                 let (advice, commands) = self.remedy(obstacle);
                 told(self.unready(obstacle), advice, commands)
             }
-            FirstCause::NoNodeLeft { in_maintenance, cordoned } => {
-                self.no_node_left(in_maintenance, cordoned)
-            }
+            FirstCause::NoNodeLeft(left) => self.no_node_left(left),
             FirstCause::NotCreated(owner) => told(
                 format!(
                     "{} cannot create {}: {}",
@@ -156,6 +155,13 @@ impl Words<'_> {
             Demand::MaxUnavailable(value) => format!("maxUnavailable is {value}"),
         };
         let what = format!("The budget can never allow an eviction: {demand}, and it has {pods}");
+        if let Some(left) = &never.no_node {
+            let (advice, commands) = self.for_want_of_a_node(left);
+            let what = sentence(&what);
+            let why = self.why_no_node_is_left(left);
+            let what = format!("{what} A replacement fits on no other node: {why}.");
+            return Told { what: Some(what), advice, commands };
+        }
         let fewer = never.pods.saturating_sub(1);
         let (setting, patch) = match &never.demand {
             Demand::MinAvailable(_) => {
@@ -217,27 +223,75 @@ impl Words<'_> {
         }
     }
 
-    fn no_node_left(&self, in_maintenance: &BTreeSet<String>, cordoned: &BTreeSet<String>) -> Told {
-        let list = |nodes: &BTreeSet<String>, one: &str, many: &str| {
-            let names: Vec<String> = nodes.iter().cloned().collect();
-            format!("{} {}", first_names(&names), if nodes.len() == 1 { one } else { many })
-        };
-        let why = list(in_maintenance, "is in maintenance", "are in maintenance");
-        let why = if cordoned.is_empty() {
-            why
-        } else {
-            format!("{why}, and {}", list(cordoned, "is cordoned", "are cordoned"))
-        };
-        let back = if in_maintenance.contains(self.node) {
-            self.node
-        } else {
-            in_maintenance.first().map_or(self.node, String::as_str)
-        };
+    fn no_node_left(&self, left: &NoNodeLeft) -> Told {
+        let (advice, commands) = self.for_want_of_a_node(left);
+        let replacements = if self.subjects.len() == 1 { "replacement" } else { "replacements" };
+        let why = self.why_no_node_is_left(left);
         Told {
-            what: Some(format!("No node is left for the replacements {}: {why}.", self.subjects())),
-            advice: "Add a node, or return one to service".into(),
-            commands: vec![nm_command(self.kubectl, &format!("stop {}", shell_quoted(back)))],
+            what: Some(format!("No node is left for the {replacements} {}: {why}.", self.subjects())),
+            advice,
+            commands,
         }
+    }
+
+    /// `n1 is in maintenance`, `its nodeSelector pool=blue selects only n1, which is in maintenance`.
+    fn why_no_node_is_left(&self, left: &NoNodeLeft) -> String {
+        let which = if left.selection.is_some() { ", which" } else { "" };
+        let list = |nodes: &BTreeSet<String>, what: &str| {
+            let names: Vec<String> = nodes.iter().cloned().collect();
+            let be = if nodes.len() == 1 { "is" } else { "are" };
+            format!("{}{which} {be} {what}", first_names(&names))
+        };
+        let ours = list(&left.in_maintenance, "in maintenance");
+        let nodes = if left.cordoned.is_empty() {
+            ours
+        } else {
+            format!("{ours}, and {}", list(&left.cordoned, "cordoned"))
+        };
+        let their = if self.subjects.len() == 1 { "its" } else { "their" };
+        match &left.selection {
+            None => nodes,
+            Some(Selection::NodeAffinity { .. }) => format!("{their} node affinity selects only {nodes}"),
+            Some(Selection::NodeSelector(labels)) => {
+                let labels: Vec<String> =
+                    labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
+                format!("{their} nodeSelector {} selects only {nodes}", labels.join(","))
+            }
+        }
+    }
+
+    /// What to do about pods for which no node is left.
+    fn for_want_of_a_node(&self, left: &NoNodeLeft) -> (String, Vec<String>) {
+        // The node that is explained first, because the others may be drained for longer.
+        let (own, others): (Vec<&String>, Vec<&String>) =
+            left.in_maintenance.iter().partition(|node| *node == self.node);
+        let stop = |node: &String| nm_command(self.kubectl, &format!("stop {}", shell_quoted(node)));
+        let stop = few(own.into_iter().chain(others).map(stop));
+        let is_one = left.in_maintenance.len() == 1;
+        let Some(selection) = &left.selection else {
+            let one = if is_one { "one" } else { "one of these nodes" };
+            return (format!("Add a node, or return {one} to service"), stop);
+        };
+        let selector = match selection {
+            Selection::NodeSelector(_) => "nodeSelector",
+            Selection::NodeAffinity { .. } => "node affinity",
+        };
+        let edit = |subject: &Subject| {
+            let owner = subject.owner.as_ref()?.argument();
+            let (namespace, owner) = (shell_quoted(&subject.pod.namespace), shell_quoted(&owner));
+            Some(format!("{} -n {namespace} edit {owner}", self.kubectl))
+        };
+        let edit = few(self.subjects.iter().filter_map(edit));
+        let whose = if edit.len() == 1 { "its workload" } else { "their workloads" };
+        let stopped = if is_one { "the maintenance" } else { "one of the maintenances" };
+        let advice = if selection.names_nodes() {
+            format!("Change the {selector} of {whose}, or stop {stopped}")
+        } else {
+            format!(
+                "Add a node that the {selector} selects, change the {selector} of {whose}, or stop {stopped}"
+            )
+        };
+        (advice, edit.into_iter().chain(stop).collect())
     }
 
     /// What keeps the pods from being Ready, as a sentence without its full stop.

@@ -33,6 +33,17 @@ pub struct ClusterFacts {
     pub terminating: BTreeMap<String, Result<Vec<Pod>, Unseen>>,
     /// Who runs the rolls that planned maintenances are part of.
     pub rolls: RollRunners,
+    /// The pods that replace others first and are not Ready yet; none if one does not exist any more.
+    pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
+}
+
+/// A pod with the warnings about it, the newest last.
+#[derive(Debug, Clone)]
+pub struct ReadPod {
+    /// The pod.
+    pub pod: Pod,
+    /// The warnings.
+    pub warnings: Vec<PodWarning>,
 }
 
 /// A budget and the pods that it guards.
@@ -86,6 +97,8 @@ pub struct FactsToRead {
     pub budgets: BTreeSet<PodReference>,
     /// The nodes of pods that are terminating.
     pub nodes: BTreeSet<String>,
+    /// The pods that replace others first and are not Ready yet.
+    pub replacements: BTreeSet<PodReference>,
 }
 
 impl FactsToRead {
@@ -111,6 +124,11 @@ impl FactsToRead {
                     facts.budgets.insert(of(&pod.namespace, &budget.name));
                 }
             }
+            for pod in status.surging_pods.iter().flatten() {
+                if let Some(replacement) = pod.replacement.as_ref().filter(|pod| !pod.ready) {
+                    facts.replacements.insert(of(&pod.namespace, &replacement.name));
+                }
+            }
             if status.pod_counts.terminating > 0 {
                 facts.nodes.insert(node(object).to_owned());
             }
@@ -120,6 +138,6 @@ impl FactsToRead {
 
     /// Whether nothing has to be read.
     pub fn is_empty(&self) -> bool {
-        self.budgets.is_empty() && self.nodes.is_empty()
+        self.budgets.is_empty() && self.nodes.is_empty() && self.replacements.is_empty()
     }
 }

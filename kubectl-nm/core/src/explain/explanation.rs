@@ -10,18 +10,18 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::{
-    AttachedVolume, BlockReason, BlockedPod, NodeMaintenance, ReturnedPod, SurgingPod, WaitReason, WaitingPod,
+    AttachedVolume, BlockReason, BlockedPod, NodeMaintenance, ReturnedPod, WaitReason, WaitingPod,
 };
 
 use crate::explain::budget_causes;
-use crate::explain::cause::{Cause, few, sentence};
+use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::node_causes::{
-    by_condition, by_degraded, by_last_error, not_begun, not_let_go, patch_drain, suspended,
+    by_condition, by_degraded, by_last_error, failed, not_begun, not_let_go, patch_drain, suspended,
 };
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
-use crate::maintenance::changes::surge_progress;
+use crate::explain::surge_causes;
 use crate::maintenance::{Reconcilers, State, attached_volumes, condition, node, reason, status};
 use crate::terminal::command_context::shell_quoted;
 
@@ -40,10 +40,11 @@ pub fn causes(
         }
         State::Stopping => Some(not_let_go(maintenance, kubectl, now)),
         State::Planned | State::Paused => Some(suspended(maintenance, &facts.rolls, kubectl, now)),
-        State::Queued | State::Failed => {
+        State::Queued => {
             let drained = condition(maintenance, ConditionType::Drained);
             Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
         }
+        State::Failed => Some(failed(maintenance, kubectl)),
         State::Draining | State::Blocked | State::Drained => {
             by_degraded(maintenance, kubectl).or_else(|| by_last_error(maintenance, kubectl))
         }
@@ -52,7 +53,7 @@ pub fn causes(
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
-        blocked.extend(of_pods(maintenance, kubectl));
+        blocked.extend(of_pods(maintenance, facts, kubectl, now));
         for cause in &mut causes {
             after_timeout(cause, maintenance, &blocked);
         }
@@ -61,7 +62,7 @@ pub fn causes(
         causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now));
         causes.extend(of_volumes(maintenance, kubectl));
         causes.extend(completing(maintenance, kubectl));
-        causes.extend(of_surges(maintenance, kubectl));
+        causes.extend(surge_causes::surging(maintenance, facts, kubectl, now));
         causes.extend(returned(maintenance, kubectl));
     }
     causes
@@ -86,21 +87,26 @@ fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Ca
     cause.advice = String::from(if blocked.iter().all(|cause| cause.passes) {
         "What blocked the drain is over: remove the timeout, and the drain continues"
     } else {
-        "Fix the causes below first; then remove the timeout, and the drain continues"
+        "First fix what blocks the pods; then remove the timeout, and the drain continues"
     });
 }
 
 /// Blocked pods, except for those that a chain of causes explains.
-fn of_pods(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
-    let mut groups: Vec<(String, Vec<&BlockedPod>)> = Vec::new();
+fn of_pods(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str, now: Timestamp) -> Vec<Cause> {
+    let mut groups: Vec<(CommonGround, Vec<&BlockedPod>)> = Vec::new();
     for pod in status(maintenance).blocked_pods.iter().filter(|pod| !budget_causes::has_chain(pod)) {
-        let blocker = blocker(pod);
+        let blocker = CommonGround::Blocker(pod.reason, blocker(pod));
         match groups.iter_mut().find(|(known, _)| *known == blocker) {
             Some((_, pods)) => pods.push(pod),
             None => groups.push((blocker, vec![pod])),
         }
     }
-    groups.into_iter().map(|(_, pods)| blocking(&pods, maintenance, kubectl)).collect()
+    let cause = |(blocker, pods): (CommonGround, Vec<&BlockedPod>)| {
+        let mut cause = Cause { common: Some(blocker), ..blocking(&pods, maintenance, kubectl) };
+        surge_causes::stalled(&mut cause, &pods, maintenance, facts, kubectl, now);
+        cause
+    };
+    groups.into_iter().map(cause).collect()
 }
 
 /// What blocks a pod, equal for pods that are blocked alike, in whatever namespaces.
@@ -118,7 +124,7 @@ fn blocker(pod: &BlockedPod) -> String {
         _ => None,
     };
     match by {
-        Some(by) => format!("{} {by}", pod.reason.as_str()),
+        Some(by) => by,
         None => remedy::common_blocker(&pod.namespace, pod.reason, facts),
     }
 }
@@ -168,29 +174,6 @@ fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> 
     }
 }
 
-/// The Deployments that replace pods first. That ends by itself, unless a replacement does not become Ready.
-fn of_surges(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
-    let mut deployments: BTreeMap<(&str, &str), Vec<&SurgingPod>> = BTreeMap::new();
-    for pod in status(maintenance).surging_pods.iter().flatten() {
-        deployments.entry((&pod.namespace, &pod.deployment)).or_default().push(pod);
-    }
-    let cause = |((namespace, deployment), pods): ((&str, &str), Vec<&SurgingPod>)| Cause {
-        what: few(pods
-            .iter()
-            .map(|pod| format!("{} is replaced first. {}.", pod.reference(), surge_progress(pod)))),
-        since: pods.iter().map(|pod| pod.since.0).min(),
-        advice: String::from("The Deployment terminates each pod once its replacement is Ready"),
-        commands: vec![format!(
-            "{kubectl} -n {} rollout status deployment/{}",
-            shell_quoted(namespace),
-            shell_quoted(deployment)
-        )],
-        passes: true,
-        ..Cause::default()
-    };
-    deployments.into_iter().map(cause).collect()
-}
-
 fn blocking(pods: &[&BlockedPod], maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     let node = node(maintenance);
     let begin = if State::of(maintenance) == State::Failed { "When the drain failed: " } else { "" };
@@ -199,14 +182,19 @@ fn blocking(pods: &[&BlockedPod], maintenance: &NodeMaintenance, kubectl: &str) 
         remedy::remedy(&Case { kubectl, node, namespace, name, owner: None, reason: pod.reason, facts })
     };
     let remedies: Vec<Remedy> = pods.iter().map(remedy).collect();
-    let short = |pod: &&BlockedPod| remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
+    let names: Vec<String> = pods.iter().map(|pod| pod.reference().to_string()).collect();
+    let what = |pod: &&BlockedPod| {
+        remedy::subject_and_reason(&names, pod.reason, &pod.facts, &pod.message)
+            .unwrap_or_else(|| remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message))
+    };
+    let after = |text: String| if begin.is_empty() { sentence(&text) } else { format!("{begin}{text}.") };
     Cause {
-        what: few(pods.iter().map(short).map(|text| format!("{begin}{}", sentence(&text)))),
-        pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
+        what: few(pods.iter().map(what).map(|text| after(text.trim_end_matches('.').to_owned()))),
         since: pods.iter().map(|pod| pod.since.0).min(),
         refusals: pods.iter().fold(0, |refusals: i32, pod| refusals.saturating_add(pod.attempts)),
         advice: remedies.first().map(|remedy| remedy.advice.clone()).unwrap_or_default(),
         commands: few(remedies.into_iter().map(|remedy| remedy.command)),
+        pods: names,
         ..Cause::default()
     }
 }

@@ -44,7 +44,7 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
         ("Failed", "SomethingNewer", "kubectl describe nm n1".to_owned(), false),
     ] {
         let cause = only(&with_condition(phase, "Drained", "False", reason, "it is so"));
-        assert_eq!((cause.what, cause.commands), (vec!["it is so.".to_owned()], vec![command]), "{reason}");
+        assert_eq!((cause.what, cause.commands), (vec!["It is so.".to_owned()], vec![command]), "{reason}");
         assert_eq!(
             (cause.passes, cause.since.map(|at| at.to_string())),
             (passes, Some("2026-01-02T03:04:05Z".into()))
@@ -57,7 +57,7 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
     degraded.status.as_mut().unwrap().forbidden = serde_json::from_value(forbidden).unwrap();
     let cause = only(&degraded);
     let command = format!("kubectl auth can-i --list --as={user}");
-    assert_eq!((cause.what, cause.commands), (vec!["no access.".to_owned()], vec![command]));
+    assert_eq!((cause.what, cause.commands), (vec!["No access.".to_owned()], vec![command]));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn pods_that_came_back_are_a_cause_that_passes_with_what_to_change_in_their_work
 #[test]
 fn the_medik8s_operator_reports_by_its_last_error() {
     let failed = with_status("n1", json!({"phase": "Failed", "lastError": "nodes \"n1\" not found"}));
-    assert_eq!(only(&failed).what, ["nodes \"n1\" not found."]);
+    assert_eq!(only(&failed).what, ["Nodes \"n1\" not found."]);
     assert_eq!(only(&with_status("n1", json!({"phase": "Failed"}))).what, ["The status contains no reason."]);
 }
 
@@ -188,9 +188,80 @@ fn similarly_blocked_pods_have_a_few_commands() {
         pod["reason"] = json!("Unmanaged");
     }
     let cause = only(&with_status("n1", status));
-    assert_eq!(cause.what, ["nothing replaces it."]);
+    assert_eq!(
+        cause.what,
+        [
+            "shop/p0, shop/p1, shop/p2 and 2 more have no controller that would replace them, and --force=false keeps them."
+        ]
+    );
     let delete = |pod: &str| format!("kubectl -n shop delete pod {pod}");
     assert_eq!(cause.commands, [delete("p0"), delete("p1"), delete("p2")]);
+}
+
+#[test]
+fn what_blocks_pods_by_their_spec_or_state_has_the_pods_as_its_subject() {
+    for (reason, details, expected) in [
+        (
+            "Unmanaged",
+            json!({}),
+            "shop/bare has no controller that would replace it, and --force=false keeps it.",
+        ),
+        (
+            "LocalStorage",
+            json!({}),
+            "shop/bare has emptyDir volumes, and --delete-emptydir-data=false keeps it.",
+        ),
+        (
+            "Finalizers",
+            json!({"finalizers": ["a/b", "c/d"]}),
+            "shop/bare has terminated, and finalizers keep it: a/b, c/d.",
+        ),
+        (
+            "NodeNotReady",
+            json!({"node": "n1"}),
+            "shop/bare is terminating, but node n1 is not Ready: no kubelet confirms that.",
+        ),
+        (
+            "NamespaceTerminating",
+            json!({}),
+            "The namespace of shop/bare is being deleted, together with the pod.",
+        ),
+    ] {
+        let mut status = running(0, &[("bare", "has something")]);
+        let pod = &mut status["blockedPods"][0];
+        (pod["reason"], pod["budget"]) = (json!(reason), json!(null));
+        for (field, value) in details.as_object().unwrap() {
+            pod[field] = value.clone();
+        }
+        assert_eq!(only(&with_status("n1", status)).what, [expected]);
+    }
+}
+
+#[test]
+fn a_drain_that_failed_says_when_it_failed_and_not_since_when_its_node_is_cordoned() {
+    let conditions = json!([
+        {"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"},
+        {"type": "Drained", "status": "False", "reason": "TimedOut", "message": "7 of 8 pods are gone",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"},
+    ]);
+    let failed = |limit: i64, paused: Option<i64>, written: &str| {
+        let mut object = with_status(
+            "n1",
+            json!({"phase": "Failed", "conditions": conditions, "lastUpdate": written, "pausedSeconds": paused,
+                "lastError": "the drain timed out after 60 s, 1 pod is left; pod shop/cart-0: no"}),
+        );
+        object.spec.drain = Some(serde_json::from_value(json!({"timeoutSeconds": limit})).unwrap());
+        let cause = only(&object);
+        (cause.what[0].clone(), cause.since.unwrap().to_string())
+    };
+    let text = || String::from("The drain timed out after 60 s.");
+    // Later statuses count pods that leave afterwards.
+    assert_eq!(failed(60, None, "2026-01-02T03:09:00Z"), (text(), "2026-01-02T03:05:05Z".into()));
+    assert_eq!(failed(60, Some(30), "2026-01-02T03:09:00Z"), (text(), "2026-01-02T03:05:35Z".into()));
+    let (unknown, since) = failed(0, None, "2026-01-02T03:06:00Z");
+    assert_eq!(unknown, "The drain timed out after 60 s, 1 pod is left; pod shop/cart-0: no.");
+    assert_eq!(since, "2026-01-02T03:06:00Z");
 }
 
 #[test]
@@ -222,7 +293,7 @@ fn a_cause_is_reported_once_by_the_pods_or_by_the_whole_maintenance() {
     object.status.as_mut().unwrap().blocked_pods = serde_json::from_value(json!([pod])).unwrap();
     let cause = only(&object);
     let command = "kubectl auth can-i create pods --subresource=eviction -n shop --as=u";
-    assert_eq!((cause.what, cause.commands), (vec!["no access.".to_owned()], vec![command.to_owned()]));
+    assert_eq!((cause.what, cause.commands), (vec!["No access.".to_owned()], vec![command.to_owned()]));
 }
 
 #[test]

@@ -4,18 +4,17 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nm_shared::PodReference;
-use nm_shared::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
 use nm_shared::cluster::disruption_budget::Budget;
-use nm_shared::cluster::metadata::TEMPLATE_HASH;
+use nm_shared::cluster::metadata::{self, TEMPLATE_HASH};
 use nm_shared::cluster::pod::reference_in;
-use nm_shared::cluster::{metadata, node, node_fit};
 
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
-use crate::explain::obstacle::Obstacle;
+use crate::explain::no_node_left::NoNodeLeft;
+use crate::explain::obstacle::{Obstacle, PodWarning};
 use crate::explain::owner::{Owner, OwnerKind};
 
 /// The end of the chain. Equal ends are one cause, whatever the budgets and namespaces.
@@ -40,12 +39,7 @@ pub enum FirstCause {
     /// Pods that the budget counts on are not Ready, for this reason.
     OtherPods(Obstacle),
     /// Pods that the budget counts on are Pending, and the only nodes that they fit are in maintenance.
-    NoNodeLeft {
-        /// The nodes in maintenance that they fit.
-        in_maintenance: BTreeSet<String>,
-        /// Nodes that were cordoned in another way and that they would fit.
-        cordoned: BTreeSet<String>,
-    },
+    NoNodeLeft(NoNodeLeft),
     /// An owner cannot create its pods.
     NotCreated(IncompleteOwner),
     /// The pods cannot be read.
@@ -65,6 +59,8 @@ pub struct NeverAllows {
     pub pods: i32,
     /// Whether all of its pods are of one Deployment, which can replace them before they leave.
     pub is_of_deployment: bool,
+    /// Why its only pod cannot be replaced on another node, if that is known.
+    pub no_node: Option<NoNodeLeft>,
 }
 
 /// What a budget demands.
@@ -89,6 +85,8 @@ pub struct Subject {
     pub restarts: i32,
     /// When its grace period ends, if it is terminating.
     pub deadline: Option<Timestamp>,
+    /// Its owner, whose template selects its nodes; none if it has no controller.
+    pub owner: Option<Owner>,
 }
 
 /// An end of the chain, with the pods that it is about.
@@ -132,7 +130,7 @@ pub fn first_causes(
         return Some(vec![FirstCause::PodsGone.into()]);
     }
     if let Some(end) = by_budget(object, guarded) {
-        return Some(vec![end]);
+        return Some(vec![without_a_node(end, guarded.pods.iter().flatten().filter(is_kept), facts)]);
     }
     let pods = match &guarded.pods {
         Ok(pods) => pods,
@@ -184,10 +182,55 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<Chai
             demand: demand(object),
             pods: status.expected_pods,
             is_of_deployment: is_of_deployment(guarded),
+            no_node: None,
         };
         return Some(FirstCause::NeverAllows(never).into());
     }
     None
+}
+
+/// The only pod of a budget that can never allow an eviction would be replaced first, if a node is left for the replacement.
+fn without_a_node<'a>(
+    mut end: ChainEnd,
+    mut kept: impl Iterator<Item = &'a Pod>,
+    facts: &ClusterFacts,
+) -> ChainEnd {
+    if let (FirstCause::NeverAllows(never), Some(pod), Some(Ok(nodes))) =
+        (&mut end.cause, kept.next(), &facts.nodes)
+        && never.pods == 1
+    {
+        never.no_node = NoNodeLeft::of(pod, nodes, &facts.in_maintenance);
+        end.subjects.extend(never.no_node.is_some().then(|| subject(pod)));
+    }
+    end
+}
+
+/// The pods that replace others and are not Ready, for each reason that does not end by itself.
+pub fn stuck_replacements<'a>(
+    pods: impl IntoIterator<Item = (&'a Pod, &'a [PodWarning])>,
+    facts: &ClusterFacts,
+    now: Timestamp,
+) -> Vec<ChainEnd> {
+    let unready = pods.into_iter().filter_map(|(pod, warnings)| {
+        let obstacle = Obstacle::of(pod, warnings, now).filter(|obstacle| !obstacle.passes())?;
+        Some(UnreadyPod { pod, obstacle, is_kept: false })
+    });
+    let unready: Vec<UnreadyPod<'_>> = unready.collect();
+    grouped(&unready.iter().collect::<Vec<_>>(), facts)
+}
+
+/// The pods of a Deployment that are not on this node, of those that a budget guards, with the warnings about them.
+pub fn pods_elsewhere<'a>(
+    deployment: &'a str,
+    on: &'a str,
+    guarded: &'a GuardedPods,
+) -> impl Iterator<Item = (&'a Pod, &'a [PodWarning])> {
+    let is_of = move |pod: &&Pod| {
+        owner_of(pod)
+            .is_some_and(|owner| *owner.kind() == OwnerKind::Deployment && owner.name() == deployment)
+    };
+    let pods = guarded.pods.iter().flatten().filter(is_of).filter(move |pod| node_of(pod) != Some(on));
+    pods.map(|pod| (pod, warnings_about(pod, guarded)))
 }
 
 fn demand(object: &PodDisruptionBudget) -> Demand {
@@ -251,32 +294,11 @@ fn of_pod(unready: &UnreadyPod<'_>, facts: &ClusterFacts) -> (FirstCause, Option
         _ if !is_unschedulable => (cause, None),
         None => (cause, None),
         Some(Err(unseen)) => (cause, Some(unseen.clone())),
-        Some(Ok(nodes)) => (no_node_left(unready.pod, nodes, &facts.in_maintenance).unwrap_or(cause), None),
+        Some(Ok(nodes)) => {
+            let left = NoNodeLeft::of(unready.pod, nodes, &facts.in_maintenance);
+            (left.map_or(cause, FirstCause::NoNodeLeft), None)
+        }
     }
-}
-
-/// Whether the only nodes that a pod fits, apart from its requests, are in maintenance.
-fn no_node_left(pod: &Pod, nodes: &[Node], in_maintenance: &BTreeSet<String>) -> Option<FirstCause> {
-    let is_ours = |node: &&Node| in_maintenance.contains(node::name(node));
-    if nodes.iter().any(|node| !is_ours(&node) && node_fit::check(pod, &[], node).is_ok()) {
-        return None;
-    }
-    let fitting = nodes.iter().filter(|node| node_fit::check(pod, &[], &in_service(node)).is_ok());
-    let (ours, cordoned): (Vec<&Node>, Vec<&Node>) = fitting.partition(is_ours);
-    let names = |nodes: Vec<&Node>| nodes.into_iter().map(|node| node::name(node).to_owned()).collect();
-    let (in_maintenance, cordoned): (BTreeSet<String>, BTreeSet<String>) = (names(ours), names(cordoned));
-    (!in_maintenance.is_empty()).then_some(FirstCause::NoNodeLeft { in_maintenance, cordoned })
-}
-
-/// The node as it is without a maintenance or a cordon.
-fn in_service(node: &Node) -> Node {
-    const OURS: [&str; 3] = [DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT];
-    let mut node = node.clone();
-    if let Some(spec) = &mut node.spec {
-        spec.unschedulable = None;
-        spec.taints.iter_mut().for_each(|taints| taints.retain(|taint| !OURS.contains(&taint.key.as_str())));
-    }
-    node
 }
 
 /// Pods with equal causes together.
@@ -304,12 +326,17 @@ pub fn subject(pod: &Pod) -> Subject {
         node: node_of(pod).map(str::to_owned),
         restarts: containers.unwrap_or_default().iter().map(|container| container.restart_count).sum(),
         deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
+        owner: owner_of(pod),
     }
 }
 
 fn obstacle(pod: &Pod, guarded: &GuardedPods, now: Timestamp) -> Option<Obstacle> {
+    Obstacle::of(pod, warnings_about(pod, guarded), now)
+}
+
+fn warnings_about<'a>(pod: &Pod, guarded: &'a GuardedPods) -> &'a [PodWarning] {
     let warnings = pod.metadata.uid.as_ref().and_then(|uid| guarded.warnings.get(uid));
-    Obstacle::of(pod, warnings.map(Vec::as_slice).unwrap_or_default(), now)
+    warnings.map(Vec::as_slice).unwrap_or_default()
 }
 
 fn node_of(pod: &Pod) -> Option<&str> {

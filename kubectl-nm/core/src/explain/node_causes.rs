@@ -1,6 +1,6 @@
 //! The causes that concern a maintenance as a whole: no reconciler, a suspension, finalizers, and what its conditions report.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
@@ -10,12 +10,12 @@ use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::CompletionFilter;
 
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
-use crate::explain::cause::Cause;
+use crate::explain::cause::{Cause, capitalized, sentence};
 use crate::explain::remedy;
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::{
-    Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, degraded, error_without_details, kept_by_roll,
-    node, pending_pods, roll_name, status,
+    Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
+    error_without_details, kept_by_roll, node, pending_pods, reason, roll_name, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -181,14 +181,14 @@ pub(super) fn by_last_error(maintenance: &NodeMaintenance, kubectl: &str) -> Opt
     if status.error_on_lease_count > 0 {
         let (advice, command) = remedy_of(Some(ConditionReason::LeaseHeld), maintenance, kubectl);
         return Some(Cause {
-            what: vec![error.to_owned()],
+            what: vec![capitalized(error)],
             advice,
             commands: vec![command],
             ..Cause::default()
         });
     }
     Some(Cause {
-        what: vec![error.to_owned()],
+        what: vec![capitalized(error)],
         pods: pending_pods(status),
         advice: String::from(
             "The status has no details of blocked pods. Check the budgets; `kubectl nm doctor` reports whether the CRD in the \
@@ -197,6 +197,25 @@ pub(super) fn by_last_error(maintenance: &NodeMaintenance, kubectl: &str) -> Opt
         commands: vec![format!("{kubectl} get pdb -A"), nm_command(kubectl, "doctor")],
         ..Cause::default()
     })
+}
+
+/// Why the drain failed, and when: the condition only shows since when the node is not drained.
+pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
+    let drained = condition(maintenance, ConditionType::Drained);
+    let limit = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
+    let has_timed_out = drained.and_then(ConditionReason::of) == Some(ConditionReason::TimedOut);
+    // The pods that are left are causes of their own.
+    let timed_out = (has_timed_out && limit > 0).then(|| format!("The drain timed out after {limit} s"));
+    let said = timed_out.as_deref().unwrap_or_else(|| reason(maintenance));
+    let mut cause = by_condition(maintenance, drained, said, kubectl);
+    let written = status(maintenance).last_update.as_ref().map(|at| at.0);
+    let timed_out_at = timed_out.is_some().then(|| {
+        let paused = status(maintenance).paused_seconds.unwrap_or(0);
+        cordoned_since(maintenance)?.checked_add(SignedDuration::from_secs(limit.saturating_add(paused))).ok()
+    });
+    // Later statuses count the pods that leave afterwards.
+    cause.since = timed_out_at.flatten().into_iter().chain(written).min().or(cause.since);
+    cause
 }
 
 pub(super) fn by_condition(
@@ -209,7 +228,7 @@ pub(super) fn by_condition(
     let said = if said.is_empty() { "The status contains no reason" } else { said };
     let (advice, command) = remedy_of(reason, maintenance, kubectl);
     Cause {
-        what: vec![format!("{}.", said.trim_end_matches('.'))],
+        what: vec![sentence(said)],
         since: condition.map(|condition| condition.last_transition_time.0),
         advice,
         commands: vec![command],

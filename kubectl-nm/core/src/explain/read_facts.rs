@@ -1,6 +1,6 @@
 //! Reads what [`ClusterFacts`] contain, with the permissions of the user. Nothing here fails: what cannot be read is unseen.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -14,13 +14,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, ListParams};
 use kube::core::{NamespaceResourceScope, Selector};
 use kube::{Resource, ResourceExt};
+use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::metadata;
 use nm_shared::{NodeMaintenance, PodReference};
 use serde::de::DeserializeOwned;
 
 use crate::client::cluster::Cluster;
 use crate::error::Error;
-use crate::explain::cluster_facts::{ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, Unseen};
+use crate::explain::cluster_facts::{
+    ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, Unseen,
+};
 use crate::explain::first_cause::owner_of;
 use crate::explain::obstacle::{Obstacle, PodWarning};
 
@@ -64,21 +67,48 @@ pub async fn read_wanted(
     });
     let terminating =
         join_all(wanted.nodes.iter().map(async |node| (node.clone(), on_node(cluster, node).await)));
-    let (budgets, terminating): (Vec<_>, Vec<_>) =
-        tokio::join!(budgets.buffered(MAX_CONCURRENT).collect(), terminating);
+    let replacements = stream::iter(wanted.replacements.iter().cloned()).map(async |name| {
+        let read = replacement(cluster, &name).await;
+        (name, read)
+    });
+    let (budgets, terminating, replacements): (Vec<_>, Vec<_>, Vec<_>) = tokio::join!(
+        budgets.buffered(MAX_CONCURRENT).collect(),
+        terminating,
+        replacements.buffered(MAX_CONCURRENT).collect()
+    );
     facts.budgets = budgets.into_iter().collect();
     facts.terminating = terminating.into_iter().collect();
-    if needs_nodes(&facts.budgets) {
+    facts.replacements = replacements.into_iter().collect();
+    if needs_nodes(&facts) {
         let nodes: Api<Node> = Api::all(cluster.client());
         facts.nodes = Some(list(cluster, &nodes, "list nodes", ListParams::default()).await);
     }
     facts
 }
 
-/// Whether a pod fits no node.
-fn needs_nodes(budgets: &BTreeMap<PodReference, GuardedPods>) -> bool {
-    let mut pods = budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
+/// Whether a pod fits no node, or whether it matters if another one would.
+fn needs_nodes(facts: &ClusterFacts) -> bool {
+    let guarded = facts.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
+    let replacements = facts.replacements.values().flatten().flatten().map(|read| &read.pod);
+    let mut pods = guarded.chain(replacements);
+    let mut budgets = facts.budgets.values().filter_map(|guarded| guarded.budget.as_ref().ok()?.as_ref());
     pods.any(|pod| matches!(Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH), Some(Obstacle::Unschedulable(_))))
+        || budgets.any(|budget| {
+            let expected = budget.status.as_ref().map(|status| status.expected_pods);
+            expected == Some(1) && Budget::from(budget).is_unsatisfiable()
+        })
+}
+
+/// A pod that replaces another one, with the warnings about it if they show more.
+async fn replacement(cluster: &Cluster, name: &PodReference) -> Result<Option<ReadPod>, Unseen> {
+    let Some(pod) = get::<Pod>(cluster, "pods", name).await? else { return Ok(None) };
+    let warnings = match Obstacle::of(&pod, &[], Timestamp::UNIX_EPOCH) {
+        Some(obstacle) if has_events(&obstacle) => {
+            warnings(cluster, &name.namespace, &pod.uid().unwrap_or_default()).await
+        }
+        _ => Vec::new(),
+    };
+    Ok(Some(ReadPod { pod, warnings }))
 }
 
 async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) -> GuardedPods {

@@ -7,7 +7,7 @@ use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, Su
 
 use crate::explain::owner::{Owner, OwnerKind};
 use crate::terminal::command_context::{nm_command, shell_quoted};
-use crate::terminal::text::counted;
+use crate::terminal::text::{counted, first_names};
 
 /// The taint of a node that is shut down, with which Kubernetes no longer waits for the node's kubelet:
 /// <https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown>.
@@ -168,6 +168,10 @@ fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
         return (advice, format!("{kubectl_in} edit pdb {}", shell_quoted(&budget.name)));
     }
     // Whether the budget or its pods have to change depends on more than the status shows.
+    if case.facts.budget.is_some() && case.facts.surge.is_none() {
+        let explain = nm_command(case.kubectl, &format!("explain {}", shell_quoted(case.node)));
+        return ("This shows which of the budget's pods are not Ready, and why".into(), explain);
+    }
     let command = match &case.facts.budget {
         Some(budget) => format!("{kubectl_in} describe pdb {}", shell_quoted(&budget.name)),
         None => format!("{kubectl_in} get pdb"),
@@ -273,6 +277,42 @@ fn virtual_machine(case: &Case<'_>) -> Option<String> {
     Some(shell_quoted(&machine.argument()).into_owned())
 }
 
+/// Why pods are blocked alike, with their names; none if what blocks them is the subject of the words.
+pub(super) fn subject_and_reason(
+    pods: &[String],
+    reason: BlockReason,
+    facts: &BlockFacts,
+    message: &str,
+) -> Option<String> {
+    let (is, has, it) = if pods.len() == 1 { ("is", "has", "it") } else { ("are", "have", "them") };
+    let names = first_names(pods);
+    match reason {
+        BlockReason::Unmanaged => {
+            Some(format!("{names} {has} no controller that would replace {it}, and --force=false keeps {it}"))
+        }
+        BlockReason::LocalStorage => {
+            Some(format!("{names} {has} emptyDir volumes, and --delete-emptydir-data=false keeps {it}"))
+        }
+        BlockReason::Finalizers if !facts.finalizers.is_empty() => {
+            let finalizers = facts.finalizers.join(", ");
+            Some(format!("{names} {has} terminated, and finalizers keep {it}: {finalizers}"))
+        }
+        BlockReason::NamespaceTerminating => {
+            let pods = if pods.len() == 1 { "the pod" } else { "the pods" };
+            Some(format!("The namespace of {names} is being deleted, together with {pods}"))
+        }
+        BlockReason::NodeNotReady => {
+            let node = facts.node.as_deref()?;
+            Some(format!("{names} {is} terminating, but node {node} is not Ready: no kubelet confirms that"))
+        }
+        BlockReason::KeepsReturning => Some(format!("{names}: {message}")),
+        BlockReason::NotEnding => {
+            Some(format!("{names} {is} terminating for too long: the kubelet has not terminated {it}"))
+        }
+        _ => None,
+    }
+}
+
 /// Why a pod is blocked, in a few words with the numbers: `PDB shop/cart needs 3, has 3`. Without facts, the message.
 pub fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, message: &str) -> String {
     match (reason, &facts.budget) {
@@ -307,7 +347,30 @@ pub fn common_blocker(namespace: &str, reason: BlockReason, facts: &BlockFacts) 
     match (reason, &facts.budget) {
         (BlockReason::DisruptionBudget, Some(budget)) => format!("PDB {namespace}/{}", budget.name),
         (BlockReason::MultipleDisruptionBudgets, _) if !facts.budgets.is_empty() => budgets(namespace, facts),
-        _ => format!("{} in {namespace}", words(reason)),
+        _ => format!("{} in {namespace}", blocker(reason)),
+    }
+}
+
+/// What blocks pods for this reason, as it follows `blocked by`.
+fn blocker(reason: BlockReason) -> &'static str {
+    match reason {
+        BlockReason::NotMigratable => "virtual machines that cannot migrate",
+        BlockReason::MigrationFailed => "failed migrations",
+        BlockReason::MigrationNotStarted => "migrations that do not start",
+        BlockReason::NamespaceTerminating => "the deletion of the namespace",
+        BlockReason::ServerError => "errors of the API server",
+        BlockReason::Unmanaged => "missing controllers",
+        BlockReason::KeepsReturning => "pods that keep returning",
+        BlockReason::NodeNotReady => "a node that is not Ready",
+        BlockReason::NotEnding => "pods that do not terminate",
+        BlockReason::Unknown => "an unknown reason",
+        BlockReason::DisruptionBudget
+        | BlockReason::MultipleDisruptionBudgets
+        | BlockReason::AdmissionWebhook
+        | BlockReason::AdmissionPolicy
+        | BlockReason::Forbidden
+        | BlockReason::LocalStorage
+        | BlockReason::Finalizers => words(reason),
     }
 }
 

@@ -27,7 +27,7 @@ fn a_budget_is_only_to_be_edited_if_it_can_never_allow_an_eviction() {
     };
     assert_eq!(command(3, Some(3)), "kubectl -n shop edit pdb cart");
     for pods in [None, Some(4)] {
-        assert_eq!(command(3, pods), "kubectl -n shop describe pdb cart");
+        assert_eq!(command(3, pods), "kubectl nm explain n1", "which reads the pods");
     }
 }
 
@@ -55,7 +55,7 @@ fn every_reason_has_a_command_that_can_be_pasted() {
     let (cart, machine) = (Owner::new(OwnerKind::StatefulSet, "cart"), Owner::recorded("vmi/db").unwrap());
     let (sts, foreign) = (Some(&cart), Owner::recorded("statefulset.apps.kruise.io/cart").unwrap());
     for (reason, facts, owner, command) in [
-        (Reason::DisruptionBudget, budget("cart", Some((3, 3))), sts, "kubectl -n shop describe pdb cart"),
+        (Reason::DisruptionBudget, budget("cart", Some((3, 3))), sts, "kubectl nm explain n1"),
         (Reason::DisruptionBudget, none(), sts, "kubectl -n shop get pdb"),
         (Reason::MultipleDisruptionBudgets, none(), sts, "kubectl -n shop get pdb -o wide"),
         (
@@ -140,8 +140,11 @@ fn commands_use_the_displayed_cluster_and_quote_names() {
     };
     assert_eq!(remedy(&hostile).command, r#"kubectl --context 'prod eu' -n "it's" delete pod 'x; reboot'"#);
     let facts = budget("$(reboot)", None);
-    let remedy = remedy(&case(BlockReason::DisruptionBudget, &facts, None));
-    assert_eq!(remedy.command, "kubectl -n shop describe pdb '$(reboot)'");
+    let unread = Case { kubectl: "kubectl --context=c", ..case(BlockReason::DisruptionBudget, &facts, None) };
+    assert_eq!(remedy(&unread).command, "kubectl nm explain n1 --context=c");
+    let several = several_budgets(&["$(reboot)"]);
+    let remedy = remedy(&case(BlockReason::MultipleDisruptionBudgets, &several, None));
+    assert_eq!(remedy.command, "kubectl -n shop get pdb '$(reboot)' -o wide");
 }
 
 #[test]
@@ -181,7 +184,8 @@ fn blockers_are_shown_in_short_and_without_facts_by_their_message() {
         (Reason::MultipleDisruptionBudgets, none(), "two", "two", "several budgets in shop"),
         (Reason::Finalizers, finalizers, "m", "finalizers a/b, c/d", "finalizers in shop"),
         (Reason::Finalizers, none(), "kept by a/b", "kept by a/b", "finalizers in shop"),
-        (Reason::NotEnding, none(), "", "not ending", "not ending in shop"),
+        (Reason::NotEnding, none(), "", "not ending", "pods that do not terminate in shop"),
+        (Reason::Unmanaged, none(), "no", "no", "missing controllers in shop"),
     ] {
         assert_eq!(in_short("shop", reason, &facts, message), short);
         assert_eq!(common_blocker("shop", reason, &facts), common);

@@ -28,7 +28,7 @@ pub async fn during<T>(out: &mut Output, doing: impl Fn() -> String, work: impl 
 }
 
 /// Sends a request for each item, several at once, and returns the answers in the order of the items. If that takes longer
-/// than a second, prints how many of `what` are done.
+/// than a second, prints how many of `what` are done, unless there is only one.
 pub async fn for_each<I, T>(
     out: &mut Output,
     items: impl ExactSizeIterator<Item = I>,
@@ -44,7 +44,11 @@ pub async fn for_each<I, T>(
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect();
-    during(out, || format!("{} of {count} {what}", done.get()), answers).await
+    let message = || match count {
+        1 => String::from("waiting for the API server"),
+        _ => format!("{} of {count} {what}", done.get()),
+    };
+    during(out, message, answers).await
 }
 
 /// Waits for `work` until the timeout, and returns `None` then. A timeout of zero means no timeout.
@@ -62,6 +66,16 @@ mod tests {
         let work = || tokio::time::sleep(Duration::from_secs(60));
         assert_eq!(within(Duration::from_secs(59), work()).await, None);
         assert_eq!(within(Duration::ZERO, work()).await, Some(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_item_is_not_counted() {
+        for (items, expected) in [(1, "waiting for the API server ...\n"), (2, "0 of 2 nodes ...\n")] {
+            let (mut out, captured) = output();
+            let send = async |_| tokio::time::sleep(Duration::from_secs(2)).await;
+            for_each(&mut out, 0..items, "nodes", send).await;
+            assert_eq!(captured.messages(), expected);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -39,11 +39,14 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
         }
         State::Drained => {
             let of_roll = roll_progress(maintenance).map(|what| format!("; {what}")).unwrap_or_default();
-            line.and(match pods_gone(status) {
-                gone if gone > 0 => format!(": {} gone{}", pods(gone), still_attached(maintenance)),
-                _ => format!(": no pods had to go{}", still_attached(maintenance)),
-            })
-            .and(of_roll)
+            // Reconcilers that do not tell departures apart report how many pods are gone.
+            let result = drain_result(maintenance).filter(|_| status.departed_pods.is_some());
+            let result = match (result, pods_gone(status)) {
+                (Some(result), 1..) => result,
+                (None, gone @ 1..) => format!("{} gone", pods(gone)),
+                _ => String::from("no pods had to move"),
+            };
+            line.and(format!(": {result}{}{of_roll}", still_attached(maintenance)))
         }
         State::Stopping => line.and(": ").and(stop_progress(maintenance)),
     }
@@ -290,9 +293,15 @@ mod tests {
                 "Draining 50%: 1 pod remaining, 1 gone",
             ),
             (json!({"phase": "Succeeded", "evictionPods": 3}), "Drained: 3 pods gone"),
+            (
+                json!({"phase": "Succeeded", "evictionPods": 25,
+                    "departedPods": {"unmanaged": 2, "losingEmptyDirData": 1}}),
+                "Drained: 23 pods moved, 2 deleted (no controller), emptyDir data of 1 pod lost",
+            ),
+            (json!({"phase": "Succeeded", "departedPods": {}}), "Drained: no pods had to move"),
             (suspended("Pending", "Planned"), "Planned: begins when it is resumed"),
             (suspended("Running", "Paused"), "Paused 0%: 0 pods remaining"),
-            (json!({"phase": "Succeeded"}), "Drained: no pods had to go"),
+            (json!({"phase": "Succeeded"}), "Drained: no pods had to move"),
             (
                 json!({"phase": "Failed", "lastError": "nodes \"x\" not found"}),
                 "Failed: nodes \"x\" not found",

@@ -29,6 +29,7 @@ use crate::client::cluster::Cluster;
 use crate::client::reconciler_deployment::{EXTERNAL_ETCD, LABEL_SELECTOR, SettingValue};
 use crate::error::Error;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
 use crate::plan::unread::Unread;
 
 const PAGE_SIZE: u32 = 500;
@@ -77,6 +78,19 @@ impl ClusterSnapshot {
     ///
     /// If a request fails for a reason other than missing permission.
     pub async fn read(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
+        Self::read_within(None, planned, cluster).await
+    }
+
+    /// The same within a time limit: what has not been read by then is listed as unknown, like what the user may not read.
+    ///
+    /// # Errors
+    ///
+    /// If a request fails for a reason other than missing permission.
+    pub(crate) async fn read_within(
+        limit: Option<TimeLimit>,
+        planned: &[String],
+        cluster: &Cluster,
+    ) -> Result<Self, Error> {
         let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
         let everywhere = ListParams::default;
         let labelled = ListParams::default().labels(LABEL_SELECTOR);
@@ -86,13 +100,13 @@ impl ClusterSnapshot {
             sets.insert((set.namespace().unwrap_or_default(), set.name_any()));
         };
         let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
-            list_pages(cluster, "list nodes", everywhere(), Vec::<Node>::push),
-            list_pages(cluster, "list pods", everywhere(), add_pod),
-            list_pages(cluster, "list daemonsets.apps", everywhere(), add_set),
-            list_pages(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push),
-            list_pages(cluster, "list deployments.apps", labelled, Vec::<Deployment>::push),
-            cluster.maintenances(),
-            join_all(older.map(|group| all_groups::list_group(cluster, group))),
+            within(limit, list_pages(cluster, "list nodes", everywhere(), Vec::<Node>::push)),
+            within(limit, list_pages(cluster, "list pods", everywhere(), add_pod)),
+            within(limit, list_pages(cluster, "list daemonsets.apps", everywhere(), add_set)),
+            within(limit, list_pages(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push)),
+            within(limit, list_pages(cluster, "list deployments.apps", labelled, Vec::<Deployment>::push)),
+            within(limit, cluster.maintenances()),
+            join_all(older.map(|group| within(limit, all_groups::list_group(cluster, group)))),
         );
         let mut unknown = Vec::new();
         let nodes = if_permitted(
@@ -105,15 +119,17 @@ impl ClusterSnapshot {
         let budgets = if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
         let has_external_etcd =
             of_deployments.as_ref().is_ok_and(|deployments| sets_external_etcd(deployments));
-        let limit = match of_deployments {
-            Err(Error::Server { asked, status }) if status.is_forbidden() => {
+        let max_unavailable = match of_deployments {
+            Ok(read) => MaxUnavailableLimit::of(&read),
+            Err(NoAnswer::TooLate(why)) => MaxUnavailableLimit::Unknown(why),
+            Err(NoAnswer::Failed(Error::Server { asked, status })) if status.is_forbidden() => {
                 MaxUnavailableLimit::Unknown(format!("you may not {asked}"))
             }
-            read => MaxUnavailableLimit::of(&read?),
+            Err(NoAnswer::Failed(error)) => return Err(error),
         };
         let maintenances = match maintenances {
             // Without the installation nothing is in maintenance.
-            Err(Error::NotInstalled { .. }) => Ok(Vec::new()),
+            Err(NoAnswer::Failed(Error::NotInstalled { .. })) => Ok(Vec::new()),
             read => read,
         };
         let what = "which nodes are in maintenance";
@@ -131,7 +147,7 @@ impl ClusterSnapshot {
                     everywhere(),
                     Vec::<PersistentVolume>::push,
                 );
-                let read = read.await;
+                let read = within(limit, read).await;
                 Volumes::new(if_permitted(read, "which volumes are local", &mut unknown)?.unwrap_or_default())
             }
             _ => Volumes::default(),
@@ -139,10 +155,12 @@ impl ClusterSnapshot {
         let machines = match &pods {
             Some(pods) if pods.have_machines() => {
                 let what = "list virtualmachineinstances.kubevirt.io";
-                let read = list_pages(cluster, what, everywhere(), Vec::<VirtualMachineInstance>::push).await;
-                let read = match read {
+                let read = list_pages(cluster, what, everywhere(), Vec::<VirtualMachineInstance>::push);
+                let read = match within(limit, read).await {
                     // Pods that only look like those of KubeVirt.
-                    Err(Error::Server { status, .. }) if status.code == 404 => Ok(Vec::new()),
+                    Err(NoAnswer::Failed(Error::Server { status, .. })) if status.code == 404 => {
+                        Ok(Vec::new())
+                    }
                     read => read,
                 };
                 if_permitted(read, "who moves virtual machines", &mut unknown)?.unwrap_or_default()
@@ -157,8 +175,15 @@ impl ClusterSnapshot {
         let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
         let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::may_run_etcd(node);
         // Only the quorum of etcd depends on it.
-        let is_openshift =
-            nodes.iter().flatten().any(|node| is_planned(&node)) && cluster.is_openshift().await?;
+        let is_openshift = nodes.iter().flatten().any(|node| is_planned(&node))
+            && match within(limit, cluster.is_openshift()).await {
+                Ok(is_openshift) => is_openshift,
+                Err(NoAnswer::Failed(error)) => return Err(error),
+                Err(NoAnswer::TooLate(why)) => {
+                    unknown.push(Unread::other("whether etcd keeps its quorum", why));
+                    false
+                }
+            };
         Ok(Self {
             nodes,
             maintenances,
@@ -170,7 +195,7 @@ impl ClusterSnapshot {
             machines,
             is_openshift,
             has_external_etcd,
-            limit,
+            limit: max_unavailable,
             unknown,
         })
     }
@@ -236,15 +261,19 @@ fn sets_external_etcd(deployments: &[Deployment]) -> bool {
     !deployments.is_empty() && deployments.iter().all(is_set)
 }
 
-/// The result of a read; none without access, which is then listed with `what` as unknown.
+/// The result of a read; none without access or in time, which is then listed with `what` as unknown.
 fn if_permitted<T>(
-    read: Result<T, Error>,
+    read: Result<T, NoAnswer>,
     what: &str,
     unknown: &mut Vec<Unread>,
 ) -> Result<Option<T>, Error> {
     let error = match read {
         Ok(read) => return Ok(Some(read)),
-        Err(error) => error,
+        Err(NoAnswer::TooLate(why)) => {
+            unknown.push(Unread::other(what, why));
+            return Ok(None);
+        }
+        Err(NoAnswer::Failed(error)) => error,
     };
     match &error {
         Error::Server { asked, status } if Status::is_forbidden(status) => {

@@ -11,15 +11,14 @@ use nm_shared::DrainSpec;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::forecast::DrainPreview;
-use tokio::time::{Instant, timeout_at};
 
-use crate::args::duration;
 use crate::client::cluster::Cluster;
 use crate::plan::eviction_dry_run::dry_run_evictions_into;
 use crate::plan::harm::{self, Harm, harms};
 use crate::plan::leader;
 use crate::plan::planning::{self, Planning};
 use crate::plan::report::PlanReport;
+use crate::plan::time_limit::TimeLimit;
 use crate::plan::unread::Unread;
 use crate::terminal::text::{Line, Style, counted};
 
@@ -72,15 +71,13 @@ pub async fn assess(
     now: Timestamp,
     limit: Duration,
 ) -> DrainCost {
-    let deadline = Instant::now() + limit;
-    let (leader, plan) = tokio::join!(
-        timeout_at(deadline, leader::gap(cluster, now)),
-        plan(nodes, drain, cluster, now, deadline, limit),
-    );
+    let limit = TimeLimit::new(limit);
+    let (leader, plan) =
+        tokio::join!(limit.wait(leader::gap(cluster, now)), plan(nodes, drain, cluster, now, limit));
     let (gap, mut unknown) = match leader {
         Ok(Ok(gap)) => (gap, Vec::new()),
         Ok(Err(unread)) => (None, vec![unread]),
-        Err(_) => (None, vec![Unread::other("whether a reconciler leads", too_slow(limit))]),
+        Err(too_late) => (None, vec![Unread::other("whether a reconciler leads", too_late)]),
     };
     let harms = match plan {
         Ok(report) => {
@@ -95,23 +92,17 @@ pub async fn assess(
     DrainCost { harms, unknown }
 }
 
-/// The plan with the answers to evictions that have arrived by the deadline.
+/// The plan of what has been read in time, with the answers to evictions that have arrived.
 async fn plan(
     nodes: Vec<String>,
     drain: Option<DrainSpec>,
     cluster: &Cluster,
     now: Timestamp,
-    deadline: Instant,
-    limit: Duration,
+    limit: TimeLimit,
 ) -> Result<PlanReport, Unread> {
-    const WHAT: &str = "what the drain would cost";
-    let read = timeout_at(deadline, Box::pin(Planning::read(nodes, drain, cluster, now))).await;
-    let planning = match read {
-        Ok(read) => read.map_err(|error| Unread::failed(WHAT, &error))?,
-        Err(_) => return Err(Unread::other(WHAT, too_slow(limit))),
-    };
-    let (answers, missing) =
-        answers_by(&planning.samples(), planning.grace(), cluster, deadline, limit).await;
+    let read = Box::pin(Planning::read_within(Some(limit), nodes, drain, cluster, now)).await;
+    let planning = read.map_err(|error| Unread::failed("what the drain would cost", &error))?;
+    let (answers, missing) = answers_by(&planning.samples(), planning.grace(), cluster, limit).await;
     let mut report = planning.report(&answers);
     report.unknown.extend(missing);
     Ok(report)
@@ -126,32 +117,27 @@ pub async fn answers_within(
     limit: Duration,
 ) -> (HashMap<String, EvictionOutcome>, Option<Unread>) {
     let asked: Vec<_> = preview.to_evict().collect();
-    answers_by(&asked, planning::grace(drain), cluster, Instant::now() + limit, limit).await
+    answers_by(&asked, planning::grace(drain), cluster, TimeLimit::new(limit)).await
 }
 
 async fn answers_by(
     asked: &[&Arc<DrainPod>],
     grace: Option<i64>,
     cluster: &Cluster,
-    deadline: Instant,
-    limit: Duration,
+    limit: TimeLimit,
 ) -> (HashMap<String, EvictionOutcome>, Option<Unread>) {
     let (answers, done) = (RefCell::default(), Cell::default());
     let dry_runs = dry_run_evictions_into(cluster, asked.iter().copied(), grace, &done, &answers);
-    let ended = timeout_at(deadline, dry_runs).await;
+    let ended = limit.wait(dry_runs).await;
     let answers = answers.into_inner();
     let missing = asked.len().saturating_sub(answers.len());
     let what = || format!("the answers of the API server to {}", counted(missing, "eviction"));
     let unknown = match ended {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(Unread::failed(&what(), &error)),
-        Err(_) => Some(Unread::other(what(), too_slow(limit))),
+        Err(too_late) => Some(Unread::other(what(), too_late)),
     };
     (answers, unknown)
-}
-
-fn too_slow(limit: Duration) -> String {
-    format!("the plan took longer than {}", duration::show(limit))
 }
 
 #[cfg(test)]

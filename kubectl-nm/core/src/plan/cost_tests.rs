@@ -64,10 +64,44 @@ async fn what_is_harmed_is_said_and_the_rest_is_not() {
 async fn a_plan_that_takes_too_long_is_not_waited_for() {
     let (lines, _) = cost(|_, path| (path == "/api/v1/pods").then_some((NEVER, Value::Null))).await;
     let late = "the plan took longer than 2s";
-    assert_eq!(lines, [format!("unknown: what the drain would cost: {late}")]);
+    assert_eq!(lines, [format!("unknown: the pods: {late}")]);
     let (lines, _) = cost(|method, _| (method == "POST").then_some((NEVER, Value::Null))).await;
     let answers = "the answers of the API server to 1 eviction";
     assert_eq!(lines, [BARE.to_owned(), format!("unknown: {answers}: {late}")], "the rest is known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_been_read_in_time_counts_whatever_is_late() {
+    let late = "the plan took longer than 2s";
+    let answers = "the answers of the API server to 1 eviction";
+    for (path, what) in [
+        ("/apis/policy/v1/poddisruptionbudgets", "the disruption budgets"),
+        ("/apis/apps/v1/daemonsets", "which DaemonSets exist"),
+        ("/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances", "which nodes are in maintenance"),
+        ("/api/v1/nodes", "the capacity of other nodes, the control plane and the queue"),
+    ] {
+        let (lines, _) = cost(move |_, asked| (asked == path).then_some((NEVER, Value::Null))).await;
+        assert_eq!(lines[0], BARE, "{path}");
+        // The evictions are tried once the rest is read.
+        let unknown = [what, answers].join(", ");
+        assert!(
+            [format!("unknown: {unknown}: {late}"), format!("unknown: {what}: {late}")].contains(&lines[1]),
+            "{lines:?}"
+        );
+    }
+    let (lines, _) = cost(|_, path| match path {
+        "/api/v1/pods" => Some((NEVER, Value::Null)),
+        "/api/v1/nodes" => {
+            let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+            Some(items(&json!([{"metadata": {"name": "n1"}, "status": ready}])))
+        }
+        _ => None,
+    })
+    .await;
+    assert_eq!(
+        lines,
+        ["no schedulable node is left in the cluster".into(), format!("unknown: the pods: {late}")]
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,6 +43,13 @@ pub enum Harm {
     },
     /// No schedulable node is left of this group.
     NoSchedulableNode(NodeGroup),
+    /// A finalizer keeps the objects of these pods after they have terminated.
+    Finalizer {
+        /// The finalizer.
+        name: String,
+        /// The pods.
+        pods: Vec<PodReference>,
+    },
     /// These pods never leave as things are.
     NeverLeave {
         /// The pods.
@@ -73,6 +80,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     }
     harms.extend(report.capacity.iter().flat_map(no_capacity));
     harms.extend(report.emptied.iter().cloned().map(Harm::NoSchedulableNode));
+    harms.extend(report.forecast.iter().flat_map(kept_by_finalizers));
     harms.extend(report.forecast.iter().flat_map(never_leave));
     let quorum = |node: &crate::plan::report::NodeReport| {
         Some(Harm::Quorum { node: node.node.clone(), why: node.quorum.clone()? })
@@ -102,6 +110,21 @@ pub(crate) fn lost_data(forecast: &Forecast) -> Vec<Harm> {
 pub(crate) fn no_capacity(estimate: &CapacityEstimate) -> Vec<Harm> {
     let of = |unplaced: &UnplacedPods| Harm::NoCapacity { unplaced: unplaced.clone(), nodes: estimate.nodes };
     estimate.unplaced.iter().map(of).collect()
+}
+
+/// The pods that leave and whose objects the finalizers of others keep, by finalizer. Kubernetes removes its own.
+pub(crate) fn kept_by_finalizers(forecast: &Forecast) -> Vec<Harm> {
+    let is_foreign = |name: &&String| {
+        let domain = name.split_once('/').map(|(domain, _)| domain);
+        domain.is_some_and(|domain| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+    };
+    let mut kept: BTreeMap<&str, Vec<PodReference>> = BTreeMap::new();
+    for expected in forecast.pods.iter().filter(|pod| pod.leaves) {
+        for name in expected.pod.metadata.finalizers.iter().flatten().filter(is_foreign) {
+            kept.entry(name).or_default().push(pod::reference(&expected.pod));
+        }
+    }
+    kept.into_iter().map(|(name, pods)| Harm::Finalizer { name: name.to_owned(), pods }).collect()
 }
 
 /// The pods that never leave, by reason and message.
@@ -166,6 +189,9 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
             {
                 return extend(&mut unplaced.pods, &more.pods);
             }
+            (Harm::Finalizer { name, pods }, Harm::Finalizer { name: same, pods: more }) if name == same => {
+                return extend(pods, more);
+            }
             (
                 Harm::NeverLeave { pods, reason, message },
                 Harm::NeverLeave { pods: more, reason: same, message: text },
@@ -220,15 +246,16 @@ impl Harm {
                 line.and(format!("{} ({})", counted(names.len(), "workload"), first_names(&names)))
             }
             Self::NoCapacity { unplaced: UnplacedPods { pods, reasons }, nodes } => {
-                bad("no capacity").and(" for ").and(format!(
-                    "{} ({}{})",
-                    first_names(&texts(pods)),
-                    counted(*nodes, "other node"),
-                    unsuitable(reasons)
-                ))
+                let why = unsuitable(reasons, *nodes, pods.len() == 1);
+                bad("no capacity").and(" for ").and(format!("{} ({why})", first_names(&texts(pods))))
             }
             Self::NoSchedulableNode(group) => {
                 bad("no schedulable node is left").and(format!(" in {}", group_name(group)))
+            }
+            Self::Finalizer { name, pods } => {
+                let line = bad(&format!("finalizer {name}"));
+                let whose = if pods.len() == 1 { "the object" } else { "the objects" };
+                line.and(format!(" keeps {whose} until its controller removes it: {}", named(pods)))
             }
             Self::NeverLeave { pods, message, .. } => bad("never leaves: ").and(format!(
                 "{}: {}",
@@ -264,6 +291,9 @@ impl Harm {
                 };
                 json!({"harm": "NoSchedulableNode", "of": of, "name": name})
             }
+            Self::Finalizer { name, pods } => {
+                json!({"harm": "Finalizer", "pods": pods, "finalizer": name})
+            }
             Self::NeverLeave { pods, reason, message } => {
                 json!({"harm": "NeverLeaves", "pods": pods, "reason": reason, "message": message})
             }
@@ -286,9 +316,20 @@ fn workload(found: &NamespacedWorkload) -> String {
     format!("{} {namespace}/{}", workload.kind, workload.name)
 }
 
-fn unsuitable(reasons: &BTreeMap<Unfit, usize>) -> String {
-    let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
-    if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) }
+/// Why the other nodes do not suit one or several pods: `11 other nodes: 8 not selected by its nodeSelector or affinity, 3 full`.
+fn unsuitable(reasons: &BTreeMap<Unfit, usize>, nodes: usize, is_one_pod: bool) -> String {
+    let its = if is_one_pod { "its" } else { "their" };
+    let others = counted(nodes, "other node");
+    if reasons.len() == 1 && reasons.contains_key(&Unfit::NotSelected) {
+        let verb = if nodes == 1 { "does" } else { "do" };
+        return format!("{others} {verb} not match {its} nodeSelector or affinity");
+    }
+    let reason = |(why, nodes): (&Unfit, &usize)| match why {
+        Unfit::NotSelected => format!("{nodes} not selected by {its} nodeSelector or affinity"),
+        why => format!("{nodes} {why}"),
+    };
+    let reasons: Vec<String> = reasons.iter().map(reason).collect();
+    if reasons.is_empty() { others } else { format!("{others}: {}", reasons.join(", ")) }
 }
 
 fn group_name(group: &NodeGroup) -> String {

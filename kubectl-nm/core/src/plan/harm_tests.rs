@@ -116,6 +116,43 @@ fn pods_that_never_leave_are_harms_and_those_that_only_wait_are_not() {
 }
 
 #[test]
+fn a_finalizer_of_others_is_a_harm_and_blocks_nothing() {
+    let mut snapshot = harmless();
+    let mut kept = (*pod("db-0", &none())).clone();
+    let finalizers = ["batch.kubernetes.io/job-tracking", "example.com/hold", "foregroundDeletion"];
+    kept.metadata.finalizers = Some(finalizers.map(str::to_owned).into());
+    snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), vec![kept.into()]);
+    let report = report(&["n1"], None, snapshot, &[]);
+    let line =
+        "finalizer example.com/hold keeps the object until its controller removes it: 1 pod: shop/db-0";
+    assert_eq!(shown(&report), [line]);
+    assert!(!report.is_blocked());
+    let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
+    assert!(plan.contains(&format!("warning: {line}")), "{plan:?}");
+}
+
+#[test]
+fn the_selector_that_no_other_node_matches_is_said_to_be_the_pods() {
+    let selecting = |labels: Value, nodes: &[&str]| {
+        let mut snapshot = snapshot(nodes, vec![]);
+        let mut pinned = (*pod("db-0", &none())).clone();
+        pinned.spec = serde_json::from_value(json!({"containers": [], "nodeSelector": labels})).unwrap();
+        snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), vec![pinned.into()]);
+        let elsewhere = crate::plan::cluster_snapshot::ready_workload(&pod("db-1", &none()));
+        snapshot.pods.as_mut().unwrap().ready.extend(elsewhere);
+        shown(&report(&["n1"], None, snapshot, &[]))
+    };
+    assert_eq!(
+        selecting(json!({"kubernetes.io/hostname": "n1"}), &["n1", "n2", "n3"]),
+        ["no capacity for shop/db-0 (2 other nodes do not match its nodeSelector or affinity)"]
+    );
+    assert_eq!(
+        selecting(json!({"kubernetes.io/hostname": "n1"}), &["n1", "n2"]),
+        ["no capacity for shop/db-0 (1 other node does not match its nodeSelector or affinity)"]
+    );
+}
+
+#[test]
 fn the_quorum_of_etcd_is_a_harm() {
     let report = report(&["cp1", "cp2"], None, snapshot(&["cp1", "cp2", "cp3", "n2"], vec![]), &[]);
     let harms = harms(&report, None);

@@ -15,5 +15,6 @@ pub mod planning;
 pub mod report;
 pub mod surge_workloads;
 pub mod text;
+pub(crate) mod time_limit;
 pub mod unread;
 pub(crate) mod volume_detach;

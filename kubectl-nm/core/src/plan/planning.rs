@@ -16,6 +16,8 @@ use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::report::{PlanReport, preview};
 use crate::plan::surge_workloads;
+use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
+use crate::plan::unread::Unread;
 
 /// How many evictions a question tries at most.
 const MAX_SAMPLES: usize = 200;
@@ -42,12 +44,32 @@ impl Planning {
         cluster: &Cluster,
         now: Timestamp,
     ) -> Result<Self, Error> {
-        let mut snapshot = Box::pin(ClusterSnapshot::read(&nodes, cluster)).await?;
+        Self::read_within(None, nodes, drain, cluster, now).await
+    }
+
+    /// The same within a time limit: what has not been read by then is unknown.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub(crate) async fn read_within(
+        limit: Option<TimeLimit>,
+        nodes: Vec<String>,
+        drain: Option<DrainSpec>,
+        cluster: &Cluster,
+        now: Timestamp,
+    ) -> Result<Self, Error> {
+        let mut snapshot = Box::pin(ClusterSnapshot::read_within(limit, &nodes, cluster)).await?;
         let mut preview = preview(&nodes, drain.as_ref(), &snapshot, now)
             .map_err(|error| Error::Unplannable(error.to_string()))?;
         if let Some(preview) = &mut preview {
-            let workloads = Box::pin(surge_workloads::read(preview, &mut snapshot, cluster)).await?;
-            preview.set_workloads(workloads);
+            match within(limit, Box::pin(surge_workloads::read(preview, &mut snapshot, cluster))).await {
+                Ok(workloads) => preview.set_workloads(workloads),
+                Err(NoAnswer::Failed(error)) => return Err(error),
+                Err(NoAnswer::TooLate(why)) => {
+                    snapshot.unknown.push(Unread::other("which pods are replaced first", why));
+                }
+            }
         }
         Ok(Self { nodes, drain, snapshot, preview, now })
     }

@@ -1,10 +1,12 @@
 //! The result of a plan: snapshot, dry runs and the decisions of `nm-shared` combined.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
@@ -48,6 +50,8 @@ pub struct PlanReport {
     pub(crate) unready: Vec<String>,
     /// The workloads of which no pod is Ready for a while; empty without access to pods.
     pub(crate) outages: Vec<NamespacedWorkload>,
+    /// How many more of its pods have to be Ready before a budget allows an eviction; only of budgets that lack some.
+    pub(crate) lacking: BTreeMap<BudgetKey, i32>,
 }
 
 #[derive(Debug, Default)]
@@ -145,7 +149,20 @@ impl PlanReport {
         let outages = outages.unwrap_or_default();
         let limit = snapshot.limit.clone();
         let unready = unready(&nodes, forecast.as_ref(), snapshot);
-        Self { nodes, forecast, local_volumes, capacity, limit, warnings, unknown, emptied, outages, unready }
+        let lacking = snapshot.budgets.iter().filter_map(lacking).collect();
+        Self {
+            nodes,
+            forecast,
+            local_volumes,
+            capacity,
+            limit,
+            warnings,
+            unknown,
+            emptied,
+            outages,
+            unready,
+            lacking,
+        }
     }
 
     /// Whether a pod would be blocked, or a node cannot be put into maintenance. A position in the queue does not block.
@@ -159,6 +176,14 @@ impl PlanReport {
     pub fn lacks_capacity(&self) -> bool {
         self.capacity.as_ref().is_some_and(|capacity| !capacity.unplaced.is_empty())
     }
+}
+
+/// How many more pods of a budget have to be Ready before it allows an eviction.
+fn lacking(budget: &PodDisruptionBudget) -> Option<(BudgetKey, i32)> {
+    let (name, namespace) = (budget.metadata.name.clone()?, budget.metadata.namespace.clone()?);
+    let status = budget.status.as_ref()?;
+    let lacking = status.desired_healthy.saturating_add(1).saturating_sub(status.current_healthy);
+    (lacking > 0).then_some((BudgetKey { namespace, name }, lacking))
 }
 
 fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {

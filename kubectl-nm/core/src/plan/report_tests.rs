@@ -351,3 +351,34 @@ fn without_access_to_pods_the_plan_is_unknown() {
     let nothing = report(&["n1"], None, snapshot(&["n1", "n2"], vec![]), &[]);
     assert_eq!(lines(&nothing), "1 node, 0 pods\nNothing would block the drain. Nothing was changed.\n");
 }
+
+#[test]
+fn a_budget_that_lacks_a_ready_pod_elsewhere_is_waited_for_without_promising_rounds() {
+    let planned = |now: i32, healthy: i32, pods: &[&str]| {
+        let mut snapshot =
+            snapshot(&["n1", "n2"], pods.iter().map(|name| pod(name, &json!({"name": "v"}))).collect());
+        // It has just changed, so that the drain waits for it.
+        let condition = json!({"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods",
+            "message": "", "lastTransitionTime": NOW});
+        snapshot.budgets = vec![
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+                "status": {"currentHealthy": healthy, "desiredHealthy": 2, "disruptionsAllowed": now,
+                    "expectedPods": 3, "conditions": [condition]},
+            }))
+            .unwrap(),
+        ];
+        lines(&report(&["n1"], None, snapshot, &[]))
+    };
+    let alone = planned(0, 2, &["db-0"]);
+    assert!(
+        alone.contains("budget shop/db allows its eviction once 1 more of its pods is Ready\n"),
+        "{alone}"
+    );
+    let line = "budget shop/db (1 pod) allows no eviction now: the first once 1 more of its pods is Ready\n";
+    assert!(alone.contains(line) && !alone.contains("round"), "{alone}");
+    assert!(planned(0, 1, &["db-0"]).contains("once 2 more of its pods are Ready"));
+    let turns = planned(1, 3, &["db-0", "db-1"]);
+    assert!(turns.contains("budget shop/db allows its eviction after those of other pods\n"), "{turns}");
+    assert!(turns.contains("the drain takes at least 2 rounds\n"), "{turns}");
+}

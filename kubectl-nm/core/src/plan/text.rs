@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nm_shared::ReturningPods;
 use nm_shared::api::status::BlockReason;
+use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::Warning;
 use nm_shared::drain::pod_state::Blocker;
@@ -91,9 +92,7 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         PodOutcome::Surges(ReplacedBy::Rollout) => {
             vec![String::from("a rollout of its Deployment is under way, and replaces it before it leaves")]
         }
-        PodOutcome::WaitsForBudget(budget) => {
-            vec![format!("budget {budget} allows its eviction after those of other pods")]
-        }
+        PodOutcome::WaitsForBudget(budget) => vec![turn(budget, report)],
         PodOutcome::Deleted(blocker) | PodOutcome::Blocked(blocker) => {
             vec![blocker.message.trim_end_matches('.').to_owned()]
         }
@@ -106,6 +105,24 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         parts.extend(volumes.map(|volume| format!("its local volume {volume} stays on the node")));
     }
     parts.join("; ")
+}
+
+/// What a pod waits for whose budget allows its eviction later.
+fn turn(budget: &BudgetKey, report: &PlanReport) -> String {
+    let mut guards = report.forecast.iter().flat_map(|forecast| &forecast.budgets);
+    if guards.any(|guard| guard.budget == *budget && guard.now > 0) {
+        return format!("budget {budget} allows its eviction after those of other pods");
+    }
+    format!("budget {budget} allows its eviction {}", once_ready(budget, report))
+}
+
+/// `once 1 more of its pods is Ready`, of a budget that allows no eviction now.
+fn once_ready(budget: &BudgetKey, report: &PlanReport) -> String {
+    match report.lacking.get(budget) {
+        Some(1) => String::from("once 1 more of its pods is Ready"),
+        Some(lacking) => format!("once {lacking} more of its pods are Ready"),
+        None => String::from("once pods that have left are replaced"),
+    }
 }
 
 /// How long the drain waits for a pod.
@@ -167,11 +184,13 @@ fn findings(report: &PlanReport) -> Vec<Line> {
     let unknown = |what: &str| Line::default().with(Style::Busy, "unknown: ").and(what);
     let mut lines = Vec::new();
     if let Some(forecast) = &report.forecast {
-        lines.extend(budgets(forecast));
+        lines.extend(budgets(forecast, report));
         lines.extend(losses(forecast, &report.local_volumes));
     }
-    let warnings = report.warnings.iter();
-    lines.extend(warnings.map(|warning| Line::default().with(Style::Busy, "warning: ").and(*warning)));
+    let warning = || Line::default().with(Style::Busy, "warning: ");
+    lines.extend(report.warnings.iter().map(|text| warning().and(*text)));
+    let kept = report.forecast.iter().flat_map(harm::kept_by_finalizers);
+    lines.extend(kept.map(|harm| warning().and(harm.line().to_string())));
     lines.extend(report.capacity.iter().flat_map(capacity));
     let shown_here = |harm: &&Harm| {
         matches!(harm, Harm::NodeNotReady(_) | Harm::NoReadyPod(_) | Harm::NoSchedulableNode(_))
@@ -242,7 +261,7 @@ fn node(report: &NodeReport) -> Option<Line> {
 }
 
 /// The budgets that do not allow all evictions now, those that take longest last.
-fn budgets(forecast: &Forecast) -> Vec<Line> {
+fn budgets(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
     // A surge needs no eviction that the budget would have to allow.
     let evicts = |budget: &BudgetForecast| {
         let mut guarded = forecast.pods.iter().filter(|pod| pod.guarded_by.as_ref() == Some(&budget.budget));
@@ -252,11 +271,11 @@ fn budgets(forecast: &Forecast) -> Vec<Line> {
     let mut budgets: Vec<&BudgetForecast> = forecast.budgets.iter().filter(limits).collect();
     budgets.sort_by_key(|budget| budget.rounds.unwrap_or(usize::MAX));
     let deletes = forecast.pods.iter().any(|pod| matches!(pod.fate, PodOutcome::Deleted(_)));
-    budgets.into_iter().map(|forecast| budget(forecast, deletes)).collect()
+    budgets.into_iter().map(|forecast| budget(forecast, deletes, report)).collect()
 }
 
 /// `deletes`: whether blocked pods are deleted after a time, so that the budget does not block the drain.
-fn budget(forecast: &BudgetForecast, deletes: bool) -> Line {
+fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line {
     let never = if deletes { Style::Busy } else { Style::Bad };
     let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = forecast;
     let line = Line::new(format!("budget {budget} ({}) allows ", counted(*pods, "pod")));
@@ -269,6 +288,10 @@ fn budget(forecast: &BudgetForecast, deletes: bool) -> Line {
         ),
         None if *now == 0 => line.with(never, "no evictions until it is changed"),
         None => line.and(format!("{evictions} now and ")).with(never, "no more until it is changed"),
+        // When that is depends on pods that the drain does not touch.
+        Some(_) if *now == 0 => line
+            .and("no eviction now: ")
+            .with(Style::Busy, format!("the first {}", once_ready(budget, report))),
         Some(rounds) => line
             .and(in_rounds())
             .with(Style::Busy, format!("the drain takes at least {}", counted(*rounds, "round"))),

@@ -27,7 +27,7 @@ fn the_selected_row_is_shown_in_full() {
     assert_eq!(model.side.unwrap().shows, SideContent::Details);
     let shown = text(&model);
     assert!(
-        shown.contains("Reason: DisruptionBudget") && shown.contains("kubectl -n shop describe pdb cart"),
+        shown.contains("Reason: DisruptionBudget") && shown.contains("kubectl nm explain worker-07"),
         "{shown}"
     );
     type_in(&mut model, "j");

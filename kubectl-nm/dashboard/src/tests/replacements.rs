@@ -255,7 +255,7 @@ fn the_selected_row_of_the_tree_is_what_keys_act_on() {
     press(&mut model, KeyCode::Enter);
     let row = model.open.as_ref().unwrap().selected_pod().unwrap();
     assert_eq!(row.id.name, "cart-0");
-    assert!(text(&model).contains("kubectl -n shop describe pdb cart"), "{}", text(&model));
+    assert!(text(&model).contains("kubectl nm explain worker-07"), "{}", text(&model));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
     assert!(still[1].what[1].contains("keeps exiting") && !still[1].passes, "{still:#?}");
     assert_eq!(
         advice(&still),
-        "Fix the causes below first; then remove the timeout, and the drain continues"
+        "First fix what blocks the pods; then remove the timeout, and the drain continues"
     );
     let allows = edited(min_available(json!(2), (3, 2, 3)), "/status/disruptionsAllowed", json!(1));
     let over = failed(&Situation { budget: allows, ..Situation::default() });

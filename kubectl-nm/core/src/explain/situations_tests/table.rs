@@ -74,19 +74,19 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "the only node is drained",
             with_nodes(unfit(), vec![cordoned("n1")], vec!["n1"]),
-            "No node is left for the replacements shop/web-2: n1 is in maintenance.",
+            "No node is left for the replacement shop/web-2: n1 is in maintenance.",
             "kubectl nm stop n1",
         ),
         (
             "all nodes are drained",
             with_nodes(unfit(), vec![cordoned("n1"), cordoned("n2")], vec!["n1", "n2"]),
-            "No node is left for the replacements shop/web-2: n1, n2 are in maintenance.",
-            "kubectl nm stop n1",
+            "No node is left for the replacement shop/web-2: n1, n2 are in maintenance.",
+            "kubectl nm stop n1\nkubectl nm stop n2",
         ),
         (
             "the other node is cordoned by hand",
             with_nodes(unfit(), vec![cordoned("n1"), node("n2", json!({"unschedulable": true}))], vec!["n1"]),
-            "No node is left for the replacements shop/web-2: n1 is in maintenance, and n2 is cordoned.",
+            "No node is left for the replacement shop/web-2: n1 is in maintenance, and n2 is cordoned.",
             "kubectl nm stop n1",
         ),
         (
@@ -99,13 +99,13 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
                 ],
                 vec!["n1"],
             ),
-            "No node is left for the replacements shop/web-2: n1 is in maintenance.",
+            "No node is left for the replacement shop/web-2: n1 is in maintenance.",
             "kubectl nm stop n1",
         ),
         (
             "another maintenance has the only node that the pod fits",
             with_nodes(unfit(), vec![cordoned("n3")], vec!["n1", "n3"]),
-            "No node is left for the replacements shop/web-2: n3 is in maintenance.",
+            "No node is left for the replacement shop/web-2: n3 is in maintenance.",
             "kubectl nm stop n3",
         ),
         (
@@ -403,7 +403,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         let causes = situation.causes();
         let [cause] = causes.as_slice() else { panic!("{name}: {causes:#?}") };
         assert_eq!(cause.what[1..], [what.to_string()], "{name}");
-        assert_eq!(cause.commands, [*command], "{name}");
+        assert_eq!(cause.commands.join("\n"), *command, "{name}");
         assert_eq!(cause.passes, over.iter().any(|over| what.starts_with(over)), "{name}");
         assert_eq!(
             (cause.pods.as_slice(), cause.refusals),

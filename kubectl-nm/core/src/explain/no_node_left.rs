@@ -1,0 +1,103 @@
+//! Whether a node in service is left for a pod, apart from its requests, and what its template selects.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSelectorTerm, Pod};
+use nm_shared::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
+use nm_shared::cluster::node;
+use nm_shared::cluster::node_fit::{self, Unfit};
+
+/// The label with the name of a node.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The only nodes that a pod fits are in maintenance, or cordoned.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NoNodeLeft {
+    /// The nodes in maintenance that it fits.
+    pub in_maintenance: BTreeSet<String>,
+    /// Nodes that were cordoned in another way and that it would fit.
+    pub cordoned: BTreeSet<String>,
+    /// What selects these nodes and no other; none if other nodes do not suit it for other reasons, or if there are none.
+    pub selection: Option<Selection>,
+}
+
+/// Which nodes the template of a pod selects.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Selection {
+    /// Its `nodeSelector`.
+    NodeSelector(BTreeMap<String, String>),
+    /// Its node affinity, with or without a `nodeSelector`.
+    NodeAffinity {
+        /// Whether it selects nodes by their names.
+        names_nodes: bool,
+    },
+}
+
+impl NoNodeLeft {
+    /// None if a node is left for the pod, or if none would be even without maintenances.
+    pub fn of(pod: &Pod, nodes: &[Node], in_maintenance: &BTreeSet<String>) -> Option<Self> {
+        let is_ours = |node: &&Node| in_maintenance.contains(node::name(node));
+        if nodes.iter().any(|node| !is_ours(&node) && node_fit::check(pod, &[], node).is_ok()) {
+            return None;
+        }
+        let (fitting, others): (Vec<&Node>, Vec<&Node>) =
+            nodes.iter().partition(|node| node_fit::check(pod, &[], &in_service(node)).is_ok());
+        let is_unselected = |node: &&Node| node_fit::check(pod, &[], &ready(node)) == Err(Unfit::NotSelected);
+        let selects_them = !others.is_empty() && others.iter().all(is_unselected);
+        let (ours, cordoned): (Vec<&Node>, Vec<&Node>) = fitting.into_iter().partition(is_ours);
+        let names = |nodes: Vec<&Node>| nodes.into_iter().map(|node| node::name(node).to_owned()).collect();
+        let (in_maintenance, cordoned): (BTreeSet<String>, BTreeSet<String>) = (names(ours), names(cordoned));
+        (!in_maintenance.is_empty()).then(|| Self {
+            in_maintenance,
+            cordoned,
+            selection: Selection::of(pod).filter(|_| selects_them),
+        })
+    }
+}
+
+impl Selection {
+    fn of(pod: &Pod) -> Option<Self> {
+        let spec = pod.spec.as_ref()?;
+        let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let required =
+            affinity.and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
+        if let Some(required) = required {
+            let names_nodes = required.node_selector_terms.iter().all(names_nodes);
+            return Some(Self::NodeAffinity { names_nodes });
+        }
+        spec.node_selector.clone().filter(|labels| !labels.is_empty()).map(Self::NodeSelector)
+    }
+
+    /// Whether no new node is selected, because it has another name.
+    pub fn names_nodes(&self) -> bool {
+        match self {
+            Self::NodeSelector(labels) => labels.contains_key(HOSTNAME),
+            Self::NodeAffinity { names_nodes } => *names_nodes,
+        }
+    }
+}
+
+fn names_nodes(term: &NodeSelectorTerm) -> bool {
+    let mut labels = term.match_expressions.iter().flatten();
+    term.match_fields.iter().flatten().any(|field| field.operator == "In")
+        || labels.any(|label| label.key == HOSTNAME && label.operator == "In")
+}
+
+/// The node as it is without a maintenance or a cordon.
+fn in_service(node: &Node) -> Node {
+    const OURS: [&str; 3] = [DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT];
+    let mut node = node.clone();
+    if let Some(spec) = &mut node.spec {
+        spec.unschedulable = None;
+        spec.taints.iter_mut().for_each(|taints| taints.retain(|taint| !OURS.contains(&taint.key.as_str())));
+    }
+    node
+}
+
+/// The node as if it were in service and Ready, to see whether a pod selects it.
+fn ready(node: &Node) -> Node {
+    let mut node = in_service(node);
+    let ready = NodeCondition { type_: "Ready".into(), status: "True".into(), ..NodeCondition::default() };
+    node.status.get_or_insert_default().conditions = Some(vec![ready]);
+    node
+}

@@ -1,0 +1,117 @@
+//! Replacements that fit only nodes in maintenance.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const EDIT: &str = "kubectl -n shop edit deploy/web";
+const STOP: &str = "kubectl nm stop n1";
+
+fn hostname(name: &str) -> Value {
+    json!({"kubernetes.io/hostname": name})
+}
+
+/// A node with the label that has its name.
+fn labelled(node: Value) -> Value {
+    let name = node["metadata"]["name"].clone();
+    edited(node, "/metadata/labels", json!({"pool": "blue", "kubernetes.io/hostname": name}))
+}
+
+/// `n1` in maintenance, and `n2`, which is free.
+fn two_nodes() -> Vec<Value> {
+    vec![labelled(cordoned("n1")), labelled(node("n2", json!({})))]
+}
+
+fn pinned(pod: Value) -> Value {
+    edited(pod, "/spec/nodeSelector", hostname("n1"))
+}
+
+#[track_caller]
+fn only(causes: Vec<Cause>) -> Cause {
+    let [cause] = <[Cause; 1]>::try_from(causes).unwrap();
+    cause
+}
+
+#[test]
+fn a_replacement_that_selects_a_node_in_maintenance_says_so_and_no_node_is_to_be_added() {
+    let third = pinned(pending("Unschedulable", UNFIT));
+    let situation = Situation { nodes: two_nodes(), ..beside(third.clone()) };
+    let cause = only(situation.causes());
+    assert_eq!(
+        cause.what[1],
+        "No node is left for the replacement shop/web-2: its nodeSelector kubernetes.io/hostname=n1 selects only n1, which is \
+         in maintenance."
+    );
+    assert_eq!(cause.advice, "Change the nodeSelector of its workload, or stop the maintenance");
+    assert_eq!(cause.commands, [EDIT, STOP]);
+    check_harmless(&cause);
+
+    let fourth = edited(edited(third, "/metadata/name", json!("web-3")), "/metadata/uid", json!("uid-web-3"));
+    let pods = [situation.pods.clone(), vec![fourth]].concat();
+    let cause = only(Situation { pods, ..situation }.causes());
+    assert!(
+        cause.what[1]
+            .starts_with("No node is left for the replacements shop/web-2, shop/web-3: their nodeSelector ")
+    );
+    assert_eq!(cause.commands, [EDIT, STOP], "one workload is changed once");
+}
+
+#[test]
+fn a_new_node_helps_if_it_can_have_the_label_that_is_selected() {
+    let third = edited(pending("Unschedulable", UNFIT), "/spec/nodeSelector", json!({"pool": "blue"}));
+    let green = edited(node("n2", json!({})), "/metadata/labels", json!({"pool": "green"}));
+    let cause = only(Situation { nodes: vec![cordoned("n1"), green], ..beside(third) }.causes());
+    let expected = "its nodeSelector pool=blue selects only n1, which is in maintenance.";
+    assert!(cause.what[1].ends_with(expected), "{cause:#?}");
+    assert_eq!(
+        cause.advice,
+        "Add a node that the nodeSelector selects, change the nodeSelector of its workload, or stop the maintenance"
+    );
+    assert_eq!(cause.commands, [EDIT, STOP]);
+}
+
+#[test]
+fn a_node_affinity_is_named_as_such() {
+    let named = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+    let required = json!({"nodeSelectorTerms": [{"matchFields": [named]}]});
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+    let third = edited(pending("Unschedulable", UNFIT), "/spec/affinity", affinity);
+    let cause = only(Situation { nodes: two_nodes(), ..beside(third) }.causes());
+    assert!(
+        cause.what[1].ends_with("its node affinity selects only n1, which is in maintenance."),
+        "{cause:#?}"
+    );
+    assert_eq!(cause.advice, "Change the node affinity of its workload, or stop the maintenance");
+}
+
+#[test]
+fn a_selector_is_not_blamed_for_nodes_that_it_selects() {
+    let third = edited(pending("Unschedulable", UNFIT), "/spec/nodeSelector", json!({"pool": "blue"}));
+    let full = node("n2", json!({"taints": [{"key": "role", "effect": "NoSchedule"}]}));
+    let cause = only(Situation { nodes: vec![cordoned("n1"), full], ..beside(third) }.causes());
+    let expected = "No node is left for the replacement shop/web-2: n1 is in maintenance.";
+    assert_eq!((cause.what[1].as_str(), cause.commands.as_slice()), (expected, [STOP.to_owned()].as_slice()));
+}
+
+#[test]
+fn the_only_pod_of_a_deployment_that_fits_no_other_node_is_not_to_be_replaced_first() {
+    let never = || never("maxUnavailable", json!(0), 1);
+    let fits = only(Situation { nodes: two_nodes(), ..never() }.causes());
+    assert!(fits.commands[0].contains("WhenBlocked"), "{fits:#?}");
+    let situation = Situation { nodes: two_nodes(), pods: vec![pinned(ready("web-0", "n1"))], ..never() };
+    let cause = only(situation.causes());
+    assert_eq!(
+        cause.what[1],
+        "The budget can never allow an eviction: maxUnavailable is 0, and it has 1 pod. A replacement fits on no other node: its \
+         nodeSelector kubernetes.io/hostname=n1 selects only n1, which is in maintenance."
+    );
+    assert_eq!(cause.commands, [EDIT, STOP]);
+    assert!(!cause.advice.contains("replace"), "{cause:#?}");
+    check_harmless(&cause);
+    let alone = only(Situation { nodes: vec![cordoned("n1")], ..never() }.causes());
+    assert!(
+        alone.what[1].ends_with("A replacement fits on no other node: n1 is in maintenance."),
+        "{alone:#?}"
+    );
+    assert_eq!(alone.commands, [STOP]);
+}

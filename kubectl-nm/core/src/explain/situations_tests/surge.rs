@@ -1,0 +1,107 @@
+//! Pods that their Deployments replace first, and what their replacements wait for.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::explain::cluster_facts::{FactsToRead, ReadPod};
+
+const ROLLOUT: &str = "kubectl -n shop rollout status deployment/web";
+
+fn surging() -> NodeMaintenance {
+    let pod = json!({"namespace": "shop", "name": "web-0", "deployment": "web", "restarted": true,
+        "replacement": {"name": "web-2", "ready": false}, "since": "2026-01-02T03:04:05Z"});
+    with_status("n1", json!({"phase": "Running", "podCounts": {"surging": 1}, "surgingPods": [pod]}))
+}
+
+fn web_2() -> PodReference {
+    PodReference { namespace: "shop".into(), name: "web-2".into() }
+}
+
+fn with_replacement(read: Result<Option<Value>, Unseen>, nodes: &[Value]) -> Cause {
+    let read = read.map(|pod| pod.map(|pod| ReadPod { pod: parse(&pod), warnings: vec![] }));
+    let facts = ClusterFacts {
+        replacements: [(web_2(), read)].into(),
+        nodes: Some(Ok(nodes.iter().map(parse::<Node>).collect())),
+        in_maintenance: [String::from("n1")].into(),
+        ..ClusterFacts::default()
+    };
+    let mut causes = explained(&surging(), &facts);
+    assert_eq!(causes.len(), 1, "{causes:#?}");
+    causes.remove(0)
+}
+
+#[test]
+fn a_replacement_that_is_not_ready_is_read() {
+    assert_eq!(FactsToRead::of([&surging()]).replacements, [web_2()].into());
+    let mut ready = surging();
+    let pods = ready.status.as_mut().unwrap().surging_pods.as_mut().unwrap();
+    pods[0].replacement.as_mut().unwrap().ready = true;
+    assert!(FactsToRead::of([&ready]).is_empty());
+}
+
+#[test]
+fn a_replacement_that_the_scheduler_places_nowhere_blocks_and_is_named_with_the_schedulers_words() {
+    let unfit = || pending("Unschedulable", UNFIT);
+    let cause = with_replacement(Ok(Some(unfit())), &[cordoned("n1"), node("n2", json!({}))]);
+    let pending = format!("shop/web-2 is Pending, because the scheduler finds no node: {UNFIT}");
+    assert!(
+        cause.what[0].starts_with("shop/web-0 is replaced first. Deployment web: not scheduled yet: web-2")
+    );
+    assert_eq!(cause.what[1..], [pending]);
+    assert_eq!(
+        (cause.passes, cause.commands.as_slice()),
+        (false, [DESCRIBE.into(), ROLLOUT.into()].as_slice())
+    );
+    assert_eq!(cause.advice, "Add capacity, or check what the pods request and select");
+    // On a cluster of one node, or pinned to it.
+    let left = with_replacement(Ok(Some(unfit())), &[cordoned("n1")]);
+    assert_eq!(left.what[1..], ["No node is left for the replacement shop/web-2: n1 is in maintenance."]);
+    assert_eq!((left.passes, left.commands[0].as_str()), (false, "kubectl nm stop n1"));
+}
+
+#[test]
+fn a_replacement_that_starts_is_waited_for() {
+    let starting = waiting("ContainerCreating", "");
+    for read in [Ok(Some(starting)), Ok(Some(ready("web-2", "n2"))), Ok(None)] {
+        let cause = with_replacement(read, &[]);
+        assert_eq!(
+            (cause.passes, cause.what.len(), cause.commands.as_slice()),
+            (true, 1, [ROLLOUT.to_owned()].as_slice())
+        );
+    }
+    let hidden = with_replacement(Err(Unseen::Forbidden("get pods".into())), &[]);
+    assert_eq!(hidden.unseen, ["Not known, because you have no permission to get pods."]);
+    assert!(hidden.passes);
+}
+
+#[test]
+fn a_rollout_past_its_deadline_names_what_its_new_pod_waits_for() {
+    let stalled = |third: Value| {
+        let mut status = blocked_status("shop");
+        status["blockedPods"][0]["surge"] = json!({"reason": "Stalled", "deployment": "web"});
+        status["blockedPods"][0]["message"] = json!("the rollout exceeded its deadline");
+        let situation = Situation { nodes: vec![node("n2", json!({}))], ..beside(third) };
+        let mut causes = explained(&with_status("n1", status), &situation.facts());
+        assert_eq!(causes.len(), 1, "{causes:#?}");
+        causes.remove(0)
+    };
+    let describe = "kubectl -n shop describe deployment/web";
+    let crashing = stalled(crashing("web-2", "n2", 1, "Error"));
+    assert_eq!(
+        crashing.what,
+        [
+            "The rollout exceeded its deadline.",
+            "shop/web-2 on n2: container app keeps exiting with exit code 1, 3 restarts so far."
+        ]
+    );
+    assert_eq!(crashing.commands, ["kubectl -n shop logs web-2 -c app --previous", describe]);
+    // A pod of another Deployment under the same budget is no replacement.
+    let other =
+        edited(crashing_other(), "/metadata/labels", json!({"app": "web", "pod-template-hash": "7d5"}));
+    let other = stalled(other);
+    assert_eq!((other.what.len(), other.commands.as_slice()), (1, [describe.to_owned()].as_slice()));
+}
+
+fn crashing_other() -> Value {
+    edited(crashing("web-2", "n2", 1, "Error"), "/metadata/ownerReferences/0/name", json!("other-7d5"))
+}

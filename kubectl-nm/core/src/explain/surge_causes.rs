@@ -1,0 +1,120 @@
+//! The causes of pods that their Deployments replace first: what their replacements wait for.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use nm_shared::{BlockedPod, NodeMaintenance, PodReference, SurgeObstacle, SurgingPod};
+
+use crate::explain::cause::{Cause, few};
+use crate::explain::cause_wording::Words;
+use crate::explain::cluster_facts::{ClusterFacts, Unseen};
+use crate::explain::first_cause::{ChainEnd, pods_elsewhere, stuck_replacements};
+use crate::maintenance::changes::surge_progress;
+use crate::maintenance::{node, status};
+use crate::terminal::command_context::shell_quoted;
+
+/// How many reasons are said why replacements are not Ready.
+const MAX_REASONS: usize = 3;
+
+/// The Deployments that replace pods first. That ends by itself, unless a replacement cannot become Ready.
+pub(super) fn surging(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
+    let mut deployments: BTreeMap<(&str, &str), Vec<&SurgingPod>> = BTreeMap::new();
+    for pod in status(maintenance).surging_pods.iter().flatten() {
+        deployments.entry((&pod.namespace, &pod.deployment)).or_default().push(pod);
+    }
+    let cause = |((namespace, deployment), pods): ((&str, &str), Vec<&SurgingPod>)| {
+        let mut cause = Cause {
+            what: few(pods
+                .iter()
+                .map(|pod| format!("{} is replaced first. {}.", pod.reference(), surge_progress(pod)))),
+            pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
+            since: pods.iter().map(|pod| pod.since.0).min(),
+            advice: String::from("The Deployment terminates each pod once its replacement is Ready"),
+            commands: vec![format!(
+                "{kubectl} -n {} rollout status deployment/{}",
+                shell_quoted(namespace),
+                shell_quoted(deployment)
+            )],
+            passes: true,
+            ..Cause::default()
+        };
+        let name = |pod: &&SurgingPod| {
+            let name = pod.replacement.as_ref()?.name.clone();
+            Some(PodReference { namespace: pod.namespace.clone(), name })
+        };
+        let names: Vec<PodReference> = pods.iter().filter_map(name).collect();
+        let read = || names.iter().filter_map(|name| facts.replacements.get(name));
+        let found = read().flatten().flatten().map(|read| (&read.pod, read.warnings.as_slice()));
+        let ends = stuck_replacements(found, facts, now);
+        cause.passes = ends.is_empty();
+        explain(&mut cause, ends, maintenance, kubectl, now);
+        let unseen = read().filter_map(|read| read.as_ref().err());
+        cause.unseen.extend(few(unseen.map(unknown)));
+        cause
+    };
+    deployments.into_iter().map(cause).collect()
+}
+
+/// Adds to the cause of pods whose Deployment has exceeded its deadline why its new pods are not Ready, as far as the pods
+/// of their budgets show that.
+pub(super) fn stalled(
+    cause: &mut Cause,
+    pods: &[&BlockedPod],
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) {
+    let on = node(maintenance);
+    let mut found = Vec::new();
+    for pod in pods {
+        let (Some(surge), Some(budget)) = (&pod.facts.surge, &pod.facts.budget) else { continue };
+        let (SurgeObstacle::Stalled, Some(deployment)) = (surge.reason, &surge.deployment) else { continue };
+        let budget = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };
+        let Some(guarded) = facts.budgets.get(&budget) else { continue };
+        for (pod, warnings) in pods_elsewhere(deployment, on, guarded) {
+            if !found.iter().any(|(known, _)| *known == pod) {
+                found.push((pod, warnings));
+            }
+        }
+    }
+    explain(cause, stuck_replacements(found, facts, now), maintenance, kubectl, now);
+}
+
+/// Adds why replacements are not Ready, and the remedy of the first reason before the commands of the cause.
+fn explain(
+    cause: &mut Cause,
+    ends: Vec<ChainEnd>,
+    maintenance: &NodeMaintenance,
+    kubectl: &str,
+    now: Timestamp,
+) {
+    for (at, end) in ends.into_iter().take(MAX_REASONS).enumerate() {
+        let words = Words {
+            kubectl,
+            maintenance: &maintenance.name_any(),
+            node: node(maintenance),
+            budgets: &[],
+            subjects: &end.subjects,
+            allowed: 0,
+            now,
+        };
+        let told = words.tell(&end.cause);
+        cause.what.extend(told.what);
+        cause.unseen.extend(few(end.unseen.iter().map(unknown)));
+        if at == 0 {
+            cause.advice = told.advice;
+            cause.commands.splice(0..0, told.commands);
+        }
+    }
+}
+
+fn unknown(unseen: &Unseen) -> String {
+    format!("Not known, because {}.", unseen.why())
+}
