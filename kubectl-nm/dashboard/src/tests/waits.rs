@@ -140,7 +140,7 @@ fn details_take_the_rows_that_a_short_list_leaves_and_begin_with_what_to_do() {
     let lines: Vec<&str> = shown.lines().collect();
     let title = lines.iter().position(|line| line.contains("DETAILS")).unwrap();
     assert!(title <= 6, "the list has one row: {shown}");
-    let remedy = lines.iter().position(|line| line.contains("kubectl -n shop")).unwrap();
+    let remedy = lines.iter().position(|line| line.contains("kubectl nm explain worker-07")).unwrap();
     assert!(remedy > title && remedy <= title + 8, "{shown}");
 }
 
