@@ -236,7 +236,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         ),
         (
             "its node does not report",
-            beside(unready("web-2", "n2", all_ready)),
+            beside(unready("web-2", "n2", all_ready.clone())),
             "shop/web-2 is not Ready, because node n2 does not report.",
             "kubectl describe node n2",
         ),
@@ -395,6 +395,12 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             own(edited(edited(creating(), "/metadata/name", json!("web-0")), "/spec/nodeName", json!("n1"))),
             "shop/web-0 is starting on n1.",
             "kubectl -n shop describe pod web-0",
+        ),
+        (
+            "the node of a pod does not report, which may well run",
+            own(unready("web-0", "n1", all_ready)),
+            "shop/web-0 is not Ready, because node n1 does not report.",
+            "kubectl describe node n1",
         ),
     ];
     assert!(rows.len() >= 40, "{}", rows.len());
