@@ -46,6 +46,8 @@ async fn a_roll_is_watched_paused_continued_and_left() {
     terminal.until_shown("working").await;
 
     terminal.press("q");
+    terminal.until_shown("Leaving stops the roll").await;
+    terminal.press("y");
     assert_eq!(terminal.exit_code().await, 130);
     let last = "kubectl nm roll resume kernel";
     terminal.until(last, |screen| !screen.alternate_screen() && screen.contents().contains(last)).await;

@@ -8,7 +8,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::maintenance::roll_name;
+use crate::maintenance::fields::roll_name;
 
 /// Annotation of each maintenance of a roll: the record of its node as JSON.
 pub const NODE: &str = "kubectl-nm.dev/roll-node";

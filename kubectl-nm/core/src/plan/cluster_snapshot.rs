@@ -78,7 +78,7 @@ impl ClusterSnapshot {
     ///
     /// If a request fails for a reason other than missing permission.
     pub async fn read(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
-        Self::read_within(None, planned, cluster).await
+        Box::pin(Self::read_within(None, planned, cluster)).await
     }
 
     /// The same within a time limit: what has not been read by then is listed as unknown, like what the user may not read.
@@ -139,34 +139,8 @@ impl ClusterSnapshot {
             let found = if_permitted(read, what, &mut unknown)?.into_iter().flatten();
             older.extend(found.map(|found| found.maintenance));
         }
-        let volumes = match &pods {
-            Some(pods) if pods.have_claims() => {
-                let read = list_pages(
-                    cluster,
-                    "list persistentvolumes",
-                    everywhere(),
-                    Vec::<PersistentVolume>::push,
-                );
-                let read = within(limit, read).await;
-                Volumes::new(if_permitted(read, "which volumes are local", &mut unknown)?.unwrap_or_default())
-            }
-            _ => Volumes::default(),
-        };
-        let machines = match &pods {
-            Some(pods) if pods.have_machines() => {
-                let what = "list virtualmachineinstances.kubevirt.io";
-                let read = list_pages(cluster, what, everywhere(), Vec::<VirtualMachineInstance>::push);
-                let read = match within(limit, read).await {
-                    // Pods that only look like those of KubeVirt.
-                    Err(NoAnswer::Failed(Error::Server { status, .. })) if status.code == 404 => {
-                        Ok(Vec::new())
-                    }
-                    read => read,
-                };
-                if_permitted(read, "who moves virtual machines", &mut unknown)?.unwrap_or_default()
-            }
-            _ => Vec::new(),
-        };
+        let volumes = read_volumes(limit, pods.as_ref(), cluster, &mut unknown).await?;
+        let machines = read_machines(limit, pods.as_ref(), cluster, &mut unknown).await?;
         let daemon_sets = DaemonSets {
             incomplete: sets.is_none(),
             names: sets.unwrap_or_default(),
@@ -207,6 +181,42 @@ impl ClusterSnapshot {
         let pods = self.pods.iter().flat_map(|pods| &pods.etcd);
         if self.is_openshift { Etcd::Guarded(EtcdGuard::among(&self.budgets, pods)) } else { Etcd::OnNodes }
     }
+}
+
+/// The volumes that pods claim, if any do.
+async fn read_volumes(
+    limit: Option<TimeLimit>,
+    pods: Option<&SnapshotPods>,
+    cluster: &Cluster,
+    unknown: &mut Vec<Unread>,
+) -> Result<Volumes, Error> {
+    if !pods.is_some_and(SnapshotPods::have_claims) {
+        return Ok(Volumes::default());
+    }
+    let all = ListParams::default();
+    let read = list_pages(cluster, "list persistentvolumes", all, Vec::<PersistentVolume>::push);
+    let read = if_permitted(within(limit, read).await, "which volumes are local", unknown)?;
+    Ok(Volumes::new(read.unwrap_or_default()))
+}
+
+/// The virtual machines, if pods run any.
+async fn read_machines(
+    limit: Option<TimeLimit>,
+    pods: Option<&SnapshotPods>,
+    cluster: &Cluster,
+    unknown: &mut Vec<Unread>,
+) -> Result<Vec<VirtualMachineInstance>, Error> {
+    if !pods.is_some_and(SnapshotPods::have_machines) {
+        return Ok(Vec::new());
+    }
+    let what = "list virtualmachineinstances.kubevirt.io";
+    let read = list_pages(cluster, what, ListParams::default(), Vec::<VirtualMachineInstance>::push);
+    let read = match within(limit, read).await {
+        // Pods that only look like those of KubeVirt.
+        Err(NoAnswer::Failed(Error::Server { status, .. })) if status.code == 404 => Ok(Vec::new()),
+        read => read,
+    };
+    Ok(if_permitted(read, "who moves virtual machines", unknown)?.unwrap_or_default())
 }
 
 impl SnapshotPods {

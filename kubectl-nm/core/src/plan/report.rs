@@ -159,8 +159,8 @@ impl PlanReport {
             warnings,
             unknown,
             emptied,
-            outages,
             unready,
+            outages,
             lacking,
         }
     }

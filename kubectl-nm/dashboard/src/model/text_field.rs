@@ -157,7 +157,9 @@ mod tests {
             (&[KeyCode::Tab], "node-01"),
         ] {
             let mut field = Field::suggested("node-01");
-            keys.iter().for_each(|key| press(&mut field, *key, KeyModifiers::NONE));
+            for key in keys {
+                press(&mut field, *key, KeyModifiers::NONE);
+            }
             assert_eq!(field.text(), expected, "{keys:?}");
         }
         let mut pasted = Field::suggested("node-01");

@@ -70,7 +70,9 @@ impl RollDashboard {
         redraw.now();
         let mut model = RollModel::new(name, appearance, keys, size, Timestamp::now());
         model.log_folder = log_folder;
-        notice.into_iter().for_each(|notice| model.notify(notice));
+        if let Some(notice) = notice {
+            model.notify(notice);
+        }
         kubectl.clone_into(&mut model.kubectl);
         Ok(Self { model, screen, inputs: EventStream::new(), signals, messages, ticks, redraw })
     }

@@ -65,7 +65,7 @@ fn a_paused_roll_begins_no_node_and_finishes_an_action_that_runs() {
 }
 
 /// What a program shows of a node whose action ended like this, in a roll that nobody runs any more.
-fn shown(ended: ActionState, change: impl FnOnce(&mut RollRecord)) -> String {
+fn shown(ended: &ActionState, change: impl FnOnce(&mut RollRecord)) -> String {
     let mut world = World::new(&[2], 1);
     world.run_to("n0", Step::Acting);
     world.decide(usize::MAX);
@@ -89,12 +89,15 @@ fn an_action_that_had_begun_before_the_program_ended_is_never_shown_as_not_begun
     let failed = || ActionState::Failed("exit code 1".into());
     for (detail, expected) in [
         (
-            shown(ActionState::Running, paused),
+            shown(&ActionState::Running, paused),
             format!("the roll is paused; its action was interrupted, and {again}"),
         ),
-        (shown(failed(), paused), format!("the roll is paused; its action failed, and {again}: exit code 1")),
-        (shown(failed(), halted), format!("failed, and {again}: exit code 1")),
-        (shown(ActionState::Running, |_| {}), format!("was interrupted, and {again}")),
+        (
+            shown(&failed(), paused),
+            format!("the roll is paused; its action failed, and {again}: exit code 1"),
+        ),
+        (shown(&failed(), halted), format!("failed, and {again}: exit code 1")),
+        (shown(&ActionState::Running, |_| {}), format!("was interrupted, and {again}")),
     ] {
         assert_eq!(detail, expected);
     }
