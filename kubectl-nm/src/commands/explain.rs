@@ -17,7 +17,7 @@ use nm_core::explain::explanation::{causes, unlisted};
 use nm_core::explain::node_causes::abandoned;
 use nm_core::explain::read_facts;
 use nm_core::interaction::progress;
-use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name};
+use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name, status};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, first_names};
@@ -91,14 +91,20 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let message = || format!("asking {} who leads", cluster.server());
         let find = Box::pin(leadership::find(cluster, Timestamp::now()));
         let reconcilers = progress::during(out, message, find).await;
+        let kubectl = cluster.kubectl();
         if nodes.is_empty() {
-            found.retain(|object| needs_explanation(object, &all, &reconcilers, cluster.kubectl()));
+            let (facts, now) = (ClusterFacts::default(), Timestamp::now());
+            let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now };
+            // Whether a replacement is stuck, only the facts show.
+            found.retain(|object| is_surging(object) || needs_explanation(object, &all, &context));
         }
         let message = || format!("asking {} for causes", cluster.server());
         let read = read_facts::read(cluster, found.iter().copied(), &all, Timestamp::now());
         let facts = progress::during(out, message, Box::pin(read)).await;
-        let kubectl = cluster.kubectl();
         let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now: Timestamp::now() };
+        if nodes.is_empty() {
+            found.retain(|object| needs_explanation(object, &all, &context));
+        }
         if explain_all(&found, &all, &context, out)? {
             exit = Exit::Failed;
         }
@@ -111,17 +117,14 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     Ok(exit)
 }
 
-/// Whether a maintenance is blocked, failed or stuck in another way, as far as its status and the lease show.
-fn needs_explanation(
-    object: &NodeMaintenance,
-    all: &[NodeMaintenance],
-    reconcilers: &Reconcilers,
-    kubectl: &str,
-) -> bool {
-    let facts = ClusterFacts::default();
-    let context = Context { reconcilers, facts: &facts, kubectl, now: Timestamp::now() };
-    let causes = causes_of(object, halt_of_roll(object, all).as_ref(), &context);
+/// Whether a maintenance is blocked, failed or stuck in another way.
+fn needs_explanation(object: &NodeMaintenance, all: &[NodeMaintenance], context: &Context<'_>) -> bool {
+    let causes = causes_of(object, halt_of_roll(object, all).as_ref(), context);
     State::of(object) == State::Failed || causes.iter().any(|cause| !cause.passes)
+}
+
+fn is_surging(object: &NodeMaintenance) -> bool {
+    status(object).surging_pods.as_ref().is_some_and(|pods| !pods.is_empty())
 }
 
 /// Prints what blocks maintenances, a cause of several nodes once. Returns whether something does that does not pass by itself.

@@ -12,6 +12,8 @@ pub struct DepartedPods {
     pub unmanaged: i32,
     /// Pods to be moved that had finished: they are deleted, and not replaced.
     pub finished: i32,
+    /// Pods to be moved that a Job controls: it counts them as failed, and creates others if its back-off limit allows.
+    pub of_jobs: i32,
     /// Pods to be moved that lose the data of their emptyDir volumes.
     pub losing_empty_dir_data: i32,
     /// Virtual machines whose migration was seen, and that have left.

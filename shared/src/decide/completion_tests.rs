@@ -172,3 +172,12 @@ fn what_becomes_of_pods_that_do_not_move_is_counted_once_it_is_known() {
     assert_eq!(departed(60, 30), 1);
     assert_eq!(departed(60, 90), 0, "it was evicted by then");
 }
+
+#[test]
+fn evicted_pods_of_jobs_are_counted_because_only_the_job_knows_whether_it_replaces_them() {
+    let mut maintenance = patient(0);
+    maintenance.spec.drain = None;
+    let seen = ClusterState { pods: Some(vec![of_job("a")]), ..observed() };
+    let status = decide(&maintenance, &seen, now()).status.unwrap();
+    assert_eq!(status.departed_pods, Some(DepartedPods { of_jobs: 1, ..DepartedPods::default() }));
+}

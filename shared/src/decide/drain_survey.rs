@@ -223,13 +223,17 @@ impl<'a> DrainSurvey<'a> {
             let leaves = |planned: &&PlannedPod| !matches!(planned.verdict, Verdict::Stay(_) | Verdict::Wait);
             // The volumes of a virtual machine's pod are internal to KubeVirt.
             let is_machine = |planned: &PlannedPod| machine(&planned.pod).is_some();
-            let of = |is: &dyn Fn(&DrainPod) -> bool| {
+            let leaving = || {
                 let leaving = self.pods.iter().map(|(planned, _)| *planned).filter(leaves);
-                count(leaving.filter(|planned| !is_machine(planned) && is(&planned.pod)).count())
+                leaving.filter(|planned| !is_machine(planned))
             };
+            let of = |is: &dyn Fn(&DrainPod) -> bool| count(leaving().filter(|planned| is(&planned.pod)).count());
+            let evicted = leaving().filter(|planned| planned.verdict != Verdict::AwaitCompletion);
+            let of_job = |pod: &DrainPod| pod::job(pod).is_some() && !pod::is_finished(pod);
             departed = Some(DepartedPods {
                 unmanaged: of(&|pod| pod::controller(pod).is_none() && !pod::is_finished(pod)),
                 finished: of(&|pod| pod::is_finished(pod)),
+                of_jobs: count(evicted.filter(|planned| of_job(&planned.pod)).count()),
                 losing_empty_dir_data: of(&|pod| pod.has_empty_dir && !pod::is_finished(pod)),
                 ..DepartedPods::default()
             });

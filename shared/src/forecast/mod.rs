@@ -5,6 +5,7 @@
 //! alone; how budgets limit all pods together is computed here, over all planned nodes.
 
 pub mod capacity;
+pub mod failing_jobs;
 pub mod gate_preview;
 mod migrations;
 pub mod outage;

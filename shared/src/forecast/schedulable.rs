@@ -20,7 +20,8 @@ pub enum NodeGroup {
 }
 
 /// The groups of which no schedulable node is left. If that is the whole cluster, its zones and pools are left out, and a
-/// group is left out if it had none before.
+/// group is left out if it had none before. So is a zone or pool of a single node, which no drain of that node can leave with
+/// one: the pods that have to stay in it fit nowhere, which the estimate of the capacity shows.
 ///
 /// `drains`: whether a node is cordoned by the drain. `is_taken`: whether another maintenance has, or will have, cordoned
 /// it.
@@ -57,7 +58,7 @@ fn emptied_by(
     let is_emptied = |value: &String| {
         let group: Vec<&Node> =
             nodes.iter().copied().filter(|node| label(node).as_ref() == Some(value)).collect();
-        is_emptied(&group)
+        group.len() > 1 && is_emptied(&group)
     };
     values.into_iter().filter(is_emptied).collect::<Vec<_>>().into_iter()
 }
@@ -105,7 +106,7 @@ mod tests {
             (&["a1"][..], &[][..], vec![]),
             (&["a1", "a2"], &[], zone("a")),
             (&["a1"], &["a2"], zone("a")),
-            (&["b1"], &[], zone("b")),
+            (&["b1"], &[], vec![]),
             (&["a1", "a2", "b1"], &[], vec![NodeGroup::Cluster]),
             (&["b1"], &["a1", "a2"], vec![NodeGroup::Cluster]),
             (&[], &["a1", "a2"], vec![]),

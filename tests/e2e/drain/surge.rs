@@ -342,6 +342,8 @@ async fn every_surface_shows_a_surging_pod() {
     for part in [&*name, "rollout status deployment/web", "is replaced first"] {
         assert!(explained.stdout.contains(part), "{part} in {explained:?}");
     }
+    let unwell = plugin(&cluster, &["explain"]).await;
+    assert!(unwell.stdout.contains(&*name), "its replacement fits on no node: {unwell:?}");
     schedule_beside(&cluster, &node, true).await;
     let is_scheduled = |pod: &SurgingPod| pod.replacement.as_ref().is_some_and(|pod| pod.node.is_some());
     let (_, pod) = until_surging(&cluster, &node, "a replacement is scheduled", is_scheduled).await;

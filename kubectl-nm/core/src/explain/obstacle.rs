@@ -109,7 +109,8 @@ impl Obstacle {
         let last = |reasons: &[&str]| {
             warnings.iter().rev().find(|warning| reasons.contains(&warning.reason.as_str()))
         };
-        let message = |warning: &PodWarning| warning.message.clone();
+        // A command that fails without a word leaves the colon before its output.
+        let message = |warning: &PodWarning| warning.message.trim_end_matches([':', ' ', '\n']).to_owned();
         Some(match seen {
             Self::Starting => match (last(&VOLUME_EVENTS), last(&["FailedCreatePodSandBox"])) {
                 (Some(volume), _) => Self::Volume(message(volume)),

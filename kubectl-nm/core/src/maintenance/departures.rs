@@ -19,6 +19,8 @@ pub struct Departures {
     pub completed: i64,
     /// Pods that no controller replaces.
     pub unmanaged: i64,
+    /// Pods that a Job controls, which decides whether it creates others.
+    pub of_jobs: i64,
     /// Pods that had finished before.
     pub finished: i64,
 }
@@ -35,6 +37,7 @@ impl Departures {
             restarted,
             completed: departed.completed.into(),
             unmanaged: departed.unmanaged.into(),
+            of_jobs: departed.of_jobs.into(),
             finished: departed.finished.into(),
         };
         Some(Self { moved: i64::from(gone).saturating_sub(others.total()).max(0), ..others })
@@ -49,6 +52,7 @@ impl Departures {
             restarted: self.restarted.saturating_add(other.restarted),
             completed: self.completed.saturating_add(other.completed),
             unmanaged: self.unmanaged.saturating_add(other.unmanaged),
+            of_jobs: self.of_jobs.saturating_add(other.of_jobs),
             finished: self.finished.saturating_add(other.finished),
         }
     }
@@ -58,13 +62,14 @@ impl Departures {
         self.all().iter().fold(0, |sum, (count, _)| sum.saturating_add(*count))
     }
 
-    fn all(&self) -> [(i64, &'static str); 6] {
+    fn all(&self) -> [(i64, &'static str); 7] {
         [
             (self.moved, "moved"),
             (self.migrated, "migrated"),
             (self.restarted, "restarted in place"),
             (self.completed, "completed"),
             (self.unmanaged, "deleted (no controller)"),
+            (self.of_jobs, "terminated (of a Job)"),
             (self.finished, "deleted (finished before)"),
         ]
     }
@@ -94,14 +99,21 @@ pub fn departure_words(gone: i64, departures: &Departures) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     #[test]
     fn pods_are_only_called_moved_if_it_is_known_of_all_of_them() {
-        let status = serde_json::from_value(json!({"departedPods": {"unmanaged": 2}})).unwrap();
-        let node = Departures::of(&status, 12).unwrap();
+        let of = |departed: Value| {
+            Departures::of(&serde_json::from_value(json!({"departedPods": departed})).unwrap(), 12).unwrap()
+        };
+        let jobs = of(json!({"ofJobs": 1, "unmanaged": 2}));
+        assert_eq!(
+            departure_words(12, &jobs),
+            "9 pods moved, 2 deleted (no controller), 1 terminated (of a Job)"
+        );
+        let node = of(json!({"unmanaged": 2}));
         assert_eq!(departure_words(12, &node), "10 pods moved, 2 deleted (no controller)");
         let both = node.plus(Departures { moved: 1, ..Departures::default() });
         assert_eq!(departure_words(13, &both), "11 pods moved, 2 deleted (no controller)");

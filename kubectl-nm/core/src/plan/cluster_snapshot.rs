@@ -5,7 +5,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
@@ -13,7 +15,7 @@ use kube::api::{Api, ListParams};
 use kube::core::Status;
 use nm_shared::cluster::metadata;
 use nm_shared::cluster::node;
-use nm_shared::cluster::pod::{DrainPod, PodPhase};
+use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::drain::plan::DaemonSets;
@@ -21,7 +23,7 @@ use nm_shared::drain::virtual_machine::{self, VirtualMachineInstance};
 use nm_shared::forecast::outage::NamespacedWorkload;
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::{ETCD_NAMESPACE, EtcdGuard};
-use nm_shared::{Group, NodeMaintenance};
+use nm_shared::{Group, NodeMaintenance, PodReference};
 use serde::de::DeserializeOwned;
 
 use crate::client::all_groups;
@@ -33,6 +35,9 @@ use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
 use crate::plan::unread::Unread;
 
 const PAGE_SIZE: u32 = 500;
+
+/// How many Jobs are read at the same time.
+const MAX_CONCURRENT: usize = 8;
 
 /// The objects as they are when the plan is made.
 #[derive(Debug)]
@@ -50,6 +55,8 @@ pub struct ClusterSnapshot {
     pub(crate) volumes: Volumes,
     /// The virtual machines, if pods on planned nodes run any.
     pub(crate) machines: Vec<VirtualMachineInstance>,
+    /// The Jobs that control pods on planned nodes.
+    pub(crate) jobs: Vec<Job>,
     /// Whether the cluster is OpenShift. Only known if a node is planned that may run etcd.
     pub(super) is_openshift: bool,
     /// Whether etcd runs outside of the cluster, by the settings of nm-reconciler.
@@ -141,6 +148,7 @@ impl ClusterSnapshot {
         }
         let volumes = read_volumes(limit, pods.as_ref(), cluster, &mut unknown).await?;
         let machines = read_machines(limit, pods.as_ref(), cluster, &mut unknown).await?;
+        let jobs = read_jobs(limit, pods.as_ref(), cluster, &mut unknown).await?;
         let daemon_sets = DaemonSets {
             incomplete: sets.is_none(),
             names: sets.unwrap_or_default(),
@@ -167,6 +175,7 @@ impl ClusterSnapshot {
             budgets,
             volumes,
             machines,
+            jobs,
             is_openshift,
             has_external_etcd,
             limit: max_unavailable,
@@ -219,6 +228,23 @@ async fn read_machines(
     Ok(if_permitted(read, "who moves virtual machines", unknown)?.unwrap_or_default())
 }
 
+/// The Jobs that control pods, if any do.
+async fn read_jobs(
+    limit: Option<TimeLimit>,
+    pods: Option<&SnapshotPods>,
+    cluster: &Cluster,
+    unknown: &mut Vec<Unread>,
+) -> Result<Vec<Job>, Error> {
+    let names = pods.map(SnapshotPods::jobs).unwrap_or_default();
+    let job = async |PodReference { namespace, name }| {
+        let jobs: Api<Job> = Api::namespaced(cluster.client(), &namespace);
+        cluster.request("get jobs.batch", async || jobs.get_opt(&name).await).await
+    };
+    let read = stream::iter(names).map(job).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>();
+    let read = if_permitted(within(limit, read).await, "which Jobs fail if their pods are evicted", unknown)?;
+    Ok(read.into_iter().flatten().flatten().collect())
+}
+
 impl SnapshotPods {
     fn add(&mut self, pod: Pod, planned: &HashSet<&str>) {
         let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { return };
@@ -243,6 +269,16 @@ impl SnapshotPods {
     fn have_machines(&self) -> bool {
         let mut pods = self.planned.values().flatten();
         pods.any(|pod| virtual_machine::is_launcher(&DrainPod::from(&**pod)))
+    }
+
+    /// The Jobs of pods that have not ended, by namespace and name.
+    fn jobs(&self) -> BTreeSet<PodReference> {
+        let running = self.planned.values().flatten().filter(|pod| PodPhase::of(pod) != PodPhase::Finished);
+        let job = |pod: &Arc<Pod>| {
+            let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+            Some(PodReference { namespace, name: pod::job(&DrainPod::from(&**pod))?.name.clone() })
+        };
+        running.filter_map(job).collect()
     }
 
     fn have_claims(&self) -> bool {

@@ -32,6 +32,8 @@ pub enum Harm {
     EmptyDirData(Vec<PodReference>),
     /// No controller replaces these pods.
     Unmanaged(Vec<PodReference>),
+    /// These Jobs count the evictions as failures, and have no further attempt left.
+    FailingJobs(Vec<PodReference>),
     /// No pod of these workloads is Ready until a replacement is.
     NoReadyPod(Vec<NamespacedWorkload>),
     /// The replacements of these pods fit on no other node.
@@ -74,6 +76,9 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     harms.extend(report.unready.iter().cloned().map(Harm::NodeNotReady));
     if let Some(forecast) = &report.forecast {
         harms.extend(lost_data(forecast));
+    }
+    if !report.failing_jobs.is_empty() {
+        harms.push(Harm::FailingJobs(report.failing_jobs.clone()));
     }
     if !report.outages.is_empty() {
         harms.push(Harm::NoReadyPod(report.outages.clone()));
@@ -182,7 +187,8 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
     for known in all.iter_mut() {
         match (known, &harm) {
             (Harm::EmptyDirData(pods), Harm::EmptyDirData(more))
-            | (Harm::Unmanaged(pods), Harm::Unmanaged(more)) => return extend(pods, more),
+            | (Harm::Unmanaged(pods), Harm::Unmanaged(more))
+            | (Harm::FailingJobs(pods), Harm::FailingJobs(more)) => return extend(pods, more),
             (Harm::NoReadyPod(workloads), Harm::NoReadyPod(more)) => return extend(workloads, more),
             (Harm::NoCapacity { unplaced, nodes }, Harm::NoCapacity { unplaced: more, nodes: of })
                 if unplaced.reasons == more.reasons && nodes == of =>
@@ -240,6 +246,12 @@ impl Harm {
                 .and(": its pods do not leave until its kubelet reports"),
             Self::EmptyDirData(pods) => bad("emptyDir data is lost").and(" of ").and(named(pods)),
             Self::Unmanaged(pods) => bad("no controller replaces").and(" ").and(named(pods)),
+            Self::FailingJobs(jobs) => {
+                let (verb, them) = if jobs.len() == 1 { ("fails", "it") } else { ("fail", "them") };
+                let line = bad(&format!("{} {verb} for good", counted(jobs.len(), "Job")));
+                let jobs = first_names(&texts(jobs));
+                line.and(format!(" (backoffLimit): {jobs}; --wait-for-completion lets {them} finish"))
+            }
             Self::NoReadyPod(workloads) => {
                 let names: Vec<String> = workloads.iter().map(workload).collect();
                 let line = bad("no Ready pod").and(" until a replacement is Ready: ");
@@ -273,6 +285,7 @@ impl Harm {
             Self::NodeNotReady(node) => json!({"harm": "NodeNotReady", "node": node}),
             Self::EmptyDirData(pods) => json!({"harm": "EmptyDirDataLost", "pods": pods}),
             Self::Unmanaged(pods) => json!({"harm": "NoController", "pods": pods}),
+            Self::FailingJobs(jobs) => json!({"harm": "JobsFail", "jobs": jobs}),
             Self::NoReadyPod(workloads) => {
                 let workloads: Vec<Value> = workloads
                     .iter()

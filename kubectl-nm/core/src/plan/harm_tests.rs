@@ -51,6 +51,30 @@ fn lost_data_and_pods_without_a_controller_are_harms() {
 }
 
 #[test]
+fn a_job_without_a_further_attempt_is_a_harm_unless_it_may_finish() {
+    let mut job_pod = (*pod("report-x", &none())).clone();
+    let owner =
+        json!({"apiVersion": "batch/v1", "kind": "Job", "name": "report", "uid": "j", "controller": true});
+    job_pod.metadata.owner_references = Some(vec![serde_json::from_value(owner).unwrap()]);
+    let job_pod = std::sync::Arc::new(job_pod);
+    let job = |limit: i32| {
+        let spec = json!({"backoffLimit": limit, "template": {}});
+        json!({"metadata": {"namespace": "shop", "name": "report"}, "spec": spec, "status": {"failed": 1}})
+    };
+    let waits = serde_json::from_value(json!({"waitForCompletion": {}})).unwrap();
+    for (limit, drain, expected) in [
+        (1, None, &["1 Job fails for good (backoffLimit): shop/report; --wait-for-completion lets it finish"][..]),
+        (2, None, &[]),
+        (1, Some(&waits), &[]),
+    ] {
+        let mut snapshot = harmless();
+        snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), vec![job_pod.clone()]);
+        snapshot.jobs = vec![serde_json::from_value(job(limit)).unwrap()];
+        assert_eq!(shown(&report(&["n1"], drain, snapshot, &[])), expected, "{limit}");
+    }
+}
+
+#[test]
 fn a_workload_without_a_ready_pod_is_a_harm_unless_a_pod_stays_elsewhere() {
     let expected = "no Ready pod until a replacement is Ready: 1 workload (StatefulSet shop/db)";
     let alone = || snapshot(&["n1", "n2"], vec![pod("db-0", &none())]);

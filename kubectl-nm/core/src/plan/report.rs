@@ -16,6 +16,7 @@ use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
 use nm_shared::drain::returning::tolerates_cordon;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
+use nm_shared::forecast::failing_jobs;
 use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::outage::{self, NamespacedWorkload};
 use nm_shared::forecast::schedulable::{self, NodeGroup};
@@ -50,6 +51,8 @@ pub struct PlanReport {
     pub(crate) unready: Vec<String>,
     /// The workloads of which no pod is Ready for a while; empty without access to pods.
     pub(crate) outages: Vec<NamespacedWorkload>,
+    /// The Jobs that fail for good; empty without access to Jobs or pods.
+    pub(crate) failing_jobs: Vec<PodReference>,
     /// How many more of its pods have to be Ready before a budget allows an eviction; only of budgets that lack some.
     pub(crate) lacking: BTreeMap<BudgetKey, i32>,
 }
@@ -147,6 +150,9 @@ impl PlanReport {
         let emptied = emptied(&nodes, snapshot);
         let outages = forecast.as_ref().map(|forecast| outages(&nodes, forecast, snapshot));
         let outages = outages.unwrap_or_default();
+        let failing_jobs =
+            forecast.as_ref().map(|forecast| failing_jobs::failing(forecast, &snapshot.jobs));
+        let failing_jobs = failing_jobs.unwrap_or_default();
         let limit = snapshot.limit.clone();
         let unready = unready(&nodes, forecast.as_ref(), snapshot);
         let lacking = snapshot.budgets.iter().filter_map(lacking).collect();
@@ -161,6 +167,7 @@ impl PlanReport {
             emptied,
             unready,
             outages,
+            failing_jobs,
             lacking,
         }
     }

@@ -57,6 +57,7 @@ pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterS
         budgets: Vec::new(),
         volumes: Volumes::default(),
         machines: Vec::new(),
+        jobs: Vec::new(),
         limit: MaxUnavailableLimit::None("deployment nm/nm-reconciler".into()),
         unknown: Vec::new(),
     }
