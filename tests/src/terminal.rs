@@ -79,17 +79,18 @@ impl vt100::Callbacks for Extras {
 /// A terminal in which one program runs. The program is killed when it is dropped.
 pub struct Terminal {
     master: Box<dyn MasterPty + Send>,
-    /// Kept open, so that the modes can be read after the program has exited.
-    _slave: Box<dyn SlavePty + Send>,
+    /// Open until the program has exited and its modes were read.
+    slave: Option<Box<dyn SlavePty + Send>>,
     keys: Arc<Mutex<Box<dyn Write + Send>>>,
     child: Option<Box<dyn Child + Send + Sync>>,
     process: u32,
     parser: Arc<Mutex<Emulator>>,
     drawn: watch::Receiver<u64>,
     modes: String,
+    modes_at_exit: Option<String>,
 }
 
-/// How long the last output of a program that has exited may take to arrive.
+/// How long other processes may keep the terminal of a program that has exited.
 const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Terminal {
@@ -127,13 +128,14 @@ impl Terminal {
         });
         Self {
             master: pair.master,
-            _slave: pair.slave,
+            slave: Some(pair.slave),
             keys,
             child: Some(child),
             process,
             parser,
             drawn,
             modes,
+            modes_at_exit: None,
         }
     }
 
@@ -222,7 +224,7 @@ impl Terminal {
         self.until(text, |screen| screen.contents().contains(text)).await
     }
 
-    /// Waits until the program exits and returns its exit code.
+    /// Waits until the program exits and its last output has arrived, and returns its exit code.
     ///
     /// # Panics
     /// After [`TEST_TIMEOUT`], with the text on the screen.
@@ -235,6 +237,11 @@ impl Terminal {
             let _ = killer.kill();
             panic!("waited {TEST_TIMEOUT:?} for the program to exit; on the screen:\n{}", self.screen());
         };
+        self.modes_at_exit = Some(modes(&*self.master));
+        self.slave = None;
+        let mut drawn = self.drawn.clone();
+        let last_output = async { while drawn.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(LAST_OUTPUT_TIMEOUT, last_output).await;
         ended.unwrap().unwrap().exit_code()
     }
 
@@ -243,15 +250,11 @@ impl Terminal {
         self.process
     }
 
-    /// The modes of the terminal that the program did not restore. Its last output may arrive after it has exited.
-    pub async fn unrestored_modes(&self) -> Vec<String> {
-        let mut drawn = self.drawn.clone();
-        let restored = async { while !self.changed_modes().is_empty() && drawn.changed().await.is_ok() {} };
-        let _ = tokio::time::timeout(LAST_OUTPUT_TIMEOUT, restored).await;
-        self.changed_modes()
-    }
-
-    fn changed_modes(&self) -> Vec<String> {
+    /// The modes of the terminal that the program, which has exited, did not restore.
+    ///
+    /// # Panics
+    /// Before [`Self::exit_code`].
+    pub fn unrestored_modes(&self) -> Vec<String> {
         let parser = self.parser();
         let screen = parser.screen();
         let mut left = Vec::new();
@@ -264,8 +267,8 @@ impl Terminal {
         check(screen.hide_cursor(), "a hidden cursor");
         check(screen.bracketed_paste(), "bracketed paste");
         check(screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None, "mouse reports");
-        let modes = modes(&*self.master);
-        check(modes != self.modes, &format!("other modes: {modes} for {}", self.modes));
+        let modes = self.modes_at_exit.as_ref().expect("it has exited");
+        check(*modes != self.modes, &format!("other modes: {modes} for {}", self.modes));
         left
     }
 

@@ -84,7 +84,7 @@ async fn an_editor_is_waited_for_when_the_goal_is_reached_meanwhile() {
     assert!(saved.exists(), "the editor was killed");
     let left = terminal.until_shown(&format!("node/{} drained", blocked.node)).await;
     assert!(left.contains("Edit cancelled") || left.contains("no changes made"), "{left}");
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]

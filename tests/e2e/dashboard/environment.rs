@@ -53,7 +53,7 @@ async fn credential_plugins_prompt_before_the_dashboard_opens_and_never_on_it() 
     assert_eq!(terminal.exit_code().await, 0);
     // The exit summary on standard error.
     terminal.until_shown("kubectl nm watch").await;
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +152,7 @@ async fn no_key_is_lost_while_the_terminal_is_resized() {
     }
     terminal.press(CTRL_C);
     assert_eq!(terminal.exit_code().await, 130);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,7 +165,7 @@ async fn a_dumb_terminal_gets_lines_instead_of_a_dashboard() {
     assert!(shown.contains(node) && !terminal.read_screen(vt100::Screen::alternate_screen), "{shown}");
     terminal.press(CTRL_C);
     assert_eq!(terminal.exit_code().await, 130);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]

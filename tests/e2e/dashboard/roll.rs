@@ -51,7 +51,7 @@ async fn a_roll_is_watched_paused_continued_and_left() {
     assert_eq!(terminal.exit_code().await, 130);
     let last = "kubectl nm roll resume kernel";
     terminal.until(last, |screen| !screen.alternate_screen() && screen.contents().contains(last)).await;
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
     assert_eq!(cluster.maintenances().list(&kube::api::ListParams::default()).await.unwrap().items.len(), 2);
 }
 
@@ -69,12 +69,12 @@ async fn each_drained_node_is_confirmed_by_a_key() {
     assert_eq!(terminal.exit_code().await, 3);
     let screen = terminal.until_shown(&format!("node/{} Done", nodes[0])).await;
     assert!(screen.contains("was not confirmed"), "{screen}");
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 
     let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["roll", "resume", "kernel"], &[]);
     let screen = terminal.until_shown(&format!("{} is drained. Continue with it?", nodes[1])).await;
     assert!(screen.contains("1 done before"), "{screen}");
     terminal.press(CTRL_C);
     assert_eq!(terminal.exit_code().await, 130);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }

@@ -55,7 +55,7 @@ async fn a_node_is_drained_and_returned_to_service_by_keys() {
     assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }
 
 /// Whether the view of a node is drawn for exactly this size. An emulator keeps what was drawn for the previous size.
@@ -89,7 +89,7 @@ async fn the_terminal_is_restored_however_the_dashboard_exits() {
         assert_eq!(terminal.exit_code().await, code, "{how}");
         let last = if how == "a panic" { "F12, as asked" } else { "kubectl nm watch" };
         terminal.until(last, |screen| !screen.alternate_screen() && screen.contents().contains(last)).await;
-        assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new(), "{how}");
+        assert_eq!(terminal.unrestored_modes(), Vec::<String>::new(), "{how}");
     }
     assert!(cluster.maintenances().get_opt(node).await.unwrap().is_some(), "the maintenance continues");
 }
@@ -118,7 +118,7 @@ async fn ctrl_z_restores_the_terminal_and_fg_resumes_the_dashboard() {
         // The shell prints this whenever it has the terminal again.
         let stopped = |screen: &vt100::Screen| screen.contents().matches("Stopped").count() == times;
         terminal.until("the shell", |screen| !screen.alternate_screen() && stopped(screen)).await;
-        assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+        assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
         terminal.press("fg\n");
         terminal.until_live().await;
     }
@@ -217,7 +217,7 @@ async fn a_wait_on_a_terminal_leaves_its_lines_in_the_scrollback() {
     let screen = terminal.screen();
     assert!(screen.contains(&format!("node/{node} maintenance started")), "{screen}");
     assert!(screen.contains(&format!("node/{node} drained: no pods had to move")), "{screen}");
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,7 +237,7 @@ async fn a_wait_on_a_terminal_that_fails_reports_why() {
     assert_eq!(terminal.exit_code().await, 1);
     let screen = terminal.until_shown("log in again").await;
     assert!(screen.contains("You must be logged in to the server"), "{screen}");
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,7 +258,7 @@ async fn a_start_that_is_refused_after_the_dashboard_was_left_is_still_reported(
     assert_eq!(terminal.exit_code().await, 1);
     let screen = terminal.until_shown("may not create nodemaintenances").await;
     assert!(screen.contains(node) && screen.contains("waiting for"), "{screen}");
-    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -280,7 +280,7 @@ async fn a_dashboard_with_a_goal_exits_with_its_code_and_reports_the_result() {
         }
         assert_eq!(terminal.exit_code().await, code, "{args:?}");
         terminal.until(text, |screen| !screen.alternate_screen() && screen.contents().contains(text)).await;
-        assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new(), "{args:?}");
+        assert_eq!(terminal.unrestored_modes(), Vec::<String>::new(), "{args:?}");
     };
     for args in [
         &["watch", "--timeout", "1s"][..],

@@ -11,10 +11,13 @@ use std::time::Duration;
 
 use crossterm::event::EventStream;
 use futures::future::LocalBoxFuture;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
+use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
+use nm_core::explain::cluster_facts::ClusterFacts;
+use nm_core::explain::read_facts;
 use nm_core::terminal::text::Line;
 use nm_roll::command::NodeOutputLine;
 use nm_roll::view::{RollInput, RollReporter, RollView};
@@ -42,12 +45,16 @@ pub struct RollDashboard {
     signals: BoxStream<'static, Signal>,
     /// What other programs wrote to standard error.
     messages: mpsc::Receiver<String>,
+    cluster: Cluster,
+    /// The read for the opened node, with its name.
+    causes: FuturesUnordered<LocalBoxFuture<'static, (String, Box<ClusterFacts>)>>,
     ticks: Interval,
     redraw: Redraw,
 }
 
 impl RollDashboard {
-    /// Takes the screen, for the roll of this name, whose commands have their output in a folder. The last line shows the notice until a key is pressed. Commands to paste begin with `kubectl`.
+    /// Takes the screen, for the roll of this name, whose commands have their output in a folder. The last
+    /// line shows the notice until a key is pressed.
     ///
     /// # Errors
     ///
@@ -58,7 +65,7 @@ impl RollDashboard {
         keys: KeyMap,
         log_folder: Option<PathBuf>,
         notice: Option<String>,
-        kubectl: &str,
+        cluster: Cluster,
     ) -> Result<Self, Error> {
         let (to, messages) = mpsc::channel(MESSAGE_QUEUE);
         let signals = signals::listen().map_err(Error::Screen)?;
@@ -73,14 +80,27 @@ impl RollDashboard {
         if let Some(notice) = notice {
             model.notify(notice);
         }
-        kubectl.clone_into(&mut model.kubectl);
-        Ok(Self { model, screen, inputs: EventStream::new(), signals, messages, ticks, redraw })
+        cluster.kubectl().clone_into(&mut model.kubectl);
+        let (inputs, causes) = (EventStream::new(), FuturesUnordered::new());
+        Ok(Self { model, screen, inputs, signals, messages, cluster, causes, ticks, redraw })
     }
 
     /// Releases the screen. Returns what stays on the terminal.
     pub fn close(self) -> Vec<Line> {
         drop(self.screen);
         self.model.last_lines()
+    }
+
+    fn read_causes(&mut self, node: String) {
+        let Some((maintenance, all)) = self.model.maintenances_of(&node) else { return };
+        let cluster = self.cluster.clone();
+        let read = async move {
+            let all = all.iter().map(AsRef::as_ref);
+            let facts = read_facts::read(&cluster, [&*maintenance], all, Timestamp::now()).await;
+            (node, Box::new(facts))
+        };
+        self.causes = FuturesUnordered::new();
+        self.causes.push(read.boxed_local());
     }
 
     /// Shows what changes on the terminal until there is an input. Nothing is lost when the future is dropped.
@@ -107,12 +127,17 @@ impl RollDashboard {
                     match self.model.react(&event) {
                         Some(RollEffect::Input(input)) => return Ok(input),
                         Some(RollEffect::Suspend) => self.screen.suspend()?,
+                        Some(RollEffect::ReadCauses(node)) => self.read_causes(node),
                         None => {}
                     }
                 }
                 () = self.redraw.wait() => {}
                 Some(text) = self.messages.recv() => {
                     self.model.notify(text);
+                    self.redraw.soon();
+                }
+                Some((node, facts)) = self.causes.next() => {
+                    self.model.learn(&node, facts);
                     self.redraw.soon();
                 }
                 _ = self.ticks.tick() => {

@@ -39,9 +39,11 @@ const LAST_OUTPUT: usize = 10;
 const STALE_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
 /// What a key leads to, outside of the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RollEffect {
     Input(RollInput),
+    /// Read what the causes of the opened node depend on.
+    ReadCauses(String),
     /// Suspend as Ctrl-Z does, and take the screen again afterwards.
     Suspend,
 }
@@ -112,6 +114,8 @@ pub(crate) struct RollModel {
     pub(crate) kubectl: String,
     /// The node whose causes are shown, and the first line of them.
     pub(crate) opened: Option<(String, usize)>,
+    /// What its causes depend on, once it is read.
+    facts: Option<Box<ClusterFacts>>,
     /// Whether the user wants to leave, and has to confirm that commands end or that the roll stops.
     pub(crate) is_leaving: bool,
     output: HashMap<String, VecDeque<String>>,
@@ -150,6 +154,7 @@ impl RollModel {
             maintenances: HashMap::new(),
             kubectl: String::from("kubectl"),
             opened: None,
+            facts: None,
             is_leaving: false,
             output: HashMap::new(),
             last_printed: None,
@@ -288,7 +293,7 @@ impl RollModel {
         match action? {
             Action::Quit if self.ends_commands() || self.stops_by_leaving() => self.is_leaving = true,
             Action::Quit => return Some(RollEffect::Input(RollInput::Leave)),
-            Action::Open => self.open(),
+            Action::Open => return self.open(),
             Action::Suspend => return Some(RollEffect::Suspend),
             Action::Pause => return self.toggle_pause(),
             Action::Help => self.help = Some(0),
@@ -313,11 +318,28 @@ impl RollModel {
     }
 
     /// Opens the selected node, or else the first that is blocked, or else the one that the dashboard follows.
-    fn open(&mut self) {
+    fn open(&mut self) -> Option<RollEffect> {
         let blocked = || self.rows.iter().position(|row| row.state == RowState::Blocked);
         let row = self.selected().or_else(blocked).or_else(|| self.focus());
         let node = row.map(|at| self.rows[at].progress.node.clone());
-        self.opened = node.filter(|node| self.maintenances.contains_key(node)).map(|node| (node, 0));
+        let node = node.filter(|node| self.maintenances.contains_key(node))?;
+        (self.opened, self.facts) = (Some((node.clone(), 0)), None);
+        Some(RollEffect::ReadCauses(node))
+    }
+
+    /// A node's maintenance and all others of the roll that are left, if it is one of them.
+    pub(crate) fn maintenances_of(
+        &self,
+        node: &str,
+    ) -> Option<(Arc<NodeMaintenance>, Vec<Arc<NodeMaintenance>>)> {
+        Some((self.maintenances.get(node)?.clone(), self.maintenances.values().cloned().collect()))
+    }
+
+    /// Takes what the causes of a node depend on, if it is still open.
+    pub(crate) fn learn(&mut self, node: &str, facts: Box<ClusterFacts>) {
+        if self.opened.as_ref().is_some_and(|(opened, _)| opened == node) {
+            self.facts = Some(facts);
+        }
     }
 
     /// What blocks a node, and what to do about it, as the dashboard of maintenances shows them.
@@ -331,14 +353,16 @@ impl RollModel {
         let maintenance = self.maintenances.get(node)?;
         let mut lines = vec![format!("{node}: {}", headline(maintenance))];
         let all = self.maintenances.values().map(AsRef::as_ref);
-        let facts = ClusterFacts { rolls: RollRunners::of(all), ..ClusterFacts::default() };
-        let causes = causes(maintenance, &Reconcilers::default(), &facts, &self.kubectl, self.now);
+        let known = ClusterFacts { rolls: RollRunners::of(all), ..ClusterFacts::default() };
+        let facts = self.facts.as_deref().unwrap_or(&known);
+        let causes = causes(maintenance, &Reconcilers::default(), facts, &self.kubectl, self.now);
         if causes.is_empty() {
             lines.push(String::from("Nothing is blocked."));
         }
         for cause in causes {
             lines.push(String::new());
             lines.extend(cause.what);
+            lines.extend(cause.unseen);
             if !cause.pods.is_empty() {
                 lines.push(format!("Pods: {}", cause.pods.join(", ")));
             }

@@ -22,22 +22,8 @@ fn tick(model: &mut Model, seconds: i64) -> Vec<Effect> {
     effects
 }
 
-fn facts(guarded: GuardedPods) -> Message {
-    let budgets = [(cart(), guarded)].into();
-    let facts = ClusterFacts { budgets, ..ClusterFacts::default() };
-    Message::CauseFacts { node: "worker-07".into(), facts: Box::new(facts) }
-}
-
-#[test]
-fn the_cause_of_an_open_node_is_read_once_and_shown() {
-    let mut model = node(options());
-    let effects = tick(&mut model, 1);
-    let [Effect::ReadCauses { node, wanted, in_maintenance }] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(node, "worker-07");
-    assert!(wanted.budgets.contains(&cart()), "{wanted:?}");
-    assert!(in_maintenance.contains("worker-07"), "{in_maintenance:?}");
-    assert_eq!(tick(&mut model, 2), [], "it is not read again at once");
-
+/// What is read of a budget that guards `shop/cart-0` and can never allow its eviction.
+pub(super) fn never_allowing() -> Box<ClusterFacts> {
     let budget = json!({
         "metadata": {"name": "cart", "namespace": "shop", "generation": 1},
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "cart"}}},
@@ -51,7 +37,29 @@ fn the_cause_of_an_open_node_is_read_once_and_shown() {
         incomplete_owners: vec![],
         warnings: HashMap::default(),
     };
-    send(&mut model, facts(guarded));
+    of_cart(guarded)
+}
+
+fn of_cart(guarded: GuardedPods) -> Box<ClusterFacts> {
+    let budgets = [(cart(), guarded)].into();
+    Box::new(ClusterFacts { budgets, ..ClusterFacts::default() })
+}
+
+fn read(facts: Box<ClusterFacts>) -> Message {
+    Message::CauseFacts { node: "worker-07".into(), facts }
+}
+
+#[test]
+fn the_cause_of_an_open_node_is_read_once_and_shown() {
+    let mut model = node(options());
+    let effects = tick(&mut model, 1);
+    let [Effect::ReadCauses { node, wanted, in_maintenance }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(node, "worker-07");
+    assert!(wanted.budgets.contains(&cart()), "{wanted:?}");
+    assert!(in_maintenance.contains("worker-07"), "{in_maintenance:?}");
+    assert_eq!(tick(&mut model, 2), [], "it is not read again at once");
+
+    send(&mut model, read(never_allowing()));
     let (why, remedy) = model.remedy().unwrap();
     assert!(
         why.ends_with("The budget can never allow an eviction: maxUnavailable is 0, and it has 3 pods"),
@@ -72,7 +80,7 @@ fn what_could_not_be_read_is_shown_and_no_change_of_the_budget_suggested() {
         incomplete_owners: vec![],
         warnings: HashMap::default(),
     };
-    send(&mut model, facts(hidden));
+    send(&mut model, read(of_cart(hidden)));
     let (why, remedy) = model.remedy().unwrap();
     assert!(
         why.ends_with("Not known, because you have no permission to get poddisruptionbudgets.policy"),

@@ -20,6 +20,7 @@ use crate::model::{NOTICE_STAYS, Options};
 use crate::roll::model::{RollEffect, RollModel, action_words};
 use crate::roll::row::RowState;
 use crate::roll::view::draw;
+use crate::tests::first_causes::never_allowing;
 use crate::tests::painted::{drawn, lines, painted_buffer};
 use crate::tests::scenes::{maintenance, now};
 
@@ -489,10 +490,18 @@ fn a_blocked_node_shows_why_and_what_to_do_and_enter_shows_all_of_it() {
     let (why, remedy) = model.remedy("worker-4").unwrap();
     let closed = text(&model);
     assert!(closed.contains(&why) && closed.contains(&remedy.command), "{closed}");
-    press(&mut model, KeyCode::Enter);
+    assert_eq!(
+        press(&mut model, KeyCode::Enter),
+        Some(RollEffect::ReadCauses(String::from("worker-4")))
+    );
     let opened = text(&model);
     assert!(opened.contains("worker-4: Blocked") && opened.contains("shop/cart-0"), "{opened}");
     assert!(opened.contains("kubectl -n shop describe pdb cart"), "{opened}");
+    model.learn("worker-3", never_allowing());
+    assert_eq!(text(&model), opened, "another node");
+    model.learn("worker-4", never_allowing());
+    let explained = text(&model);
+    assert!(explained.contains("kubectl -n shop patch pdb cart"), "the first cause: {explained}");
     press(&mut model, KeyCode::Esc);
     assert_eq!(text(&model), closed);
 }

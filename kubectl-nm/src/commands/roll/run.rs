@@ -48,12 +48,12 @@ fn dashboard(
     name: &str,
     log: Option<PathBuf>,
     output: &OutputArgs,
-    kubectl: &str,
+    cluster: &Cluster,
     out: &mut Output,
 ) -> Result<RollDashboard, Error> {
     let (config, notice) = Config::load(out);
     let appearance = output.appearance.on(out, config.theme, config.ascii);
-    RollDashboard::open(name, appearance, config.keys, log, notice, kubectl)
+    RollDashboard::open(name, appearance, config.keys, log, notice, cluster.clone())
 }
 
 /// The path as a shell takes it, with `~` for the home.
@@ -81,7 +81,7 @@ pub(super) async fn run(
     let mut runner = RollRunner::new(cluster, roll, record, retried, log);
     let ended = match output.lines(out) {
         Some(format) => until_ended(&mut runner, &mut LineReporter::new(out, format)).await,
-        None => match dashboard(name, shown_log, output, cluster.kubectl(), out) {
+        None => match dashboard(name, shown_log, output, cluster, out) {
             Ok(mut dashboard) => {
                 let ended = until_ended(&mut runner, &mut dashboard).await;
                 dashboard.close().iter().for_each(|line| out.message(line));
