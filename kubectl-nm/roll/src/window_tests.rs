@@ -48,6 +48,26 @@ fn windows_are_written_in_one_way() {
 }
 
 #[test]
+fn windows_are_told_with_when_they_open_or_close() {
+    let now = time("2027-03-06T20:00:00Z");
+    for (texts, told) in [
+        (&[][..], None),
+        (&["Sat 22:00-04:00 UTC"], Some("Sat 22:00-04:00 UTC: opens at Sat 06 Mar 22:00 UTC")),
+        (
+            &["Sat 20:00-04:00 Europe/Berlin"],
+            Some("Sat 20:00-04:00 Europe/Berlin: open until Sun 07 Mar 04:00 CET"),
+        ),
+        (
+            &["Sat 19:00-21:00 UTC", "Sun 05:00-06:00 UTC"],
+            Some("Sat 19:00-21:00 UTC and Sun 05:00-06:00 UTC: open until Sat 06 Mar 21:00 UTC"),
+        ),
+        (&["00:00-24:00 UTC"], Some("00:00-24:00 UTC: always open")),
+    ] {
+        assert_eq!(windows(texts).describe(now).as_deref(), told, "{texts:?}");
+    }
+}
+
+#[test]
 fn what_is_not_a_window_is_refused_with_the_reason_and_an_example() {
     for (text, reason) in [
         ("", "no times"),

@@ -321,6 +321,20 @@ mod tests {
     }
 
     #[test]
+    fn the_window_for_programs_is_open_or_closed_until_a_time_or_null() {
+        let now = "2027-03-06T20:00:00Z".parse().unwrap();
+        for (text, expected) in [
+            (None, Value::Null),
+            (Some("19:00-21:00 UTC"), json!({"isOpen": true, "closes": "2027-03-06T21:00:00Z"})),
+            (Some("21:00-22:00 UTC"), json!({"isOpen": false, "opens": "2027-03-06T21:00:00Z"})),
+            (Some("00:00-24:00 UTC"), json!({"isOpen": true, "closes": null})),
+        ] {
+            let windows = Windows(text.map(|text: &str| text.parse().unwrap()).into_iter().collect());
+            assert_eq!(window(&windows, now), expected, "{text:?}");
+        }
+    }
+
+    #[test]
     fn an_aborted_roll_is_continued_only_if_something_is_left_of_it() {
         let ours = [names::FINALIZER];
         let ends = "aborted by ada@laptop, its maintenances are being deleted";
