@@ -387,6 +387,12 @@ fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.write(area, area.x + 1, notice, Tone::Bad);
         return;
     }
+    let map = &model.keys;
+    if model.opened.is_some() {
+        let (back, scroll) = (map.shortest(Action::Back), map.up_and_down());
+        draw_key_line(&[(&back, "close"), (&scroll, "scroll")], canvas, area);
+        return;
+    }
     let is_paused = model.shown.as_ref().is_some_and(|shown| shown.record.paused);
     let pause = match model.requested_pause {
         Some(true) => "pausing",
@@ -394,7 +400,6 @@ fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
         None if is_paused => "continue",
         None => "pause",
     };
-    let map = &model.keys;
     // What has no key cannot be done: a roll has no command line.
     let has_key = |action: &(Action, &'static str)| !map.keys(action.0).is_empty();
     let actions = [(Action::Quit, "leave"), (Action::Help, "help"), (Action::Pause, pause)];

@@ -23,14 +23,14 @@ fn tick(model: &mut Model, seconds: i64) -> Vec<Effect> {
 }
 
 /// What is read of a budget that guards `shop/cart-0` and can never allow its eviction.
-pub(super) fn never_allowing() -> Box<ClusterFacts> {
+pub(super) fn never_allowing(node: &str) -> Box<ClusterFacts> {
     let budget = json!({
         "metadata": {"name": "cart", "namespace": "shop", "generation": 1},
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "cart"}}},
         "status": {"observedGeneration": 1, "expectedPods": 3, "desiredHealthy": 3, "currentHealthy": 3,
             "disruptionsAllowed": 0},
     });
-    let pod = json!({"metadata": {"name": "cart-0", "namespace": "shop"}, "spec": {"nodeName": "worker-07", "containers": []}});
+    let pod = json!({"metadata": {"name": "cart-0", "namespace": "shop"}, "spec": {"nodeName": node, "containers": []}});
     let guarded = GuardedPods {
         budget: Ok(Some(serde_json::from_value(budget).unwrap())),
         pods: Ok(vec![serde_json::from_value(pod).unwrap()]),
@@ -59,7 +59,7 @@ fn the_cause_of_an_open_node_is_read_once_and_shown() {
     assert!(in_maintenance.contains("worker-07"), "{in_maintenance:?}");
     assert_eq!(tick(&mut model, 2), [], "it is not read again at once");
 
-    send(&mut model, read(never_allowing()));
+    send(&mut model, read(never_allowing("worker-07")));
     let (why, remedy) = model.remedy().unwrap();
     assert!(
         why.ends_with("The budget can never allow an eviction: maxUnavailable is 0, and it has 3 pods"),

@@ -497,9 +497,10 @@ fn a_blocked_node_shows_why_and_what_to_do_and_enter_shows_all_of_it() {
     let opened = text(&model);
     assert!(opened.contains("worker-4: Blocked") && opened.contains("shop/cart-0"), "{opened}");
     assert!(opened.contains("kubectl -n shop describe pdb cart"), "{opened}");
-    model.learn("worker-3", never_allowing());
+    assert!(opened.contains("[Esc] close") && !opened.contains("[Enter] open"), "{opened}");
+    model.learn("worker-3", never_allowing("worker-3"));
     assert_eq!(text(&model), opened, "another node");
-    model.learn("worker-4", never_allowing());
+    model.learn("worker-4", never_allowing("worker-4"));
     let explained = text(&model);
     assert!(explained.contains("kubectl -n shop patch pdb cart"), "the first cause: {explained}");
     press(&mut model, KeyCode::Esc);
