@@ -19,6 +19,7 @@ mod replay;
 mod replay_benchmark;
 mod roll;
 mod roll_leaving;
+mod roll_opened;
 pub(crate) mod scenes;
 mod screens;
 mod screenshots;

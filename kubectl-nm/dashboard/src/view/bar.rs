@@ -2,17 +2,6 @@
 
 use nm_shared::{PodCounts, PodState};
 
-/// The states from left to right: from what is done to what has not begun.
-const ORDER: [PodState; 7] = [
-    PodState::Gone,
-    PodState::Terminating,
-    PodState::Migrating,
-    PodState::Surging,
-    PodState::Evicting,
-    PodState::Blocked,
-    PodState::Waiting,
-];
-
 /// The parts of a column.
 pub(super) const EIGHTHS: usize = 8;
 
@@ -45,10 +34,17 @@ pub(super) fn whole_cells(counts: &PodCounts, width: usize) -> Vec<PodState> {
     parts.iter().flat_map(|(state, units)| std::iter::repeat_n(*state, *units)).collect()
 }
 
+/// The states from left to right: what is done, what is under way, and what has not begun.
+fn order() -> impl Iterator<Item = PodState> {
+    let not_begun = [PodState::Blocked, PodState::Waiting];
+    let is_under_way = move |state: &PodState| state.is_pending() && !not_begun.contains(state);
+    std::iter::once(PodState::Gone).chain(PodState::ALL.into_iter().filter(is_under_way)).chain(not_begun)
+}
+
 /// How many of so many units each state has; blocked pods have so many at least.
 fn shares(counts: &PodCounts, units: usize, for_blocked: usize) -> Vec<(PodState, usize)> {
     let count = |state| usize::try_from(counts.of(state)).unwrap_or_default();
-    let total: usize = ORDER.into_iter().map(count).sum();
+    let total: usize = order().map(count).sum();
     if total == 0 {
         return vec![(PodState::Waiting, units)];
     }
@@ -61,7 +57,7 @@ fn shares(counts: &PodCounts, units: usize, for_blocked: usize) -> Vec<(PodState
         };
         (state, share.max(least))
     };
-    let mut shares: Vec<(PodState, usize)> = ORDER.into_iter().map(share).collect();
+    let mut shares: Vec<(PodState, usize)> = order().map(share).collect();
     let used: usize = shares.iter().map(|(_, share)| share).sum();
     // The largest gives what the others need, and gets what is left.
     if let Some((_, largest)) = shares.iter_mut().max_by_key(|(_, share)| *share) {
