@@ -13,7 +13,7 @@ use nm_core::error::exit::Exit;
 use nm_core::format::{self, OutputFormat};
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
-use nm_core::maintenance::start::{self, Existing, StartRequest, Started, check_definition};
+use nm_core::maintenance::start::{self, Existing, StartRequest, Started, Together, check_definition};
 use nm_core::maintenance::{name_unless_node, node, uid};
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::output::Output;
@@ -131,6 +131,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             reason: args.request.reason(),
             harms: &harms,
             unknown: unknown.as_ref(),
+            is_late: cost.is_late(),
             ..Question::default()
         };
         question.ask_if_needed(args.yes, out)?;
@@ -140,8 +141,10 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
     }
 
     let count = nodes.len();
+    let new = if args.suspend { 0 } else { new_nodes(&nodes).count() };
+    let together = Together::of(new, Timestamp::now());
     let start = async |(node, existing): (String, Existing)| {
-        let started = start_node(cluster, &node, existing, &args).await;
+        let started = start_node(cluster, &node, existing, &args, &together).await;
         (node, started)
     };
     let (mut started, mut failures) = (Vec::new(), Vec::new());
@@ -256,11 +259,13 @@ async fn start_node(
     node: &str,
     existing: Existing,
     args: &StartArgs,
+    together: &Together,
 ) -> Result<Started, Error> {
     if let Existing::Maintenance(object) = existing {
         return check_existing(*object, args, cluster);
     }
-    let wanted = wanted(args, node);
+    let mut wanted = wanted(args, node);
+    together.announce(&mut wanted);
     if args.dry_run == DryRun::Client {
         return Ok(Started { object: wanted, created: true });
     }

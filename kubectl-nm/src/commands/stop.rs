@@ -184,8 +184,8 @@ async fn check_cordons(cluster: &Cluster, nodes: &[String], out: &mut Output) ->
 fn of_roll(object: &NodeMaintenance) -> Option<Line> {
     let (roll, node) = (roll_name(object)?, node(object));
     Some(Line::new(format!(
-        "warning: node/{node} leaves roll {roll} before the node is done. The roll continues with its other nodes, and \
-         then exits with code 3. `kubectl nm roll abort {roll}` aborts the whole roll"
+        "warning: node/{node} leaves roll {roll} before the node is done, so that the roll exits with code 3 even if its other \
+         nodes are done. `kubectl nm roll abort {roll}` aborts the whole roll"
     )))
 }
 

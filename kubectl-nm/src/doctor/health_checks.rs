@@ -128,6 +128,16 @@ fn reconciler(report: &ClusterReport) -> Fetched<Finding> {
     let runs = deployment["status"]["availableReplicas"].as_u64().unwrap_or_default() > 0;
     let describe = format!("`kubectl -n {} describe pods` shows the cause", installation.namespace);
     match available_replicas(deployment, pods) {
+        Ok(0) => {
+            let name = deployment["metadata"]["name"].as_str().unwrap_or("nm-reconciler");
+            fail(
+                format!("deployment {name} is scaled to 0: maintenances are neither started nor stopped"),
+                format!(
+                    "`kubectl -n {} scale deployment/{name} --replicas 2` starts it",
+                    installation.namespace
+                ),
+            )
+        }
         Ok(replicas) => ok(format!("{replicas} replicas run in namespace {}", installation.namespace)),
         Err(why) if runs => warn(why.to_string(), describe),
         Err(why) => fail(why.to_string(), describe),

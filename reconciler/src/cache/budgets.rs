@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
+use nm_shared::cluster::budget_headway::Headway;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::drain::steady_time::SteadyTime;
 
@@ -22,6 +23,7 @@ pub(crate) struct DisruptionBudgets {
 pub(crate) struct SeenBudget {
     pub(crate) budget: Arc<Budget>,
     pub(crate) seen: SteadyTime,
+    headway: Headway,
     /// Whether it has come closer since it is known.
     pub(crate) has_changed: bool,
 }
@@ -53,11 +55,16 @@ impl DisruptionBudgets {
     fn parse(&mut self, object: &PodDisruptionBudget, known: Option<SeenBudget>, now: SteadyTime) {
         let namespace = object.namespace().unwrap_or_default();
         let budget = Arc::new(Budget::from(object));
-        let (seen, has_changed) = match known {
-            Some(known) if !budget.has_advanced(&known.budget) => (known.seen, known.has_changed),
-            known => (now, known.is_some()),
+        let seen = match known {
+            None => SeenBudget { headway: Headway::of(&budget), budget, seen: now, has_changed: false },
+            Some(mut known) => {
+                if known.headway.advance(&known.budget, &budget) {
+                    (known.seen, known.has_changed) = (now, true);
+                }
+                SeenBudget { budget, ..known }
+            }
         };
-        self.by_namespace.insert(key(object), &namespace, SeenBudget { budget, seen, has_changed });
+        self.by_namespace.insert(key(object), &namespace, seen);
     }
 }
 
@@ -113,8 +120,19 @@ mod tests {
         assert_eq!(seen(budget(1, 4, &[]), 2), (at(1), false), "two pods are lost");
         assert_eq!(seen(budget(2, 4, &[]), 3), (at(3), true), "one is back");
         assert_eq!(seen(budget(2, 4, &[]), 4), (at(3), true));
+        assert_eq!(seen(budget(3, 4, &[]), 4), (at(4), true), "the other is back, too");
+        assert_eq!(seen(budget(2, 4, &[]), 4), (at(4), true));
         assert_eq!(seen(budget(2, 5, &[]), 5), (at(5), true), "another one is expected");
         assert_eq!(seen(budget(2, 5, &["p"]), 6), (at(6), true), "an eviction was allowed");
         assert_eq!(seen(budget(2, 5, &[]), 7), (at(6), true));
+        assert_eq!(seen(budget(1, 5, &[]), 8), (at(6), true));
+        assert_eq!(seen(budget(2, 5, &[]), 9), (at(9), true), "what was lost is back");
+        assert_eq!(seen(budget(1, 5, &[]), 10), (at(9), true));
+        assert_eq!(
+            seen(budget(2, 5, &[]), 11),
+            (at(9), true),
+            "a pod that crashes is back for the second time"
+        );
+        assert_eq!(seen(budget(3, 5, &[]), 12), (at(12), true), "it is closer than before");
     }
 }

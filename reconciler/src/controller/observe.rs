@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::cluster::volume_attachment::NodeVolumes;
-use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
+use nm_shared::decide::cluster_state::{Announcement, ClusterState, StartBatch};
 use nm_shared::decide::drain_plan::needs_volumes;
 use nm_shared::decide::needs_pods;
 use nm_shared::drain::budget_allowance::Budgets;
@@ -133,7 +133,7 @@ fn observe_pods(
         blocked_after: context.blocked_after,
         workloads: state.workloads.states(name),
         restart_refusals: state.workloads.refusals(),
-        batch: start_batch(state, maintenance),
+        batch: start_batch(state, maintenance, now),
         steady_now: state.evictions.now(),
         attempts: state.evictions.attempts(name),
         pods,
@@ -246,15 +246,21 @@ fn is_resumed(maintenance: &NodeMaintenance) -> bool {
     suspension == Some(Suspension::Planned) && !maintenance.spec.suspend
 }
 
-fn start_batch(state: &mut TermState, maintenance: &NodeMaintenance) -> StartBatch {
+fn start_batch(state: &mut TermState, maintenance: &NodeMaintenance, now: Timestamp) -> StartBatch {
     let uid = ownership::uid(maintenance);
     let age = state.maintenances.memory(uid, |known| known.first_seen.elapsed());
-    if age >= StartBatch::MAX_DELAY {
+    let announcement = Announcement::of_new(maintenance, now);
+    if age >= StartBatch::MAX_DELAY && announcement.is_none() {
         return StartBatch { age, ..StartBatch::default() };
     }
+    let is_announced = |other: &GroupedMaintenance| {
+        announcement.is_some()
+            && Announcement::of(&other.maintenance).map(|its| its.id) == announcement.map(|its| its.id)
+    };
     let uncordoned = |other: &GroupedMaintenance| {
         let phase = other.status.as_ref().and_then(|status| status.phase);
         other.metadata.uid != maintenance.metadata.uid
+            && (age < StartBatch::MAX_DELAY || is_announced(other))
             && other.metadata.deletion_timestamp.is_none()
             && !other.spec.suspend
             && (is_resumed(other) || !matches!(phase, Some(Phase::Failed | Phase::Pending)))
@@ -264,6 +270,10 @@ fn start_batch(state: &mut TermState, maintenance: &NodeMaintenance) -> StartBat
         age,
         quiet_for: state.maintenances.quiet_for(),
         uncordoned: state.maintenances.received().any(|other| uncordoned(other)),
+        announced: announcement.is_some(),
+        incomplete: announcement.is_some_and(|its| {
+            state.maintenances.received().filter(|other| is_announced(other)).count() < its.count
+        }),
     }
 }
 

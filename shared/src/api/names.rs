@@ -49,6 +49,10 @@ pub const OVERRIDE_QUORUM_ANNOTATION: &str = "kubectl-nm.dev/override-quorum";
 /// Annotation on a maintenance. With the value `true`, its node stays cordoned when the maintenance ends, as after `kubectl cordon`.
 pub const KEEP_CORDON_ANNOTATION: &str = "kubectl-nm.dev/keep-cordon";
 
+/// Annotation on maintenances that are created together: an id and how many they are, as `ID/COUNT`. Their nodes are all cordoned
+/// before the first pod is evicted.
+pub const START_TOGETHER_ANNOTATION: &str = "kubectl-nm.dev/start-together";
+
 /// Annotation of a mirror pod, which the kubelet runs from a file and no API request can end.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 

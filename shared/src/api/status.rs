@@ -237,7 +237,7 @@ pub struct BlockFacts {
     #[schemars(length(max = 10))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetFacts>,
-    /// Name of the admission webhook that refuses.
+    /// Name of the admission webhook that refuses, or that the API server cannot call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
     /// The admission policy that refuses.

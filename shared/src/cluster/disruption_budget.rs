@@ -133,23 +133,19 @@ impl Budget {
         healthy.saturating_sub(replicas).max(0)
     }
 
-    /// Whether it has come closer to an eviction since it was as `before`: it has more healthy pods, needs fewer, expects more,
-    /// or has allowed an eviction. A pod that is lost takes it further away.
-    pub fn has_advanced(&self, before: &Self) -> bool {
+    /// How many healthy pods it has beyond those that it needs; negative if it lacks some.
+    pub fn surplus(&self) -> i32 {
+        self.status.current_healthy.saturating_sub(self.status.desired_healthy)
+    }
+
+    /// Whether it has allowed an eviction since it was as `before`, expects more pods, or was processed.
+    pub fn has_changed(&self, before: &Self) -> bool {
         let (now, then) = (&self.status, &before.status);
-        let has_let_go = || {
-            let known = then.disrupted_pods.as_ref();
-            now.disrupted_pods
-                .iter()
-                .flatten()
-                .any(|(pod, _)| known.is_none_or(|known| !known.contains_key(pod)))
-        };
-        now.current_healthy > then.current_healthy
-            || now.desired_healthy < then.desired_healthy
+        let known = then.disrupted_pods.as_ref();
+        let is_new = |pod: &String| known.is_none_or(|known| !known.contains_key(pod));
+        now.disrupted_pods.iter().flat_map(BTreeMap::keys).any(is_new)
             || now.expected_pods > then.expected_pods
-            || self.allowed() > before.allowed()
             || before.unprocessed && !self.unprocessed
-            || has_let_go()
     }
 
     /// When an eviction was last accepted or its condition changed, as far as the budget shows that.

@@ -1,6 +1,7 @@
 //! Typed views of the cluster: nodes, pods, disruption budgets, leases, selectors, quantities and refusals of requests.
 
 pub mod admission_webhook;
+pub mod budget_headway;
 pub mod disruption_budget;
 pub mod leader_lease;
 pub mod metadata;

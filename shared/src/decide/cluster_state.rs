@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::api::group::Group;
 use crate::api::maintenance::NodeMaintenance;
+use crate::api::names::START_TOGETHER_ANNOTATION;
 use crate::api::status::PodReference;
 use crate::cluster::pod::DrainPod;
 use crate::cluster::volume_attachment::NodeVolumes;
@@ -96,20 +97,52 @@ pub struct StartBatch {
     pub quiet_for: Duration,
     /// Whether a node that should be cordoned is not yet.
     pub uncordoned: bool,
+    /// Whether its creator has announced which maintenances start together.
+    pub announced: bool,
+    /// Whether some of those are not known yet.
+    pub incomplete: bool,
+}
+
+/// The maintenances that are created together, as an annotation announces them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announcement<'a> {
+    /// The id that they have in common.
+    pub id: &'a str,
+    /// How many they are.
+    pub count: usize,
+}
+
+impl<'a> Announcement<'a> {
+    /// What a maintenance announces.
+    pub fn of(maintenance: &'a NodeMaintenance) -> Option<Self> {
+        let value = maintenance.metadata.annotations.as_ref()?.get(START_TOGETHER_ANNOTATION)?;
+        let (id, count) = value.rsplit_once('/')?;
+        Some(Self { id, count: count.parse().ok()? })
+    }
+
+    /// The same, as long as the maintenance is so new that others are awaited.
+    pub fn of_new(maintenance: &'a NodeMaintenance, now: Timestamp) -> Option<Self> {
+        let age = now.duration_since(maintenance.metadata.creation_timestamp.as_ref()?.0);
+        let limit = SignedDuration::try_from(StartBatch::MAX_ANNOUNCED_DELAY).ok()?;
+        Self::of(maintenance).filter(|_| age < limit)
+    }
 }
 
 impl StartBatch {
     /// The maximum delay of the first eviction.
     pub const MAX_DELAY: Duration = Duration::from_secs(2);
+    /// The same if it was announced which maintenances start together.
+    pub const MAX_ANNOUNCED_DELAY: Duration = Duration::from_secs(10);
     /// Maintenances begin together if they are created within this time of each other, which is a little more than
     /// `kubectl apply` takes from one object of a file to the next.
     pub const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
     /// The time for which evictions are delayed; none if they may start.
     pub fn eviction_delay(&self) -> Option<Duration> {
-        let remaining = Self::MAX_DELAY.checked_sub(self.age).filter(|left| !left.is_zero())?;
+        let limit = if self.announced { Self::MAX_ANNOUNCED_DELAY } else { Self::MAX_DELAY };
+        let remaining = limit.checked_sub(self.age).filter(|left| !left.is_zero())?;
         let quiet = Self::QUIET_PERIOD.saturating_sub(self.quiet_for);
-        match (self.uncordoned, quiet.is_zero()) {
+        match (self.uncordoned || self.incomplete, quiet.is_zero()) {
             (false, true) => None,
             (false, false) => Some(quiet.min(remaining)),
             (true, _) => Some(Self::QUIET_PERIOD.min(remaining)),
@@ -119,12 +152,49 @@ impl StartBatch {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn check(age: u64, quiet: u64, uncordoned: bool, expected: Option<u64>) {
         let ms = Duration::from_millis;
-        let batch = StartBatch { age: ms(age), quiet_for: ms(quiet), uncordoned };
+        let batch = StartBatch { age: ms(age), quiet_for: ms(quiet), uncordoned, ..StartBatch::default() };
         assert_eq!(batch.eviction_delay(), expected.map(ms), "{batch:?}");
+    }
+
+    #[test]
+    fn announced_maintenances_are_awaited_for_longer() {
+        let ms = Duration::from_millis;
+        let check = |age: u64, uncordoned: bool, incomplete: bool, expected: Option<u64>| {
+            let batch =
+                StartBatch { age: ms(age), quiet_for: ms(400), uncordoned, announced: true, incomplete };
+            assert_eq!(batch.eviction_delay(), expected.map(ms), "{batch:?}");
+        };
+        check(500, false, false, None);
+        check(5_000, false, true, Some(100));
+        check(5_000, true, false, Some(100));
+        check(9_970, true, true, Some(30));
+        check(10_000, true, true, None);
+    }
+
+    #[test]
+    fn an_announcement_holds_for_a_moment_after_the_creation() {
+        let now: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
+        let announced = |value: &str, created: &str| {
+            let metadata = json!({"name": "n", "creationTimestamp": created,
+                "annotations": {START_TOGETHER_ANNOTATION: value}});
+            let object: NodeMaintenance =
+                serde_json::from_value(json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1",
+                    "kind": "NodeMaintenance", "metadata": metadata, "spec": {"nodeName": "n"}}))
+                .unwrap();
+            Announcement::of_new(&object, now).map(|found| (found.id.to_owned(), found.count))
+        };
+        let young = "2026-01-01T00:00:01Z";
+        assert_eq!(announced("a/b/3", young), Some(("a/b".into(), 3)));
+        assert_eq!(announced("a/3", "2026-01-01T00:00:00Z"), None);
+        for value in ["", "a", "a/", "a/-1", "a/x"] {
+            assert_eq!(announced(value, young), None, "{value:?}");
+        }
     }
 
     #[test]

@@ -227,7 +227,8 @@ impl<'a> DrainSurvey<'a> {
                 let leaving = self.pods.iter().map(|(planned, _)| *planned).filter(leaves);
                 leaving.filter(|planned| !is_machine(planned))
             };
-            let of = |is: &dyn Fn(&DrainPod) -> bool| count(leaving().filter(|planned| is(&planned.pod)).count());
+            let of =
+                |is: &dyn Fn(&DrainPod) -> bool| count(leaving().filter(|planned| is(&planned.pod)).count());
             let evicted = leaving().filter(|planned| planned.verdict != Verdict::AwaitCompletion);
             let of_job = |pod: &DrainPod| pod::job(pod).is_some() && !pod::is_finished(pod);
             departed = Some(DepartedPods {

@@ -9,6 +9,7 @@ use crate::api::group::Group;
 use crate::api::pod_state::PodState;
 use crate::api::status::{BlockFacts, BlockReason, BlockedPod, BudgetFacts, truncated};
 use crate::api::surge::SurgeFacts;
+use crate::cluster::admission_webhook;
 use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::pod::{self, DrainPod, Termination};
 use crate::drain::budget_allowance::{BudgetBlock, Budgets};
@@ -428,7 +429,9 @@ fn refused(
             Blocker::new(BlockReason::ServerError, format!("the API server throttles{wait}: {message}"))
         }
         EvictionOutcome::Unknown(message) => {
+            let webhook = admission_webhook::failed_call(message).map(|(name, _)| name.to_owned());
             Blocker::new(BlockReason::ServerError, format!("the {request} failed and is retried: {message}"))
+                .with(BlockFacts { webhook, ..BlockFacts::default() })
         }
         EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {
             Blocker::new(BlockReason::Unknown, "")

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nm_shared::PodReference;
 
 use crate::args::duration::age;
@@ -16,6 +16,9 @@ use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
+
+/// A pod that has been unready for less than this may just be starting again, for example after a reboot of its node.
+const RECENTLY: SignedDuration = SignedDuration::from_mins(2);
 
 /// What the words of a cause depend on, besides the cause.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +126,12 @@ impl Words<'_> {
                     format!("-n {namespace} describe {}", shell_quoted(&owner.owner.argument()))
                 }),
             ),
+            FirstCause::PodsUnseen(Unseen::Forbidden(_)) | FirstCause::BudgetUnseen(Unseen::Forbidden(_)) => Told {
+                what: None,
+                advice: "Somebody who may read the budget and its pods can find out which of them are not Ready, and why"
+                    .into(),
+                commands: vec![nm_command(self.kubectl, &format!("explain {}", shell_quoted(self.node)))],
+            },
             FirstCause::PodsUnseen(_) | FirstCause::BudgetUnseen(_) => Told {
                 what: None,
                 advice: "Find out which of the budget's pods are not Ready before you change anything".into(),
@@ -204,8 +213,12 @@ impl Words<'_> {
 
     fn own_pods(&self, obstacle: &Obstacle) -> Told {
         let (advice, commands) = self.remedy(obstacle);
+        let has_just_begun = |subject: &Subject| {
+            subject.unready_since.is_some_and(|since| self.now.duration_since(since) < RECENTLY)
+        };
+        let may_recover = obstacle.passes() || self.subjects.iter().any(has_just_begun);
         // Of a silent node, the pods may well run.
-        if obstacle.passes() || matches!(obstacle, Obstacle::SilentNode(_)) {
+        if may_recover || matches!(obstacle, Obstacle::SilentNode(_)) {
             return Told { what: Some(sentence(&self.unready(obstacle))), advice: advice.into(), commands };
         }
         let patch = "{\"spec\":{\"unhealthyPodEvictionPolicy\":\"AlwaysAllow\"}}";

@@ -114,6 +114,7 @@ fn blocker(pod: &BlockedPod) -> String {
     let facts = &pod.facts;
     let by = match pod.reason {
         BlockReason::AdmissionWebhook | BlockReason::NotMigratable => facts.webhook.clone(),
+        BlockReason::ServerError if facts.webhook.is_some() => facts.webhook.clone(),
         BlockReason::AdmissionPolicy => facts.policy.as_ref().map(|policy| policy.name.clone()),
         BlockReason::Finalizers => Some(facts.finalizers.join(",")).filter(|names| !names.is_empty()),
         BlockReason::NodeNotReady => facts.node.clone(),

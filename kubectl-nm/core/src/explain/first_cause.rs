@@ -83,6 +83,8 @@ pub struct Subject {
     pub node: Option<String>,
     /// How often its containers were restarted.
     pub restarts: i32,
+    /// Since when it has not been Ready, as its condition shows; none if it is, or shows none.
+    pub unready_since: Option<Timestamp>,
     /// When its grace period ends, if it is terminating.
     pub deadline: Option<Timestamp>,
     /// Its owner, whose template selects its nodes; none if it has no controller.
@@ -321,10 +323,13 @@ fn grouped(unready: &[&UnreadyPod<'_>], facts: &ClusterFacts) -> Vec<ChainEnd> {
 /// A pod that a cause is about.
 pub fn subject(pod: &Pod) -> Subject {
     let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let unready = conditions.find(|condition| condition.type_ == "Ready" && condition.status != "True");
     Subject {
         pod: reference_in(&pod.metadata),
         node: node_of(pod).map(str::to_owned),
         restarts: containers.unwrap_or_default().iter().map(|container| container.restart_count).sum(),
+        unready_since: unready.and_then(|unready| Some(unready.last_transition_time.as_ref()?.0)),
         deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
         owner: owner_of(pod),
     }

@@ -113,6 +113,10 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             "The namespace is being deleted, together with the pod: check what delays the deletion".into(),
             format!("{kubectl} get namespace {} -o yaml", shell_quoted(namespace)),
         ),
+        BlockReason::ServerError if case.facts.webhook.is_some() => (
+            "The API server cannot call the webhook: check the service behind it. The eviction is retried".into(),
+            format!("{kubectl} get validatingwebhookconfigurations,mutatingwebhookconfigurations"),
+        ),
         BlockReason::ServerError => (
             "The request is retried; check the health of the API server".into(),
             format!("{kubectl} get --raw '/readyz?verbose'"),
@@ -322,6 +326,9 @@ pub fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, messag
         (BlockReason::Finalizers, _) if !facts.finalizers.is_empty() => {
             format!("finalizers {}", facts.finalizers.join(", "))
         }
+        (BlockReason::ServerError, _) if let Some(webhook) = &facts.webhook => {
+            format!("webhook {webhook} does not answer")
+        }
         _ if message.is_empty() => words(reason).to_owned(),
         _ => message.to_owned(),
     }
@@ -347,6 +354,9 @@ pub fn common_blocker(namespace: &str, reason: BlockReason, facts: &BlockFacts) 
     match (reason, &facts.budget) {
         (BlockReason::DisruptionBudget, Some(budget)) => format!("PDB {namespace}/{}", budget.name),
         (BlockReason::MultipleDisruptionBudgets, _) if !facts.budgets.is_empty() => budgets(namespace, facts),
+        (BlockReason::ServerError, _) if let Some(webhook) = &facts.webhook => {
+            format!("webhook {webhook}, which does not answer")
+        }
         _ => format!("{} in {namespace}", blocker(reason)),
     }
 }

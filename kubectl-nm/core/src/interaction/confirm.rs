@@ -21,20 +21,23 @@ pub struct Question<'a> {
     pub runs: Option<&'a str>,
     /// What would be harmed.
     pub harms: &'a [Line],
-    /// What is not known about that, which is no reason to ask.
+    /// What is not known about that.
     pub unknown: Option<&'a Line>,
+    /// Whether that is a reason to ask: it would be known with more time.
+    pub is_late: bool,
 }
 
 impl Question<'_> {
-    /// Asks for confirmation if several nodes are affected or something is harmed, unless `yes` is given. Without a
-    /// terminal, harm alone is printed and no reason to stop.
+    /// Asks for confirmation if several nodes are affected, if something is harmed, or if that was not known in time, unless `yes` is
+    /// given. Without a terminal, harm alone is printed and no reason to stop.
     ///
     /// # Errors
     ///
     /// When there is no terminal to ask on and several nodes are affected, and when the answer is no.
     pub fn ask_if_needed(&self, yes: bool, out: &mut Output) -> Result<(), Error> {
         let is_small = self.nodes.len() < 2;
-        if yes || (is_small && (self.harms.is_empty() || !out.can_ask())) {
+        let is_harmless = self.harms.is_empty() && !self.is_late;
+        if yes || (is_small && (is_harmless || !out.can_ask())) {
             self.print_harms(out);
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use tokio::time::{Instant, interval_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::client::cluster::MAX_CONCURRENT_REQUESTS;
 use crate::terminal::output::Output;
@@ -12,18 +12,22 @@ use crate::terminal::text::Line;
 
 const FIRST_MESSAGE_DELAY: Duration = Duration::from_secs(1);
 
+/// The time until the second message. It doubles with each.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Waits for `work`. If that takes longer than a second, prints messages on stderr, whose text `doing` returns.
 pub async fn during<T>(out: &mut Output, doing: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
-    let mut ticks = interval_at(Instant::now() + FIRST_MESSAGE_DELAY, MESSAGE_INTERVAL);
+    let begun = Instant::now();
+    let (mut due, mut pause) = (begun + FIRST_MESSAGE_DELAY, MESSAGE_INTERVAL);
     loop {
-        tokio::select! {
-            biased;
-            done = &mut work => return done,
-            _ = ticks.tick() => out.message(&Line::new(format!("{} ...", doing()))),
+        if let Ok(done) = timeout_at(due, &mut work).await {
+            return done;
         }
+        let since = begun.elapsed().as_secs();
+        let since = if since < 2 { String::new() } else { format!(" ({since}s)") };
+        out.message(&Line::new(format!("{} ...{since}", doing())));
+        (due, pause) = (due + pause, pause * 2);
     }
 }
 
@@ -90,7 +94,7 @@ mod tests {
             "done"
         };
         assert_eq!(during(&mut out, || format!("{} of 9", done.get()), work).await, "done");
-        assert_eq!(captured.messages(), "2 of 9 ...\n9 of 9 ...\n");
+        assert_eq!(captured.messages(), "2 of 9 ...\n9 of 9 ... (6s)\n");
         assert_eq!(captured.data(), "");
 
         let (mut out, captured) = output();

@@ -154,7 +154,7 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
         Step::Confirming => "waits for a confirmation",
         Step::Acting if seen.has_failed() => "has stopped at its action, which failed",
         Step::Acting => "is at its action",
-        Step::Rejoining => "waits for it to be Ready",
+        Step::Rejoining => "waits for it to be back",
         Step::Checking => "checks it",
         Step::Planned | Step::Draining | Step::Returning | Step::Recovering | Step::Soaking => return None,
     };

@@ -1,10 +1,12 @@
 //! Starting maintenances, for `start`, `plan` and the dashboard: what is requested, what exists already, and the creation.
 
 use clap::Args;
+use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::Status;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::maintenance::MAX_REASON_LENGTH;
+use nm_shared::api::names;
 use nm_shared::gate::ownership;
 use nm_shared::{DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
 use serde_json::{Map, Value, json};
@@ -85,6 +87,26 @@ impl StartRequest {
                 shell_quoted(&patch)
             ),
         })
+    }
+}
+
+/// What announces to nm-reconciler that maintenances are created together, so that all nodes are cordoned before the first pod is
+/// evicted, however long the creations take.
+#[derive(Clone, Debug, Default)]
+pub struct Together(Option<String>);
+
+impl Together {
+    /// Of so many maintenances that are created from now on.
+    pub fn of(count: usize, now: Timestamp) -> Self {
+        Self((count > 1).then(|| format!("{:x}/{count}", now.as_nanosecond())))
+    }
+
+    /// Adds the announcement to one of them.
+    pub fn announce(&self, maintenance: &mut NodeMaintenance) {
+        if let Some(value) = &self.0 {
+            let annotations = maintenance.metadata.annotations.get_or_insert_default();
+            annotations.insert(names::START_TOGETHER_ANNOTATION.to_owned(), value.clone());
+        }
     }
 }
 

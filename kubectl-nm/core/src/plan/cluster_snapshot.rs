@@ -162,7 +162,7 @@ impl ClusterSnapshot {
                 Ok(is_openshift) => is_openshift,
                 Err(NoAnswer::Failed(error)) => return Err(error),
                 Err(NoAnswer::TooLate(why)) => {
-                    unknown.push(Unread::other("whether etcd keeps its quorum", why));
+                    unknown.push(Unread::too_late("whether etcd keeps its quorum", why));
                     false
                 }
             };
@@ -316,7 +316,7 @@ fn if_permitted<T>(
     let error = match read {
         Ok(read) => return Ok(Some(read)),
         Err(NoAnswer::TooLate(why)) => {
-            unknown.push(Unread::other(what, why));
+            unknown.push(Unread::too_late(what, why));
             return Ok(None);
         }
         Err(NoAnswer::Failed(error)) => error,

@@ -19,7 +19,7 @@ use crate::plan::leader;
 use crate::plan::planning::{self, Planning};
 use crate::plan::report::PlanReport;
 use crate::plan::time_limit::TimeLimit;
-use crate::plan::unread::Unread;
+use crate::plan::unread::{Unread, UnreadReason};
 use crate::terminal::text::{Line, Style, counted};
 
 /// How long a question waits for the plan.
@@ -38,6 +38,11 @@ impl DrainCost {
     /// The lines about what would be harmed; none if nothing would be.
     pub fn harm_lines(&self) -> Vec<Line> {
         harm::lines(&self.harms)
+    }
+
+    /// Whether some of it has not arrived in time, which says nothing about what would be harmed.
+    pub fn is_late(&self) -> bool {
+        self.unknown.iter().any(|unread| matches!(unread.why, UnreadReason::TooLate(_)))
     }
 
     /// The line about what is not known; none if everything is.
@@ -77,7 +82,7 @@ pub async fn assess(
     let (gap, mut unknown) = match leader {
         Ok(Ok(gap)) => (gap, Vec::new()),
         Ok(Err(unread)) => (None, vec![unread]),
-        Err(too_late) => (None, vec![Unread::other("whether a reconciler leads", too_late)]),
+        Err(too_late) => (None, vec![Unread::too_late("whether a reconciler leads", too_late)]),
     };
     let harms = match plan {
         Ok(report) => {
@@ -135,7 +140,7 @@ async fn answers_by(
     let unknown = match ended {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(Unread::failed(&what(), &error)),
-        Err(too_late) => Some(Unread::other(what(), too_late)),
+        Err(too_late) => Some(Unread::too_late(what(), too_late)),
     };
     (answers, unknown)
 }

@@ -269,11 +269,15 @@ impl Harm {
                 let whose = if pods.len() == 1 { "the object" } else { "the objects" };
                 line.and(format!(" keeps {whose} until its controller removes it: {}", named(pods)))
             }
-            Self::NeverLeave { pods, message, .. } => bad("never leaves: ").and(format!(
-                "{}: {}",
-                first_names(&texts(pods)),
-                message.trim_end_matches('.')
-            )),
+            Self::NeverLeave { pods, reason, message } => {
+                // Whoever refuses may allow it at another time, and a node may become Ready.
+                let passes = matches!(
+                    reason,
+                    BlockReason::AdmissionWebhook | BlockReason::AdmissionPolicy | BlockReason::NodeNotReady
+                );
+                let line = bad(if passes { "stays blocked: " } else { "never leaves: " });
+                line.and(format!("{}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
+            }
             Self::Quorum { node, why } => Line::new(format!("node/{node}: ")).with(Style::Bad, why),
         }
     }

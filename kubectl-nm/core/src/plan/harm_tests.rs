@@ -63,7 +63,11 @@ fn a_job_without_a_further_attempt_is_a_harm_unless_it_may_finish() {
     };
     let waits = serde_json::from_value(json!({"waitForCompletion": {}})).unwrap();
     for (limit, drain, expected) in [
-        (1, None, &["1 Job fails for good (backoffLimit): shop/report; --wait-for-completion lets it finish"][..]),
+        (
+            1,
+            None,
+            &["1 Job fails for good (backoffLimit): shop/report; --wait-for-completion lets it finish"][..],
+        ),
         (2, None, &[]),
         (1, Some(&waits), &[]),
     ] {
@@ -124,7 +128,7 @@ fn pods_that_never_leave_are_harms_and_those_that_only_wait_are_not() {
     assert_eq!(planned(0, 2, 3), [""; 0], "its third pod is not Ready yet");
     let denied = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no.".into() };
     let denied = shown(&report(&["n1"], None, harmless(), &[("db-0", denied)]));
-    assert_eq!(denied, ["never leaves: shop/db-0: no"]);
+    assert_eq!(denied, ["stays blocked: shop/db-0: no"]);
     let careful = DrainSpec { force: false, delete_empty_dir_data: false, ..DrainSpec::default() };
     let mut refused = harmless();
     refused.pods.as_mut().unwrap().planned.insert("n1".into(), vec![bare("bare"), pod("db-0", &scratch())]);

@@ -67,7 +67,7 @@ impl Planning {
                 Ok(workloads) => preview.set_workloads(workloads),
                 Err(NoAnswer::Failed(error)) => return Err(error),
                 Err(NoAnswer::TooLate(why)) => {
-                    snapshot.unknown.push(Unread::other("which pods are replaced first", why));
+                    snapshot.unknown.push(Unread::too_late("which pods are replaced first", why));
                 }
             }
         }

@@ -150,8 +150,7 @@ impl PlanReport {
         let emptied = emptied(&nodes, snapshot);
         let outages = forecast.as_ref().map(|forecast| outages(&nodes, forecast, snapshot));
         let outages = outages.unwrap_or_default();
-        let failing_jobs =
-            forecast.as_ref().map(|forecast| failing_jobs::failing(forecast, &snapshot.jobs));
+        let failing_jobs = forecast.as_ref().map(|forecast| failing_jobs::failing(forecast, &snapshot.jobs));
         let failing_jobs = failing_jobs.unwrap_or_default();
         let limit = snapshot.limit.clone();
         let unready = unready(&nodes, forecast.as_ref(), snapshot);

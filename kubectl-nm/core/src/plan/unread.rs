@@ -18,6 +18,8 @@ pub struct Unread {
 pub enum UnreadReason {
     /// The user lacks this permission, such as `list pods`.
     Forbidden(String),
+    /// It did not arrive in time.
+    TooLate(String),
     /// Anything else.
     Other(String),
 }
@@ -25,6 +27,10 @@ pub enum UnreadReason {
 impl Unread {
     pub(crate) fn forbidden(what: &str, permission: &str) -> Self {
         Self { what: what.to_owned(), why: UnreadReason::Forbidden(permission.to_owned()) }
+    }
+
+    pub(crate) fn too_late(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { what: what.into(), why: UnreadReason::TooLate(why.into()) }
     }
 
     pub(crate) fn other(what: impl Into<String>, why: impl Into<String>) -> Self {
@@ -51,7 +57,7 @@ impl Unread {
             add(&mut what, &part.what);
             match &part.why {
                 UnreadReason::Forbidden(permission) => add(&mut permissions, permission),
-                UnreadReason::Other(why) => add(&mut others, why),
+                UnreadReason::TooLate(why) | UnreadReason::Other(why) => add(&mut others, why),
             }
         }
         if !permissions.is_empty() {
@@ -65,7 +71,7 @@ impl fmt::Display for Unread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.why {
             UnreadReason::Forbidden(permission) => write!(f, "{}: you may not {permission}", self.what),
-            UnreadReason::Other(why) => write!(f, "{}: {why}", self.what),
+            UnreadReason::TooLate(why) | UnreadReason::Other(why) => write!(f, "{}: {why}", self.what),
         }
     }
 }
@@ -78,7 +84,7 @@ mod tests {
     fn what_is_not_known_is_one_sentence() {
         let pods = Unread::forbidden("the pods", "list pods");
         let budgets = Unread::forbidden("the budgets", "list budgets");
-        let late = Unread::other("the answers to 3 evictions", "the plan took longer than 2s");
+        let late = Unread::too_late("the answers to 3 evictions", "the plan took longer than 2s");
         assert_eq!(Unread::sentence(&[]), None);
         assert_eq!(Unread::sentence(std::slice::from_ref(&pods)), Some(pods.to_string()));
         assert_eq!(

@@ -12,10 +12,7 @@ fn a_blocked_node_shows_why_and_what_to_do_and_enter_shows_all_of_it() {
     let (why, remedy) = model.remedy("worker-4").unwrap();
     let closed = text(&model);
     assert!(closed.contains(&why) && closed.contains(&remedy.command), "{closed}");
-    assert_eq!(
-        press(&mut model, KeyCode::Enter),
-        Some(RollEffect::ReadCauses(String::from("worker-4")))
-    );
+    assert_eq!(press(&mut model, KeyCode::Enter), Some(RollEffect::ReadCauses(String::from("worker-4"))));
     let opened = text(&model);
     assert!(opened.contains("worker-4: Blocked") && opened.contains("shop/cart-0"), "{opened}");
     assert!(opened.contains("kubectl -n shop describe pdb cart"), "{opened}");

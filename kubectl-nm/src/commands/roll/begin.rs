@@ -113,6 +113,7 @@ pub(super) async fn run(
         runs: runs.as_deref(),
         harms: &harms,
         unknown: forecasts.unknown.as_ref(),
+        is_late: false,
     };
     question.ask(args.yes, out)?;
 
