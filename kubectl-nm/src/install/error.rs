@@ -77,7 +77,7 @@ impl Failure for SetupError {
                  nm-reconciler`"
             ),
             Self::MissingPermissions(_) => String::from(
-                "nothing was changed; `kubectl nm doctor` lists the permissions that each command needs",
+                "nothing was changed; the permissions of cluster-admin are sufficient",
             ),
             Self::OtherOperator(_) => format!(
                 "scale it to 0 or remove it, but keep its CRD; {} describes the migration and what happens to maintenances",
