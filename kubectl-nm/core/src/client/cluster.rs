@@ -250,20 +250,6 @@ impl Cluster {
         }
     }
 
-    /// Whether a node is cordoned; none if there is no such node, or if the user may not read nodes.
-    ///
-    /// # Errors
-    ///
-    /// If the request fails.
-    pub async fn is_cordoned(&self, name: &str) -> Result<Option<bool>, Error> {
-        let nodes: Api<Node> = Api::all(self.client());
-        match self.request("get nodes", async || nodes.get(name).await).await {
-            Ok(node) => Ok(Some(node.spec.is_some_and(|spec| spec.unschedulable == Some(true)))),
-            Err(error) if error.is_not_found() || error.is_forbidden() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// The names of the nodes whose labels match, or of all nodes.
     ///
     /// # Errors
