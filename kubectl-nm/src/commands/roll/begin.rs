@@ -38,7 +38,6 @@ use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::forecast::PodOutcome;
 use nm_shared::gate::etcd::EtcdRole;
 use nm_shared::{DrainSpec, NodeMaintenance};
-use serde_json::Value;
 
 use super::args::BeginArgs;
 use super::run::{report_windows, run as run_roll, this_runner};
@@ -71,12 +70,14 @@ pub(super) async fn run(
         args.name.clone().unwrap_or_else(|| Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string());
     let waves = waves(pool(&names, &snapshot, cluster).await?, args.waves.as_ref());
     let settings = settings(&args, action, &waves);
-    is_begun(&name, &names, &settings, &snapshot.maintenances)?;
+    check_free(&name, &names, &snapshot.maintenances)?;
 
     let drain = drain(&args, &settings);
     let wanted = objects(&name, &args, &settings, drain.as_ref(), &waves);
     if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
-        check_job(template, &name, first, cluster).await?;
+        // So that no node is drained for a Job that is refused.
+        let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
+        job::check_creation(cluster, &first).await?;
     }
     let drain = drain.as_ref();
     let forecasts = if args.no_plan {
@@ -117,8 +118,8 @@ pub(super) async fn run(
     question.ask(args.yes, out)?;
 
     // The answer may have taken its time.
-    let is_begun = is_begun(&name, &names, &settings, &cluster.maintenances().await?)?;
-    if let Some(first) = wanted.first().filter(|_| !is_begun) {
+    check_free(&name, &names, &cluster.maintenances().await?)?;
+    if let Some(first) = wanted.first() {
         start::start(cluster, first, true).await?;
     }
     let created = create(&wanted, &name, cluster, out).await?;
@@ -207,35 +208,17 @@ fn drain(args: &BeginArgs, settings: &RollSettings) -> Option<DrainSpec> {
     }
 }
 
-/// Whether an earlier call has created some maintenances of this roll. No other node may be in maintenance.
-fn is_begun(
-    name: &str,
-    names: &[String],
-    settings: &RollSettings,
-    all: &[NodeMaintenance],
-) -> Result<bool, Error> {
-    let of_roll: Vec<&NodeMaintenance> =
-        all.iter().filter(|object| roll_name(object) == Some(name)).collect();
-    if !of_roll.is_empty() {
-        let objects: Vec<_> = of_roll.iter().map(|object| std::sync::Arc::new((*object).clone())).collect();
-        let roll = Roll::find(name, &objects)?;
-        // Only what was interrupted while it was created can be completed.
-        let is_interrupted =
-            |roll: &Roll| roll.record.is_none() && !roll.is_record_lost() && roll.has_only(settings);
-        if roll.is_some_and(|roll| !is_interrupted(&roll)) {
-            return Err(RollError::Exists(name.to_owned()).into());
-        }
-        let others = of_roll.iter().map(|object| &object.spec.node_name);
-        let others: Vec<String> = others.filter(|node| !names.contains(node)).cloned().collect();
-        if !others.is_empty() {
-            return Err(RollError::OtherNodes { name: name.to_owned(), nodes: others }.into());
-        }
+/// Checks that the name of the roll is free, and that no node is in maintenance.
+fn check_free(name: &str, names: &[String], all: &[NodeMaintenance]) -> Result<(), Error> {
+    let objects: Vec<_> = all.iter().cloned().map(std::sync::Arc::new).collect();
+    if let Some(roll) = Roll::find(name, &objects)? {
+        roll.complete_record()?;
+        return Err(RollError::Exists(name.to_owned()).into());
     }
     let mut busy = Vec::new();
     for node in names {
         match Existing::find(node, all) {
             Existing::Nothing => {}
-            Existing::Maintenance(object) if roll_name(&object) == Some(name) => {}
             Existing::Maintenance(object) => match roll_name(&object) {
                 Some(roll) => {
                     return Err(Error::InRoll { node: node.clone(), roll: roll.to_owned() });
@@ -249,18 +232,7 @@ fn is_begun(
             }
         }
     }
-    if busy.is_empty() { Ok(!of_roll.is_empty()) } else { Err(RollError::InMaintenance(busy).into()) }
-}
-
-/// Lets the API server check the Job of the first node, so that no node is drained for a Job that is refused.
-async fn check_job(
-    template: &Value,
-    name: &str,
-    first: &NodeMaintenance,
-    cluster: &Cluster,
-) -> Result<(), Error> {
-    let Some(record) = record_of(first) else { return Ok(()) };
-    job::check_creation(cluster, &job::of_node(template, name, &first.spec.node_name, &record)).await
+    if busy.is_empty() { Ok(()) } else { Err(RollError::InMaintenance(busy).into()) }
 }
 
 /// What the health gates read, and the user may not. Without an answer of the API server, nothing.
@@ -419,17 +391,7 @@ fn objects(
         let mut object = NodeMaintenance::new(&node.name, args.request.spec(&node.name));
         object.spec.suspend = true;
         object.spec.drain = drain.cloned();
-        let record = NodeRecord {
-            wave,
-            position,
-            step: Step::Planned,
-            since: now,
-            began: None,
-            began_millis: 0,
-            boot_id: String::new(),
-            action: None,
-            baseline: record::Baseline::default(),
-        };
+        let record = planned(wave, position, now);
         object.labels_mut().insert(LABEL.to_owned(), name.to_owned());
         object.annotations_mut().extend([
             (SETTINGS.to_owned(), record::annotation(settings)),
@@ -440,19 +402,19 @@ fn objects(
     all.enumerate().map(object).collect()
 }
 
-fn record_of(object: &NodeMaintenance) -> Option<NodeRecord> {
-    serde_json::from_str(object.annotations().get(NODE)?).ok()
-}
-
-/// The patch that gives the maintenance of an interrupted creation its place in the order of this one, in which nodes may have
-/// other places. None if it has that place, if its node has begun, or if it is not of this roll.
-fn placed(existing: &NodeMaintenance, wanted: &NodeMaintenance) -> Option<Value> {
-    let (before, after) = (record_of(existing)?, record_of(wanted)?);
-    let settings = |object: &NodeMaintenance| object.annotations().get(SETTINGS).cloned();
-    let is_of_roll = roll_name(existing) == roll_name(wanted) && settings(existing) == settings(wanted);
-    let is_same = (before.wave, before.position) == (after.wave, after.position);
-    (is_of_roll && before.step == Step::Planned && !is_same)
-        .then(|| record::annotation_patch(existing, NODE, &after))
+/// The record of a node that has not begun.
+fn planned(wave: usize, position: usize, now: Timestamp) -> NodeRecord {
+    NodeRecord {
+        wave,
+        position,
+        step: Step::Planned,
+        since: now,
+        began: None,
+        began_millis: 0,
+        boot_id: String::new(),
+        action: None,
+        baseline: record::Baseline::default(),
+    }
 }
 
 /// Creates the maintenances, and returns those that did not exist. If one cannot be created, those that were are deleted
@@ -463,13 +425,7 @@ async fn create(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Vec<NodeMaintenance>, Error> {
-    let create = async |wanted: &NodeMaintenance| {
-        let started = start::start(cluster, wanted, false).await?;
-        if let Some(patch) = placed(&started.object, wanted).filter(|_| !started.created) {
-            cluster.patch(&started.object.name_any(), &patch, false).await?;
-        }
-        Ok(started)
-    };
+    let create = async |wanted: &NodeMaintenance| start::start(cluster, wanted, false).await;
     let answers = progress::for_each(out, wanted.iter(), "maintenances", create).await;
     let (mut created, mut failures) = (Vec::new(), Vec::new());
     for (wanted, answer) in wanted.iter().zip(answers) {
