@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 
 use crate::args::names::{closest, distinct, parse_node};
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};

@@ -20,8 +20,7 @@ use nm_core::plan::cluster_snapshot::ClusterSnapshot;
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::plan::harm::{self, Harm, harms};
 use nm_core::plan::leader;
-use nm_core::plan::report::{PlanReport, preview};
-use nm_core::plan::surge_workloads;
+use nm_core::plan::planning::Planning;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
@@ -34,7 +33,6 @@ use nm_roll::store;
 use nm_roll::waves::{NodeRole, PoolNode, waves};
 use nm_roll::window::Windows;
 use nm_shared::cluster::{node, pod};
-use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::forecast::PodOutcome;
 use nm_shared::gate::etcd::EtcdRole;
 use nm_shared::{DrainSpec, NodeMaintenance};
@@ -56,34 +54,34 @@ pub(super) async fn run(
     }
     let job = args.job.as_ref().map(|file| job::read(file, namespace));
     let action = args.run.clone().map(NodeAction::Run).or(job.transpose()?.map(NodeAction::Job));
+    let drain = drain(&args, action.as_ref());
     let message = || format!("asking {} about nodes and pods", cluster.server());
     let read = async {
         let names = args.nodes.resolve(cluster).await?;
         if !args.nodes.are_known() {
             check_exist(cluster, &names).await?;
         }
-        let snapshot = Box::pin(ClusterSnapshot::read(&names, cluster)).await?;
-        Ok::<_, Error>((names, snapshot))
+        let planning = Planning::read(names.clone(), drain.clone(), cluster, Timestamp::now()).await?;
+        Ok::<_, Error>((names, planning))
     };
-    let (names, mut snapshot) = progress::during(out, message, read).await?;
+    let (names, planning) = progress::during(out, message, read).await?;
+    let snapshot = &planning.snapshot;
     let name =
         args.name.clone().unwrap_or_else(|| Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string());
-    let waves = waves(pool(&names, &snapshot, cluster).await?, args.waves.as_ref());
+    let waves = waves(pool(&names, snapshot, cluster).await?, args.waves.as_ref());
     let settings = settings(&args, action, &waves);
     check_free(&name, &names, &snapshot.maintenances)?;
 
-    let drain = drain(&args, &settings);
     let wanted = objects(&name, &args, &settings, drain.as_ref(), &waves);
     if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
         // So that no node is drained for a Job that is refused.
         let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
         job::check_creation(cluster, &first).await?;
     }
-    let drain = drain.as_ref();
     let forecasts = if args.no_plan {
         RollForecast::default()
     } else {
-        forecasts(&names, drain, &waves, &settings, args.dry_run, &mut snapshot, cluster, out).await?
+        forecasts(&planning, &waves, &settings, args.dry_run, cluster, out).await?
     };
     print_waves(&waves, &forecasts, args.dry_run, out)?;
     let harms = lines_about_harms(&forecasts, &args, cluster).await;
@@ -200,9 +198,9 @@ fn settings(args: &BeginArgs, action: Option<NodeAction>, waves: &[Vec<PoolNode>
     }
 }
 
-fn drain(args: &BeginArgs, settings: &RollSettings) -> Option<DrainSpec> {
+fn drain(args: &BeginArgs, action: Option<&NodeAction>) -> Option<DrainSpec> {
     let drain = args.request.drain.spec();
-    match settings.action {
+    match action {
         Some(NodeAction::Job(_)) => Some(job::sparing_jobs(drain)),
         Some(NodeAction::Run(_)) | None => drain,
     }
@@ -245,7 +243,7 @@ async fn missing_permissions(cluster: &Cluster) -> Vec<String> {
     join_all(checks).await.into_iter().flatten().collect()
 }
 
-/// What the drain of a node would do while all others are in service.
+/// What the drain of a node would do.
 struct NodeForecast {
     moved: usize,
     /// The pods that would be blocked, each with the reason.
@@ -255,7 +253,7 @@ struct NodeForecast {
 /// What a roll would do.
 #[derive(Default)]
 struct RollForecast {
-    /// Each node alone; none without permission to read pods.
+    /// Each node, drained together with those that are drained at the same time; none without permission to read pods.
     nodes: HashMap<String, NodeForecast>,
     /// The harms of the nodes that are drained at the same time, with the name of the node if it is one.
     harms: Vec<(Option<String>, Vec<Harm>)>,
@@ -264,50 +262,37 @@ struct RollForecast {
 }
 
 /// The forecast of each node, and what the drains harm. Only a dry run takes as long as it needs.
-#[expect(clippy::too_many_arguments, reason = "what a roll is made of")]
 async fn forecasts(
-    names: &[String],
-    drain: Option<&DrainSpec>,
+    planning: &Planning,
     waves: &[Vec<PoolNode>],
     settings: &RollSettings,
     is_dry_run: bool,
-    snapshot: &mut ClusterSnapshot,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<RollForecast, Error> {
-    let now = Timestamp::now();
-    let preview = |names: &[String], snapshot: &ClusterSnapshot| {
-        preview(names, drain, snapshot, now).map_err(|error| Error::Unplannable(error.to_string()))
-    };
-    let Some(all) = preview(names, snapshot)? else { return Ok(RollForecast::default()) };
     let (answers, missing) = if is_dry_run {
-        (answers(&all, drain, cluster, out).await?, None)
+        (answers(planning, cluster, out).await?, None)
     } else {
-        cost::answers_within(&all, drain, cluster, cost::TIME_LIMIT).await
+        cost::answers_within(planning, cluster, cost::TIME_LIMIT).await
     };
-    let workloads = surge_workloads::read(&all, snapshot, cluster).await?;
     let unknown = DrainCost { unknown: missing.into_iter().collect(), ..DrainCost::default() }.unknown_line();
     let mut forecasts = RollForecast { unknown, ..RollForecast::default() };
-    for name in names {
-        let Some(mut alone) = preview(std::slice::from_ref(name), snapshot)? else { continue };
-        alone.set_workloads(workloads.clone());
-        let forecast = alone.forecast(Budgets::from_objects(&snapshot.budgets), &answers, now);
-        let blocked = forecast.pods.iter().filter_map(|pod| match &pod.fate {
-            PodOutcome::Blocked(blocker) => {
-                Some(format!("pod {}: {}", pod::reference(&pod.pod), blocker.message))
-            }
-            _ => None,
-        });
-        let moved = forecast.pods.iter().filter(|pod| pod.leaves).count();
-        forecasts.nodes.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect() });
-    }
-    let together = waves.iter().flat_map(|wave| wave.chunks(settings.max_unavailable.max(1)));
-    for nodes in together {
-        let nodes: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
-        let Some(mut preview) = preview(&nodes, snapshot)? else { continue };
-        preview.set_workloads(workloads.clone());
-        let report = PlanReport::new(&nodes, drain, Some(&preview), snapshot, &answers, now);
-        let alone = if let [node] = &nodes[..] { Some(node.clone()) } else { None };
+    for together in waves.iter().flat_map(|wave| wave.chunks(settings.max_unavailable.max(1))) {
+        let names: Vec<String> = together.iter().map(|node| node.name.clone()).collect();
+        let report = planning.report_of(&names, &answers)?;
+        let Some(forecast) = &report.forecast else { continue };
+        for name in &names {
+            let pods = || forecast.pods.iter().filter(|pod| pod.node == *name);
+            let blocked = pods().filter_map(|pod| match &pod.fate {
+                PodOutcome::Blocked(blocker) => {
+                    Some(format!("pod {}: {}", pod::reference(&pod.pod), blocker.message))
+                }
+                _ => None,
+            });
+            let moved = pods().filter(|pod| pod.leaves).count();
+            forecasts.nodes.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect() });
+        }
+        let alone = if let [node] = &names[..] { Some(node.clone()) } else { None };
         forecasts.harms.push((alone, harms(&report, None)));
     }
     Ok(forecasts)
