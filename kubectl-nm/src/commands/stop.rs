@@ -151,7 +151,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         let cluster = cluster.with_older_groups(&older);
         let words = endings.into_iter().map(|(node, ending)| (node, ending.words().to_owned())).collect();
         let tracker = GoalTracker::for_targets(Goal::Stopped, targets);
-        watch::wait_with_endings(tracker, timeout, words, &cluster, out).await?
+        watch::wait(tracker, timeout, words, &cluster, out).await?
     } else {
         Exit::Done
     };
