@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use crate::doctor::certificate;
 use crate::doctor::finding::{Fetched, Finding, Unavailable, fail, named, ok, read, warn};
 use crate::doctor::orphans;
-use crate::doctor::returned_pods;
 use crate::doctor::service_account;
 use crate::install::difference::first_deviation;
 use crate::install::installation::{Installation, OWN_VERSION, version_skew};
@@ -68,7 +67,6 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
     found.push(named("nodes", orphans::nodes(&report.nodes, &report.maintenances)));
     let stopping = orphans::maintenances(&report.maintenances, is_served(report, now), now);
     found.push(named("maintenances", stopping));
-    found.extend(returned_pods::finding(&report.maintenances).map(|finding| named("tolerations", finding)));
     for finding in &mut found {
         finding.remedy =
             finding.remedy.as_ref().map(|remedy| command_context::with_flags(remedy, &report.flags));
