@@ -54,7 +54,6 @@ mod install {
     mod krew;
     mod krew_manifest;
     mod refused;
-    mod required_permissions;
 }
 mod kubevirt {
     mod migration;

@@ -177,7 +177,7 @@ async fn carry_out(cluster: &Cluster, roll: &Roll, change: &RollChange) -> Outco
             cluster.delete_unchanged(&node.object).await?;
             Ok(None)
         }
-        (RollChange::Release(_), Some(node)) => Ok(Some(store::release(cluster, node).await?)),
+        (RollChange::Release(_), Some(node)) => Ok(Some(store::release(cluster, &node.object).await?)),
     }
 }
 
@@ -209,7 +209,7 @@ async fn write_node(
         patch["spec"] = json!({"suspend": suspend});
     }
     if record.step == Step::Returning {
-        patch["metadata"]["finalizers"] = json!(node.finalizers(true));
+        patch["metadata"]["finalizers"] = json!(record::finalizers(&node.object, true));
     }
     cluster.patch(&node.object.name_any(), &patch, false).await
 }

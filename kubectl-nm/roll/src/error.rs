@@ -35,15 +35,6 @@ pub enum RollError {
         all: usize,
     },
 
-    /// The existing maintenances of the roll are also for nodes that are not selected now.
-    #[error("roll \"{name}\" has other nodes too: {}", nodes.join(", "))]
-    OtherNodes {
-        /// Name of the roll.
-        name: String,
-        /// The nodes that are not selected.
-        nodes: Vec<String>,
-    },
-
     /// Another program runs the roll.
     #[error("{who} runs roll \"{name}\"")]
     Running {
@@ -215,13 +206,9 @@ impl Failure for RollError {
             Self::OtherSettings(name) => format!(
                 "`kubectl nm roll status {name} -o yaml` shows them; --name chooses another name for a new roll"
             ),
-            Self::Incomplete { name, .. } => format!(
-                "run the roll again with --name {name} to create the others, or `kubectl nm roll abort {name}` to delete them \
-                 all"
-            ),
-            Self::OtherNodes { name, .. } => format!(
-                "run the roll again with all of its nodes, or `kubectl nm roll abort {name}` to delete their maintenances"
-            ),
+            Self::Incomplete { name, .. } => {
+                format!("`kubectl nm roll abort {name}` deletes them; then run the roll again")
+            }
             Self::Running { name, .. } => format!(
                 "`kubectl nm roll pause {name}` pauses it; `kubectl nm roll resume {name} --take-over` takes it over"
             ),

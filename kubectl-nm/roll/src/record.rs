@@ -276,7 +276,7 @@ impl RollNode {
 
     /// Whether the roll keeps the object although it is deleted.
     pub(crate) fn is_kept(&self) -> bool {
-        self.object.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+        is_kept(&self.object)
     }
 
     /// Whether somebody has deleted the maintenance: the node leaves the roll.
@@ -287,11 +287,6 @@ impl RollNode {
     /// Whether nm-reconciler has returned the node to service.
     pub fn is_in_service(&self) -> bool {
         ownership::is_released(&self.object)
-    }
-
-    /// The finalizers of the object with that of the roll, or without it.
-    pub(crate) fn finalizers(&self, is_kept: bool) -> Vec<String> {
-        finalizers(&self.object, is_kept)
     }
 }
 
@@ -388,6 +383,11 @@ impl RollRecord {
     pub(crate) fn next(&self) -> Self {
         Self { revision: self.revision.saturating_add(1), ..self.clone() }
     }
+}
+
+/// Whether a roll keeps the object although it is deleted.
+pub(crate) fn is_kept(object: &NodeMaintenance) -> bool {
+    object.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
 }
 
 /// The finalizers of an object with that of the roll, or without it.

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::error::RollError;
 use crate::job;
-use crate::record::{self, FINALIZER, Roll, RollNode, RollRecord, Runner, STATE, Step, roll_name};
+use crate::record::{self, Roll, RollNode, RollRecord, Runner, STATE, Step, roll_name};
 use crate::settings::NodeAction;
 
 const MAX_ATTEMPTS: usize = 10;
@@ -149,59 +149,62 @@ pub async fn remove(
                 Err(error) => return Err(error),
             }
         }
-        let ended = removed.into_iter().map(async |node| end(cluster, &roll, node, &is_removed).await);
-        return Ok(try_join_all(ended).await?.into_iter().flatten().collect());
-    }
-    Err(RollError::Contended.into())
-}
-
-/// Takes a node out of a roll: it returns to service, and its maintenance ends. Returns the node as it was then; none if it
-/// has changed and stays.
-async fn end(
-    cluster: &Cluster,
-    roll: &Roll,
-    mut node: RollNode,
-    is_removed: impl Fn(&RollNode) -> bool,
-) -> Result<Option<RollNode>, Error> {
-    for _ in 0..MAX_ATTEMPTS {
-        if node.is_deleted() {
-            if !node.is_kept() {
-                return Ok(Some(node));
+        let may_end = async |object: &Arc<NodeMaintenance>| {
+            let node = RollNode::of(object)?;
+            if !is_removed(&node) {
+                return Ok(false);
             }
-            match release(cluster, &node).await {
-                Ok(_) => return Ok(Some(node)),
-                Err(error) if error.is_not_found() => return Ok(Some(node)),
-                Err(error) if is_outdated(&error) => {}
-                Err(error) => return Err(error),
-            }
-        } else if is_removed(&node) {
             if let (Step::Acting, Some(NodeAction::Job(template))) = (node.record.step, &roll.settings.action)
             {
                 job::delete(cluster, &job::of_node(template, &roll.name, node.node(), &node.record)).await?;
             }
-            match cluster.delete_unchanged(&node.object).await? {
-                Deletion::Gone => return Ok(Some(node)),
-                Deletion::UnderWay if !node.is_kept() => return Ok(Some(node)),
+            Ok(true)
+        };
+        let ended = removed.iter().map(async |node| end(cluster, &node.object, &may_end).await);
+        let ended: Vec<_> = try_join_all(ended).await?.into_iter().flatten().collect();
+        return Ok(ended.iter().map(RollNode::of).collect::<Result<_, _>>()?);
+    }
+    Err(RollError::Contended.into())
+}
+
+/// Takes a maintenance out of a roll: its node returns to service, and it ends. Returns it as it was then; none if it has
+/// changed and may not end.
+async fn end(
+    cluster: &Cluster,
+    object: &Arc<NodeMaintenance>,
+    may_end: impl AsyncFn(&Arc<NodeMaintenance>) -> Result<bool, Error>,
+) -> Result<Option<Arc<NodeMaintenance>>, Error> {
+    let mut object = Arc::clone(object);
+    for _ in 0..MAX_ATTEMPTS {
+        let is_kept = record::is_kept(&object);
+        if object.metadata.deletion_timestamp.is_some() {
+            if !is_kept {
+                return Ok(Some(object));
+            }
+            match release(cluster, &object).await {
+                Ok(_) => return Ok(Some(object)),
+                Err(error) if error.is_not_found() => return Ok(Some(object)),
+                Err(error) if is_outdated(&error) => {}
+                Err(error) => return Err(error),
+            }
+        } else if may_end(&object).await? {
+            match cluster.delete_unchanged(&object).await? {
+                Deletion::Gone => return Ok(Some(object)),
+                Deletion::UnderWay if !is_kept => return Ok(Some(object)),
                 Deletion::UnderWay | Deletion::Replaced => {}
             }
         } else {
             return Ok(None);
         }
-        let newer = cluster.maintenance(&node.object.name_any()).await?;
-        let Some(newer) = newer.filter(|newer| uid(newer) == uid(&node.object)) else {
-            return Ok(Some(node));
-        };
-        node = RollNode::of(&Arc::new(newer))?;
+        let newer = cluster.maintenance(&object.name_any()).await?;
+        let Some(newer) = newer.filter(|newer| uid(newer) == uid(&object)) else { return Ok(Some(object)) };
+        object = Arc::new(newer);
     }
     Err(RollError::Contended.into())
 }
 
-/// Removes the finalizer that keeps the maintenance of a node.
-pub(crate) async fn release(cluster: &Cluster, node: &RollNode) -> Result<NodeMaintenance, Error> {
-    release_object(cluster, &node.object).await
-}
-
-async fn release_object(cluster: &Cluster, object: &NodeMaintenance) -> Result<NodeMaintenance, Error> {
+/// Removes the finalizer with which a roll keeps a maintenance.
+pub(crate) async fn release(cluster: &Cluster, object: &NodeMaintenance) -> Result<NodeMaintenance, Error> {
     let mut patch = record::version_patch(object);
     patch["metadata"]["finalizers"] = json!(record::finalizers(object, false));
     cluster.patch(&object.name_any(), &patch, false).await
@@ -212,34 +215,14 @@ async fn release_object(cluster: &Cluster, object: &NodeMaintenance) -> Result<N
 /// # Errors
 ///
 /// If a request fails, or if all attempts meet a concurrent change ([`RollError::Contended`]).
-pub async fn remove_unread(cluster: &Cluster, name: &str) -> Result<Vec<NodeMaintenance>, Error> {
-    let all = cluster.maintenances().await?;
-    let of_roll = all.into_iter().filter(|object| roll_name(object) == Some(name));
+pub async fn remove_unread(cluster: &Cluster, name: &str) -> Result<Vec<Arc<NodeMaintenance>>, Error> {
+    let all = cluster.maintenances().await?.into_iter().map(Arc::new);
+    let of_roll = all.filter(|object| roll_name(object) == Some(name));
     try_join_all(of_roll.map(async |object| {
-        end_unread(cluster, object.clone()).await?;
+        end(cluster, &object, async |_: &Arc<NodeMaintenance>| Ok(true)).await?;
         Ok(object)
     }))
     .await
-}
-
-async fn end_unread(cluster: &Cluster, mut object: NodeMaintenance) -> Result<(), Error> {
-    let (name, id) = (object.name_any(), uid(&object));
-    for _ in 0..MAX_ATTEMPTS {
-        if object.metadata.deletion_timestamp.is_none() {
-            cluster.delete(&name, &id).await?;
-        } else if object.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
-            match release_object(cluster, &object).await {
-                Err(error) if !is_outdated(&error) => return Err(error),
-                _ => {}
-            }
-        } else {
-            return Ok(());
-        }
-        let newer = cluster.maintenance(&name).await?.filter(|newer| uid(newer) == id);
-        let Some(newer) = newer else { return Ok(()) };
-        object = newer;
-    }
-    Err(RollError::Contended.into())
 }
 
 /// Gives each drain of a roll that is not done this time limit, counted from now. Zero means none.

@@ -1,13 +1,10 @@
 //! `kubectl nm doctor`: checks the installation, and suggests fixes.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use clap::Args;
-use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use nm_core::client::all_groups;
-use nm_core::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use nm_core::client::cluster::Cluster;
 use nm_core::client::objects::{self, Permission};
 use nm_core::client::reconciler_deployment::LABEL_SELECTOR;
 use nm_core::client::webhook_probe;
@@ -23,7 +20,6 @@ use serde_json::{Value, json};
 
 use crate::doctor::finding::{CheckResult, Fetched, Finding};
 use crate::doctor::health_checks::{ClusterReport, findings};
-use crate::doctor::required_permissions::required_permissions;
 use crate::doctor::service_account;
 use crate::install::installation::Installation;
 use crate::install::leadership;
@@ -118,7 +114,6 @@ async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterRep
         webhook: fetched(webhook_probe::probe(cluster)).await,
         nodes: fetched(objects::list(cluster, ("v1", "Node"), None, &all)).await,
         maintenances: fetched(all_groups::maintenances(cluster)).await,
-        missing_permissions: missing_permissions(cluster).await,
         installation: installation.map_err(Into::into),
     })
 }
@@ -155,30 +150,6 @@ async fn grants(account: &str, cluster: &Cluster) -> Vec<(Grant, Fetched<bool>)>
         grants.push((grant, is_granted));
     }
     grants
-}
-
-async fn missing_permissions(cluster: &Cluster) -> Vec<(&'static str, Fetched<Vec<Permission>>)> {
-    // If discovery fails, another check reports that maintenances cannot be listed.
-    let required = required_permissions(&all_groups::older_groups(cluster).await.unwrap_or_default());
-    let distinct: BTreeSet<Permission> =
-        required.iter().flat_map(|(_, permissions)| permissions).cloned().collect();
-    let allowed: BTreeMap<Permission, Fetched<bool>> = stream::iter(distinct)
-        .map(async |permission| {
-            let is_allowed = fetched(objects::is_allowed(cluster, None, &permission)).await;
-            (permission, is_allowed)
-        })
-        .buffer_unordered(MAX_CONCURRENT_REQUESTS)
-        .collect()
-        .await;
-    let missing = |permissions: Vec<Permission>| -> Fetched<Vec<Permission>> {
-        let missing = permissions.into_iter().filter_map(|permission| match allowed.get(&permission)? {
-            Ok(true) => None,
-            Ok(false) => Some(Ok(permission)),
-            Err(why) => Some(Err(why.clone())),
-        });
-        missing.collect()
-    };
-    required.into_iter().map(|(command, permissions)| (command, missing(permissions))).collect()
 }
 
 fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {

@@ -26,7 +26,7 @@ use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use serde_json::Value;
 
 use crate::commands::status;
-use crate::install::difference::{changes, keep_white_space};
+use crate::install::difference::{is_changed, keep_white_space};
 use crate::install::error::SetupError;
 use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
@@ -173,15 +173,12 @@ async fn apply(
     for object in &plan.objects {
         let doing = || format!("applying {}", format::name(&object.wanted));
         let after = progress::during(out, doing, object.apply(args.force_conflicts, cluster)).await?;
-        let (line, changes) = (object.line(&after), object.changes(&after));
+        let line = object.line(&after);
         applied.push(after);
         if args.output.is_some() {
             out.message(&line);
         } else {
             out.data(&line)?;
-        }
-        for change in changes {
-            out.message(&Line::new(format!("  {change}")));
         }
     }
     Ok(())
@@ -223,13 +220,9 @@ impl PlannedObject {
         let line = Line::new(format!("{} ", format::located(after)));
         match &self.before {
             None => line.with(Style::Good, "created"),
-            Some(before) if changes(before, after).is_empty() => line.and("unchanged"),
+            Some(before) if !is_changed(before, after) => line.and("unchanged"),
             Some(_) => line.with(Style::Busy, "configured"),
         }
-    }
-
-    fn changes(&self, after: &Value) -> Vec<String> {
-        self.before.as_ref().map(|before| changes(before, after)).unwrap_or_default()
     }
 }
 

@@ -65,7 +65,7 @@ fn a_setting_is_not_changed_where_nothing_is_installed() {
 }
 
 #[test]
-fn applied_objects_are_reported_with_their_changes() {
+fn applied_objects_are_reported_as_created_unchanged_or_configured() {
     let object = |replicas: u32, version: &str| {
         json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "nm-reconciler", "resourceVersion": version}, "spec": {"replicas": replicas}})
@@ -75,7 +75,6 @@ fn applied_objects_are_reported_with_their_changes() {
     assert_eq!(line(None, &object(2, "1")), "deployment.apps/nm-reconciler created");
     assert_eq!(line(Some(object(2, "1")), &object(2, "5")), "deployment.apps/nm-reconciler unchanged");
     assert_eq!(line(Some(object(1, "1")), &object(2, "5")), "deployment.apps/nm-reconciler configured");
-    assert_eq!(step(Some(object(1, "1"))).changes(&object(2, "5")), ["spec.replicas: 1 -> 2"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `kubectl nm plan`: a preview of a maintenance. Nothing is changed.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use clap::{ArgGroup, Args};
@@ -13,12 +13,10 @@ use nm_core::error::exit::Exit;
 use nm_core::format::{self, OutputFormat};
 use nm_core::interaction::progress;
 use nm_core::plan::document::document;
-use nm_core::plan::planning::{self, Planning};
+use nm_core::plan::planning::Planning;
 use nm_core::plan::text;
 use nm_core::terminal::output::Output;
-use nm_shared::DrainSpec;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
-use nm_shared::forecast::DrainPreview;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,10 +99,7 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
         Planning::read(nodes, args.drain.spec(), cluster, Timestamp::now()).await
     };
     let planning = progress::during(out, message, read).await?;
-    let (all, done) = (planning.evictions(), Cell::new(0));
-    let message = || format!("{} of {all} evictions dry-run", done.get());
-    let answers = progress::during(out, message, planning.answers(cluster, &done)).await?;
-    let report = planning.report(&answers);
+    let report = planning.report(&answers(&planning, cluster, out).await?);
     match &args.output {
         OutputFormat::Data(format) => format.print(&document(&report), out)?,
         OutputFormat::Table | OutputFormat::Wide => {
@@ -120,14 +115,14 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
     })
 }
 
-/// The API server's answers to the evictions of a preview, by the pods' uids.
+/// The API server's answers to the evictions of a plan, by the pods' uids.
 pub(super) async fn answers(
-    preview: &DrainPreview,
-    drain: Option<&DrainSpec>,
+    planning: &Planning,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<HashMap<String, EvictionOutcome>, Error> {
-    let (all, done) = (preview.to_evict().count(), Cell::new(0));
-    let message = || format!("{} of {all} evictions dry-run", done.get());
-    progress::during(out, message, planning::answers(preview, drain, cluster, &done)).await
+    let (all, answers) = (planning.to_evict().len(), RefCell::new(HashMap::new()));
+    let message = || format!("{} of {all} evictions dry-run", answers.borrow().len());
+    progress::during(out, message, planning.dry_run(cluster, &answers)).await?;
+    Ok(answers.into_inner())
 }

@@ -3,6 +3,8 @@
 //! All nodes are checked first, so that a typo in the last of ten names starts nothing. Then all objects are created
 //! concurrently, and a refusal for one node does not affect the others.
 
+use std::collections::BTreeMap;
+
 use clap::{ArgGroup, Args, ValueEnum};
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -219,7 +221,7 @@ async fn watch(
     if !args.wait {
         return Ok(Exit::Done);
     }
-    watch::wait(tracker, timeout, cluster, out).await
+    watch::wait(tracker, timeout, BTreeMap::new(), cluster, out).await
 }
 
 /// Only new maintenances have the timeout of the wait; existing ones have their own, if any.

@@ -39,7 +39,7 @@ Examples:
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node \
-and not confirmed. With --wait: 124 timed out, 130 interrupted; with --keep-cordon and --wait: 1 if a node is not cordoned.";
+and not confirmed. With --wait: 124 timed out, 130 interrupted.";
 
 /// Stop the maintenance of nodes and return them to service
 #[derive(Args, Debug)]
@@ -149,35 +149,13 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         let older: Vec<Group> =
             Group::ALL.into_iter().filter(|group| *group != Group::Medik8s && is_older(group)).collect();
         let cluster = cluster.with_older_groups(&older);
-        let kept: Vec<String> = targets
-            .iter()
-            .map(|target| target.node().to_owned())
-            .filter(|node| endings.get(node) == Some(&NodeEnding::CordonKept))
-            .collect();
         let words = endings.into_iter().map(|(node, ending)| (node, ending.words().to_owned())).collect();
         let tracker = GoalTracker::for_targets(Goal::Stopped, targets);
-        let exit = watch::wait_with_endings(tracker, timeout, words, &cluster, out).await?;
-        if exit == Exit::Done { check_cordons(&cluster, &kept, out).await? } else { exit }
+        watch::wait(tracker, timeout, words, &cluster, out).await?
     } else {
         Exit::Done
     };
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
-}
-
-/// Whether the nodes are cordoned, as was asked for: an older nm-reconciler does not know that it can be.
-async fn check_cordons(cluster: &Cluster, nodes: &[String], out: &mut Output) -> Result<Exit, Error> {
-    let mut exit = Exit::Done;
-    for node in nodes {
-        if cluster.is_cordoned(node).await? == Some(false) {
-            let cordon = format!("{} cordon {node}", cluster.kubectl());
-            out.error(format!("node/{node} is not cordoned: nm-reconciler is older than --keep-cordon, or it was uncordoned since"));
-            out.hint(&format!(
-                "`{cordon}` cordons it, and `kubectl nm doctor` shows the version of nm-reconciler"
-            ));
-            exit = Exit::Error;
-        }
-    }
-    Ok(exit)
 }
 
 /// What it means that the node of a roll is stopped.

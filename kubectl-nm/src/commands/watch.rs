@@ -38,7 +38,6 @@ use nm_dashboard::{
 use nm_shared::{Group, NodeMaintenance};
 
 use crate::install::installation::OWN_VERSION;
-use crate::install::leadership;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -236,28 +235,18 @@ pub(super) async fn watch_with_defaults(
     watch(tracker, timeout, None, &DashboardFlags::default(), None, cluster, out).await
 }
 
-pub(super) async fn wait(
-    tracker: GoalTracker,
-    timeout: Option<Duration>,
-    cluster: &Cluster,
-    out: &mut Output,
-) -> Result<Exit, Error> {
-    wait_with_endings(tracker, timeout, BTreeMap::new(), cluster, out).await
-}
-
 /// Waits, and reports of nodes whose maintenance ends what becomes of them.
-pub(super) async fn wait_with_endings(
+pub(super) async fn wait(
     tracker: GoalTracker,
     timeout: Option<Duration>,
     endings: BTreeMap<String, String>,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let found = leadership::follow(cluster).map(LoopEvent::Reconcilers);
     let reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
     let mut reporter = reporter.with_endings(endings);
     let watch = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
-    event_loop::run(watch, timeout, interrupted(), found, |event| reporter.react(event)).await
+    event_loop::run(watch, timeout, interrupted(), stream::empty(), |event| reporter.react(event)).await
 }
 
 /// Follows the maintenances until `react` breaks. Leaves in `last` the change that led to that, if it was one.

@@ -5,7 +5,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
-use nm_core::client::objects::Permission;
 use nm_core::client::webhook_probe::ProbeResult;
 use nm_core::maintenance::Leadership;
 use nm_core::terminal::command_context;
@@ -17,8 +16,6 @@ use serde_json::{Value, json};
 use crate::doctor::certificate;
 use crate::doctor::finding::{Fetched, Finding, Unavailable, fail, named, ok, read, warn};
 use crate::doctor::orphans;
-use crate::doctor::permissions;
-use crate::doctor::returned_pods;
 use crate::doctor::service_account;
 use crate::install::difference::first_deviation;
 use crate::install::installation::{Installation, OWN_VERSION, version_skew};
@@ -46,8 +43,6 @@ pub(crate) struct ClusterReport {
     pub(crate) webhook: Fetched<ProbeResult>,
     pub(crate) nodes: Fetched<Vec<Value>>,
     pub(crate) maintenances: Fetched<Vec<GroupedMaintenance>>,
-    /// The permissions that the user lacks, for each command.
-    pub(crate) missing_permissions: Vec<(&'static str, Fetched<Vec<Permission>>)>,
 }
 
 pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
@@ -69,11 +64,9 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
         found.push(named("grants", grants));
     }
     found.push(named("versions", versions(report)));
-    found.extend(permissions::findings(&report.missing_permissions));
     found.push(named("nodes", orphans::nodes(&report.nodes, &report.maintenances)));
     let stopping = orphans::maintenances(&report.maintenances, is_served(report, now), now);
     found.push(named("maintenances", stopping));
-    found.extend(returned_pods::finding(&report.maintenances).map(|finding| named("tolerations", finding)));
     for finding in &mut found {
         finding.remedy =
             finding.remedy.as_ref().map(|remedy| command_context::with_flags(remedy, &report.flags));

@@ -59,7 +59,6 @@ fn healthy() -> ClusterReport {
         webhook: Ok(ProbeResult::Works),
         nodes: Ok(vec![json!({"metadata": {"name": "n1"}})]),
         maintenances: Ok(Vec::new()),
-        missing_permissions: vec![("start", Ok(Vec::new()))],
     }
 }
 
@@ -234,15 +233,6 @@ fn no_remedy_names_the_log_of_a_missing_deployment() {
 }
 
 #[test]
-fn permissions_are_one_finding_if_none_is_missing() {
-    let all = "you have all permissions that the commands need";
-    check("permissions", CheckResult::Ok, all, |report| {
-        report.missing_permissions =
-            ["start", "start --wait", "plan", "install"].map(|command| (command, Ok(Vec::new()))).to_vec();
-    });
-}
-
-#[test]
 fn orphaned_node_changes_are_reported_with_a_remedy() {
     let node = |name: &str, spec: Value| json!({"metadata": {"name": name, "annotations": {UNDO_ANNOTATION: "{}"}}, "spec": spec});
     let drained = |taint: &str| {
@@ -389,7 +379,6 @@ fn what_cannot_be_checked_is_never_ok() {
     let mut report = healthy();
     (report.installation, report.crd, report.lease) = (Err(no()), Err(no()), Err(no()));
     (report.webhook, report.nodes, report.maintenances) = (Err(no()), Err(no()), Err(no()));
-    report.missing_permissions = vec![("start", Err(no()))];
     let fine: Vec<&str> = findings(&report, now())
         .iter()
         .filter(|finding| finding.result != CheckResult::Unknown)

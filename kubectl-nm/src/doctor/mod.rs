@@ -4,7 +4,4 @@ mod certificate;
 pub(crate) mod finding;
 pub(crate) mod health_checks;
 mod orphans;
-mod permissions;
-pub(crate) mod required_permissions;
-mod returned_pods;
 pub(crate) mod service_account;

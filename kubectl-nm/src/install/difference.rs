@@ -1,16 +1,13 @@
-//! Differences between two objects, field by field.
+//! Differences between two objects.
 
 use serde_json::Value;
 
 const SERVER_METADATA: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 
-/// The fields that a change affects, as `path: before -> after`, except for the status. Items of lists are matched by name,
-/// if they have names.
-pub(crate) fn changes(before: &Value, after: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    compare(&without_server_fields(before), &without_server_fields(after), "", &mut found);
-    found
+/// Whether two states of an object, both as the API server returned them, differ in more than the status.
+pub(crate) fn is_changed(before: &Value, after: &Value) -> bool {
+    without_server_fields(before) != without_server_fields(after)
 }
 
 /// The first field of `wanted` that has another value in `actual`, if there is one. Further fields of `actual` are ignored,
@@ -52,39 +49,6 @@ fn without_server_fields(object: &Value) -> Value {
     object
 }
 
-fn compare(before: &Value, after: &Value, path: &str, found: &mut Vec<String>) {
-    match (before, after) {
-        (Value::Object(old), Value::Object(new)) => {
-            let removed = old.keys().filter(|key| !new.contains_key(*key));
-            for key in new.keys().chain(removed) {
-                compare(&before[key.as_str()], &after[key.as_str()], &below(path, key), found);
-            }
-        }
-        (Value::Array(old), Value::Array(new)) if [old, new].iter().all(|list| are_named(list)) => {
-            let removed = old.iter().filter(|item| named(new, item) == &Value::Null);
-            for item in new.iter().chain(removed) {
-                let path = format!("{path}[{}]", item["name"].as_str().unwrap_or_default());
-                compare(named(old, item), named(new, item), &path, found);
-            }
-        }
-        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
-            for (at, (old, new)) in old.iter().zip(new).enumerate() {
-                compare(old, new, &format!("{path}[{at}]"), found);
-            }
-        }
-        (old, new) if same(old, new) => {}
-        (old, new) => found.push(format!("{path}: {} -> {}", short(old), short(new))),
-    }
-}
-
-fn are_named(list: &[Value]) -> bool {
-    list.iter().all(|item| item["name"].is_string())
-}
-
-fn named<'a>(list: &'a [Value], item: &Value) -> &'a Value {
-    list.iter().find(|candidate| candidate["name"] == item["name"]).unwrap_or(&Value::Null)
-}
-
 fn deviation(wanted: &Value, actual: &Value, path: &str) -> Option<String> {
     match (wanted, actual) {
         (Value::Object(fields), Value::Object(_)) => {
@@ -115,42 +79,11 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn short(value: &Value) -> String {
-    match value {
-        Value::Null => String::from("none"),
-        Value::String(text) if text.len() <= 120 => text.clone(),
-        Value::Object(_) => String::from("(object)"),
-        Value::Array(_) => String::from("(list)"),
-        Value::String(_) => String::from("(text)"),
-        value => value.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn changes_are_listed_by_field_without_server_metadata() {
-        let before = json!({"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}, "status": {"x": 1},
-            "spec": {"replicas": 2, "env": [{"name": "a", "value": "1"}, {"name": "b"}], "old": true, "list": [1]}});
-        let after = json!({"metadata": {"resourceVersion": "2", "labels": {"a": "b"}}, "status": {"x": 2},
-            "spec": {"replicas": 3, "env": [{"name": "c"}, {"name": "a", "value": "2"}], "list": [1, 2]}});
-        assert_eq!(
-            changes(&before, &after),
-            [
-                "spec.env[c]: none -> (object)",
-                "spec.env[a].value: 1 -> 2",
-                "spec.env[b]: (object) -> none",
-                "spec.list: (list) -> (list)",
-                "spec.replicas: 2 -> 3",
-                "spec.old: true -> none"
-            ]
-        );
-        assert_eq!(changes(&before, &before), Vec::<String>::new());
-    }
 
     #[test]
     fn equal_numbers_in_different_notations_do_not_differ() {
@@ -166,7 +99,6 @@ mod tests {
             let (one, other) = (written(one), written(other));
             assert_eq!(first_deviation(&one, &other).is_none(), same, "{one} {other}");
             assert_eq!(first_deviation(&other, &one).is_none(), same, "{other} {one}");
-            assert_eq!(changes(&one, &other).is_empty(), same, "{one} {other}");
         }
         let (most, less) = (written("9223372036854775807"), written("9223372036854775806"));
         assert!(first_deviation(&most, &less).is_some(), "integers are compared exactly");

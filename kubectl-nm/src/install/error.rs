@@ -76,9 +76,9 @@ impl Failure for SetupError {
                 "nothing was changed; set it where the flag comes from, or with `kubectl -n {namespace} edit deployment \
                  nm-reconciler`"
             ),
-            Self::MissingPermissions(_) => String::from(
-                "nothing was changed; `kubectl nm doctor` lists the permissions that each command needs",
-            ),
+            Self::MissingPermissions(_) => {
+                String::from("nothing was changed; the permissions of cluster-admin are sufficient")
+            }
             Self::OtherOperator(_) => format!(
                 "scale it to 0 or remove it, but keep its CRD; {} describes the migration and what happens to maintenances",
                 docs_url("how-to/migrate-from-nmo.md")

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use futures::stream::{self, Stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use nm_core::client::cluster::Cluster;
@@ -28,9 +27,6 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Clock difference that is not reported.
 const NEGLIGIBLE_SKEW: SignedDuration = SignedDuration::from_secs(2);
-
-/// How often a command that waits looks again.
-const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The lease of the leader election, and who leads by it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,16 +85,6 @@ pub(crate) async fn find(cluster: &Cluster, now: Timestamp) -> Reconcilers {
         leadership: lease.leadership(is_installed, now),
         namespace: is_installed.then_some(namespace),
     }
-}
-
-/// What [`find`] finds, now and again from time to time: the leader may die while a command waits.
-pub(crate) fn follow(cluster: &Cluster) -> impl Stream<Item = Reconcilers> {
-    stream::unfold(true, async |is_first| {
-        if !is_first {
-            sleep(INTERVAL).await;
-        }
-        Some((find(cluster, Timestamp::now()).await, false))
-    })
 }
 
 /// Reads the lease. If its times are implausible, waits some seconds for a renewal.

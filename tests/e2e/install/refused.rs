@@ -70,7 +70,7 @@ async fn a_missing_permission_for_any_object_is_reported_before_the_first_is_cre
         1,
         "",
         "error: you lack permissions: create services, create deployments.apps, patch services, patch deployments.apps\n\
-         hint: nothing was changed; `kubectl nm doctor` lists the permissions that each command needs\n",
+         hint: nothing was changed; the permissions of cluster-admin are sufficient\n",
     );
     assert!(is_untouched(&cluster).await);
 }

@@ -30,17 +30,6 @@ const MAX_RETRY_AFTER_SECONDS: u32 = 5;
 /// pods move from one to the next; limited, because a server queues only so many requests of one user.
 pub const MAX_CONCURRENT_REQUESTS: usize = 64;
 
-/// Whether a node exists, as far as the user may see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeLookup {
-    /// The API server returned the node.
-    Exists,
-    /// The API server reports that there is no such node.
-    Missing,
-    /// The user has no permission to read nodes.
-    Hidden,
-}
-
 /// Result of a delete request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
@@ -221,21 +210,6 @@ impl Cluster {
         self.delete_if(&self.api(), RESOURCE, &maintenance.name_any(), exactly).await
     }
 
-    /// Looks up a node by name. Reads only its metadata.
-    ///
-    /// # Errors
-    ///
-    /// If the request fails. A missing node and missing permission are not errors: see [`NodeLookup`].
-    pub async fn node(&self, name: &str) -> Result<NodeLookup, Error> {
-        let nodes: Api<Node> = Api::all(self.client());
-        match self.request("get nodes", async || nodes.get_metadata(name).await).await {
-            Ok(_) => Ok(NodeLookup::Exists),
-            Err(error) if error.is_not_found() => Ok(NodeLookup::Missing),
-            Err(error) if error.is_forbidden() => Ok(NodeLookup::Hidden),
-            Err(error) => Err(error),
-        }
-    }
-
     /// The metadata of a node; none if there is no such node.
     ///
     /// # Errors
@@ -243,25 +217,8 @@ impl Cluster {
     /// If the request fails.
     pub async fn node_metadata(&self, name: &str) -> Result<Option<ObjectMeta>, Error> {
         let nodes: Api<Node> = Api::all(self.client());
-        match self.request("get nodes", async || nodes.get_metadata(name).await).await {
-            Ok(node) => Ok(Some(node.metadata)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether a node is cordoned; none if there is no such node, or if the user may not read nodes.
-    ///
-    /// # Errors
-    ///
-    /// If the request fails.
-    pub async fn is_cordoned(&self, name: &str) -> Result<Option<bool>, Error> {
-        let nodes: Api<Node> = Api::all(self.client());
-        match self.request("get nodes", async || nodes.get(name).await).await {
-            Ok(node) => Ok(Some(node.spec.is_some_and(|spec| spec.unschedulable == Some(true)))),
-            Err(error) if error.is_not_found() || error.is_forbidden() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let found = self.request("get nodes", async || nodes.get_metadata_opt(name).await).await?;
+        Ok(found.map(|node| node.metadata))
     }
 
     /// The names of the nodes whose labels match, or of all nodes.

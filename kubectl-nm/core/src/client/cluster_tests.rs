@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use serde_json::json;
 
 use super::*;
+use crate::client::nodes::check_exist;
 use crate::testing::fake_server::{cluster, failure, list};
 
 #[tokio::test]
@@ -19,10 +20,11 @@ async fn a_node_exists_or_is_missing_or_cannot_be_read() {
         Some("n3") => failure(403, "Forbidden", "n3"),
         _ => failure(500, "InternalError", "n4"),
     });
-    assert_eq!(cluster.node("n1").await.unwrap(), NodeLookup::Exists);
-    assert_eq!(cluster.node("n2").await.unwrap(), NodeLookup::Missing);
-    assert_eq!(cluster.node("n3").await.unwrap(), NodeLookup::Hidden);
-    assert_eq!(cluster.node("n4").await.unwrap_err().status().unwrap().code, 500);
+    let check = async |name: &str| check_exist(&cluster, [&name.to_owned()]).await;
+    assert_eq!(check("n1").await.unwrap(), [""; 0]);
+    assert!(matches!(check("n2").await, Err(Error::UnknownNodes { .. })));
+    assert_eq!(check("n3").await.unwrap(), ["n3"]);
+    assert_eq!(check("n4").await.unwrap_err().status().unwrap().code, 500);
 }
 
 #[tokio::test]

@@ -4,10 +4,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 
 use crate::args::names::{closest, distinct, parse_node};
-use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS, NodeLookup};
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::error::{Error, NodeFileProblem};
 use crate::terminal::text::Line;
 
@@ -76,16 +76,21 @@ pub async fn check_exist<'a>(
     cluster: &Cluster,
     names: impl IntoIterator<Item = &'a String>,
 ) -> Result<Vec<String>, Error> {
-    let lookups: Vec<(&String, NodeLookup)> = stream::iter(names)
-        .map(async |name| Ok::<_, Error>((name, cluster.node(name).await?)))
+    let found: Vec<_> = stream::iter(names)
+        .map(async |name| (name, cluster.node_metadata(name).await))
         .buffered(MAX_CONCURRENT_REQUESTS)
-        .try_collect()
-        .await?;
-    let of = |wanted| -> Vec<String> {
-        lookups.iter().filter(|(_, found)| *found == wanted).map(|(name, _)| (*name).clone()).collect()
-    };
-    let missing = of(NodeLookup::Missing);
-    if missing.is_empty() { Ok(of(NodeLookup::Hidden)) } else { Err(unknown(cluster, missing).await) }
+        .collect()
+        .await;
+    let (mut missing, mut hidden) = (Vec::new(), Vec::new());
+    for (name, found) in found {
+        match found {
+            Ok(Some(_)) => {}
+            Ok(None) => missing.push(name.clone()),
+            Err(error) if error.is_forbidden() => hidden.push(name.clone()),
+            Err(error) => return Err(error),
+        }
+    }
+    if missing.is_empty() { Ok(hidden) } else { Err(unknown(cluster, missing).await) }
 }
 
 /// Warning that the existence of a node cannot be checked.

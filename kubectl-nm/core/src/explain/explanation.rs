@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
+use nm_shared::api::names;
 use nm_shared::{
     AttachedVolume, BlockReason, BlockedPod, NodeMaintenance, ReturnedPod, WaitReason, WaitingPod,
 };
@@ -236,7 +237,11 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
 /// The workloads whose pods were put back on the node, and stay there.
 fn returned(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
     let mut workloads: BTreeMap<(&str, String), Vec<&ReturnedPod>> = BTreeMap::new();
-    for pod in status(maintenance).returned_pods.iter().flatten() {
+    // nm-reconciler tolerates the cordon, so that it can return the last node to service.
+    let is_ours = |pod: &&ReturnedPod| {
+        pod.workload.as_ref().is_some_and(|workload| workload.name == names::FIELD_MANAGER)
+    };
+    for pod in status(maintenance).returned_pods.iter().flatten().filter(|pod| !is_ours(pod)) {
         workloads.entry((&pod.namespace, returned_pods::workload(pod))).or_default().push(pod);
     }
     let cause = |((namespace, workload), pods): ((&str, String), Vec<&ReturnedPod>)| Cause {

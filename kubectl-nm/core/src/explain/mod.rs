@@ -12,7 +12,7 @@ pub mod obstacle;
 pub mod owner;
 pub mod read_facts;
 pub mod remedy;
-pub mod returned_pods;
+mod returned_pods;
 mod surge_causes;
 
 #[cfg(test)]

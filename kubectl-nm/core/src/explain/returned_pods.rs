@@ -7,16 +7,16 @@ use crate::explain::owner::Owner;
 use crate::terminal::command_context::shell_quoted;
 
 /// What to change, as a sentence without its full stop.
-pub const ADVICE: &str = "To keep its pods off nodes in maintenance, replace the toleration in its pod template by \
+pub(super) const ADVICE: &str = "To keep its pods off nodes in maintenance, replace the toleration in its pod template by \
                                  tolerations of the taints that it needs";
 
 /// The workload of a pod, as kubectl and people name it.
-pub fn workload(pod: &ReturnedPod) -> String {
+pub(super) fn workload(pod: &ReturnedPod) -> String {
     owner(pod).map_or_else(|| format!("the owner of {}", pod.name), |owner| owner.to_string())
 }
 
 /// The command that changes its workload, or else shows the pod.
-pub fn edit(kubectl: &str, pod: &ReturnedPod) -> String {
+pub(super) fn edit(kubectl: &str, pod: &ReturnedPod) -> String {
     let namespace = shell_quoted(&pod.namespace);
     match owner(pod) {
         Some(owner) => format!("{kubectl} -n {namespace} edit {}", shell_quoted(&owner.argument())),

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-use crate::args::duration::age;
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 
 /// Whether a reconciler leads.
@@ -27,21 +26,6 @@ pub struct Reconcilers {
 }
 
 impl Reconcilers {
-    /// Why a maintenance has not begun although it was created at this time.
-    pub(crate) fn not_begun(&self, created: Option<Timestamp>, now: Timestamp) -> String {
-        let waited = created.map(|created| format!(" for {}", age(now.duration_since(created).as_secs())));
-        let waited = waited.unwrap_or_default();
-        match self.leadership {
-            Leadership::Held => {
-                format!("nm-reconciler runs, but has not begun{waited}; its log says why")
-            }
-            Leadership::Lapsed(_) => String::from("no nm-reconciler leads"),
-            Leadership::Unknown => {
-                format!("nm-reconciler has not begun{waited}; whether it runs is not known")
-            }
-        }
-    }
-
     /// The command that shows why: the log of the reconcilers, or where they run.
     pub(crate) fn command(&self, kubectl: &str) -> String {
         match (self.leadership, &self.namespace) {

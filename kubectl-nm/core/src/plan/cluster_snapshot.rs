@@ -79,21 +79,13 @@ pub struct SnapshotPods {
 }
 
 impl ClusterSnapshot {
-    /// Reads what a plan for these nodes depends on.
+    /// Reads what a plan for these nodes depends on. What has not been read within the limit is listed as unknown, like what
+    /// the user may not read.
     ///
     /// # Errors
     ///
     /// If a request fails for a reason other than missing permission.
-    pub async fn read(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
-        Box::pin(Self::read_within(None, planned, cluster)).await
-    }
-
-    /// The same within a time limit: what has not been read by then is listed as unknown, like what the user may not read.
-    ///
-    /// # Errors
-    ///
-    /// If a request fails for a reason other than missing permission.
-    pub(crate) async fn read_within(
+    pub(crate) async fn read(
         limit: Option<TimeLimit>,
         planned: &[String],
         cluster: &Cluster,

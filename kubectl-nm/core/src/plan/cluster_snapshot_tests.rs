@@ -50,7 +50,7 @@ async fn without_the_installation_nothing_is_in_maintenance() {
         | "/apis/kubevirt.io/v1alpha1" => (404, json!("404 page not found")),
         _ => items(&[], None),
     });
-    let read = Box::pin(ClusterSnapshot::read(&["n1".into()], &cluster)).await.unwrap();
+    let read = Box::pin(ClusterSnapshot::read(None, &["n1".into()], &cluster)).await.unwrap();
     assert!(read.maintenances.is_empty() && read.unknown.is_empty(), "{read:?}");
 }
 
@@ -81,7 +81,7 @@ async fn without_access_to_an_older_group_the_others_are_still_read() {
             None => items(&[], None),
         }
     });
-    let read = Box::pin(ClusterSnapshot::read(&["n1".into()], &cluster)).await.unwrap();
+    let read = Box::pin(ClusterSnapshot::read(None, &["n1".into()], &cluster)).await.unwrap();
     let nodes = |all: &[NodeMaintenance]| -> Vec<String> {
         all.iter().map(|one| one.spec.node_name.clone()).collect()
     };

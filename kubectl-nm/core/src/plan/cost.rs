@@ -1,7 +1,7 @@
 //! What a drain would cost, made within a time limit for the question before it begins. It never fails: what could not be
 //! read is said.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,12 @@ use jiff::Timestamp;
 use nm_shared::DrainSpec;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
-use nm_shared::forecast::DrainPreview;
 
 use crate::client::cluster::Cluster;
-use crate::plan::eviction_dry_run::dry_run_evictions_into;
+use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::harm::{self, Harm, harms};
 use crate::plan::leader;
-use crate::plan::planning::{self, Planning};
+use crate::plan::planning::Planning;
 use crate::plan::report::PlanReport;
 use crate::plan::time_limit::TimeLimit;
 use crate::plan::unread::{Unread, UnreadReason};
@@ -113,16 +112,14 @@ async fn plan(
     Ok(report)
 }
 
-/// The API server's answers to the evictions of a preview that arrive within the limit, by the pods' uids, and what is not
+/// The API server's answers to the evictions of a plan that arrive within the limit, by the pods' uids, and what is not
 /// known without the others.
 pub async fn answers_within(
-    preview: &DrainPreview,
-    drain: Option<&DrainSpec>,
+    planning: &Planning,
     cluster: &Cluster,
     limit: Duration,
 ) -> (HashMap<String, EvictionOutcome>, Option<Unread>) {
-    let asked: Vec<_> = preview.to_evict().collect();
-    answers_by(&asked, planning::grace(drain), cluster, TimeLimit::new(limit)).await
+    answers_by(&planning.to_evict(), planning.grace(), cluster, TimeLimit::new(limit)).await
 }
 
 async fn answers_by(
@@ -131,9 +128,8 @@ async fn answers_by(
     cluster: &Cluster,
     limit: TimeLimit,
 ) -> (HashMap<String, EvictionOutcome>, Option<Unread>) {
-    let (answers, done) = (RefCell::default(), Cell::default());
-    let dry_runs = dry_run_evictions_into(cluster, asked.iter().copied(), grace, &done, &answers);
-    let ended = limit.wait(dry_runs).await;
+    let answers = RefCell::default();
+    let ended = limit.wait(dry_run_evictions(cluster, asked, grace, &answers)).await;
     let answers = answers.into_inner();
     let missing = asked.len().saturating_sub(answers.len());
     let what = || format!("the answers of the API server to {}", counted(missing, "eviction"));

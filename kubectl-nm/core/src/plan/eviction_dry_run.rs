@@ -1,6 +1,6 @@
 //! Evictions as dry runs: the API server and its webhooks judge them and carry nothing out.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,24 +21,15 @@ const MAX_ATTEMPTS: u32 = 5;
 const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The API server's answers to the evictions of these pods, by uid. `done` counts the answers.
+/// Adds the API server's answers to the evictions of these pods to `answers`, by the pods' uids, each as soon as it is there.
+///
+/// # Errors
+///
+/// If the API server does not respond to an eviction. A refusal is not an error.
 pub(crate) async fn dry_run_evictions(
     cluster: &Cluster,
-    pods: impl Iterator<Item = &Arc<DrainPod>>,
+    pods: &[&Arc<DrainPod>],
     grace: Option<i64>,
-    done: &Cell<usize>,
-) -> Result<HashMap<String, EvictionOutcome>, Error> {
-    let answers = RefCell::default();
-    dry_run_evictions_into(cluster, pods, grace, done, &answers).await?;
-    Ok(answers.into_inner())
-}
-
-/// The same, with each answer in `answers` as soon as it is there.
-pub(crate) async fn dry_run_evictions_into(
-    cluster: &Cluster,
-    pods: impl Iterator<Item = &Arc<DrainPod>>,
-    grace: Option<i64>,
-    done: &Cell<usize>,
     answers: &RefCell<HashMap<String, EvictionOutcome>>,
 ) -> Result<(), Error> {
     // Access is granted by namespace: if one pod is forbidden, the others of its namespace are not attempted.
@@ -54,7 +45,6 @@ pub(crate) async fn dry_run_evictions_into(
             if matches!(outcome, EvictionOutcome::Forbidden(_)) {
                 forbidden.borrow_mut().insert(namespace.to_owned(), outcome.clone());
             }
-            done.set(done.get() + 1);
             answers.borrow_mut().insert(uid.to_owned(), outcome);
             Ok(())
         })
@@ -114,9 +104,10 @@ mod tests {
         answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
     ) -> (HashMap<String, EvictionOutcome>, usize) {
         let (cluster, requests) = cluster(answer);
-        let done = Cell::new(0);
-        let answers = dry_run_evictions(&cluster, pods.iter(), None, &done).await.unwrap();
-        assert_eq!(done.get(), pods.len());
+        let answers = RefCell::default();
+        dry_run_evictions(&cluster, &pods.iter().collect::<Vec<_>>(), None, &answers).await.unwrap();
+        let answers = answers.into_inner();
+        assert_eq!(answers.len(), pods.len());
         let requests = requests.lock().unwrap().len();
         (answers, requests)
     }
@@ -158,9 +149,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_more_than_twenty_dry_runs_are_under_way_at_once() {
         let (cluster, most) = slow_cluster(|_, _| (201, json!({"kind": "Status", "status": "Success"})));
-        let done = Cell::new(0);
-        dry_run_evictions(&cluster, pods("shop", 100).iter(), None, &done).await.unwrap();
-        assert_eq!((done.get(), most.load(Ordering::Relaxed)), (100, 20));
+        let (pods, answers) = (pods("shop", 100), RefCell::default());
+        dry_run_evictions(&cluster, &pods.iter().collect::<Vec<_>>(), None, &answers).await.unwrap();
+        assert_eq!((answers.into_inner().len(), most.load(Ordering::Relaxed)), (100, 20));
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ pub mod leader;
 pub(crate) mod max_unavailable;
 pub mod planning;
 pub mod report;
-pub mod surge_workloads;
+pub(crate) mod surge_workloads;
 pub mod text;
 pub(crate) mod time_limit;
 pub mod unread;

@@ -1,6 +1,6 @@
 //! The steps of a plan, for `plan` and the start dialog of the dashboard: read, dry-run the evictions, report.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use nm_shared::DrainSpec;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::drain::surge::{WorkloadKey, WorkloadState};
 use nm_shared::forecast::DrainPreview;
 
 use crate::client::cluster::Cluster;
@@ -26,7 +27,9 @@ const MAX_SAMPLES: usize = 200;
 pub struct Planning {
     nodes: Vec<String>,
     drain: Option<DrainSpec>,
-    snapshot: ClusterSnapshot,
+    /// What was read of the cluster.
+    pub snapshot: ClusterSnapshot,
+    workloads: HashMap<WorkloadKey, WorkloadState>,
     preview: Option<DrainPreview>,
     now: Timestamp,
 }
@@ -59,80 +62,87 @@ impl Planning {
         cluster: &Cluster,
         now: Timestamp,
     ) -> Result<Self, Error> {
-        let mut snapshot = Box::pin(ClusterSnapshot::read_within(limit, &nodes, cluster)).await?;
-        let mut preview = preview(&nodes, drain.as_ref(), &snapshot, now)
-            .map_err(|error| Error::Unplannable(error.to_string()))?;
-        if let Some(preview) = &mut preview {
-            match within(limit, Box::pin(surge_workloads::read(preview, &mut snapshot, cluster))).await {
-                Ok(workloads) => preview.set_workloads(workloads),
-                Err(NoAnswer::Failed(error)) => return Err(error),
-                Err(NoAnswer::TooLate(why)) => {
-                    snapshot.unknown.push(Unread::too_late("which pods are replaced first", why));
-                }
+        let snapshot = Box::pin(ClusterSnapshot::read(limit, &nodes, cluster)).await?;
+        let mut read = Self { nodes, drain, snapshot, workloads: HashMap::new(), preview: None, now };
+        let Some(mut preview) = read.preview(&read.nodes)? else { return Ok(read) };
+        match within(limit, Box::pin(surge_workloads::read(&preview, &mut read.snapshot, cluster))).await {
+            Ok(workloads) => read.workloads = workloads,
+            Err(NoAnswer::Failed(error)) => return Err(error),
+            Err(NoAnswer::TooLate(why)) => {
+                read.snapshot.unknown.push(Unread::too_late("which pods are replaced first", why));
             }
         }
-        Ok(Self { nodes, drain, snapshot, preview, now })
+        preview.set_workloads(read.workloads.clone());
+        read.preview = Some(preview);
+        Ok(read)
     }
 
-    /// How many evictions will be dry-run.
-    pub fn evictions(&self) -> usize {
-        self.preview.as_ref().map_or(0, |preview| preview.to_evict().count())
+    /// The pods of some of the nodes; none if pods cannot be read.
+    fn preview(&self, nodes: &[String]) -> Result<Option<DrainPreview>, Error> {
+        let preview = preview(nodes, self.drain.as_ref(), &self.snapshot, self.now)
+            .map_err(|error| Error::Unplannable(error.to_string()))?;
+        Ok(preview.map(|mut preview| {
+            preview.set_workloads(self.workloads.clone());
+            preview
+        }))
     }
 
-    /// The API server's answers to the evictions, by the pods' uids. `done` counts them.
+    /// The pods whose evictions are dry-run.
+    pub fn to_evict(&self) -> Vec<&Arc<DrainPod>> {
+        self.preview.iter().flat_map(DrainPreview::to_evict).collect()
+    }
+
+    /// Adds the API server's answers to the evictions, by the pods' uids, each as soon as it is there.
     ///
     /// # Errors
     ///
     /// If the API server does not respond to an eviction. A refusal is not an error.
-    pub async fn answers(
+    pub async fn dry_run(
         &self,
         cluster: &Cluster,
-        done: &Cell<usize>,
-    ) -> Result<HashMap<String, EvictionOutcome>, Error> {
-        let Some(preview) = &self.preview else { return Ok(HashMap::new()) };
-        answers(preview, self.drain.as_ref(), cluster, done).await
+        answers: &RefCell<HashMap<String, EvictionOutcome>>,
+    ) -> Result<(), Error> {
+        dry_run_evictions(cluster, &self.to_evict(), self.grace(), answers).await
     }
 
     /// Combines what was read with the answers to the evictions.
     pub fn report(&self, answers: &HashMap<String, EvictionOutcome>) -> PlanReport {
-        let Self { nodes, drain, snapshot, preview, now } = self;
-        PlanReport::new(nodes, drain.as_ref(), preview.as_ref(), snapshot, answers, *now)
+        self.report_with(&self.nodes, self.preview.as_ref(), answers)
+    }
+
+    /// The report of some of the nodes, drained while the others are in service.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn report_of(
+        &self,
+        nodes: &[String],
+        answers: &HashMap<String, EvictionOutcome>,
+    ) -> Result<PlanReport, Error> {
+        Ok(self.report_with(nodes, self.preview(nodes)?.as_ref(), answers))
+    }
+
+    fn report_with(
+        &self,
+        nodes: &[String],
+        preview: Option<&DrainPreview>,
+        answers: &HashMap<String, EvictionOutcome>,
+    ) -> PlanReport {
+        PlanReport::new(nodes, self.drain.as_ref(), preview, &self.snapshot, answers, self.now)
     }
 
     /// One pod of each workload, and every pod without one. Webhooks and policies mostly judge the pods of a workload alike;
     /// what budgets allow is computed.
     pub(crate) fn samples(&self) -> Vec<&Arc<DrainPod>> {
-        self.preview.iter().flat_map(samples).collect()
+        let mut known = HashSet::new();
+        let is_new =
+            |pod: &&Arc<DrainPod>| pod::controller(pod).is_none_or(|owner| known.insert(owner.uid.clone()));
+        self.to_evict().into_iter().filter(is_new).take(MAX_SAMPLES).collect()
     }
 
     /// The grace period of the evictions, if it is not that of the pods.
     pub(crate) fn grace(&self) -> Option<i64> {
-        grace(self.drain.as_ref())
+        self.drain.as_ref().map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0)
     }
-}
-
-/// The API server's answers to the evictions of a preview, by the pods' uids. `done` counts them.
-///
-/// # Errors
-///
-/// If the API server does not respond to an eviction. A refusal is not an error.
-pub async fn answers(
-    preview: &DrainPreview,
-    drain: Option<&DrainSpec>,
-    cluster: &Cluster,
-    done: &Cell<usize>,
-) -> Result<HashMap<String, EvictionOutcome>, Error> {
-    dry_run_evictions(cluster, preview.to_evict(), grace(drain), done).await
-}
-
-pub(crate) fn grace(drain: Option<&DrainSpec>) -> Option<i64> {
-    drain.map(|drain| drain.grace_period_seconds).filter(|seconds| *seconds >= 0)
-}
-
-/// One pod of each workload, and every pod without one.
-fn samples(preview: &DrainPreview) -> impl Iterator<Item = &Arc<DrainPod>> {
-    let mut known = HashSet::new();
-    let is_new =
-        move |pod: &&Arc<DrainPod>| pod::controller(pod).is_none_or(|owner| known.insert(owner.uid.clone()));
-    preview.to_evict().filter(is_new).take(MAX_SAMPLES)
 }

@@ -77,7 +77,7 @@ pub(crate) struct NodeReport {
 /// # Errors
 ///
 /// If a selector in `spec.drain` is not valid.
-pub fn preview(
+pub(crate) fn preview(
     planned: &[String],
     requested: Option<&DrainSpec>,
     snapshot: &ClusterSnapshot,
@@ -113,7 +113,7 @@ fn drain_of(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapsho
 
 impl PlanReport {
     /// Combines a snapshot with the answers to evictions, by pod uid.
-    pub fn new(
+    pub(crate) fn new(
         planned: &[String],
         requested: Option<&DrainSpec>,
         preview: Option<&DrainPreview>,

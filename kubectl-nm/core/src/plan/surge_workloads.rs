@@ -23,7 +23,7 @@ use crate::plan::unread::Unread;
 /// # Errors
 ///
 /// If a request fails for a reason other than missing permission.
-pub async fn read(
+pub(crate) async fn read(
     preview: &DrainPreview,
     snapshot: &mut ClusterSnapshot,
     cluster: &Cluster,

@@ -12,7 +12,6 @@ use nm_shared::NodeMaintenance;
 use crate::client::watch_stream::WatchUpdate;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::maintenance::Reconcilers;
 
 const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -25,8 +24,6 @@ pub enum LoopEvent {
     Watch(WatchUpdate<NodeMaintenance>),
     /// The time for a sign of life.
     Heartbeat,
-    /// Whether a reconciler is active.
-    Reconcilers(Reconcilers),
     /// The timeout of the command expired; its duration.
     TimedOut(Duration),
     /// Ctrl-C, or a request to terminate.
@@ -98,10 +95,7 @@ mod tests {
             LoopEvent::TimedOut(_) => ControlFlow::Break(Exit::TimedOut),
             LoopEvent::Interrupted => ControlFlow::Break(Exit::Interrupted),
             LoopEvent::Watch(WatchUpdate::Live) => ControlFlow::Break(Exit::Done),
-            LoopEvent::Watch(_)
-            | LoopEvent::Heartbeat
-            | LoopEvent::Warning(_)
-            | LoopEvent::Reconcilers(_) => ControlFlow::Continue(()),
+            LoopEvent::Watch(_) | LoopEvent::Heartbeat | LoopEvent::Warning(_) => ControlFlow::Continue(()),
         }
     }
 

@@ -45,13 +45,6 @@ pub struct WaitTarget {
     pub(crate) uid: String,
 }
 
-impl WaitTarget {
-    /// Name of the node.
-    pub fn node(&self) -> &str {
-        &self.node
-    }
-}
-
 impl From<&NodeMaintenance> for WaitTarget {
     fn from(object: &NodeMaintenance) -> Self {
         Self { node: node(object).to_owned(), name: object.name_any(), uid: uid(object) }

@@ -190,7 +190,7 @@ impl<'a> NdjsonReporter<'a> {
             }
             LoopEvent::Heartbeat => self.print_snapshot()?,
             LoopEvent::Warning(text) => self.out.message(&Line::new(format!("warning: {text}"))),
-            LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) | LoopEvent::Reconcilers(_) => {}
+            LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(_) => return self.finish(Exit::TimedOut),
             LoopEvent::Interrupted => return self.finish(Exit::Interrupted),
         }

@@ -10,13 +10,13 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names::FINALIZER;
 
-use crate::args::duration;
+use crate::args::duration::{self, age};
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::change_lines::{LineDetail, lines};
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::{Reconcilers, State, drain_result, headline, node, stop_progress, uid};
+use crate::maintenance::{State, drain_result, headline, node, stop_progress, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop::LoopEvent;
@@ -46,7 +46,6 @@ pub struct WaitReporter<'a> {
     lost: Option<Timestamp>,
     /// Whether a line was printed since the last heartbeat.
     is_active: bool,
-    reconcilers: Reconcilers,
     /// What becomes of nodes whose maintenance ends, as far as that is known.
     endings: BTreeMap<String, String>,
 }
@@ -54,16 +53,7 @@ pub struct WaitReporter<'a> {
 impl<'a> WaitReporter<'a> {
     /// Prints to `out`. `flags` are the connection flags for hints, each with a leading blank.
     pub fn new(out: &'a mut Output, mode: ReportMode<'a>, tracker: GoalTracker, flags: &'a str) -> Self {
-        Self {
-            out,
-            mode,
-            tracker,
-            flags,
-            lost: None,
-            is_active: false,
-            reconcilers: Reconcilers::default(),
-            endings: BTreeMap::new(),
-        }
+        Self { out, mode, tracker, flags, lost: None, is_active: false, endings: BTreeMap::new() }
     }
 
     /// Reports this of the nodes whose maintenance has ended.
@@ -90,7 +80,6 @@ impl<'a> WaitReporter<'a> {
                 self.message(Line::default().with(Style::Good, "reconnected"));
             }
             LoopEvent::Heartbeat => self.report_heartbeat()?,
-            LoopEvent::Reconcilers(found) => self.reconcilers = found,
             LoopEvent::Warning(text) => self.message(Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(after) => {
@@ -272,9 +261,9 @@ impl<'a> WaitReporter<'a> {
         let now = Timestamp::now();
         for target in self.tracker.open() {
             let object = self.tracker.cache().get(&target.uid);
-            if let Some(reason) = object.and_then(|object| {
-                stall_reason(object, self.tracker.goal(), &self.reconcilers, self.flags, now)
-            }) {
+            if let Some(reason) =
+                object.and_then(|object| stall_reason(object, self.tracker.goal(), self.flags, now))
+            {
                 self.out.message(&Line::new(format!("node/{}: ", target.node)).and(reason));
             }
         }
@@ -326,20 +315,18 @@ pub fn timestamp(now: Timestamp) -> Line {
     Line::default().with(Style::Dim, whole_seconds(now).to_string())
 }
 
-/// Why a maintenance makes no progress towards the goal, as far as its object and `reconcilers` show that.
-fn stall_reason(
-    object: &NodeMaintenance,
-    goal: Option<Goal>,
-    reconcilers: &Reconcilers,
-    flags: &str,
-    now: Timestamp,
-) -> Option<String> {
+/// Why a maintenance makes no progress towards the goal, as far as its object shows that.
+fn stall_reason(object: &NodeMaintenance, goal: Option<Goal>, flags: &str, now: Timestamp) -> Option<String> {
     let finalizers = object.metadata.finalizers.as_deref().unwrap_or_default();
     match (goal?, State::of(object)) {
         (Goal::Drained, State::Requested) => {
-            let command = reconcilers.command(&format!("kubectl{flags}"));
-            let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            Some(format!("{}: `{command}`", reconcilers.not_begun(created, now)))
+            let created = object.metadata.creation_timestamp.as_ref();
+            let waited = created.map(|at| format!(" for {}", age(now.duration_since(at.0).as_secs())));
+            Some(format!(
+                "nm-reconciler has not begun{}; `kubectl nm explain {}{flags}` shows why",
+                waited.unwrap_or_default(),
+                node(object)
+            ))
         }
         (Goal::Drained, state @ (State::Planned | State::Paused)) => Some(format!(
             "the maintenance is {}; `kubectl nm resume {}{flags}` continues it",

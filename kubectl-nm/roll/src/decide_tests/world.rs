@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::super::*;
 use crate::observed::{Health, NodeView};
-use crate::record::{Baseline, FINALIZER, LABEL, NODE, NodeRecord, SETTINGS, STATE, annotation};
+use crate::record::{Baseline, FINALIZER, LABEL, NODE, NodeRecord, SETTINGS, STATE, annotation, finalizers};
 
 const ME: &str = "me";
 
@@ -336,7 +336,7 @@ impl World {
 
     /// Adds the finalizer of the roll to an object, or removes it.
     fn finalize(&mut self, node: &str, is_kept: bool) {
-        let finalizers = self.roll().node(node).unwrap().finalizers(is_kept);
+        let finalizers = finalizers(&self.roll().node(node).unwrap().object, is_kept);
         self.objects.get_mut(node).unwrap().metadata.finalizers = Some(finalizers);
     }
 

@@ -20,8 +20,7 @@ use nm_core::plan::cluster_snapshot::ClusterSnapshot;
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::plan::harm::{self, Harm, harms};
 use nm_core::plan::leader;
-use nm_core::plan::report::{PlanReport, preview};
-use nm_core::plan::surge_workloads;
+use nm_core::plan::planning::Planning;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
@@ -34,11 +33,9 @@ use nm_roll::store;
 use nm_roll::waves::{NodeRole, PoolNode, waves};
 use nm_roll::window::Windows;
 use nm_shared::cluster::{node, pod};
-use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::forecast::PodOutcome;
 use nm_shared::gate::etcd::EtcdRole;
 use nm_shared::{DrainSpec, NodeMaintenance};
-use serde_json::Value;
 
 use super::args::BeginArgs;
 use super::run::{report_windows, run as run_roll, this_runner};
@@ -57,32 +54,34 @@ pub(super) async fn run(
     }
     let job = args.job.as_ref().map(|file| job::read(file, namespace));
     let action = args.run.clone().map(NodeAction::Run).or(job.transpose()?.map(NodeAction::Job));
+    let drain = drain(&args, action.as_ref());
     let message = || format!("asking {} about nodes and pods", cluster.server());
     let read = async {
         let names = args.nodes.resolve(cluster).await?;
         if !args.nodes.are_known() {
             check_exist(cluster, &names).await?;
         }
-        let snapshot = Box::pin(ClusterSnapshot::read(&names, cluster)).await?;
-        Ok::<_, Error>((names, snapshot))
+        let planning = Planning::read(names.clone(), drain.clone(), cluster, Timestamp::now()).await?;
+        Ok::<_, Error>((names, planning))
     };
-    let (names, mut snapshot) = progress::during(out, message, read).await?;
+    let (names, planning) = progress::during(out, message, read).await?;
+    let snapshot = &planning.snapshot;
     let name =
         args.name.clone().unwrap_or_else(|| Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string());
-    let waves = waves(pool(&names, &snapshot, cluster).await?, args.waves.as_ref());
+    let waves = waves(pool(&names, snapshot, cluster).await?, args.waves.as_ref());
     let settings = settings(&args, action, &waves);
-    is_begun(&name, &names, &settings, &snapshot.maintenances)?;
+    check_free(&name, &names, &snapshot.maintenances)?;
 
-    let drain = drain(&args, &settings);
     let wanted = objects(&name, &args, &settings, drain.as_ref(), &waves);
     if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
-        check_job(template, &name, first, cluster).await?;
+        // So that no node is drained for a Job that is refused.
+        let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
+        job::check_creation(cluster, &first).await?;
     }
-    let drain = drain.as_ref();
     let forecasts = if args.no_plan {
         RollForecast::default()
     } else {
-        forecasts(&names, drain, &waves, &settings, args.dry_run, &mut snapshot, cluster, out).await?
+        forecasts(&planning, &waves, &settings, args.dry_run, cluster, out).await?
     };
     print_waves(&waves, &forecasts, args.dry_run, out)?;
     let harms = lines_about_harms(&forecasts, &args, cluster).await;
@@ -118,8 +117,8 @@ pub(super) async fn run(
     question.ask(args.yes, out)?;
 
     // The answer may have taken its time.
-    let is_begun = is_begun(&name, &names, &settings, &cluster.maintenances().await?)?;
-    if let Some(first) = wanted.first().filter(|_| !is_begun) {
+    check_free(&name, &names, &cluster.maintenances().await?)?;
+    if let Some(first) = wanted.first() {
         start::start(cluster, first, true).await?;
     }
     let created = create(&wanted, &name, cluster, out).await?;
@@ -200,43 +199,25 @@ fn settings(args: &BeginArgs, action: Option<NodeAction>, waves: &[Vec<PoolNode>
     }
 }
 
-fn drain(args: &BeginArgs, settings: &RollSettings) -> Option<DrainSpec> {
+fn drain(args: &BeginArgs, action: Option<&NodeAction>) -> Option<DrainSpec> {
     let drain = args.request.drain.spec();
-    match settings.action {
+    match action {
         Some(NodeAction::Job(_)) => Some(job::sparing_jobs(drain)),
         Some(NodeAction::Run(_)) | None => drain,
     }
 }
 
-/// Whether an earlier call has created some maintenances of this roll. No other node may be in maintenance.
-fn is_begun(
-    name: &str,
-    names: &[String],
-    settings: &RollSettings,
-    all: &[NodeMaintenance],
-) -> Result<bool, Error> {
-    let of_roll: Vec<&NodeMaintenance> =
-        all.iter().filter(|object| roll_name(object) == Some(name)).collect();
-    if !of_roll.is_empty() {
-        let objects: Vec<_> = of_roll.iter().map(|object| std::sync::Arc::new((*object).clone())).collect();
-        let roll = Roll::find(name, &objects)?;
-        // Only what was interrupted while it was created can be completed.
-        let is_interrupted =
-            |roll: &Roll| roll.record.is_none() && !roll.is_record_lost() && roll.has_only(settings);
-        if roll.is_some_and(|roll| !is_interrupted(&roll)) {
-            return Err(RollError::Exists(name.to_owned()).into());
-        }
-        let others = of_roll.iter().map(|object| &object.spec.node_name);
-        let others: Vec<String> = others.filter(|node| !names.contains(node)).cloned().collect();
-        if !others.is_empty() {
-            return Err(RollError::OtherNodes { name: name.to_owned(), nodes: others }.into());
-        }
+/// Checks that the name of the roll is free, and that no node is in maintenance.
+fn check_free(name: &str, names: &[String], all: &[NodeMaintenance]) -> Result<(), Error> {
+    let objects: Vec<_> = all.iter().cloned().map(std::sync::Arc::new).collect();
+    if let Some(roll) = Roll::find(name, &objects)? {
+        roll.complete_record()?;
+        return Err(RollError::Exists(name.to_owned()).into());
     }
     let mut busy = Vec::new();
     for node in names {
         match Existing::find(node, all) {
             Existing::Nothing => {}
-            Existing::Maintenance(object) if roll_name(&object) == Some(name) => {}
             Existing::Maintenance(object) => match roll_name(&object) {
                 Some(roll) => {
                     return Err(Error::InRoll { node: node.clone(), roll: roll.to_owned() });
@@ -250,18 +231,7 @@ fn is_begun(
             }
         }
     }
-    if busy.is_empty() { Ok(!of_roll.is_empty()) } else { Err(RollError::InMaintenance(busy).into()) }
-}
-
-/// Lets the API server check the Job of the first node, so that no node is drained for a Job that is refused.
-async fn check_job(
-    template: &Value,
-    name: &str,
-    first: &NodeMaintenance,
-    cluster: &Cluster,
-) -> Result<(), Error> {
-    let Some(record) = record_of(first) else { return Ok(()) };
-    job::check_creation(cluster, &job::of_node(template, name, &first.spec.node_name, &record)).await
+    if busy.is_empty() { Ok(()) } else { Err(RollError::InMaintenance(busy).into()) }
 }
 
 /// What the health gates read, and the user may not. Without an answer of the API server, nothing.
@@ -274,7 +244,7 @@ async fn missing_permissions(cluster: &Cluster) -> Vec<String> {
     join_all(checks).await.into_iter().flatten().collect()
 }
 
-/// What the drain of a node would do while all others are in service.
+/// What the drain of a node would do.
 struct NodeForecast {
     moved: usize,
     /// The pods that would be blocked, each with the reason.
@@ -284,7 +254,7 @@ struct NodeForecast {
 /// What a roll would do.
 #[derive(Default)]
 struct RollForecast {
-    /// Each node alone; none without permission to read pods.
+    /// Each node, drained together with those that are drained at the same time; none without permission to read pods.
     nodes: HashMap<String, NodeForecast>,
     /// The harms of the nodes that are drained at the same time, with the name of the node if it is one.
     harms: Vec<(Option<String>, Vec<Harm>)>,
@@ -293,50 +263,37 @@ struct RollForecast {
 }
 
 /// The forecast of each node, and what the drains harm. Only a dry run takes as long as it needs.
-#[expect(clippy::too_many_arguments, reason = "what a roll is made of")]
 async fn forecasts(
-    names: &[String],
-    drain: Option<&DrainSpec>,
+    planning: &Planning,
     waves: &[Vec<PoolNode>],
     settings: &RollSettings,
     is_dry_run: bool,
-    snapshot: &mut ClusterSnapshot,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<RollForecast, Error> {
-    let now = Timestamp::now();
-    let preview = |names: &[String], snapshot: &ClusterSnapshot| {
-        preview(names, drain, snapshot, now).map_err(|error| Error::Unplannable(error.to_string()))
-    };
-    let Some(all) = preview(names, snapshot)? else { return Ok(RollForecast::default()) };
     let (answers, missing) = if is_dry_run {
-        (answers(&all, drain, cluster, out).await?, None)
+        (answers(planning, cluster, out).await?, None)
     } else {
-        cost::answers_within(&all, drain, cluster, cost::TIME_LIMIT).await
+        cost::answers_within(planning, cluster, cost::TIME_LIMIT).await
     };
-    let workloads = surge_workloads::read(&all, snapshot, cluster).await?;
     let unknown = DrainCost { unknown: missing.into_iter().collect(), ..DrainCost::default() }.unknown_line();
     let mut forecasts = RollForecast { unknown, ..RollForecast::default() };
-    for name in names {
-        let Some(mut alone) = preview(std::slice::from_ref(name), snapshot)? else { continue };
-        alone.set_workloads(workloads.clone());
-        let forecast = alone.forecast(Budgets::from_objects(&snapshot.budgets), &answers, now);
-        let blocked = forecast.pods.iter().filter_map(|pod| match &pod.fate {
-            PodOutcome::Blocked(blocker) => {
-                Some(format!("pod {}: {}", pod::reference(&pod.pod), blocker.message))
-            }
-            _ => None,
-        });
-        let moved = forecast.pods.iter().filter(|pod| pod.leaves).count();
-        forecasts.nodes.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect() });
-    }
-    let together = waves.iter().flat_map(|wave| wave.chunks(settings.max_unavailable.max(1)));
-    for nodes in together {
-        let nodes: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
-        let Some(mut preview) = preview(&nodes, snapshot)? else { continue };
-        preview.set_workloads(workloads.clone());
-        let report = PlanReport::new(&nodes, drain, Some(&preview), snapshot, &answers, now);
-        let alone = if let [node] = &nodes[..] { Some(node.clone()) } else { None };
+    for together in waves.iter().flat_map(|wave| wave.chunks(settings.max_unavailable.max(1))) {
+        let names: Vec<String> = together.iter().map(|node| node.name.clone()).collect();
+        let report = planning.report_of(&names, &answers)?;
+        let Some(forecast) = &report.forecast else { continue };
+        for name in &names {
+            let pods = || forecast.pods.iter().filter(|pod| pod.node == *name);
+            let blocked = pods().filter_map(|pod| match &pod.fate {
+                PodOutcome::Blocked(blocker) => {
+                    Some(format!("pod {}: {}", pod::reference(&pod.pod), blocker.message))
+                }
+                _ => None,
+            });
+            let moved = pods().filter(|pod| pod.leaves).count();
+            forecasts.nodes.insert(name.clone(), NodeForecast { moved, blocked: blocked.collect() });
+        }
+        let alone = if let [node] = &names[..] { Some(node.clone()) } else { None };
         forecasts.harms.push((alone, harms(&report, None)));
     }
     Ok(forecasts)
@@ -420,17 +377,7 @@ fn objects(
         let mut object = NodeMaintenance::new(&node.name, args.request.spec(&node.name));
         object.spec.suspend = true;
         object.spec.drain = drain.cloned();
-        let record = NodeRecord {
-            wave,
-            position,
-            step: Step::Planned,
-            since: now,
-            began: None,
-            began_millis: 0,
-            boot_id: String::new(),
-            action: None,
-            baseline: record::Baseline::default(),
-        };
+        let record = planned(wave, position, now);
         object.labels_mut().insert(LABEL.to_owned(), name.to_owned());
         object.annotations_mut().extend([
             (SETTINGS.to_owned(), record::annotation(settings)),
@@ -441,19 +388,19 @@ fn objects(
     all.enumerate().map(object).collect()
 }
 
-fn record_of(object: &NodeMaintenance) -> Option<NodeRecord> {
-    serde_json::from_str(object.annotations().get(NODE)?).ok()
-}
-
-/// The patch that gives the maintenance of an interrupted creation its place in the order of this one, in which nodes may have
-/// other places. None if it has that place, if its node has begun, or if it is not of this roll.
-fn placed(existing: &NodeMaintenance, wanted: &NodeMaintenance) -> Option<Value> {
-    let (before, after) = (record_of(existing)?, record_of(wanted)?);
-    let settings = |object: &NodeMaintenance| object.annotations().get(SETTINGS).cloned();
-    let is_of_roll = roll_name(existing) == roll_name(wanted) && settings(existing) == settings(wanted);
-    let is_same = (before.wave, before.position) == (after.wave, after.position);
-    (is_of_roll && before.step == Step::Planned && !is_same)
-        .then(|| record::annotation_patch(existing, NODE, &after))
+/// The record of a node that has not begun.
+fn planned(wave: usize, position: usize, now: Timestamp) -> NodeRecord {
+    NodeRecord {
+        wave,
+        position,
+        step: Step::Planned,
+        since: now,
+        began: None,
+        began_millis: 0,
+        boot_id: String::new(),
+        action: None,
+        baseline: record::Baseline::default(),
+    }
 }
 
 /// Creates the maintenances, and returns those that did not exist. If one cannot be created, those that were are deleted
@@ -464,13 +411,7 @@ async fn create(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Vec<NodeMaintenance>, Error> {
-    let create = async |wanted: &NodeMaintenance| {
-        let started = start::start(cluster, wanted, false).await?;
-        if let Some(patch) = placed(&started.object, wanted).filter(|_| !started.created) {
-            cluster.patch(&started.object.name_any(), &patch, false).await?;
-        }
-        Ok(started)
-    };
+    let create = async |wanted: &NodeMaintenance| start::start(cluster, wanted, false).await;
     let answers = progress::for_each(out, wanted.iter(), "maintenances", create).await;
     let (mut created, mut failures) = (Vec::new(), Vec::new());
     for (wanted, answer) in wanted.iter().zip(answers) {

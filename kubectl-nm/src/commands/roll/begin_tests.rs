@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use nm_core::terminal::output::captured::output;
-use nm_core::testing::fake_server::{cluster, failure};
 use serde_json::json;
 
 use super::*;
@@ -46,43 +44,4 @@ fn a_roll_begins_only_with_its_own_settings_in_every_object_and_if_nobody_else_r
     }
     let refused = begin(&roll(["mine"; 2], Some(&other)));
     assert!(matches!(refused, Err(RollError::Exists(_))), "{refused:?}");
-}
-
-/// The maintenance that a roll creates for a node at this position.
-fn planned(position: usize, step: Step) -> NodeMaintenance {
-    let mut object = nm_core::testing::objects::requested("n1");
-    object.spec.suspend = true;
-    let record = NodeRecord {
-        wave: position,
-        position,
-        step,
-        since: Timestamp::UNIX_EPOCH,
-        began: None,
-        began_millis: 0,
-        boot_id: String::new(),
-        action: None,
-        baseline: record::Baseline::default(),
-    };
-    object.labels_mut().insert(LABEL.into(), "r".into());
-    object.annotations_mut().insert(NODE.into(), record::annotation(&record));
-    object
-}
-
-/// The requests that change something while the maintenance is created at position 0, and exists like this.
-async fn writes(existing: NodeMaintenance) -> Vec<String> {
-    let (cluster, requests) = cluster(move |method, _| match method {
-        "POST" => failure(409, "AlreadyExists", "n1"),
-        _ => (200, json!(existing)),
-    });
-    create(&[planned(0, Step::Planned)], "r", &cluster, &mut output().0).await.unwrap();
-    let requests = requests.lock().unwrap();
-    let writes = requests.iter().filter_map(|request| request.split(' ').next()).filter(|one| *one != "GET");
-    writes.map(str::to_owned).collect()
-}
-
-#[tokio::test]
-async fn a_creation_that_is_completed_gives_each_node_the_place_in_the_new_order() {
-    assert_eq!(writes(planned(0, Step::Planned)).await, ["POST"]);
-    assert_eq!(writes(planned(1, Step::Planned)).await, ["POST", "PATCH"]);
-    assert_eq!(writes(planned(1, Step::Draining)).await, ["POST"], "somebody runs the roll");
 }
