@@ -28,6 +28,13 @@ pub(crate) struct SeenBudget {
     pub(crate) has_changed: bool,
 }
 
+impl SeenBudget {
+    /// A budget that is seen for the first time.
+    pub(crate) fn new(budget: Arc<Budget>, seen: SteadyTime) -> Self {
+        Self { headway: Headway::of(&budget), budget, seen, has_changed: false }
+    }
+}
+
 impl DisruptionBudgets {
     /// Takes in what the watch delivers at that time.
     pub(crate) fn apply(&mut self, update: WatchUpdate<PodDisruptionBudget>, now: SteadyTime) {
@@ -56,7 +63,7 @@ impl DisruptionBudgets {
         let namespace = object.namespace().unwrap_or_default();
         let budget = Arc::new(Budget::from(object));
         let seen = match known {
-            None => SeenBudget { headway: Headway::of(&budget), budget, seen: now, has_changed: false },
+            None => SeenBudget::new(budget, now),
             Some(mut known) => {
                 if known.headway.advance(&known.budget, &budget) {
                     (known.seen, known.has_changed) = (now, true);

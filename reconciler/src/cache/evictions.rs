@@ -409,7 +409,7 @@ impl Evictions {
 
     /// What is left of a budget. Evictions that its status shows by now are forgotten.
     pub(crate) fn left(&mut self, known: &SeenBudget) -> RemainingBudget {
-        let SeenBudget { budget, seen, has_changed } = known;
+        let SeenBudget { budget, seen, has_changed, .. } = known;
         let version = budget.version();
         let Some(requests) = self.budgets.get_mut(&version.key) else {
             let unasked = RemainingBudget::of(budget.clone(), None, 0, []);

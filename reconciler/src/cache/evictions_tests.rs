@@ -28,7 +28,7 @@ fn budget(version: &str) -> Arc<Budget> {
 }
 
 fn seen(budget: Arc<Budget>) -> SeenBudget {
-    SeenBudget { budget, seen: SteadyTime::MIN, has_changed: false }
+    SeenBudget::new(budget, SteadyTime::MIN)
 }
 
 fn last_request(state: &mut Evictions) -> Option<SteadyTime> {

@@ -92,12 +92,14 @@ fn pods_that_the_drain_waits_for_are_a_cause_that_passes() {
 
 #[test]
 fn pods_that_came_back_are_a_cause_that_passes_with_what_to_change_in_their_workload() {
-    let pod = |name: &str| {
+    let of = |name: &str, deployment: &str| {
         json!({"namespace": "kube-system", "name": name, "since": "2026-01-02T03:04:05Z",
-            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cilium-operator"}})
+            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment}})
     };
-    let status = json!({"phase": "Succeeded", "returnedPods": [pod("a"), pod("b")]});
-    let cause = only(&with_status("n1", status));
+    let pod = |name: &str| of(name, "cilium-operator");
+    // nm-reconciler has to tolerate the cordon.
+    let pods = [pod("a"), of("c", "nm-reconciler"), pod("b")];
+    let cause = only(&with_status("n1", json!({"phase": "Succeeded", "returnedPods": pods})));
     assert_eq!(
         cause.what,
         [
