@@ -13,7 +13,6 @@ use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
 use serde_json::Value;
 
-use crate::config::remembered_choice::Choice;
 use crate::model::dialogs::pod_dialog::{PodAction, PodFacts, PodTarget, in_words};
 use crate::model::dialogs::start_preview::PlanRequest;
 use crate::model::panes::output::OutputChange;
@@ -165,8 +164,6 @@ pub(crate) enum Effect {
     Edit {
         arguments: Vec<String>,
     },
-    /// Write this into the configuration.
-    Remember(Choice),
     /// Copy this to the clipboard of the user's terminal (OSC 52).
     Copy(String),
     /// Suspend as Ctrl-Z does, and take the screen again afterwards.

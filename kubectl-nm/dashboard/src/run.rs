@@ -21,7 +21,6 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::config::remembered_choice::remember_choice;
 use crate::message::{CommandError, Effect, Message};
 use crate::model::dialogs::pod_dialog::shown_command;
 use crate::model::{Model, Options};
@@ -392,7 +391,6 @@ impl<'a> Dashboard<'a> {
                 Screen::lend(&shown)?;
                 self.editor.start(kubectl::command(self.cluster.kubectl_arguments(), &arguments), shown);
             }
-            Effect::Remember(choice) => self.model.note_choice(remember_choice(&choice)),
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {
                 screen.suspend()?;

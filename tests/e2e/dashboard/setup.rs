@@ -64,7 +64,7 @@ pub(super) async fn quit(terminal: Terminal) -> Terminal {
 }
 
 /// The same by another key.
-pub(super) async fn quit_by(mut terminal: Terminal, key: &str) -> Terminal {
+async fn quit_by(mut terminal: Terminal, key: &str) -> Terminal {
     terminal.press(key);
     assert_eq!(terminal.exit_code().await, 0);
     assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());

@@ -25,7 +25,6 @@ pub enum Action {
     Conditions,
     Yaml,
     Wrap,
-    Columns,
     Theme,
     Logs,
     PreviousLogs,
@@ -186,8 +185,6 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     entry(Action::Conditions, Reading, "conditions", &["i"], "the conditions of the maintenance"),
     entry(Action::Yaml, Reading, "yaml", &["y"], "the maintenance as YAML").in_footer(18, "YAML"),
     entry(Action::Wrap, Reading, "wrap", &["W"], "wrap long lines of a pane or a page, or cut them"),
-    entry(Action::Columns, Reading, "columns", &["C"], "choose columns and their order")
-        .in_footer(23, "columns"),
     entry(Action::Theme, Reading, "theme", &["T"], "the next theme; :theme NAME chooses one"),
     entry(Action::Logs, Reading, "logs", &["l"], "logs of the pod").in_footer(4, "logs").on(OPEN_NODE),
     entry(

@@ -16,7 +16,6 @@ pub(crate) mod watch_health;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -43,7 +42,7 @@ use self::tree::Tree;
 use self::watch_health::WatchHealth;
 use crate::config::action_table::{Action, ActionEntry};
 use crate::config::appearance::Appearance;
-use crate::config::config_file::{Config, ConfigError};
+use crate::config::config_file::Config;
 use crate::objects::watch_state::{WatchKind, WatchState};
 
 /// What recordings have to do with what is received.
@@ -459,13 +458,5 @@ impl Model {
 
     pub(crate) fn show_error(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: true, at: self.now });
-    }
-
-    /// Reports where a choice was remembered, or why it was not. It holds until the end in both cases.
-    pub(crate) fn note_choice(&mut self, remembered: Result<PathBuf, ConfigError>) {
-        match remembered {
-            Ok(path) => self.notify(format!("remembered in {}", path.display())),
-            Err(error) => self.show_error(format!("not remembered: {error}")),
-        }
     }
 }

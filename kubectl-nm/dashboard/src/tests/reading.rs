@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::config::action_table::{ACTIONS, Action};
 use crate::config::appearance::{Appearance, ThemeName};
 use crate::config::columns::ListName;
-use crate::config::remembered_choice::Choice;
 use crate::message::{Effect, Message};
 use crate::model::lists::listing::{Rows, Sort};
 use crate::model::{Model, Options, SideContent};
@@ -106,9 +105,6 @@ fn the_panes() {
             assert_snapshot!(format!("{name}_{width}x{height}"), text(&model));
         }
         let mut model = fleet(sized(width, height));
-        type_in(&mut model, "C");
-        assert_snapshot!(format!("columns_{width}x{height}"), text(&model));
-        let mut model = fleet(sized(width, height));
         type_in(&mut model, ":s");
         assert_snapshot!(format!("command_{width}x{height}"), text(&model));
     }
@@ -126,7 +122,6 @@ fn every_pane_in_all_themes_and_in_ascii() {
         for (view, make, keys) in [
             ("details", degraded as fn(Options) -> Model, "v"),
             ("conditions", degraded, "i"),
-            ("columns", created, "C"),
             ("command", created, ":s"),
         ] {
             let mut model = make(options.clone());
@@ -142,7 +137,6 @@ fn every_size_of_the_panes_can_be_drawn() {
     for (make, keys) in [
         (degraded as fn(Options) -> Model, "v"),
         (degraded, "i"),
-        (created, "C"),
         (created, ":sort "),
         (created, "/!/(/"),
     ] {
@@ -194,33 +188,13 @@ fn errors_wrap_in_the_last_lines() {
 }
 
 #[test]
-fn columns_are_chosen_and_remembered() {
-    let mut model = fleet(options());
-    type_in(&mut model, "C");
-    // Hide the node; show the reason, and move it before the state.
-    type_in(&mut model, "j ");
-    type_in(&mut model, "jjjjjjj KKKKKKKK");
-    let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Remember(Choice::Columns(list, columns))] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!((*list, columns[0], columns[1]), (ListName::Maintenances, "reason", "node"));
-    assert!(!columns.contains(&"state"));
-    let heads = text(&model).lines().nth(3).unwrap().to_owned();
-    assert!(heads.contains("REASON") && !heads.contains("STATE"), "{heads}");
-    type_in(&mut model, "C");
-    type_in(&mut model, " ");
-    press(&mut model, KeyCode::Esc);
-    assert!(text(&model).contains("REASON"), "Esc changes nothing");
-}
-
-#[test]
-fn a_chosen_column_goes_before_some_of_the_default_and_the_dialog_marks_what_does_not_fit() {
-    for (width, keys, head, is_cut) in
-        [(45, "CGkkk ", "REASON", true), (80, "CG ", "NAME", true), (120, "CG ", "NAME", false)]
-    {
+fn a_chosen_column_goes_before_some_of_the_default() {
+    for (width, columns, head) in [
+        (45, &["node", "state", "progress", "reason"][..], "REASON"),
+        (80, &["node", "state", "progress", "why", "name"], "NAME"),
+    ] {
         let mut model = created(sized(width, 30));
-        type_in(&mut model, keys);
-        assert_eq!(text(&model).contains("no space here"), is_cut, "{}", text(&model));
-        press(&mut model, KeyCode::Enter);
+        choose(&mut model, columns);
         assert!(text(&model).lines().nth(3).unwrap().contains(head), "{}", text(&model));
     }
 }
@@ -243,29 +217,25 @@ fn every_column_of_the_lists_can_be_drawn() {
 }
 
 #[test]
-fn the_theme_is_changed_and_remembered() {
+fn the_theme_is_changed() {
     let mut model = fleet(options());
-    assert_eq!(type_in(&mut model, "T"), [Effect::Remember(Choice::Theme(ThemeName::Light))]);
-    assert_eq!(model.options.appearance.theme, ThemeName::Light);
+    for theme in [ThemeName::Light, ThemeName::ColourBlind, ThemeName::Mono, ThemeName::Dark] {
+        assert_eq!(type_in(&mut model, "T"), []);
+        assert_eq!(model.options.appearance.theme, theme);
+    }
     type_in(&mut model, ":theme mono");
-    assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Remember(Choice::Theme(ThemeName::Mono))]);
-    assert_eq!(type_in(&mut model, "T"), [Effect::Remember(Choice::Theme(ThemeName::Dark))]);
+    press(&mut model, KeyCode::Enter);
+    assert_eq!(model.options.appearance.theme, ThemeName::Mono);
 }
 
 #[test]
 fn without_colours_the_theme_stays_mono_and_the_key_says_why() {
     let appearance = Appearance { theme: ThemeName::Mono, ascii: false };
-    for keys in ["T", ":theme light\r"] {
-        let mut model = fleet(Options { appearance, without_colours: Some("NO_COLOR"), ..options() });
-        let (typed, enter) = keys.split_once('\r').map_or((keys, false), |(typed, _)| (typed, true));
-        assert_eq!(type_in(&mut model, typed), []);
-        if enter {
-            assert_eq!(press(&mut model, KeyCode::Enter), [], "nothing to remember");
-        }
-        assert_eq!(model.options.appearance, appearance);
-        let said = "NO_COLOR turns colours off: the theme stays mono";
-        assert!(text(&model).contains(said), "{}", text(&model));
-    }
+    let mut model = fleet(Options { appearance, without_colours: Some("NO_COLOR"), ..options() });
+    type_in(&mut model, "T");
+    assert_eq!(model.options.appearance, appearance);
+    let said = "NO_COLOR turns colours off: the theme stays mono";
+    assert!(text(&model).contains(said), "{}", text(&model));
 }
 
 fn command(model: &mut Model, line: &str) -> Vec<Effect> {
@@ -358,23 +328,6 @@ fn a_bad_expression_is_reported_after_it_was_entered() {
     type_in(&mut model, "/cart");
     press(&mut model, KeyCode::Enter);
     assert_eq!(model.notice, None, "nothing is wrong with it");
-}
-
-#[test]
-fn every_column_can_be_chosen_on_a_screen_of_few_rows() {
-    for (width, height) in [(45, 8), (45, 12), (80, 9), (80, 15)] {
-        let mut model = fleet(sized(width, height));
-        type_in(&mut model, "C");
-        for _ in ListName::Maintenances.columns() {
-            let shown = text(&model);
-            let is_selected = |line: &str| line.contains("▶ [");
-            let selected: Vec<&str> = shown.lines().filter(|line| is_selected(line)).collect();
-            assert_eq!(selected.len(), 1, "{shown}");
-            assert!(shown.contains("[Enter]") && shown.contains("cancel"), "{shown}");
-
-            press(&mut model, KeyCode::Down);
-        }
-    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::model::command_line::TypedCommand;
 use crate::model::lists::filter::Filter;
 use crate::model::lists::listing::Sort;
 use crate::model::text_field::Field;
-use crate::update::{choices, keys};
+use crate::update::keys;
 
 pub(super) fn press(model: &mut Model, mut field: Field, key: KeyEvent) -> Option<Effect> {
     match key.code {
@@ -55,7 +55,7 @@ fn run(model: &mut Model, line: &str) -> Option<Effect> {
             }
         }
         Action::Theme => match ThemeName::from_str(&argument, true) {
-            Ok(theme) => return choices::choose_theme(model, theme),
+            Ok(theme) => keys::choose_theme(model, theme),
             Err(_) => model.show_error(format!("there is no theme \"{argument}\"")),
         },
         Action::Open => match model.node_named(&argument) {

@@ -15,7 +15,7 @@ use crate::model::text_field::Field;
 use crate::model::{Model, Page};
 use crate::update::navigation::Motion;
 use crate::update::requests;
-use crate::update::{change_dialog, choices, pod_actions, start_dialog};
+use crate::update::{change_dialog, pod_actions, start_dialog};
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
 pub(super) fn open_start(model: &mut Model) -> Option<Effect> {
@@ -78,7 +78,6 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             model.dialog.is_none().then_some(Effect::CancelPlan)
         }
         Some(Dialog::Start(dialog)) => start_dialog::press(model, *dialog, key),
-        Some(Dialog::Columns(dialog)) => choices::press(model, dialog, key),
         Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
         Some(Dialog::Pause(dialog)) => pause(model, dialog, key),
         Some(Dialog::Change(dialog)) => change_dialog::press(model, *dialog, key),

@@ -1,9 +1,11 @@
 //! The keys of the views.
 
+use clap::ValueEnum;
 use crossterm::event::KeyEvent;
 use kube::ResourceExt;
 
 use crate::config::action_table::{Action, ActionEntry, View};
+use crate::config::appearance::ThemeName;
 use crate::layout::is_small;
 use crate::message::Effect;
 use crate::model::dialogs::Dialog;
@@ -13,7 +15,7 @@ use crate::model::text_field::Field;
 use crate::model::{Model, Page, SideContent, SidePane};
 use crate::objects::watch_state::WatchKind;
 use crate::update::navigation::{Motion, travel};
-use crate::update::{change_dialog, choices, dialogs, pod_actions};
+use crate::update::{change_dialog, dialogs, pod_actions};
 
 /// Handles a key while no dialog is open and no filter is being typed.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
@@ -89,8 +91,7 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         Action::Conditions => toggle_side(model, SideContent::Conditions),
         Action::Wrap => model.is_wrapped = !model.is_wrapped,
         Action::Command => model.command = Some(Field::default()),
-        Action::Columns => choices::open_columns(model),
-        Action::Theme => return choices::next_theme(model),
+        Action::Theme => next_theme(model),
         Action::Switch => match &mut model.side {
             Some(side) => side.has_focus = !side.has_focus,
             None => return turn_page(model),
@@ -210,6 +211,20 @@ fn turn_page(model: &mut Model) -> Option<Effect> {
     model.nodes.watch(&model.fleet);
     model.health.restart(WatchKind::Nodes, model.now);
     Some(Effect::WatchWholeNodes)
+}
+
+fn next_theme(model: &mut Model) {
+    let themes = ThemeName::value_variants();
+    let at = themes.iter().position(|theme| *theme == model.options.appearance.theme);
+    choose_theme(model, themes[at.map_or(0, |at| (at + 1) % themes.len())]);
+}
+
+/// Uses a theme until the dashboard ends.
+pub(super) fn choose_theme(model: &mut Model, theme: ThemeName) {
+    match model.options.without_colours {
+        Some(cause) => model.show_error(format!("{cause} turns colours off: the theme stays mono")),
+        None => model.options.appearance.theme = theme,
+    }
 }
 
 fn mark(model: &mut Model) {

@@ -4,7 +4,6 @@
 
 mod causes;
 mod change_dialog;
-mod choices;
 mod cluster;
 mod command_line;
 mod dialogs;

@@ -6,14 +6,12 @@ use nm_shared::BudgetFacts;
 
 use crate::model::Model;
 use crate::model::dialogs::change_dialog::{ChangeDialog, ChangeField};
-use crate::model::dialogs::column_dialog::ColumnDialog;
 use crate::model::dialogs::pod_dialog::{
     DELETE_WORD, GuardingBudgets, Lookup, MachinePart, PodAction, PodDialog, PodFacts, denial,
 };
 use crate::model::text_field::Field;
 use crate::view::dialog_lines::{DialogLine, LinePriority};
 use crate::view::theme::Tone;
-use crate::wrapping::wrap;
 
 fn sentence(text: impl Into<String>, tone: Tone) -> DialogLine {
     DialogLine::new(text, tone, LinePriority::Consequence)
@@ -161,40 +159,6 @@ pub(super) fn change_lines(
     }
     lines.push(DialogLine::blank());
     lines.push(keys("change", dialog.patch().is_some(), "[Tab] next field  "));
-    lines
-}
-
-/// The lines of the dialog that chooses columns, of which these fit the screen. Where there are few rows, those around the
-/// selected column are shown.
-pub(super) fn column_lines(
-    dialog: &ColumnDialog,
-    fitting: &[&str],
-    cursor: &str,
-    (width, rows): (u16, usize),
-) -> Vec<DialogLine> {
-    let line = |(at, (name, is_shown)): (usize, &(&str, bool))| {
-        let mark = if *is_shown { "[x]" } else { "[ ]" };
-        let is_selected = at == dialog.at;
-        let cursor = if is_selected { cursor } else { " " };
-        let entry = dialog.list.columns().iter().find(|column| column.name == *name);
-        let fits = !*is_shown || fitting.contains(name);
-        let what = if fits { entry.map_or("", |column| column.what) } else { "no space here" };
-        let tone = match (is_selected, fits) {
-            (true, _) => Tone::Strong,
-            (false, true) => Tone::Plain,
-            (false, false) => Tone::Quiet,
-        };
-        DialogLine::new(format!("{cursor} {mark} {name:<11} {what}"), tone, LinePriority::Required)
-    };
-    let words = "[Space] show  [J K] move  [r] default  [Enter] save  [Esc] cancel";
-    let keys = wrap(words, usize::from(width)).into_iter();
-    let keys: Vec<_> = keys.map(|text| DialogLine::new(text, Tone::Quiet, LinePriority::Required)).collect();
-    let space = rows.saturating_sub(keys.len()).max(1);
-    let top = dialog.at.saturating_sub(space / 2).min(dialog.entries.len().saturating_sub(space));
-    let mut lines: Vec<DialogLine> =
-        dialog.entries.iter().enumerate().skip(top).take(space).map(line).collect();
-    lines.push(DialogLine::blank());
-    lines.extend(keys);
     lines
 }
 

@@ -1,7 +1,6 @@
 //! The dialogs, with what is typed in them.
 
 pub(crate) mod change_dialog;
-pub(crate) mod column_dialog;
 pub(crate) mod pod_dialog;
 pub(crate) mod start_options;
 pub(crate) mod start_plan;
@@ -14,7 +13,6 @@ use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_shared::NodeMaintenance;
 
 use crate::model::dialogs::change_dialog::ChangeDialog;
-use crate::model::dialogs::column_dialog::ColumnDialog;
 use crate::model::dialogs::pod_dialog::PodDialog;
 use crate::model::dialogs::start_preview::StartPreview;
 use crate::model::text_field::Field;
@@ -28,7 +26,6 @@ pub(crate) enum Dialog {
     Pause(PauseDialog),
     Change(Box<ChangeDialog>),
     Pod(Box<PodDialog>),
-    Columns(ColumnDialog),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -6,7 +6,6 @@ use nm_core::maintenance::{State, status};
 use nm_shared::{BlockReason, DrainSpec, NodeMaintenance, PodState};
 
 use crate::config::action_table::{Action, View};
-use crate::config::columns::ListName;
 use crate::model::dialogs::pod_dialog::PodTarget;
 use crate::model::open_node::pod_row::PodRow;
 use crate::model::tree::tree_row::TreeItem;
@@ -31,16 +30,6 @@ impl Model {
             Some(_) => View::Pods,
             None if self.page == Page::Nodes => View::Nodes,
             None => View::Fleet,
-        }
-    }
-
-    /// The list whose columns can be chosen.
-    pub(crate) fn list_name(&self) -> Option<ListName> {
-        match self.view() {
-            View::Fleet => Some(ListName::Maintenances),
-            View::Nodes => Some(ListName::Nodes),
-            View::Pods => Some(ListName::Pods),
-            View::Tree => None,
         }
     }
 
