@@ -80,8 +80,6 @@ pub(crate) enum Message {
         id: u64,
         outcome: Result<String, CommandError>,
     },
-    /// The editor has ended.
-    Edited(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
     /// The watches on a node have ended, so that its data grows old. Only in recordings.
@@ -99,8 +97,6 @@ pub enum CommandError {
     /// The API server's answer to an eviction, in words.
     #[error("{pod}: {answer}")]
     NotEvicted { pod: String, answer: String },
-    #[error("{command}: {why}")]
-    Kubectl { command: String, why: String },
     /// The dashboard ended before the answer. `flags` are the connection flags, each with a space before it.
     #[error(
         "the API server did not answer a request of the dashboard, which may have succeeded; \
@@ -160,10 +156,6 @@ pub(crate) enum Effect {
     },
     /// Nobody reads what kubectl prints any more.
     StopReading,
-    /// Lend the terminal to kubectl with these arguments, which opens an editor.
-    Edit {
-        arguments: Vec<String>,
-    },
     /// Copy this to the clipboard of the user's terminal (OSC 52).
     Copy(String),
     /// Suspend as Ctrl-Z does, and take the screen again afterwards.
@@ -172,13 +164,6 @@ pub(crate) enum Effect {
     End(Exit),
     /// Release the screen and end.
     Quit,
-}
-
-impl Effect {
-    /// Whether it changes something in the cluster.
-    pub(crate) fn changes(&self) -> bool {
-        matches!(self, Self::Send { .. } | Self::Edit { .. })
-    }
 }
 
 /// What the dashboard changes in the cluster.

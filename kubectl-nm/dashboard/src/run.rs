@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
@@ -22,7 +22,6 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::message::{CommandError, Effect, Message};
-use crate::model::dialogs::pod_dialog::shown_command;
 use crate::model::{Model, Options};
 use crate::objects::watch_state::WatchKind;
 use crate::recording::error::RecordingError;
@@ -31,8 +30,7 @@ use crate::recording::recorder::{NewRecording, Recorder};
 use crate::screen::redraw::Redraw;
 use crate::screen::signals::{self, Signal};
 use crate::screen::terminal::Screen;
-use crate::tasks::editor::{Editor, Inputs};
-use crate::tasks::kubectl::{self, KubectlOutput};
+use crate::tasks::kubectl::KubectlOutput;
 use crate::tasks::pending_commands::await_results;
 use crate::tasks::pod_count;
 use crate::tasks::pod_requests;
@@ -177,8 +175,7 @@ struct Dashboard<'a> {
     plans: StartPlans,
     /// The run of kubectl whose output is on the screen.
     kubectl: KubectlOutput,
-    editor: Editor,
-    inputs: Inputs,
+    inputs: EventStream,
     cluster: &'a Cluster,
     to: mpsc::Sender<Message>,
     recorder: Option<Recorder>,
@@ -201,16 +198,14 @@ impl<'a> Dashboard<'a> {
             causes: JoinSet::new(),
             plans: StartPlans::default(),
             kubectl: KubectlOutput::default(),
-            editor: Editor::default(),
-            inputs: Inputs::open(),
+            inputs: EventStream::new(),
             cluster,
             to,
             recorder,
         }
     }
 
-    /// Runs until there is a reason to end. While an editor has the terminal, it is waited for: what was typed there is not
-    /// lost.
+    /// Runs until there is a reason to end.
     async fn until_end(
         &mut self,
         screen: &mut Screen,
@@ -222,26 +217,15 @@ impl<'a> Dashboard<'a> {
         // A timeout too long for the clock never ends.
         let deadline = timeout.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
         let mut redraw = Redraw::default();
-        let mut after_editor: Option<EndReason> = None;
         loop {
-            let is_lent = self.editor.is_running();
-            if !is_lent && let Some(reason) = after_editor.take() {
-                return Ok(reason);
-            }
-            if redraw.is_due() && !is_lent {
+            if redraw.is_due() {
                 screen.draw(|frame| view::draw(&self.model, frame))?;
                 redraw.done();
             }
             let message = tokio::select! {
                 biased;
                 Some(signal) = signals.next() => match signal {
-                    // These are for the program that has the terminal.
-                    Signal::Interrupt | Signal::Continue if is_lent => continue,
                     Signal::End | Signal::Interrupt => return Ok(EndReason::Interrupted),
-                    Signal::Stop if is_lent => {
-                        Screen::stop_job()?;
-                        continue;
-                    }
                     Signal::Stop => {
                         screen.suspend()?;
                         redraw.now();
@@ -263,19 +247,8 @@ impl<'a> Dashboard<'a> {
                     // The terminal is gone.
                     Some(Err(_)) | None => return Ok(EndReason::Interrupted),
                 },
-                outcome = self.editor.ended() => {
-                    if after_editor.is_some() {
-                        self.report_at_end(outcome);
-                        continue;
-                    }
-                    self.take_back(screen, &mut redraw)?;
-                    Message::Edited(outcome)
-                }
-                () = redraw.wait(), if !is_lent => continue,
-                after = expiry(deadline), if after_editor.is_none() => {
-                    after_editor = Some(EndReason::TimedOut(after));
-                    continue;
-                }
+                () = redraw.wait() => continue,
+                after = expiry(deadline) => return Ok(EndReason::TimedOut(after)),
                 _ = ticks.tick() => Message::Tick(Timestamp::now()),
                 Some(text) = program_outputs.recv() => Message::ProgramOutput(text),
                 Some(message) = messages.recv() => message,
@@ -290,17 +263,9 @@ impl<'a> Dashboard<'a> {
             if let Some(effect) = effect
                 && let Some(reason) = self.carry_out(effect, screen, &mut redraw)?
             {
-                after_editor.get_or_insert(reason);
+                return Ok(reason);
             }
         }
-    }
-
-    /// Has this reported beside the results of commands that are running when the dashboard ends.
-    fn report_at_end(&mut self, outcome: Result<String, CommandError>) {
-        let to = self.to.clone();
-        self.commands.spawn_local(async move {
-            let _ = to.send(Message::Edited(outcome)).await;
-        });
     }
 
     /// Records what comes from the cluster.
@@ -363,10 +328,10 @@ impl<'a> Dashboard<'a> {
                 // Other programs may have written on the screen.
                 screen.wipe()?;
             }
-            // A second safeguard: `update` does not return these in read-only mode.
-            effect if self.model.options.readonly && effect.changes() => {}
             Effect::Plan(request) => self.plans.make(self.cluster.clone(), request, self.to.clone()),
             Effect::CancelPlan => self.plans.cancel(),
+            // A second safeguard: `update` returns none in read-only mode.
+            Effect::Send { .. } if self.model.options.readonly => {}
             Effect::Send { id, request } => {
                 self.plans.cancel();
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
@@ -385,12 +350,6 @@ impl<'a> Dashboard<'a> {
                 self.kubectl.read(self.cluster.kubectl_arguments(), &arguments, id, self.to.clone());
             }
             Effect::StopReading => self.kubectl.stop(),
-            Effect::Edit { arguments } => {
-                let shown = shown_command(self.cluster.kubectl(), &arguments);
-                self.inputs.close();
-                Screen::lend(&shown)?;
-                self.editor.start(kubectl::command(self.cluster.kubectl_arguments(), &arguments), shown);
-            }
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {
                 screen.suspend()?;
@@ -402,16 +361,6 @@ impl<'a> Dashboard<'a> {
             Effect::Quit => return Ok(Some(EndReason::Quit)),
         }
         Ok(None)
-    }
-
-    /// Takes the terminal back from the editor. Its size may have changed meanwhile.
-    fn take_back(&mut self, screen: &mut Screen, redraw: &mut Redraw) -> io::Result<()> {
-        screen.take_back()?;
-        self.inputs = Inputs::open();
-        let (width, height) = screen.size()?;
-        update(&mut self.model, Message::Input(Event::Resize(width, height)));
-        redraw.now();
-        Ok(())
     }
 }
 

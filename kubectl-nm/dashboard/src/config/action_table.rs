@@ -38,7 +38,6 @@ pub enum Action {
     Change,
     Evict,
     Delete,
-    EditBudget,
     Help,
     Quit,
     Suspend,
@@ -248,9 +247,6 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     .in_footer(8, "delete")
     .changing()
     .on(OPEN_NODE),
-    entry(Action::EditBudget, Actions, "edit-budget", &["E"], "edit the budget of the pod in $EDITOR")
-        .in_footer(7, "budget")
-        .changing(),
     entry(Action::Help, Actions, "help", &["?"], "all keys").in_footer(1, "help"),
     entry(Action::Quit, Actions, "quit", &["q", "Ctrl-C"], "quit; maintenances continue")
         .in_footer(0, "quit"),

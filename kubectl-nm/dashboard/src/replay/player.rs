@@ -294,7 +294,6 @@ impl Player {
             Effect::Plan(_)
             | Effect::LookUp { .. }
             | Effect::Read { .. }
-            | Effect::Edit { .. }
             | Effect::Reconnect
             | Effect::Send { .. }
             | Effect::End(_) => {

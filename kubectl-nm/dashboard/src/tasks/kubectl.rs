@@ -21,14 +21,14 @@ const MAX_LINE: usize = 16 * 1024;
 const BUFFER: usize = 32 * 1024;
 
 /// kubectl with these arguments; it is killed when nobody waits for it any more.
-pub(crate) fn command(flags: &[String], arguments: &[String]) -> Command {
+fn command(flags: &[String], arguments: &[String]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(flags).args(arguments).kill_on_drop(true);
     command
 }
 
 /// Why kubectl could not be started.
-pub(crate) fn not_started(error: &io::Error) -> KubectlError {
+fn not_started(error: &io::Error) -> KubectlError {
     if error.kind() == io::ErrorKind::NotFound {
         KubectlError::Missing
     } else {

@@ -55,13 +55,6 @@ pub(super) fn evicting(options: Options) -> Model {
     model
 }
 
-/// The dialog that edits the budget of a pod.
-pub(super) fn editing(options: Options) -> Model {
-    let mut model = node(options);
-    asked(&mut model, "E", Ok(facts()));
-    model
-}
-
 fn cart_0() -> PodTarget {
     PodTarget { namespace: "shop".into(), name: "cart-0".into(), uid: Some("cart-0".into()), grace: None }
 }
@@ -117,28 +110,13 @@ fn a_pod_is_deleted_after_the_word_was_typed_and_its_cost_is_known() {
 #[test]
 fn without_permission_nothing_is_sent_and_the_permission_is_named() {
     let denied = ForbiddenAccess { user: "ann".into(), verb: "delete".into(), resource: "pods".into() };
-    for key in ["R", "D", "E"] {
+    for key in ["R", "D"] {
         let mut model = node(options());
         asked(&mut model, key, Ok(PodFacts { denied: Some(denied.clone()), ..facts() }));
         type_in(&mut model, "delete");
         assert_eq!(press(&mut model, KeyCode::Enter), [], "{key}");
         assert!(text(&model).contains("Not permitted: ann may not delete pods"), "{}", text(&model));
     }
-}
-
-#[test]
-fn the_budget_is_edited_by_kubectl() {
-    let mut model = node(options());
-    asked(&mut model, "E", Ok(facts()));
-    let words = ["-n", "shop", "edit", "pdb", "cart"].map(String::from).to_vec();
-    assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Edit { arguments: words }]);
-    let mut model = node(options());
-    asked(&mut model, "E", Ok(PodFacts { budgets: GuardingBudgets::Known(vec![]), ..facts() }));
-    assert_eq!(press(&mut model, KeyCode::Enter), [], "there is none");
-    let mut model = fleet(options());
-    let effects = type_in(&mut model, "E");
-    let target = PodTarget { uid: None, ..cart_0() };
-    assert_eq!(effects, [Effect::LookUp { action: PodAction::EditBudget, target }], "the first blocked pod");
 }
 
 #[test]
@@ -307,7 +285,7 @@ fn themes_and_ascii_show_the_same_dialogs() {
 
 #[test]
 fn every_size_of_the_new_screens_can_be_drawn() {
-    for keys in ["R", "D", "E", "t", "p", "l", "d"] {
+    for keys in ["R", "D", "t", "p", "l", "d"] {
         let mut model = node(options());
         type_in(&mut model, keys);
         for width in [1, 2, 5, 39, 45, 79, 300] {

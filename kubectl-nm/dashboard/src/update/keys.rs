@@ -112,8 +112,7 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         | Action::Top
         | Action::Bottom
         | Action::Evict
-        | Action::Delete
-        | Action::EditBudget => {}
+        | Action::Delete => {}
     }
     None
 }
@@ -127,8 +126,7 @@ fn concerns_row(action: Action, is_node_open: bool) -> bool {
         | Action::PreviousLogs
         | Action::Describe
         | Action::Evict
-        | Action::Delete
-        | Action::EditBudget => true,
+        | Action::Delete => true,
         // With an open node, these are about the node.
         Action::Yaml | Action::Conditions | Action::Stop | Action::Pause | Action::Change => !is_node_open,
         _ => false,

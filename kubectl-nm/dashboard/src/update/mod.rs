@@ -49,13 +49,6 @@ pub(crate) fn show(model: &mut Model) -> Option<Effect> {
     effect
 }
 
-fn notify(model: &mut Model, outcome: Result<String, CommandError>) {
-    match outcome {
-        Ok(words) => model.notify(words),
-        Err(error) => model.show_error(error.to_string()),
-    }
-}
-
 fn apply(model: &mut Model, message: Message) -> Option<Effect> {
     match message {
         Message::Input(event) => return input::update(model, event),
@@ -68,9 +61,11 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         }
         Message::Answered { id, outcome } => {
             model.pending_requests.remove(&id);
-            notify(model, outcome);
+            match outcome {
+                Ok(words) => model.notify(words),
+                Err(error) => model.show_error(error.to_string()),
+            }
         }
-        Message::Edited(outcome) => notify(model, outcome),
         Message::ProgramOutput(words) => model.show_error(words),
         Message::NodeClosed(node) => cluster::node_closed(model, &node),
         Message::RecordingFailed(why) => {

@@ -26,13 +26,15 @@ fn keys(verb: &str, is_ready: bool, more: &str) -> DialogLine {
     DialogLine::new(format!("{enter}{more}[Esc] cancel"), Tone::Quiet, LinePriority::Required)
 }
 
-pub(super) fn pod_title(dialog: &PodDialog) -> String {
-    let verb = match dialog.action {
+fn verb(dialog: &PodDialog) -> &'static str {
+    match dialog.action {
         PodAction::Evict => "evict",
         PodAction::Delete => "delete",
-        PodAction::EditBudget => "edit the budget of",
-    };
-    format!("{verb} {}", dialog.target.path())
+    }
+}
+
+pub(super) fn pod_title(dialog: &PodDialog) -> String {
+    format!("{} {}", verb(dialog), dialog.target.path())
 }
 
 pub(super) fn pod_lines(
@@ -61,12 +63,7 @@ pub(super) fn pod_lines(
         let field = typed(&format!("Type {DELETE_WORD} to delete it:"), &dialog.typed);
         lines.push(DialogLine::new(field, Tone::Strong, LinePriority::Required));
     }
-    let verb = match dialog.action {
-        PodAction::Evict => "evict",
-        PodAction::Delete => "delete",
-        PodAction::EditBudget => "edit",
-    };
-    lines.push(keys(verb, dialog.is_confirmed(), ""));
+    lines.push(keys(verb(dialog), dialog.is_confirmed(), ""));
     lines
 }
 
@@ -86,9 +83,6 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
         GuardingBudgets::Known(budgets) => {
             lines.extend(budgets.iter().map(|budget| of_budget(dialog, budget)));
         }
-    }
-    if dialog.action == PodAction::EditBudget {
-        return lines;
     }
     let loss = |text: &str| DialogLine::new(text, Tone::Bad, LinePriority::Problem);
     match (&facts.machine, dialog.action) {

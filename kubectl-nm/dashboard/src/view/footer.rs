@@ -127,7 +127,7 @@ fn keys(model: &Model) -> Vec<(String, &'static str)> {
             };
             // What is done most comes first: with pods in their view, and with maintenances in a list.
             let place = match (entry.action, view) {
-                (Action::Describe | Action::EditBudget, View::Fleet | View::Nodes) => place + 12,
+                (Action::Describe, View::Fleet | View::Nodes) => place + 12,
                 (Action::Start, View::Pods | View::Tree) => place + 18,
                 _ => place,
             };

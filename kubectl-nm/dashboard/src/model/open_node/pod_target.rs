@@ -57,23 +57,6 @@ impl Model {
         }
     }
 
-    /// The pod whose budget is to be edited: the selected one, or the first that blocks the selected node.
-    pub(crate) fn pod_behind_budget(&self) -> Option<PodTarget> {
-        match self.selected_object()? {
-            SelectedObject::Pod(target) => Some(target),
-            SelectedObject::Workload(..) => None,
-            SelectedObject::Node(_) | SelectedObject::Maintenance(_) => {
-                let blocked = &status(self.maintenance()?).blocked_pods;
-                let has_budget = |reason| {
-                    matches!(reason, BlockReason::DisruptionBudget | BlockReason::MultipleDisruptionBudgets)
-                };
-                let pod = blocked.iter().find(|pod| has_budget(pod.reason))?;
-                let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-                Some(PodTarget { namespace, name, uid: None, grace: None })
-            }
-        }
-    }
-
     fn target(&self, id: &PodId) -> PodTarget {
         // Where only a status names pods, the key is not a uid.
         let is_uid = !id.key.contains('/');
