@@ -15,7 +15,6 @@ pub enum Action {
     Back,
     Switch,
     Filter,
-    Command,
     Sort,
     Reverse,
     Attention,
@@ -161,8 +160,6 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     .in_footer(12, "all nodes"),
     entry(Action::Filter, Reading, "filter", &["/"], "filter: ns:x state:blocked node:worker-1* text")
         .in_footer(11, "filter"),
-    entry(Action::Command, Reading, "command", &[":"], "type the name of an action, such as :sort age")
-        .in_footer(21, "command"),
     entry(Action::Sort, Reading, "sort", &["s"], "sort by risk, name, progress, pool or age")
         .in_footer(14, "sort"),
     entry(Action::Reverse, Reading, "reverse", &["S"], "reverse the order"),
@@ -184,7 +181,7 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     entry(Action::Conditions, Reading, "conditions", &["i"], "the conditions of the maintenance"),
     entry(Action::Yaml, Reading, "yaml", &["y"], "the maintenance as YAML").in_footer(18, "YAML"),
     entry(Action::Wrap, Reading, "wrap", &["W"], "wrap long lines of a pane or a page, or cut them"),
-    entry(Action::Theme, Reading, "theme", &["T"], "the next theme; :theme NAME chooses one"),
+    entry(Action::Theme, Reading, "theme", &["T"], "the next theme"),
     entry(Action::Logs, Reading, "logs", &["l"], "logs of the pod").in_footer(4, "logs").on(OPEN_NODE),
     entry(
         Action::PreviousLogs,

@@ -151,15 +151,10 @@ fn section<'a>(item: &'a Item, name: &str, at: Option<Range<usize>>) -> Result<&
 fn theme(item: &Item) -> Result<ThemeName, Problem> {
     let name = item.as_str().unwrap_or_default();
     ThemeName::from_str(name, true).map_err(|_| {
-        let themes: Vec<String> =
-            ThemeName::value_variants().iter().copied().filter_map(theme_name).collect();
-        Problem(item.span(), unknown("theme", name, &themes.join(", ")))
+        let known = ThemeName::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let known: Vec<String> = known.map(|theme| theme.get_name().to_owned()).collect();
+        Problem(item.span(), unknown("theme", name, &known.join(", ")))
     })
-}
-
-/// The name of a theme, as the flag has it.
-pub(crate) fn theme_name(theme: ThemeName) -> Option<String> {
-    Some(theme.to_possible_value()?.get_name().to_owned())
 }
 
 fn columns(columns: &mut Columns, section: &dyn TableLike, problems: &mut Vec<Problem>) {

@@ -2,7 +2,6 @@
 //!
 //! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
 
-pub(crate) mod command_line;
 pub(crate) mod dialogs;
 pub(crate) mod fleet;
 pub(crate) mod lists;
@@ -19,7 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nm_core::args::names;
 use nm_core::maintenance::{State, attached_volumes};
 use nm_core::terminal::text::counted;
 use nm_core::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
@@ -174,8 +172,6 @@ pub struct Model {
     pub(crate) runs: u64,
     /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
-    /// The command that is being typed.
-    pub(crate) command: Option<Field>,
     pub(crate) side: Option<SidePane>,
     /// Whether the side pane wraps long lines.
     pub(crate) is_wrapped: bool,
@@ -188,15 +184,6 @@ pub struct Model {
     requests: u64,
     /// Where a replay is.
     pub(crate) replay: Option<ReplayStatus>,
-}
-
-/// Why there is no node of a name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NodeNameError {
-    #[error("{text}: {why}")]
-    Invalid { text: String, why: String },
-    #[error("node {0} does not exist")]
-    Unknown(String),
 }
 
 impl Model {
@@ -235,7 +222,6 @@ impl Model {
             output: None,
             runs: 0,
             typing: None,
-            command: None,
             side: None,
             is_wrapped: true,
             document: Document::default(),
@@ -302,17 +288,6 @@ impl Model {
             matches!(self.health.of(WatchKind::Nodes), WatchState::Live | WatchState::Lost { .. });
         // A watch may be live before its first list has arrived.
         is_listed && self.fleet.node_names().next().is_some()
-    }
-
-    /// The node of this name. Without permission to list nodes, there may be one.
-    pub(crate) fn node_named(&self, text: &str) -> Result<String, NodeNameError> {
-        let invalid = |why| NodeNameError::Invalid { text: text.to_owned(), why };
-        let name = names::parse_node(text).map_err(invalid)?;
-        let is_unknown = self.fleet.node(&name).is_none() && self.fleet.maintenance_of(&name).is_none();
-        if is_unknown && self.nodes_are_known() {
-            return Err(NodeNameError::Unknown(name));
-        }
-        Ok(name)
     }
 
     pub(crate) fn start_plan(&self, dialog: &StartDialog) -> StartPlan {

@@ -395,7 +395,7 @@ fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
         None => "pause",
     };
     let map = &model.keys;
-    // What has no key cannot be done: a roll has no command line.
+    // What has no key cannot be done.
     let has_key = |action: &(Action, &'static str)| !map.keys(action.0).is_empty();
     let actions = [(Action::Quit, "leave"), (Action::Help, "help"), (Action::Pause, pause)];
     let mut keys: Vec<_> =
@@ -420,7 +420,7 @@ fn draw_help(model: &RollModel, top: usize, canvas: &mut Canvas<'_>, area: Rect)
 /// Keys and what they do. Without a key, a heading or a sentence.
 fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
     let said = |text| Some((String::new(), text));
-    // What has no key cannot be done: a roll has no command line.
+    // What has no key cannot be done.
     let keys = |action, what| Some((map.keys(action).join(", "), what)).filter(|(keys, _)| !keys.is_empty());
     let lines = [
         said("View"),

@@ -1,4 +1,4 @@
-//! Reading everything: panes in full, columns, themes, the command line, and filters.
+//! Reading everything: panes in full, columns, themes, and filters.
 
 use crossterm::event::KeyCode;
 use insta::assert_snapshot;
@@ -6,11 +6,11 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
-use crate::config::action_table::{ACTIONS, Action};
+use crate::config::action_table::Action;
 use crate::config::appearance::{Appearance, ThemeName};
 use crate::config::columns::ListName;
-use crate::message::{Effect, Message};
-use crate::model::lists::listing::{Rows, Sort};
+use crate::message::Message;
+use crate::model::lists::listing::Rows;
 use crate::model::{Model, Options, SideContent};
 use crate::tests::painted::{painted, text};
 use crate::tests::scenes::{all_nodes, fleet, node, options, press, send, type_in};
@@ -104,9 +104,6 @@ fn the_panes() {
             type_in(&mut model, key);
             assert_snapshot!(format!("{name}_{width}x{height}"), text(&model));
         }
-        let mut model = fleet(sized(width, height));
-        type_in(&mut model, ":s");
-        assert_snapshot!(format!("command_{width}x{height}"), text(&model));
     }
 }
 
@@ -122,7 +119,6 @@ fn every_pane_in_all_themes_and_in_ascii() {
         for (view, make, keys) in [
             ("details", degraded as fn(Options) -> Model, "v"),
             ("conditions", degraded, "i"),
-            ("command", created, ":s"),
         ] {
             let mut model = make(options.clone());
             type_in(&mut model, keys);
@@ -137,7 +133,6 @@ fn every_size_of_the_panes_can_be_drawn() {
     for (make, keys) in [
         (degraded as fn(Options) -> Model, "v"),
         (degraded, "i"),
-        (created, ":sort "),
         (created, "/!/(/"),
     ] {
         let mut model = make(options());
@@ -223,9 +218,6 @@ fn the_theme_is_changed() {
         assert_eq!(type_in(&mut model, "T"), []);
         assert_eq!(model.options.appearance.theme, theme);
     }
-    type_in(&mut model, ":theme mono");
-    press(&mut model, KeyCode::Enter);
-    assert_eq!(model.options.appearance.theme, ThemeName::Mono);
 }
 
 #[test]
@@ -236,70 +228,6 @@ fn without_colours_the_theme_stays_mono_and_the_key_says_why() {
     assert_eq!(model.options.appearance, appearance);
     let said = "NO_COLOR turns colours off: the theme stays mono";
     assert!(text(&model).contains(said), "{}", text(&model));
-}
-
-fn command(model: &mut Model, line: &str) -> Vec<Effect> {
-    type_in(model, ":");
-    type_in(model, line);
-    press(model, KeyCode::Enter)
-}
-
-#[test]
-fn commands_do_what_their_keys_do() {
-    let mut model = fleet(options());
-    assert_eq!(command(&mut model, "quit"), [Effect::Quit]);
-    assert_eq!(command(&mut model, "sort age"), []);
-    assert_eq!(model.arrangement().sort, Sort::Age);
-    command(&mut model, "filter state:failed");
-    assert_eq!(model.fleet.rows.len(), 1);
-    assert_eq!(command(&mut model, "open worker-12"), [Effect::Open("worker-12".into())]);
-    assert_eq!(model.opened(), Some("worker-12"));
-    for (line, said) in [
-        ("stpo", "there is no command \"stpo\"; did you mean stop?"),
-        ("sort size", "there is no order \"size\""),
-        ("theme blue", "there is no theme \"blue\""),
-        ("stop worker-1", "stop takes no argument"),
-    ] {
-        assert_eq!(command(&mut model, line), []);
-        assert_eq!(model.notice.as_ref().unwrap().text, said);
-    }
-    type_in(&mut model, ":quit");
-    assert_eq!(press(&mut model, KeyCode::Esc), []);
-    assert_eq!(model.command, None);
-    model.options.readonly = true;
-    assert_eq!(command(&mut model, "stop"), []);
-    assert_eq!(model.notice.as_ref().unwrap().text, "read-only: stop is disabled");
-}
-
-#[test]
-fn tab_completes_commands_and_their_arguments() {
-    let mut model = fleet(options());
-    for (typed, completed) in [
-        ("q", "quit "),
-        ("so", "sort "),
-        ("sort a", "sort age "),
-        ("theme l", "theme light "),
-        ("open worker-0", "open worker-0"),
-        ("open cp", "open cp-1 "),
-        ("filter rea", "filter reason:"),
-        ("p", "pa"),
-        ("zzz", "zzz"),
-    ] {
-        type_in(&mut model, ":");
-        type_in(&mut model, typed);
-        press(&mut model, KeyCode::Tab);
-        assert_eq!(model.command.as_ref().unwrap().text(), completed, "{typed}");
-        press(&mut model, KeyCode::Esc);
-    }
-    type_in(&mut model, ":zzz");
-    assert!(!text(&model).contains("[Tab] "), "nothing follows: {}", text(&model));
-    press(&mut model, KeyCode::Esc);
-    let names = model.completions("");
-    for entry in ACTIONS.iter().filter(|entry| entry.views.contains(&model.view())) {
-        assert!(names.contains(&entry.name.to_owned()) || entry.action == Action::Command, "{}", entry.name);
-    }
-    model.options.readonly = true;
-    assert!(!model.completions("").contains(&String::from("stop")));
 }
 
 #[test]
@@ -317,13 +245,11 @@ fn a_bad_expression_is_shown_beside_the_filter() {
 
 #[test]
 fn a_bad_expression_is_reported_after_it_was_entered() {
-    for by_command in [false, true] {
-        let mut model = fleet(sized(120, 30));
-        type_in(&mut model, if by_command { ":filter cart /worker-1(/" } else { "/cart /worker-1(/" });
-        press(&mut model, KeyCode::Enter);
-        let shown = text(&model);
-        assert!(shown.contains("not in the filter: /worker-1(/: unclosed group"), "{shown}");
-    }
+    let mut model = fleet(sized(120, 30));
+    type_in(&mut model, "/cart /worker-1(/");
+    press(&mut model, KeyCode::Enter);
+    let shown = text(&model);
+    assert!(shown.contains("not in the filter: /worker-1(/: unclosed group"), "{shown}");
     let mut model = fleet(options());
     type_in(&mut model, "/cart");
     press(&mut model, KeyCode::Enter);
@@ -342,7 +268,7 @@ fn keys_of_the_configuration_are_used_and_shown() {
     press(&mut model, KeyCode::Esc);
     model.options.config.keys.assign(Action::Reverse, vec![]);
     type_in(&mut model, "?");
-    assert!(text(&model).contains(":reverse"), "{}", text(&model));
+    assert!(!text(&model).contains("reverse the order"), "{}", text(&model));
 }
 
 #[test]

@@ -90,7 +90,6 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         Action::Details => toggle_side(model, SideContent::Details),
         Action::Conditions => toggle_side(model, SideContent::Conditions),
         Action::Wrap => model.is_wrapped = !model.is_wrapped,
-        Action::Command => model.command = Some(Field::default()),
         Action::Theme => next_theme(model),
         Action::Switch => match &mut model.side {
             Some(side) => side.has_focus = !side.has_focus,
@@ -145,26 +144,18 @@ fn is_refused(model: &mut Model, entry: &ActionEntry) -> bool {
     true
 }
 
+/// Opens the selected node.
 fn enter(model: &mut Model) -> Option<Effect> {
     let node = model.selected_node()?.to_owned();
-    open(model, &node)
-}
-
-/// Opens a node by its name, unless it is open. Another one that is open is closed.
-pub(super) fn open(model: &mut Model, node: &str) -> Option<Effect> {
-    if model.opened() == Some(node) {
-        return None;
-    }
-    model.close_node();
-    let subject = model.fleet.maintenance_of(node).map(|maintenance| maintenance.name_any());
+    let subject = model.fleet.maintenance_of(&node).map(|maintenance| maintenance.name_any());
     let is_recording = model.options.is_recording();
-    let open = model.open_node(node);
-    open.subject = subject.unwrap_or_else(|| node.to_owned());
+    let open = model.open_node(&node);
+    open.subject = subject.unwrap_or_else(|| node.clone());
     if is_recording {
         open.tree.watch();
     }
     model.side = None;
-    Some(Effect::Open(node.to_owned()))
+    Some(Effect::Open(node))
 }
 
 /// Reports a regular expression that the filter leaves out.
@@ -211,18 +202,14 @@ fn turn_page(model: &mut Model) -> Option<Effect> {
     Some(Effect::WatchWholeNodes)
 }
 
+/// Uses the next theme until the dashboard ends.
 fn next_theme(model: &mut Model) {
-    let themes = ThemeName::value_variants();
-    let at = themes.iter().position(|theme| *theme == model.options.appearance.theme);
-    choose_theme(model, themes[at.map_or(0, |at| (at + 1) % themes.len())]);
-}
-
-/// Uses a theme until the dashboard ends.
-pub(super) fn choose_theme(model: &mut Model, theme: ThemeName) {
-    match model.options.without_colours {
-        Some(cause) => model.show_error(format!("{cause} turns colours off: the theme stays mono")),
-        None => model.options.appearance.theme = theme,
+    if let Some(cause) = model.options.without_colours {
+        return model.show_error(format!("{cause} turns colours off: the theme stays mono"));
     }
+    let (themes, theme) = (ThemeName::value_variants(), &mut model.options.appearance.theme);
+    let at = themes.iter().position(|known| known == theme).map_or(0, |at| at + 1);
+    *theme = themes[at % themes.len()];
 }
 
 fn mark(model: &mut Model) {

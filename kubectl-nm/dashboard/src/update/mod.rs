@@ -5,7 +5,6 @@
 mod causes;
 mod change_dialog;
 mod cluster;
-mod command_line;
 mod dialogs;
 mod follow;
 mod input;

@@ -199,14 +199,12 @@ fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
     let (options, keys) = (&model.options, &model.options.config.keys);
     let of_replay: &[(&str, &str)] = if options.is_replay() { REPLAY_HELP } else { &[] };
     let mut lines: Vec<_> = of_replay.iter().map(|(key, what)| ((*key).to_owned(), *what)).collect();
-    let keys_of = |entry: &ActionEntry| match keys.keys(entry.action) {
-        [] => format!(":{}", entry.name),
-        keys => keys.join(", "),
-    };
+    // What has no key cannot be done.
+    let has_key = |entry: &&ActionEntry| !keys.keys(entry.action).is_empty();
     for group in HelpGroup::ALL {
         lines.push((String::new(), group.heading()));
         let entries = ACTIONS.iter().filter(|entry| entry.group == group && options.offers(entry));
-        lines.extend(entries.map(|entry| (keys_of(entry), entry.help)));
+        lines.extend(entries.filter(has_key).map(|entry| (keys.keys(entry.action).join(", "), entry.help)));
         lines.push((String::new(), ""));
     }
     let filters = FILTERS.iter().copied().chain(STATE_WORDS.iter().map(String::as_str));
