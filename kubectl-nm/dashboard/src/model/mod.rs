@@ -294,7 +294,6 @@ impl Model {
         StartPlan::of(dialog.nodes.text(), &self.fleet, self.nodes_are_known())
             .with_reason(dialog.reason.text())
             .with_options(dialog.options.text())
-            .with_at_a_time(dialog.at_a_time.text())
     }
 
     /// A notice about the whole view, and whether it reports a problem.

@@ -17,7 +17,7 @@ use crate::message::CommandError;
 
 /// Starts maintenances, or plans those that are suspended.
 pub(crate) async fn start(cluster: &Cluster, wanted: &[NodeMaintenance]) -> Result<String, CommandError> {
-    // The last one is suspended, if any is. Nothing begins if the others would not wait.
+    // All have the same options. Nothing begins if the definition of the cluster would drop one.
     if let Some(last) = wanted.last()
         && let Err(error) = maintenance::start::check_definition(cluster, last).await
     {

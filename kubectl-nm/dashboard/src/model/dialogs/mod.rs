@@ -35,8 +35,6 @@ pub(crate) enum StartField {
     Reason,
     /// The flags of `start`.
     Options,
-    /// How many nodes begin now, of several.
-    AtATime,
     Count,
 }
 
@@ -46,7 +44,6 @@ pub(crate) struct StartDialog {
     pub(crate) nodes: Field,
     pub(crate) reason: Field,
     pub(crate) options: Field,
-    pub(crate) at_a_time: Field,
     pub(crate) count: Field,
     pub(crate) focus: StartField,
     pub(crate) preview: StartPreview,
@@ -60,28 +57,13 @@ impl StartDialog {
             StartField::Nodes => &mut self.nodes,
             StartField::Reason => &mut self.reason,
             StartField::Options => &mut self.options,
-            StartField::AtATime => &mut self.at_a_time,
             StartField::Count => &mut self.count,
         }
     }
 
-    pub(crate) fn back(&mut self, several: bool) {
-        self.move_focus(several, -1);
-    }
-
-    pub(crate) fn next(&mut self, several: bool) {
-        self.move_focus(several, 1);
-    }
-
-    /// Moves through the fields, and from the last to the first. The last two are only there for several nodes.
-    fn move_focus(&mut self, several: bool, by: isize) {
-        let fields = [
-            StartField::Nodes,
-            StartField::Reason,
-            StartField::Options,
-            StartField::AtATime,
-            StartField::Count,
-        ];
+    /// Moves through the fields, and from the last to the first. The last one is only there for several nodes.
+    pub(crate) fn move_focus(&mut self, several: bool, by: isize) {
+        let fields = [StartField::Nodes, StartField::Reason, StartField::Options, StartField::Count];
         let fields = if several { &fields[..] } else { &fields[..3] };
         // A field that is no longer there counts as the last one.
         let at = fields.iter().position(|field| *field == self.focus).unwrap_or(fields.len() - 1);
