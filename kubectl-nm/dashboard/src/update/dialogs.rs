@@ -87,26 +87,14 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
 }
 
 pub(super) fn paste(model: &mut Model, text: &str) -> Option<Effect> {
+    model.dialog.as_mut()?.field()?.add(text);
     match model.dialog.take() {
-        Some(Dialog::Start(mut dialog)) => {
-            dialog.field().add(text);
-            return start_dialog::show(model, *dialog);
+        Some(Dialog::Start(dialog)) => start_dialog::show(model, *dialog),
+        other => {
+            model.dialog = other;
+            None
         }
-        Some(Dialog::Stop(mut dialog)) => {
-            dialog.count.add(text);
-            model.dialog = Some(Dialog::Stop(dialog));
-        }
-        Some(Dialog::Pause(mut dialog)) => {
-            dialog.count.add(text);
-            model.dialog = Some(Dialog::Pause(dialog));
-        }
-        Some(Dialog::Change(mut dialog)) => {
-            dialog.field().add(text);
-            model.dialog = Some(Dialog::Change(dialog));
-        }
-        other => model.dialog = other,
     }
-    None
 }
 
 fn help(model: &mut Model, top: usize, key: KeyEvent) {

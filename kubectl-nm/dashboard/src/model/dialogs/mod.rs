@@ -28,6 +28,18 @@ pub(crate) enum Dialog {
     Pod(Box<PodDialog>),
 }
 
+impl Dialog {
+    /// The field that is typed in, and that a text can be pasted into.
+    pub(crate) fn field(&mut self) -> Option<&mut Field> {
+        match self {
+            Self::Start(dialog) => Some(dialog.field()),
+            Self::Stop(StopDialog { count, .. }) | Self::Pause(PauseDialog { count, .. }) => Some(count),
+            Self::Change(dialog) => Some(dialog.field()),
+            Self::Help(_) | Self::Pod(_) => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum StartField {
     #[default]
