@@ -21,7 +21,6 @@ pub enum Action {
     Replacements,
     Details,
     Events,
-    Conditions,
     Yaml,
     Wrap,
     Theme,
@@ -178,7 +177,6 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     entry(Action::Events, Reading, "events", &["e"], "events about the open node")
         .in_footer(16, "events")
         .on(OPEN_NODE),
-    entry(Action::Conditions, Reading, "conditions", &["i"], "the conditions of the maintenance"),
     entry(Action::Yaml, Reading, "yaml", &["y"], "the maintenance as YAML").in_footer(18, "YAML"),
     entry(Action::Wrap, Reading, "wrap", &["W"], "wrap long lines of a pane or a page, or cut them"),
     entry(Action::Theme, Reading, "theme", &["T"], "the next theme"),

@@ -124,8 +124,6 @@ pub(crate) enum SideContent {
     Events,
     /// The maintenance as YAML.
     Document,
-    /// The conditions of the maintenance.
-    Conditions,
     /// The selected row in full.
     Details,
 }

@@ -88,7 +88,6 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         Action::Events => toggle_side(model, SideContent::Events),
         Action::Yaml => toggle_side(model, SideContent::Document),
         Action::Details => toggle_side(model, SideContent::Details),
-        Action::Conditions => toggle_side(model, SideContent::Conditions),
         Action::Wrap => model.is_wrapped = !model.is_wrapped,
         Action::Theme => next_theme(model),
         Action::Switch => match &mut model.side {
@@ -127,7 +126,7 @@ fn concerns_row(action: Action, is_node_open: bool) -> bool {
         | Action::Evict
         | Action::Delete => true,
         // With an open node, these are about the node.
-        Action::Yaml | Action::Conditions | Action::Stop | Action::Pause | Action::Change => !is_node_open,
+        Action::Yaml | Action::Stop | Action::Pause | Action::Change => !is_node_open,
         _ => false,
     }
 }

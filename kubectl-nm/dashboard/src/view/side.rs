@@ -16,7 +16,6 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
     let area = screen.side;
     let (title, kind) = match side.shows {
         SideContent::Document => ("YAML", WatchKind::Maintenances),
-        SideContent::Conditions => ("CONDITIONS", WatchKind::Maintenances),
         SideContent::Details => ("DETAILS", WatchKind::Maintenances),
         SideContent::Events => ("EVENTS", WatchKind::Events),
     };

@@ -1,4 +1,4 @@
-//! The lines of the side pane: events, conditions, the maintenance as YAML, or the selected row in full.
+//! The lines of the side pane: events, the maintenance as YAML, or the selected row in full.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_core::args::duration::age;
@@ -40,7 +40,6 @@ impl Model {
                 self.document.lines.iter().map(|line| (line.clone(), LineKind::Plain)).collect()
             }
             SideContent::Events => self.open.as_ref().map_or_else(Vec::new, |open| self.event_lines(open)),
-            SideContent::Conditions => self.condition_lines(),
             SideContent::Details => self.detail_lines(),
         };
         if !self.is_wrapped {
@@ -77,30 +76,6 @@ impl Model {
             WatchState::Live => "no recent events",
         };
         vec![(words.to_owned(), LineKind::Quiet)]
-    }
-
-    fn condition_lines(&self) -> Vec<PaneLine> {
-        let Some(maintenance) = self.maintenance() else { return vec![self.not_in_maintenance()] };
-        let conditions = &status(maintenance).conditions;
-        if conditions.is_empty() {
-            return vec![(String::from("the status has no conditions"), LineKind::Quiet)];
-        }
-        let line = |condition: &Condition| {
-            let Condition { type_, status, reason, message, .. } = condition;
-            let ago = age(self.now.duration_since(condition.last_transition_time.0).as_secs());
-            let is_bad = type_ == ConditionType::Degraded.as_str() && status == "True";
-            let kind = if is_bad { LineKind::Bad } else { LineKind::Strong };
-            let head = (format!("{type_} {status}  {reason}  for {ago}"), kind);
-            let message = Some((format!("  {message}"), LineKind::Plain)).filter(|_| !message.is_empty());
-            std::iter::once(head).chain(message).collect::<Vec<_>>()
-        };
-        let volumes = attached_volumes(maintenance).iter().map(|volume| {
-            let ago = age(self.now.duration_since(volume.since.0).as_secs());
-            let error = volume.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
-            let kind = if volume.error.is_some() { LineKind::Bad } else { LineKind::Plain };
-            (format!("volume {} of {} attached for {ago}{error}", volume.label(), volume.driver), kind)
-        });
-        conditions.iter().flat_map(line).chain(volumes).collect()
     }
 
     /// The selected row with everything that its columns may cut.
