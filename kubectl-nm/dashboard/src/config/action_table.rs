@@ -22,7 +22,6 @@ pub enum Action {
     Details,
     Events,
     Yaml,
-    Wrap,
     Theme,
     Logs,
     PreviousLogs,
@@ -178,7 +177,6 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
         .in_footer(16, "events")
         .on(OPEN_NODE),
     entry(Action::Yaml, Reading, "yaml", &["y"], "the maintenance as YAML").in_footer(18, "YAML"),
-    entry(Action::Wrap, Reading, "wrap", &["W"], "wrap long lines of a pane or a page, or cut them"),
     entry(Action::Theme, Reading, "theme", &["T"], "the next theme"),
     entry(Action::Logs, Reading, "logs", &["l"], "logs of the pod").in_footer(4, "logs").on(OPEN_NODE),
     entry(

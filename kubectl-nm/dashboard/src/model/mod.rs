@@ -171,8 +171,6 @@ pub struct Model {
     /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
     pub(crate) side: Option<SidePane>,
-    /// Whether the side pane wraps long lines.
-    pub(crate) is_wrapped: bool,
     /// The YAML in the side pane.
     pub(crate) document: Document,
     pub(crate) notice: Option<Notice>,
@@ -221,7 +219,6 @@ impl Model {
             runs: 0,
             typing: None,
             side: None,
-            is_wrapped: true,
             document: Document::default(),
             notice,
             pending_requests: BTreeMap::new(),

@@ -88,7 +88,6 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         Action::Events => toggle_side(model, SideContent::Events),
         Action::Yaml => toggle_side(model, SideContent::Document),
         Action::Details => toggle_side(model, SideContent::Details),
-        Action::Wrap => model.is_wrapped = !model.is_wrapped,
         Action::Theme => next_theme(model),
         Action::Switch => match &mut model.side {
             Some(side) => side.has_focus = !side.has_focus,

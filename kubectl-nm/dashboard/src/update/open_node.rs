@@ -85,7 +85,7 @@ impl Model {
         (self.fleet.marked, self.nodes.marked) = (seen.fleet.marked, seen.nodes.marked);
         (self.options, self.size, self.page) = (seen.options, seen.size, seen.page);
         (self.dialog, self.typing) = (seen.dialog, seen.typing);
-        (self.side, self.is_wrapped) = (seen.side, seen.is_wrapped);
-        (self.document, self.notice, self.replay) = (seen.document, seen.notice, seen.replay);
+        (self.side, self.document, self.notice) = (seen.side, seen.document, seen.notice);
+        self.replay = seen.replay;
     }
 }

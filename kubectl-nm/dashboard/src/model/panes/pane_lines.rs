@@ -42,9 +42,6 @@ impl Model {
             SideContent::Events => self.open.as_ref().map_or_else(Vec::new, |open| self.event_lines(open)),
             SideContent::Details => self.detail_lines(),
         };
-        if !self.is_wrapped {
-            return lines;
-        }
         let broken = |(text, kind): PaneLine| {
             wrap(&harmless(&text), width).into_iter().map(move |part| (part, kind)).collect::<Vec<_>>()
         };
