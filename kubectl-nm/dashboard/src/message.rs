@@ -11,7 +11,6 @@ use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
-use serde_json::Value;
 
 use crate::model::dialogs::pod_dialog::{PodAction, PodFacts, PodTarget, in_words};
 use crate::model::dialogs::start_preview::PlanRequest;
@@ -177,8 +176,6 @@ pub(crate) enum ClusterRequest {
     StopKeepingCordons(Vec<(String, String)>),
     /// Pause the maintenances, or resume them.
     Pause { targets: Vec<Arc<NodeMaintenance>>, pause: bool },
-    /// Apply this merge patch to the maintenance.
-    Change { target: Arc<NodeMaintenance>, patch: Value },
     /// Request the eviction of the pod with this uid.
     Evict { target: PodTarget, uid: String },
     /// Delete the pod, if it still has this uid.

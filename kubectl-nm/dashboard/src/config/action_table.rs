@@ -32,7 +32,6 @@ pub enum Action {
     Mark,
     Stop,
     Pause,
-    Change,
     Evict,
     Delete,
     Help,
@@ -223,9 +222,6 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     )
     .in_footer(10, "pause")
     .changing(),
-    entry(Action::Change, Actions, "change", &["t"], "change the timeout or the pod selector of the drain")
-        .in_footer(20, "change")
-        .changing(),
     entry(Action::Evict, Actions, "evict", &["R"], "request the eviction of the pod once more, now")
         .in_footer(6, "evict")
         .changing()

@@ -1,4 +1,4 @@
-//! The requests of the dashboard that start, stop, pause, resume and change maintenances. Their results are in words.
+//! The requests of the dashboard that start, stop, pause and resume maintenances. Their results are in words.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use nm_core::maintenance;
 use nm_core::maintenance::ending::keep_cordon_patch;
 use nm_core::terminal::text::first_names;
 use nm_shared::NodeMaintenance;
-use serde_json::Value;
 
 use crate::message::CommandError;
 
@@ -80,16 +79,6 @@ pub(crate) async fn suspend(
         .collect()
         .await;
     summary(word, results)
-}
-
-/// Changes the drain, unless the definition of the cluster would drop what is changed.
-pub(crate) async fn change(
-    cluster: &Cluster,
-    target: &NodeMaintenance,
-    patch: &Value,
-) -> Result<String, CommandError> {
-    let changed = maintenance::drain_change::patch_drain(cluster, target, patch).await;
-    summary("changed", vec![(target.name_any(), changed.map(|()| "changed"))])
 }
 
 /// The results of the requests of a command. `wanted` is the word for success if there was none.

@@ -1,4 +1,4 @@
-//! Actions on the selected row: dialogs about pods, changed drains, and the output of kubectl.
+//! Actions on the selected row: dialogs about pods, and the output of kubectl.
 
 use crossterm::event::{Event, KeyCode};
 use insta::assert_snapshot;
@@ -187,28 +187,6 @@ fn the_output_of_kubectl_is_a_page_that_scrolls_and_closes() {
 }
 
 #[test]
-fn a_change_is_a_patch_of_what_was_typed() {
-    let mut model = fleet(options());
-    type_in(&mut model, "t");
-    assert_eq!(press(&mut model, KeyCode::Enter), [], "nothing was changed");
-    press(&mut model, KeyCode::Backspace);
-    type_in(&mut model, "30m");
-    let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Send { request: ClusterRequest::Change { target, patch }, .. }] = &effects[..] else {
-        panic!("{effects:?}")
-    };
-    assert_eq!(target.spec.node_name, "worker-07");
-    assert_eq!(*patch, serde_json::json!({"spec": {"drain": {"timeoutSeconds": 1800}}}));
-    for (row, why) in [("worker-02", "the drain is complete"), ("worker-01", "already stopping")] {
-        let mut model = fleet(options());
-        type_in(&mut model, &format!("/{row}"));
-        press(&mut model, KeyCode::Enter);
-        type_in(&mut model, "t");
-        assert!(model.notice.as_ref().unwrap().text.contains(why), "{row}");
-    }
-}
-
-#[test]
 fn read_only_refuses_every_action_that_changes_something() {
     for make in [fleet as fn(Options) -> Model, node, all_nodes] {
         for entry in ACTIONS.iter().filter(|entry| entry.changes) {
@@ -285,7 +263,7 @@ fn themes_and_ascii_show_the_same_dialogs() {
 
 #[test]
 fn every_size_of_the_new_screens_can_be_drawn() {
-    for keys in ["R", "D", "t", "p", "l", "d"] {
+    for keys in ["R", "D", "p", "l", "d"] {
         let mut model = node(options());
         type_in(&mut model, keys);
         for width in [1, 2, 5, 39, 45, 79, 300] {

@@ -15,7 +15,7 @@ use crate::model::text_field::Field;
 use crate::model::{Model, Page};
 use crate::update::navigation::Motion;
 use crate::update::requests;
-use crate::update::{change_dialog, pod_actions, start_dialog};
+use crate::update::{pod_actions, start_dialog};
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
 pub(super) fn open_start(model: &mut Model) -> Option<Effect> {
@@ -80,7 +80,6 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
         Some(Dialog::Start(dialog)) => start_dialog::press(model, *dialog, key),
         Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
         Some(Dialog::Pause(dialog)) => pause(model, dialog, key),
-        Some(Dialog::Change(dialog)) => change_dialog::press(model, *dialog, key),
         Some(Dialog::Pod(dialog)) => pod_actions::press(model, *dialog, key),
         None => None,
     }

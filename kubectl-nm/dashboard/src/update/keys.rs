@@ -15,7 +15,7 @@ use crate::model::text_field::Field;
 use crate::model::{Model, Page, SideContent, SidePane};
 use crate::objects::watch_state::WatchKind;
 use crate::update::navigation::{Motion, travel};
-use crate::update::{change_dialog, dialogs, pod_actions};
+use crate::update::{dialogs, pod_actions};
 
 /// Handles a key while no dialog is open and no filter is being typed.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
@@ -99,7 +99,6 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         Action::Start => return dialogs::open_start(model),
         Action::Stop => dialogs::open_stop(model),
         Action::Pause => dialogs::open_pause(model),
-        Action::Change => change_dialog::open(model),
         Action::Help => model.dialog = Some(Dialog::Help(0)),
         // Motions, and questions about a pod, were handled above.
         Action::Down
@@ -125,7 +124,7 @@ fn concerns_row(action: Action, is_node_open: bool) -> bool {
         | Action::Evict
         | Action::Delete => true,
         // With an open node, these are about the node.
-        Action::Yaml | Action::Stop | Action::Pause | Action::Change => !is_node_open,
+        Action::Yaml | Action::Stop | Action::Pause => !is_node_open,
         _ => false,
     }
 }

@@ -3,7 +3,6 @@
 //! Everything here is pure: what acts on the world is an [`Effect`].
 
 mod causes;
-mod change_dialog;
 mod cluster;
 mod dialogs;
 mod follow;

@@ -1,11 +1,9 @@
-//! The lines of the dialogs about a pod, and of the one that changes a drain.
+//! The lines of the dialogs about a pod.
 
-use nm_core::maintenance::node;
 use nm_core::terminal::text::counted;
 use nm_shared::BudgetFacts;
 
 use crate::model::Model;
-use crate::model::dialogs::change_dialog::{ChangeDialog, ChangeField};
 use crate::model::dialogs::pod_dialog::{
     DELETE_WORD, GuardingBudgets, Lookup, MachinePart, PodAction, PodDialog, PodFacts, denial,
 };
@@ -118,44 +116,4 @@ fn of_budget(dialog: &PodDialog, budget: &BudgetFacts) -> DialogLine {
     let text =
         format!("PDB {}/{name} allows {disruptions} now{numbers}{consequence}.", dialog.target.namespace);
     if bypasses { problem(text) } else { sentence(text, Tone::Plain) }
-}
-
-pub(super) fn change_lines(
-    model: &Model,
-    dialog: &ChangeDialog,
-    typed: impl Fn(&str, &Field) -> String,
-) -> Vec<DialogLine> {
-    let field = |name: &str, field: &Field, of: ChangeField| {
-        let is_typed = dialog.focus == of;
-        let text = if is_typed { typed(name, field) } else { format!("{name} {}", field.text()) };
-        DialogLine::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, LinePriority::Required)
-    };
-    let mut lines = vec![
-        field("Timeout:     ", &dialog.timeout, ChangeField::Timeout),
-        field("Pod selector:", &dialog.selector, ChangeField::Selector),
-        DialogLine::blank(),
-    ];
-    let what = match dialog.focus {
-        ChangeField::Timeout => {
-            "The time limit of the whole drain, such as 30m, counted from its beginning; 0 means none."
-        }
-        ChangeField::Selector => {
-            "Only pods whose labels match are evicted, such as app=web,!canary; blank means all. The others stay."
-        }
-    };
-    lines.push(sentence(what, Tone::Quiet));
-    if let Err(why) = dialog.wanted() {
-        lines.push(problem(why.to_string()));
-    } else {
-        let command = dialog.command(&model.options.kubectl);
-        let nothing = || sentence("Nothing is changed yet.", Tone::Quiet);
-        lines.push(command.map_or_else(nothing, |command| sentence(command, Tone::Strong)));
-    }
-    lines.push(DialogLine::blank());
-    lines.push(keys("change", dialog.patch().is_some(), "[Tab] next field  "));
-    lines
-}
-
-pub(super) fn change_title(dialog: &ChangeDialog) -> String {
-    format!("change the drain of {}", node(&dialog.target))
 }

@@ -15,7 +15,7 @@ use crate::model::dialogs::start_plan::StartPlan;
 use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed, plugin_command};
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::text_field::Field;
-use crate::view::action_dialogs::{change_lines, change_title, pod_lines, pod_title};
+use crate::view::action_dialogs::{pod_lines, pod_title};
 use crate::view::canvas::{Canvas, line};
 use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed, page_of};
 use crate::view::start_dialog::{StartLines, start_lines};
@@ -54,9 +54,6 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
             let verb = if dialog.pause { "pause" } else { "resume" };
             let title = format!("{verb} {}", counted(dialog.targets.len(), "maintenance"));
             draw_lines(canvas, area, &title, &pause_lines(model, dialog, typed));
-        }
-        Dialog::Change(dialog) => {
-            draw_lines(canvas, area, &change_title(dialog), &change_lines(model, dialog, typed));
         }
         Dialog::Pod(dialog) => {
             draw_lines(canvas, area, &pod_title(dialog), &pod_lines(model, dialog, typed));

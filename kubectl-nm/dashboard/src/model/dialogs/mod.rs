@@ -1,6 +1,5 @@
 //! The dialogs, with what is typed in them.
 
-pub(crate) mod change_dialog;
 pub(crate) mod pod_dialog;
 pub(crate) mod start_options;
 pub(crate) mod start_plan;
@@ -12,7 +11,6 @@ use nm_core::maintenance::node;
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_shared::NodeMaintenance;
 
-use crate::model::dialogs::change_dialog::ChangeDialog;
 use crate::model::dialogs::pod_dialog::PodDialog;
 use crate::model::dialogs::start_preview::StartPreview;
 use crate::model::text_field::Field;
@@ -24,7 +22,6 @@ pub(crate) enum Dialog {
     Start(Box<StartDialog>),
     Stop(StopDialog),
     Pause(PauseDialog),
-    Change(Box<ChangeDialog>),
     Pod(Box<PodDialog>),
 }
 
@@ -34,7 +31,6 @@ impl Dialog {
         match self {
             Self::Start(dialog) => Some(dialog.field()),
             Self::Stop(StopDialog { count, .. }) | Self::Pause(PauseDialog { count, .. }) => Some(count),
-            Self::Change(dialog) => Some(dialog.field()),
             Self::Help(_) | Self::Pod(_) => None,
         }
     }
