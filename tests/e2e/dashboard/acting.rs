@@ -9,7 +9,7 @@ use nm_tests::maintenance::{start, until_blocked};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::skip::{has_kubectl, skipped};
 use nm_tests::terminal::Terminal;
-use nm_tests::terminal::keys::{CTRL_U, ENTER, ESCAPE};
+use nm_tests::terminal::keys::{ENTER, ESCAPE};
 use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, node_of, parse};
 use serde_json::json;

@@ -17,7 +17,7 @@ mod requests;
 mod start_dialog;
 
 use crate::layout::{OutputLayout, ScreenLayout};
-use crate::message::{CommandError, Effect, Message};
+use crate::message::{Effect, Message};
 use crate::model::dialogs::Dialog;
 use crate::model::{Model, NOTICE_STAYS, RecordingMode, SideContent};
 

@@ -186,12 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_wrapped_or_cut_and_the_oldest_are_dropped() {
+    fn long_lines_are_wrapped_and_the_oldest_are_dropped() {
         let mut page = page(1, false);
         page.apply(OutputChange::Lines(vec![line("a line that is much longer")]));
         assert_eq!(page.shown().len(), 5);
-        page.toggle_wrap();
-        assert_eq!(page.shown().len(), 2);
         page.apply(OutputChange::Lines(vec![line("x"); MAX_LINES]));
         assert_eq!(page.shown().len(), MAX_LINES - DROPPED);
     }

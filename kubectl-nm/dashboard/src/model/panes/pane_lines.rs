@@ -1,13 +1,11 @@
 //! The lines of the side pane: events, the maintenance as YAML, or the selected row in full.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_core::args::duration::age;
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy;
-use nm_core::maintenance::{attached_volumes, status};
+use nm_core::maintenance::status;
 use nm_core::terminal::text::harmless;
 use nm_shared::NodeMaintenance;
-use nm_shared::api::condition::ConditionType;
 
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::open_node::pod_row::{PodRow, detail};
