@@ -9,7 +9,7 @@ use crate::model::dialogs::start_options::{self, StartOptions};
 use crate::model::dialogs::start_preview::PlanRequest;
 use crate::model::dialogs::{StartField, is_confirmed};
 use crate::model::fleet::Fleet;
-use crate::model::lists::filter::{is_pattern, name_matches};
+use crate::model::lists::filter::{is_pattern, name_expression};
 use crate::model::text_field::Field;
 
 const MAX_HINTED_NODES: usize = 4;
@@ -119,7 +119,11 @@ impl StartPlan {
             ));
             return;
         }
-        let fitting: Vec<&str> = fleet.node_names().filter(|name| name_matches(pattern, name)).collect();
+        let names = match name_expression(pattern) {
+            Ok(names) => names,
+            Err(error) => return self.problems.push(error.to_string()),
+        };
+        let fitting: Vec<&str> = fleet.node_names().filter(|name| names.is_match(name)).collect();
         if fitting.is_empty() {
             self.problems.push(format!("no node matches {pattern}"));
         }
