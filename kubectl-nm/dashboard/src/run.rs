@@ -30,12 +30,9 @@ use crate::recording::recorder::{NewRecording, Recorder};
 use crate::screen::redraw::Redraw;
 use crate::screen::signals::{self, Signal};
 use crate::screen::terminal::Screen;
-use crate::tasks::kubectl::KubectlOutput;
+use crate::tasks::latest_task::LatestTask;
 use crate::tasks::pending_commands::await_results;
-use crate::tasks::pod_count;
-use crate::tasks::pod_requests;
-use crate::tasks::requests;
-use crate::tasks::start_plans::StartPlans;
+use crate::tasks::{kubectl, pod_count, pod_requests, requests, start_plans};
 use crate::update::update;
 use crate::view;
 use crate::watches::Watches;
@@ -116,7 +113,20 @@ async fn until_ended(
     if let Some(node) = model.opened() {
         watches.open(node, node, false);
     }
-    let mut dashboard = Dashboard::new(model, watches, cluster, to, recorder);
+    let mut dashboard = Dashboard {
+        model,
+        watches,
+        commands: JoinSet::new(),
+        counts: LatestTask::default(),
+        lookups: LatestTask::default(),
+        causes: LatestTask::default(),
+        plans: LatestTask::default(),
+        kubectl: LatestTask::default(),
+        inputs: EventStream::new(),
+        cluster,
+        to,
+        recorder,
+    };
     let mut sources = Sources { signals, messages, program_outputs };
     // Also without a screen, commands that were begun are awaited, and the recording is completed.
     let ended = dashboard.until_end(&mut screen, &mut sources, timeout).await;
@@ -166,45 +176,23 @@ struct Dashboard<'a> {
     watches: Watches,
     /// Commands that are running, as local tasks of this thread.
     commands: JoinSet<()>,
-    /// The count of pods that is under way, if one is. Unlike commands, it ends with the dashboard.
-    counts: JoinSet<()>,
-    /// What is being found out about the pod of a dialog.
-    lookups: JoinSet<()>,
-    /// What is being read to explain the open node.
-    causes: JoinSet<()>,
-    plans: StartPlans,
-    /// The run of kubectl whose output is on the screen.
-    kubectl: KubectlOutput,
+    /// Counts pods.
+    counts: LatestTask,
+    /// Finds out what is known of the pod of a dialog.
+    lookups: LatestTask,
+    /// Reads what explains the open node.
+    causes: LatestTask,
+    /// Makes the plan of the start dialog.
+    plans: LatestTask,
+    /// Runs kubectl, whose output is on the screen.
+    kubectl: LatestTask,
     inputs: EventStream,
     cluster: &'a Cluster,
     to: mpsc::Sender<Message>,
     recorder: Option<Recorder>,
 }
 
-impl<'a> Dashboard<'a> {
-    fn new(
-        model: Model,
-        watches: Watches,
-        cluster: &'a Cluster,
-        to: mpsc::Sender<Message>,
-        recorder: Option<Recorder>,
-    ) -> Self {
-        Self {
-            model,
-            watches,
-            commands: JoinSet::new(),
-            counts: JoinSet::new(),
-            lookups: JoinSet::new(),
-            causes: JoinSet::new(),
-            plans: StartPlans::default(),
-            kubectl: KubectlOutput::default(),
-            inputs: EventStream::new(),
-            cluster,
-            to,
-            recorder,
-        }
-    }
-
+impl Dashboard<'_> {
     /// Runs until there is a reason to end.
     async fn until_end(
         &mut self,
@@ -310,13 +298,11 @@ impl<'a> Dashboard<'a> {
             Effect::WatchReplacements(scopes) => self.watches.watch_replacements(&scopes),
             Effect::WatchWholeNodes => self.watches.watch_whole_nodes(),
             Effect::CountPods(nodes) => {
-                self.counts = JoinSet::new();
-                self.counts.spawn_local(pod_count::count(self.cluster.clone(), nodes, self.to.clone()));
+                self.counts.run(pod_count::count(self.cluster.clone(), nodes, self.to.clone()));
             }
             Effect::ReadCauses { node, wanted, in_maintenance } => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
-                self.causes = JoinSet::new();
-                self.causes.spawn_local(async move {
+                self.causes.run(async move {
                     let facts = ClusterFacts { in_maintenance, ..ClusterFacts::default() };
                     let facts = Box::new(read_wanted(&cluster, &wanted, facts, Timestamp::now()).await);
                     // The receiver is gone if the dashboard has ended.
@@ -328,12 +314,14 @@ impl<'a> Dashboard<'a> {
                 // Other programs may have written on the screen.
                 screen.wipe()?;
             }
-            Effect::Plan(request) => self.plans.make(self.cluster.clone(), request, self.to.clone()),
-            Effect::CancelPlan => self.plans.cancel(),
+            Effect::Plan(request) => {
+                self.plans.run(start_plans::make(self.cluster.clone(), request, self.to.clone()));
+            }
+            Effect::CancelPlan => self.plans.end(),
             // A second safeguard: `update` returns none in read-only mode.
             Effect::Send { .. } if self.model.options.readonly => {}
             Effect::Send { id, request } => {
-                self.plans.cancel();
+                self.plans.end();
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
                 self.commands.spawn_local(async move {
                     let outcome = requests::send(&cluster, request).await;
@@ -343,13 +331,13 @@ impl<'a> Dashboard<'a> {
             }
             Effect::LookUp { action, target } => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
-                self.lookups = JoinSet::new();
-                self.lookups.spawn_local(pod_requests::look_up(cluster, action, target, to));
+                self.lookups.run(pod_requests::look_up(cluster, action, target, to));
             }
             Effect::Read { id, arguments } => {
-                self.kubectl.read(self.cluster.kubectl_arguments(), &arguments, id, self.to.clone());
+                let flags = self.cluster.kubectl_arguments();
+                self.kubectl.run(kubectl::read(flags, &arguments, id, self.to.clone()));
             }
-            Effect::StopReading => self.kubectl.stop(),
+            Effect::StopReading => self.kubectl.end(),
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {
                 screen.suspend()?;
