@@ -193,10 +193,7 @@ async fn a_missing_permission_is_named_before_and_after_the_request() {
     terminal.press("/cart");
     terminal.press(ENTER);
     terminal.until("the pod", |screen| screen.contents().contains("1 of ")).await;
-    for (key, denied) in [
-        ("D", "ann may not delete pods"),
-        ("R", "ann may not create pods/eviction"),
-    ] {
+    for (key, denied) in [("D", "ann may not delete pods"), ("R", "ann may not create pods/eviction")] {
         terminal.press(key);
         let question = terminal.until_shown(&format!("Not permitted: {denied}")).await;
         assert!(!question.contains("[Enter]"), "{question}");

@@ -123,10 +123,7 @@ fn every_pane_in_all_themes_and_in_ascii() {
 
 #[test]
 fn every_size_of_the_panes_can_be_drawn() {
-    for (make, keys) in [
-        (degraded as fn(Options) -> Model, "v"),
-        (created, "/!/(/"),
-    ] {
+    for (make, keys) in [(degraded as fn(Options) -> Model, "v"), (created, "/!/(/")] {
         let mut model = make(options());
         type_in(&mut model, keys);
         for (width, height) in
