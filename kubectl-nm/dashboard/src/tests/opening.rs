@@ -12,6 +12,8 @@ use crate::tests::scenes::{node, options, pods, press, send, set_watch, type_in}
 /// Closes the node that is open, and opens another one.
 fn open(model: &mut Model, node: &str) -> Vec<Effect> {
     press(model, KeyCode::Esc);
+    // The filter by which the node before was found.
+    press(model, KeyCode::Esc);
     type_in(model, &format!("/node:{node}"));
     press(model, KeyCode::Enter);
     press(model, KeyCode::Enter)
