@@ -9,7 +9,6 @@ mod dashboard {
     mod acting;
     mod all_nodes;
     mod configuration;
-    mod editor;
     mod environment;
     mod panes;
     mod recording;

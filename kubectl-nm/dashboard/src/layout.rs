@@ -8,7 +8,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::model::lists::listing::Rows;
 use crate::model::{Model, SideContent};
-use crate::wrapping::wrap;
+use crate::wrapping::{wrap, wrap_to};
 
 /// Below so many columns or rows, dialogs that change the cluster do not open.
 const SMALL_BELOW: (u16, u16) = (40, 8);
@@ -197,15 +197,8 @@ pub(crate) fn remedy_lines(model: &Model, area: Rect) -> (Vec<String>, Vec<Strin
     let is_shown = model.side.is_none_or(|side| side.shows != SideContent::Details);
     let Some((why, remedy)) = model.remedy().filter(|_| is_shown) else { return (Vec::new(), Vec::new()) };
     let most = if area.height >= SEVERAL_LINES_FROM { 3 } else { 1 };
-    let fit = |text: String| {
-        let mut lines = wrap(&harmless(&text), text_columns(area).saturating_sub(REMEDY_LABEL.into()));
-        if lines.len() > most {
-            // The canvas marks where it is cut.
-            let rest = lines.split_off(most - 1).join(" ");
-            lines.push(rest);
-        }
-        lines
-    };
+    let width = text_columns(area).saturating_sub(REMEDY_LABEL.into());
+    let fit = |text: String| wrap_to(&harmless(&text), width, most);
     // The advice comes first: a long message would cut it off, and is in the row as well.
     (fit(format!("{} ({why})", remedy.advice)), fit(remedy.command))
 }

@@ -11,9 +11,7 @@ use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
-use serde_json::Value;
 
-use crate::config::remembered_choice::Choice;
 use crate::model::dialogs::pod_dialog::{PodAction, PodFacts, PodTarget, in_words};
 use crate::model::dialogs::start_preview::PlanRequest;
 use crate::model::panes::output::OutputChange;
@@ -81,8 +79,6 @@ pub(crate) enum Message {
         id: u64,
         outcome: Result<String, CommandError>,
     },
-    /// The editor has ended.
-    Edited(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
     /// The watches on a node have ended, so that its data grows old. Only in recordings.
@@ -100,8 +96,6 @@ pub enum CommandError {
     /// The API server's answer to an eviction, in words.
     #[error("{pod}: {answer}")]
     NotEvicted { pod: String, answer: String },
-    #[error("{command}: {why}")]
-    Kubectl { command: String, why: String },
     /// The dashboard ended before the answer. `flags` are the connection flags, each with a space before it.
     #[error(
         "the API server did not answer a request of the dashboard, which may have succeeded; \
@@ -161,12 +155,6 @@ pub(crate) enum Effect {
     },
     /// Nobody reads what kubectl prints any more.
     StopReading,
-    /// Lend the terminal to kubectl with these arguments, which opens an editor.
-    Edit {
-        arguments: Vec<String>,
-    },
-    /// Write this into the configuration.
-    Remember(Choice),
     /// Copy this to the clipboard of the user's terminal (OSC 52).
     Copy(String),
     /// Suspend as Ctrl-Z does, and take the screen again afterwards.
@@ -175,13 +163,6 @@ pub(crate) enum Effect {
     End(Exit),
     /// Release the screen and end.
     Quit,
-}
-
-impl Effect {
-    /// Whether it changes something in the cluster.
-    pub(crate) fn changes(&self) -> bool {
-        matches!(self, Self::Send { .. } | Self::Edit { .. })
-    }
 }
 
 /// What the dashboard changes in the cluster.
@@ -195,8 +176,6 @@ pub(crate) enum ClusterRequest {
     StopKeepingCordons(Vec<(String, String)>),
     /// Pause the maintenances, or resume them.
     Pause { targets: Vec<Arc<NodeMaintenance>>, pause: bool },
-    /// Apply this merge patch to the maintenance.
-    Change { target: Arc<NodeMaintenance>, patch: Value },
     /// Request the eviction of the pod with this uid.
     Evict { target: PodTarget, uid: String },
     /// Delete the pod, if it still has this uid.

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
@@ -21,9 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::config::remembered_choice::remember_choice;
 use crate::message::{CommandError, Effect, Message};
-use crate::model::dialogs::pod_dialog::shown_command;
 use crate::model::{Model, Options};
 use crate::objects::watch_state::WatchKind;
 use crate::recording::error::RecordingError;
@@ -32,13 +30,9 @@ use crate::recording::recorder::{NewRecording, Recorder};
 use crate::screen::redraw::Redraw;
 use crate::screen::signals::{self, Signal};
 use crate::screen::terminal::Screen;
-use crate::tasks::editor::{Editor, Inputs};
-use crate::tasks::kubectl::{self, KubectlOutput};
+use crate::tasks::latest_task::LatestTask;
 use crate::tasks::pending_commands::await_results;
-use crate::tasks::pod_count;
-use crate::tasks::pod_requests;
-use crate::tasks::requests;
-use crate::tasks::start_plans::StartPlans;
+use crate::tasks::{kubectl, pod_count, pod_requests, requests, start_plans};
 use crate::update::update;
 use crate::view;
 use crate::watches::Watches;
@@ -119,7 +113,20 @@ async fn until_ended(
     if let Some(node) = model.opened() {
         watches.open(node, node, false);
     }
-    let mut dashboard = Dashboard::new(model, watches, cluster, to, recorder);
+    let mut dashboard = Dashboard {
+        model,
+        watches,
+        commands: JoinSet::new(),
+        counts: LatestTask::default(),
+        lookups: LatestTask::default(),
+        causes: LatestTask::default(),
+        plans: LatestTask::default(),
+        kubectl: LatestTask::default(),
+        inputs: EventStream::new(),
+        cluster,
+        to,
+        recorder,
+    };
     let mut sources = Sources { signals, messages, program_outputs };
     // Also without a screen, commands that were begun are awaited, and the recording is completed.
     let ended = dashboard.until_end(&mut screen, &mut sources, timeout).await;
@@ -169,49 +176,24 @@ struct Dashboard<'a> {
     watches: Watches,
     /// Commands that are running, as local tasks of this thread.
     commands: JoinSet<()>,
-    /// The count of pods that is under way, if one is. Unlike commands, it ends with the dashboard.
-    counts: JoinSet<()>,
-    /// What is being found out about the pod of a dialog.
-    lookups: JoinSet<()>,
-    /// What is being read to explain the open node.
-    causes: JoinSet<()>,
-    plans: StartPlans,
-    /// The run of kubectl whose output is on the screen.
-    kubectl: KubectlOutput,
-    editor: Editor,
-    inputs: Inputs,
+    /// Counts pods.
+    counts: LatestTask,
+    /// Finds out what is known of the pod of a dialog.
+    lookups: LatestTask,
+    /// Reads what explains the open node.
+    causes: LatestTask,
+    /// Makes the plan of the start dialog.
+    plans: LatestTask,
+    /// Runs kubectl, whose output is on the screen.
+    kubectl: LatestTask,
+    inputs: EventStream,
     cluster: &'a Cluster,
     to: mpsc::Sender<Message>,
     recorder: Option<Recorder>,
 }
 
-impl<'a> Dashboard<'a> {
-    fn new(
-        model: Model,
-        watches: Watches,
-        cluster: &'a Cluster,
-        to: mpsc::Sender<Message>,
-        recorder: Option<Recorder>,
-    ) -> Self {
-        Self {
-            model,
-            watches,
-            commands: JoinSet::new(),
-            counts: JoinSet::new(),
-            lookups: JoinSet::new(),
-            causes: JoinSet::new(),
-            plans: StartPlans::default(),
-            kubectl: KubectlOutput::default(),
-            editor: Editor::default(),
-            inputs: Inputs::open(),
-            cluster,
-            to,
-            recorder,
-        }
-    }
-
-    /// Runs until there is a reason to end. While an editor has the terminal, it is waited for: what was typed there is not
-    /// lost.
+impl Dashboard<'_> {
+    /// Runs until there is a reason to end.
     async fn until_end(
         &mut self,
         screen: &mut Screen,
@@ -223,26 +205,15 @@ impl<'a> Dashboard<'a> {
         // A timeout too long for the clock never ends.
         let deadline = timeout.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
         let mut redraw = Redraw::default();
-        let mut after_editor: Option<EndReason> = None;
         loop {
-            let is_lent = self.editor.is_running();
-            if !is_lent && let Some(reason) = after_editor.take() {
-                return Ok(reason);
-            }
-            if redraw.is_due() && !is_lent {
+            if redraw.is_due() {
                 screen.draw(|frame| view::draw(&self.model, frame))?;
                 redraw.done();
             }
             let message = tokio::select! {
                 biased;
                 Some(signal) = signals.next() => match signal {
-                    // These are for the program that has the terminal.
-                    Signal::Interrupt | Signal::Continue if is_lent => continue,
                     Signal::End | Signal::Interrupt => return Ok(EndReason::Interrupted),
-                    Signal::Stop if is_lent => {
-                        Screen::stop_job()?;
-                        continue;
-                    }
                     Signal::Stop => {
                         screen.suspend()?;
                         redraw.now();
@@ -264,19 +235,8 @@ impl<'a> Dashboard<'a> {
                     // The terminal is gone.
                     Some(Err(_)) | None => return Ok(EndReason::Interrupted),
                 },
-                outcome = self.editor.ended() => {
-                    if after_editor.is_some() {
-                        self.report_at_end(outcome);
-                        continue;
-                    }
-                    self.take_back(screen, &mut redraw)?;
-                    Message::Edited(outcome)
-                }
-                () = redraw.wait(), if !is_lent => continue,
-                after = expiry(deadline), if after_editor.is_none() => {
-                    after_editor = Some(EndReason::TimedOut(after));
-                    continue;
-                }
+                () = redraw.wait() => continue,
+                after = expiry(deadline) => return Ok(EndReason::TimedOut(after)),
                 _ = ticks.tick() => Message::Tick(Timestamp::now()),
                 Some(text) = program_outputs.recv() => Message::ProgramOutput(text),
                 Some(message) = messages.recv() => message,
@@ -291,17 +251,9 @@ impl<'a> Dashboard<'a> {
             if let Some(effect) = effect
                 && let Some(reason) = self.carry_out(effect, screen, &mut redraw)?
             {
-                after_editor.get_or_insert(reason);
+                return Ok(reason);
             }
         }
-    }
-
-    /// Has this reported beside the results of commands that are running when the dashboard ends.
-    fn report_at_end(&mut self, outcome: Result<String, CommandError>) {
-        let to = self.to.clone();
-        self.commands.spawn_local(async move {
-            let _ = to.send(Message::Edited(outcome)).await;
-        });
     }
 
     /// Records what comes from the cluster.
@@ -346,13 +298,11 @@ impl<'a> Dashboard<'a> {
             Effect::WatchReplacements(scopes) => self.watches.watch_replacements(&scopes),
             Effect::WatchWholeNodes => self.watches.watch_whole_nodes(),
             Effect::CountPods(nodes) => {
-                self.counts = JoinSet::new();
-                self.counts.spawn_local(pod_count::count(self.cluster.clone(), nodes, self.to.clone()));
+                self.counts.run(pod_count::count(self.cluster.clone(), nodes, self.to.clone()));
             }
             Effect::ReadCauses { node, wanted, in_maintenance } => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
-                self.causes = JoinSet::new();
-                self.causes.spawn_local(async move {
+                self.causes.run(async move {
                     let facts = ClusterFacts { in_maintenance, ..ClusterFacts::default() };
                     let facts = Box::new(read_wanted(&cluster, &wanted, facts, Timestamp::now()).await);
                     // The receiver is gone if the dashboard has ended.
@@ -364,12 +314,14 @@ impl<'a> Dashboard<'a> {
                 // Other programs may have written on the screen.
                 screen.wipe()?;
             }
-            // A second safeguard: `update` does not return these in read-only mode.
-            effect if self.model.options.readonly && effect.changes() => {}
-            Effect::Plan(request) => self.plans.make(self.cluster.clone(), request, self.to.clone()),
-            Effect::CancelPlan => self.plans.cancel(),
+            Effect::Plan(request) => {
+                self.plans.run(start_plans::make(self.cluster.clone(), request, self.to.clone()));
+            }
+            Effect::CancelPlan => self.plans.end(),
+            // A second safeguard: `update` returns none in read-only mode.
+            Effect::Send { .. } if self.model.options.readonly => {}
             Effect::Send { id, request } => {
-                self.plans.cancel();
+                self.plans.end();
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
                 self.commands.spawn_local(async move {
                     let outcome = requests::send(&cluster, request).await;
@@ -379,20 +331,13 @@ impl<'a> Dashboard<'a> {
             }
             Effect::LookUp { action, target } => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
-                self.lookups = JoinSet::new();
-                self.lookups.spawn_local(pod_requests::look_up(cluster, action, target, to));
+                self.lookups.run(pod_requests::look_up(cluster, action, target, to));
             }
             Effect::Read { id, arguments } => {
-                self.kubectl.read(self.cluster.kubectl_arguments(), &arguments, id, self.to.clone());
+                let flags = self.cluster.kubectl_arguments();
+                self.kubectl.run(kubectl::read(flags, &arguments, id, self.to.clone()));
             }
-            Effect::StopReading => self.kubectl.stop(),
-            Effect::Edit { arguments } => {
-                let shown = shown_command(self.cluster.kubectl(), &arguments);
-                self.inputs.close();
-                Screen::lend(&shown)?;
-                self.editor.start(kubectl::command(self.cluster.kubectl_arguments(), &arguments), shown);
-            }
-            Effect::Remember(choice) => self.model.note_choice(remember_choice(&choice)),
+            Effect::StopReading => self.kubectl.end(),
             Effect::Copy(text) => screen.copy(&text)?,
             Effect::Suspend => {
                 screen.suspend()?;
@@ -404,16 +349,6 @@ impl<'a> Dashboard<'a> {
             Effect::Quit => return Ok(Some(EndReason::Quit)),
         }
         Ok(None)
-    }
-
-    /// Takes the terminal back from the editor. Its size may have changed meanwhile.
-    fn take_back(&mut self, screen: &mut Screen, redraw: &mut Redraw) -> io::Result<()> {
-        screen.take_back()?;
-        self.inputs = Inputs::open();
-        let (width, height) = screen.size()?;
-        update(&mut self.model, Message::Input(Event::Resize(width, height)));
-        redraw.now();
-        Ok(())
     }
 }
 

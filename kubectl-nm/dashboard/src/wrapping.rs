@@ -30,6 +30,16 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// The same in so many lines at most. What does not fit is in the last one, whose end is cut where it is drawn.
+pub(crate) fn wrap_to(text: &str, width: usize, most: usize) -> Vec<String> {
+    let mut lines = wrap(text, width);
+    if lines.len() > most && most > 0 {
+        let rest = lines.split_off(most - 1).join(" ");
+        lines.push(rest);
+    }
+    lines
+}
+
 /// How many bytes of the text fit in so many columns; at least one character.
 fn fitting(text: &str, width: usize) -> usize {
     let mut used = 0;

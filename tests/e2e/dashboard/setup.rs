@@ -35,18 +35,8 @@ impl Blocked {
 
     /// The dashboard with the view of the node, and the blocked pod selected.
     pub(super) async fn dashboard(&self, more: &[&str], env: &[(&str, &str)]) -> Terminal {
-        self.dashboard_of(self.cluster.kubeconfig(), more, env).await
-    }
-
-    /// The same with another kubeconfig.
-    pub(super) async fn dashboard_of(
-        &self,
-        kubeconfig: &Path,
-        more: &[&str],
-        env: &[(&str, &str)],
-    ) -> Terminal {
         let arguments = [&["watch", self.node.as_str()], more].concat();
-        let terminal = Terminal::run_plugin(kubeconfig, &arguments, env);
+        let terminal = Terminal::run_plugin(self.cluster.kubeconfig(), &arguments, env);
         terminal.resize(30, 140);
         terminal.until_live().await;
         terminal.until("the pod", |screen| screen.contents().contains(" Blocked")).await;
@@ -59,13 +49,8 @@ impl Blocked {
 }
 
 /// Leaves a dashboard, and checks that the terminal is as it was.
-pub(super) async fn quit(terminal: Terminal) -> Terminal {
-    quit_by(terminal, "q").await
-}
-
-/// The same by another key.
-pub(super) async fn quit_by(mut terminal: Terminal, key: &str) -> Terminal {
-    terminal.press(key);
+pub(super) async fn quit(mut terminal: Terminal) -> Terminal {
+    terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
     assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
     terminal

@@ -1,4 +1,4 @@
-//! The start dialog in a terminal: its options, its plan, and how many nodes begin at a time.
+//! The start dialog in a terminal: its options and its plan.
 
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
@@ -57,7 +57,7 @@ async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_nodes_some_begin_and_the_others_wait_to_be_resumed() {
+async fn planned_nodes_wait_to_be_resumed() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
     let [first, second] = &nodes[..2] else { panic!("two nodes") };
@@ -67,20 +67,18 @@ async fn of_several_nodes_some_begin_and_the_others_wait_to_be_resumed() {
     terminal.press("n");
     terminal.press(&format!("{first} {second}"));
     terminal.until_shown("start 2 nodes").await;
-    // From the nodes past the reason and the options.
-    terminal.press("\t\t\t1");
-    terminal.until_shown("1 node begins now").await;
-    terminal.press("\t2");
+    // From the nodes past the reason.
+    terminal.press("\t\t--suspend");
+    terminal.until_shown("only planned").await;
+    terminal.press("\x1b[B2");
     terminal.until_shown("[Enter] start").await;
     terminal.press(ENTER);
-    let (begins, waits) = (format!("{first} "), format!("{second} "));
+    let (begins, waits) = (format!("{second} "), format!("{first} "));
     let row = |screen: &vt100::Screen, node: &str, state: &str| {
         screen.contents().lines().any(|line| line.contains(node) && line.contains(state))
     };
     terminal
-        .until("one drained, one planned", |screen| {
-            row(screen, &begins, "Drained") && row(screen, &waits, "Planned")
-        })
+        .until("both planned", |screen| row(screen, &begins, "Planned") && row(screen, &waits, "Planned"))
         .await;
     terminal.press(&format!("/{second}"));
     terminal.press(ENTER);
@@ -90,6 +88,6 @@ async fn of_several_nodes_some_begin_and_the_others_wait_to_be_resumed() {
     terminal.press(ENTER);
     wait_until(&cluster.maintenances(), second, "resumed", |found| found.is_some_and(|it| !it.spec.suspend))
         .await;
-    terminal.until("both drained", |screen| row(screen, &waits, "Drained")).await;
+    terminal.until("it is drained", |screen| row(screen, &begins, "Drained")).await;
     quit(terminal).await;
 }

@@ -8,7 +8,6 @@ pub mod change_lines;
 pub mod changes;
 pub mod creator;
 pub mod departures;
-pub mod drain_change;
 pub mod ending;
 pub(crate) mod fields;
 pub mod headline;

@@ -15,17 +15,13 @@ pub enum Action {
     Back,
     Switch,
     Filter,
-    Command,
     Sort,
     Reverse,
     Attention,
     Replacements,
     Details,
     Events,
-    Conditions,
     Yaml,
-    Wrap,
-    Columns,
     Theme,
     Logs,
     PreviousLogs,
@@ -36,10 +32,8 @@ pub enum Action {
     Mark,
     Stop,
     Pause,
-    Change,
     Evict,
     Delete,
-    EditBudget,
     Help,
     Quit,
     Suspend,
@@ -163,8 +157,6 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     .in_footer(12, "all nodes"),
     entry(Action::Filter, Reading, "filter", &["/"], "filter: ns:x state:blocked node:worker-1* text")
         .in_footer(11, "filter"),
-    entry(Action::Command, Reading, "command", &[":"], "type the name of an action, such as :sort age")
-        .in_footer(21, "command"),
     entry(Action::Sort, Reading, "sort", &["s"], "sort by risk, name, progress, pool or age")
         .in_footer(14, "sort"),
     entry(Action::Reverse, Reading, "reverse", &["S"], "reverse the order"),
@@ -183,12 +175,8 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     entry(Action::Events, Reading, "events", &["e"], "events about the open node")
         .in_footer(16, "events")
         .on(OPEN_NODE),
-    entry(Action::Conditions, Reading, "conditions", &["i"], "the conditions of the maintenance"),
     entry(Action::Yaml, Reading, "yaml", &["y"], "the maintenance as YAML").in_footer(18, "YAML"),
-    entry(Action::Wrap, Reading, "wrap", &["W"], "wrap long lines of a pane or a page, or cut them"),
-    entry(Action::Columns, Reading, "columns", &["C"], "choose columns and their order")
-        .in_footer(23, "columns"),
-    entry(Action::Theme, Reading, "theme", &["T"], "the next theme; :theme NAME chooses one"),
+    entry(Action::Theme, Reading, "theme", &["T"], "the next theme"),
     entry(Action::Logs, Reading, "logs", &["l"], "logs of the pod").in_footer(4, "logs").on(OPEN_NODE),
     entry(
         Action::PreviousLogs,
@@ -234,9 +222,6 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     )
     .in_footer(10, "pause")
     .changing(),
-    entry(Action::Change, Actions, "change", &["t"], "change the timeout or the pod selector of the drain")
-        .in_footer(20, "change")
-        .changing(),
     entry(Action::Evict, Actions, "evict", &["R"], "request the eviction of the pod once more, now")
         .in_footer(6, "evict")
         .changing()
@@ -251,9 +236,6 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
     .in_footer(8, "delete")
     .changing()
     .on(OPEN_NODE),
-    entry(Action::EditBudget, Actions, "edit-budget", &["E"], "edit the budget of the pod in $EDITOR")
-        .in_footer(7, "budget")
-        .changing(),
     entry(Action::Help, Actions, "help", &["?"], "all keys").in_footer(1, "help"),
     entry(Action::Quit, Actions, "quit", &["q", "Ctrl-C"], "quit; maintenances continue")
         .in_footer(0, "quit"),

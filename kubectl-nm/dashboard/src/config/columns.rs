@@ -8,10 +8,11 @@ pub(crate) enum ListName {
     Pods,
 }
 
-/// A column: its name in the configuration, what it shows, and whether it is shown unless somebody chooses.
+/// A column: its name in the configuration, what it shows, and whether it is shown unless that chooses.
 #[derive(Debug)]
 pub(crate) struct ColumnEntry {
     pub(crate) name: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the reference is made from it"))]
     pub(crate) what: &'static str,
     pub(crate) is_default: bool,
 }

@@ -39,10 +39,6 @@ pub enum ConfigError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}:{line}: {problem}", path.display())]
     Invalid { path: PathBuf, line: usize, problem: String },
-    #[error("cannot write {}: {source}", path.display())]
-    Unwritable { path: PathBuf, source: io::Error },
-    #[error("there is no place for the configuration: set HOME or XDG_CONFIG_HOME")]
-    NoHome,
 }
 
 /// A word, and where in the text it is.
@@ -50,15 +46,15 @@ type PlacedWord = (String, Option<Range<usize>>);
 
 /// Something that is wrong, and where in the text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Problem(pub(crate) Option<Range<usize>>, pub(crate) String);
+struct Problem(Option<Range<usize>>, String);
 
 impl Problem {
-    pub(crate) fn of_syntax(error: &TomlError) -> Self {
+    fn of_syntax(error: &TomlError) -> Self {
         let problem = error.message().trim().replace('\n', ", ");
         Self(error.span(), format!("{problem}: correct the line, the whole file is ignored"))
     }
 
-    pub(crate) fn in_file(self, path: &Path, text: &str) -> ConfigError {
+    fn in_file(self, path: &Path, text: &str) -> ConfigError {
         let Self(at, problem) = self;
         let before = at.and_then(|at| text.get(..at.start)).unwrap_or_default();
         ConfigError::Invalid { path: path.to_owned(), line: before.matches('\n').count() + 1, problem }
@@ -66,7 +62,7 @@ impl Problem {
 }
 
 /// The path of the configuration; none without a home. `variable` reads the environment.
-pub(crate) fn path(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+fn path(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     // A relative path in the variable is to be ignored, by the XDG specification.
     let base = variable("XDG_CONFIG_HOME").filter(|base| base.is_absolute());
     let home = || ["HOME", "USERPROFILE"].into_iter().filter_map(&variable).find(|home| home.is_absolute());
@@ -74,16 +70,12 @@ pub(crate) fn path(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf
     Some(base.join("kubectl-nm").join("config.toml"))
 }
 
-/// The path of the configuration of this process.
-pub(crate) fn own_path() -> Option<PathBuf> {
-    path(|name| std::env::var_os(name).map(PathBuf::from))
-}
-
 impl Config {
     /// The configuration of this process. Its mistakes are printed as warnings, and returned in a sentence for the dashboard
     /// that opens afterwards.
     pub fn load(out: &mut Output) -> (Self, Option<String>) {
-        let (config, mistakes) = own_path().map_or_else(Default::default, |path| Self::read(&path));
+        let (config, mistakes) = path(|name| std::env::var_os(name).map(PathBuf::from))
+            .map_or_else(Default::default, |path| Self::read(&path));
         (config, report(&mistakes, out))
     }
 
@@ -159,15 +151,10 @@ fn section<'a>(item: &'a Item, name: &str, at: Option<Range<usize>>) -> Result<&
 fn theme(item: &Item) -> Result<ThemeName, Problem> {
     let name = item.as_str().unwrap_or_default();
     ThemeName::from_str(name, true).map_err(|_| {
-        let themes: Vec<String> =
-            ThemeName::value_variants().iter().copied().filter_map(theme_name).collect();
-        Problem(item.span(), unknown("theme", name, &themes.join(", ")))
+        let known = ThemeName::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let known: Vec<String> = known.map(|theme| theme.get_name().to_owned()).collect();
+        Problem(item.span(), unknown("theme", name, &known.join(", ")))
     })
-}
-
-/// The name of a theme, as the flag has it.
-pub(crate) fn theme_name(theme: ThemeName) -> Option<String> {
-    Some(theme.to_possible_value()?.get_name().to_owned())
 }
 
 fn columns(columns: &mut Columns, section: &dyn TableLike, problems: &mut Vec<Problem>) {

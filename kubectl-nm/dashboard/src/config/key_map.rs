@@ -42,10 +42,10 @@ impl KeyMap {
         self.0.get(action.entry().name).map_or(&[], Vec::as_slice)
     }
 
-    /// The shortest of its keys; without a key, its command.
+    /// The shortest of its keys; without a key, its name.
     pub(crate) fn shortest(&self, action: Action) -> String {
         let keys = self.keys(action).iter();
-        keys.min_by_key(|key| key.len()).cloned().unwrap_or_else(|| format!(":{}", action.entry().name))
+        keys.min_by_key(|key| key.len()).cloned().unwrap_or_else(|| action.entry().name.to_owned())
     }
 
     /// The same in brackets, for sentences.

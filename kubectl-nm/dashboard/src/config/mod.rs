@@ -1,4 +1,4 @@
-//! What users configure: the theme, the columns and the keys of the actions, by the file, flags and dialogs.
+//! What users configure: the theme, the columns and the keys of the actions, by the file and by flags.
 
 pub(crate) mod action_table;
 pub(crate) mod appearance;
@@ -6,4 +6,3 @@ pub(crate) mod columns;
 pub(crate) mod config_file;
 pub(crate) mod key_map;
 pub(crate) mod key_name;
-pub(crate) mod remembered_choice;

@@ -2,7 +2,6 @@
 //!
 //! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
 
-pub(crate) mod command_line;
 pub(crate) mod dialogs;
 pub(crate) mod fleet;
 pub(crate) mod lists;
@@ -16,11 +15,9 @@ pub(crate) mod watch_health;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nm_core::args::names;
 use nm_core::maintenance::{State, attached_volumes};
 use nm_core::terminal::text::counted;
 use nm_core::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
@@ -43,7 +40,7 @@ use self::tree::Tree;
 use self::watch_health::WatchHealth;
 use crate::config::action_table::{Action, ActionEntry};
 use crate::config::appearance::Appearance;
-use crate::config::config_file::{Config, ConfigError};
+use crate::config::config_file::Config;
 use crate::objects::watch_state::{WatchKind, WatchState};
 
 /// What recordings have to do with what is received.
@@ -127,8 +124,6 @@ pub(crate) enum SideContent {
     Events,
     /// The maintenance as YAML.
     Document,
-    /// The conditions of the maintenance.
-    Conditions,
     /// The selected row in full.
     Details,
 }
@@ -175,11 +170,7 @@ pub struct Model {
     pub(crate) runs: u64,
     /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
-    /// The command that is being typed.
-    pub(crate) command: Option<Field>,
     pub(crate) side: Option<SidePane>,
-    /// Whether the side pane wraps long lines.
-    pub(crate) is_wrapped: bool,
     /// The YAML in the side pane.
     pub(crate) document: Document,
     pub(crate) notice: Option<Notice>,
@@ -189,15 +180,6 @@ pub struct Model {
     requests: u64,
     /// Where a replay is.
     pub(crate) replay: Option<ReplayStatus>,
-}
-
-/// Why there is no node of a name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NodeNameError {
-    #[error("{text}: {why}")]
-    Invalid { text: String, why: String },
-    #[error("node {0} does not exist")]
-    Unknown(String),
 }
 
 impl Model {
@@ -236,9 +218,7 @@ impl Model {
             output: None,
             runs: 0,
             typing: None,
-            command: None,
             side: None,
-            is_wrapped: true,
             document: Document::default(),
             notice,
             pending_requests: BTreeMap::new(),
@@ -305,22 +285,10 @@ impl Model {
         is_listed && self.fleet.node_names().next().is_some()
     }
 
-    /// The node of this name. Without permission to list nodes, there may be one.
-    pub(crate) fn node_named(&self, text: &str) -> Result<String, NodeNameError> {
-        let invalid = |why| NodeNameError::Invalid { text: text.to_owned(), why };
-        let name = names::parse_node(text).map_err(invalid)?;
-        let is_unknown = self.fleet.node(&name).is_none() && self.fleet.maintenance_of(&name).is_none();
-        if is_unknown && self.nodes_are_known() {
-            return Err(NodeNameError::Unknown(name));
-        }
-        Ok(name)
-    }
-
     pub(crate) fn start_plan(&self, dialog: &StartDialog) -> StartPlan {
         StartPlan::of(dialog.nodes.text(), &self.fleet, self.nodes_are_known())
             .with_reason(dialog.reason.text())
             .with_options(dialog.options.text())
-            .with_at_a_time(dialog.at_a_time.text())
     }
 
     /// A notice about the whole view, and whether it reports a problem.
@@ -459,13 +427,5 @@ impl Model {
 
     pub(crate) fn show_error(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: true, at: self.now });
-    }
-
-    /// Reports where a choice was remembered, or why it was not. It holds until the end in both cases.
-    pub(crate) fn note_choice(&mut self, remembered: Result<PathBuf, ConfigError>) {
-        match remembered {
-            Ok(path) => self.notify(format!("remembered in {}", path.display())),
-            Err(error) => self.show_error(format!("not remembered: {error}")),
-        }
     }
 }

@@ -1,20 +1,16 @@
-//! A node, decoded without what the dashboard does not show.
+//! A node, reduced to what the dashboard shows.
 //!
-//! A node of a real cluster is 10 to 20 KiB of JSON, mostly names of images. The rest is skipped while it is decoded, so
-//! that thousands of nodes take little memory also while they are listed.
+//! A node of a real cluster is 10 to 20 KiB of JSON, mostly names of images. Each is reduced as soon as it is decoded, so that
+//! thousands of nodes take little memory also while they are listed.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::{Node, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::Resource;
-use nm_shared::api::names::UNDO_ANNOTATION;
 use nm_shared::cluster::node::has_control_plane_label;
 use nm_shared::cluster::node_pool;
 use nm_shared::drain::cordon_owner::{Marks, cordon_owner};
 use nm_shared::drain::node_patch;
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 
@@ -22,7 +18,8 @@ use crate::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 const CONTROL_PLANE_POOL: &str = "control-plane";
 
 /// A node as the API server sends it, reduced. The metadata has what a watch reads.
-#[derive(Debug, Clone, Resource)]
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[serde(from = "Node")]
 #[resource(inherit = Node)]
 pub(crate) struct ListedNode {
     metadata: ObjectMeta,
@@ -35,106 +32,16 @@ impl ListedNode {
     }
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NodeJson {
-    metadata: NodeMetadataJson,
-    spec: Option<NodeSpecJson>,
-    status: Option<NodeStatusJson>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct NodeMetadataJson {
-    name: Option<String>,
-    resource_version: Option<String>,
-    creation_timestamp: Option<Time>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<AnnotationsJson>,
-    managed_fields: Option<Vec<ManagedFieldsJson>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct AnnotationsJson {
-    #[serde(rename = "kubectl-nm.dev/undo")]
-    undo: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct ManagedFieldsJson {
-    manager: Option<String>,
-    fields_v1: Option<OwnedFieldsJson>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct OwnedFieldsJson {
-    #[serde(rename = "f:spec")]
-    spec: Option<OwnedSpecJson>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct OwnedSpecJson {
-    #[serde(rename = "f:unschedulable")]
-    unschedulable: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NodeSpecJson {
-    unschedulable: Option<bool>,
-    taints: Option<Vec<Taint>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct NodeStatusJson {
-    conditions: Option<Vec<NodeConditionJson>>,
-    node_info: Option<NodeInfoJson>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NodeConditionJson {
-    #[serde(rename = "type")]
-    type_: Option<String>,
-    status: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct NodeInfoJson {
-    kubelet_version: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for ListedNode {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        NodeJson::deserialize(deserializer).map(Self::from)
-    }
-}
-
-impl From<NodeJson> for ListedNode {
-    fn from(node: NodeJson) -> Self {
-        let (spec, status) = (node.spec.unwrap_or_default(), node.status.unwrap_or_default());
-        let undo = node.metadata.annotations.and_then(|annotations| annotations.undo);
-        let metadata = ObjectMeta {
-            name: node.metadata.name,
-            resource_version: node.metadata.resource_version,
-            labels: node.metadata.labels,
-            annotations: undo.map(|undo| BTreeMap::from([(UNDO_ANNOTATION.to_owned(), undo)])),
-            ..ObjectMeta::default()
-        };
+impl From<Node> for ListedNode {
+    fn from(Node { metadata, spec, status }: Node) -> Self {
+        let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let labels = metadata.labels.as_ref();
         let (pool, zone) = (node_pool::pool(labels), node_pool::zone(labels));
-        let set_by = node.metadata.managed_fields.unwrap_or_default().into_iter().find_map(set_cordon);
         let marks = Marks {
             metadata: &metadata,
             unschedulable: spec.unschedulable.unwrap_or_default(),
             taints: spec.taints.as_deref().unwrap_or_default(),
-            set_by: set_by.as_deref(),
+            set_by: metadata.managed_fields.iter().flatten().find_map(set_cordon),
         };
         let control_plane = has_control_plane_label(&metadata);
         let details = NodeDetails {
@@ -142,8 +49,8 @@ impl From<NodeJson> for ListedNode {
             cordon: cordon_owner(&marks),
             pool: pool.or(control_plane.then_some(CONTROL_PLANE_POOL)).map(str::to_owned),
             zone: zone.map(str::to_owned),
-            version: status.node_info.and_then(|info| info.kubelet_version).unwrap_or_default(),
-            created: node.metadata.creation_timestamp.map(|time| time.0),
+            version: status.node_info.map(|info| info.kubelet_version).unwrap_or_default(),
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         };
         let shown = NodeMetadata {
             name: metadata.name.clone().unwrap_or_default(),
@@ -151,20 +58,20 @@ impl From<NodeJson> for ListedNode {
             control_plane,
             details: Some(details),
         };
-        let metadata = ObjectMeta { labels: None, annotations: None, ..metadata };
-        Self { metadata, shown }
+        let ObjectMeta { name, resource_version, .. } = metadata;
+        Self { metadata: ObjectMeta { name, resource_version, ..ObjectMeta::default() }, shown }
     }
 }
 
 /// The program of these managed fields, if it set `spec.unschedulable`.
-fn set_cordon(fields: ManagedFieldsJson) -> Option<String> {
-    fields.fields_v1?.spec?.unschedulable?;
-    fields.manager
+fn set_cordon(fields: &ManagedFieldsEntry) -> Option<&str> {
+    fields.fields_v1.as_ref()?.0.get("f:spec")?.get("f:unschedulable")?;
+    fields.manager.as_deref()
 }
 
-fn readiness(conditions: &[NodeConditionJson]) -> NodeReadiness {
-    let ready = conditions.iter().find(|condition| condition.type_.as_deref() == Some("Ready"));
-    match ready.and_then(|ready| ready.status.as_deref()) {
+fn readiness(conditions: &[NodeCondition]) -> NodeReadiness {
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    match ready.map(|ready| ready.status.as_str()) {
         Some("True") => NodeReadiness::Ready,
         Some("False") => NodeReadiness::NotReady,
         _ => NodeReadiness::Unknown,
@@ -173,6 +80,7 @@ fn readiness(conditions: &[NodeConditionJson]) -> NodeReadiness {
 
 #[cfg(test)]
 mod tests {
+    use nm_shared::api::names::UNDO_ANNOTATION;
     use nm_shared::drain::cordon_owner::CordonOwner;
     use serde_json::{Value, json};
 
@@ -187,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_decoded_and_the_rest_is_skipped() {
+    fn what_is_shown_is_kept_and_nothing_else() {
         let node = json!({
             "metadata": {
                 "name": "n1", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",

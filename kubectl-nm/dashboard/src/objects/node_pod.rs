@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nm_core::explain::owner::Owner;
 use nm_shared::DrainSpec;
 use nm_shared::cluster::metadata;
@@ -28,6 +29,20 @@ fn recorded_owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<O
     String::deserialize(deserializer).map(|text| Owner::recorded(&text))
 }
 
+impl PodId {
+    pub(crate) fn of(metadata: &ObjectMeta) -> Self {
+        let controller = metadata::controller(metadata.owner_references.as_deref().unwrap_or_default());
+        let hash = metadata.labels.as_ref().and_then(|labels| labels.get(metadata::TEMPLATE_HASH));
+        Self {
+            key: metadata.uid.clone().unwrap_or_default(),
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            owner: controller.map(|controller| Owner::of(controller, hash.map(String::as_str))),
+            controller: controller.map(|owner| owner.uid.clone()).unwrap_or_default(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct NodePod {
     pub(crate) id: Arc<PodId>,
@@ -37,15 +52,7 @@ pub(crate) struct NodePod {
 
 impl From<DrainPod> for NodePod {
     fn from(pod: DrainPod) -> Self {
-        let names = pod::names(&pod);
-        let id = PodId {
-            key: names.uid.to_owned(),
-            namespace: names.namespace.to_owned(),
-            name: names.name.to_owned(),
-            owner: owner(&pod),
-            controller: pod::controller(&pod).map(|owner| owner.uid.clone()).unwrap_or_default(),
-        };
-        Self { id: Arc::new(id), pod }
+        Self { id: Arc::new(PodId::of(&pod.metadata)), pod }
     }
 }
 
@@ -67,11 +74,6 @@ impl NodePod {
         let grace = SignedDuration::from_secs(termination.grace_seconds.unwrap_or(0));
         Some(termination.deadline.saturating_sub(grace).unwrap_or(termination.deadline))
     }
-}
-
-fn owner(pod: &DrainPod) -> Option<Owner> {
-    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(metadata::TEMPLATE_HASH));
-    pod::controller(pod).map(|controller| Owner::of(controller, hash.map(String::as_str)))
 }
 
 #[cfg(test)]

@@ -1,16 +1,13 @@
 //! A pod on another node than the open one, as far as the tree of replacements shows it.
 //!
-//! Pods of whole namespaces are watched for the tree, so that everything else is skipped while they are decoded.
+//! Pods of whole namespaces are watched for the tree, so that each is reduced as soon as it is decoded.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use nm_core::explain::owner::Owner;
-use nm_shared::cluster::metadata;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::objects::node_pod::PodId;
@@ -99,7 +96,7 @@ impl ReplicaState {
 
 /// A pod as the watch decodes it.
 #[derive(Debug, Clone, Deserialize, Resource)]
-#[serde(from = "ReplicaJson")]
+#[serde(from = "Pod")]
 #[resource(inherit = Pod)]
 pub(crate) struct WatchedReplica {
     /// Names and versions only.
@@ -114,112 +111,18 @@ impl WatchedReplica {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ReplicaJson {
-    metadata: ReplicaMetadataJson,
-    spec: Option<ReplicaSpecJson>,
-    status: Option<ReplicaStatusJson>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ReplicaMetadataJson {
-    name: String,
-    namespace: String,
-    uid: String,
-    resource_version: Option<String>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<IgnoredAny>,
-    labels: Option<LabelsJson>,
-    owner_references: Option<Vec<OwnerReference>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct LabelsJson {
-    pod_template_hash: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ReplicaSpecJson {
-    node_name: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ReplicaStatusJson {
-    phase: Option<String>,
-    conditions: Option<Vec<ReplicaConditionJson>>,
-    init_container_statuses: Option<Vec<ContainerJson>>,
-    container_statuses: Option<Vec<ContainerJson>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ReplicaConditionJson {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-    reason: Option<String>,
-    message: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ContainerJson {
-    name: String,
-    ready: bool,
-    started: Option<bool>,
-    state: Option<ContainerStateJson>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ContainerStateJson {
-    waiting: Option<ReasonJson>,
-    running: Option<IgnoredAny>,
-    terminated: Option<ReasonJson>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ReasonJson {
-    reason: Option<String>,
-    message: Option<String>,
-}
-
-impl From<ReplicaJson> for WatchedReplica {
-    fn from(pod: ReplicaJson) -> Self {
-        let ReplicaJson { metadata, spec, status } = pod;
-        let node = spec.unwrap_or_default().node_name.unwrap_or_default();
+impl From<Pod> for WatchedReplica {
+    fn from(Pod { metadata, spec, status }: Pod) -> Self {
+        let node = spec.and_then(|spec| spec.node_name).unwrap_or_default();
         let state = match metadata.deletion_timestamp {
             Some(_) => ReplicaState::Terminating,
             None => state(&node, &status.unwrap_or_default()),
         };
-        let owners = metadata.owner_references.unwrap_or_default();
-        let controller = metadata::controller(&owners);
-        let hash = metadata.labels.and_then(|labels| labels.pod_template_hash);
-        let replica = controller.map(|controller| Replica {
-            id: Arc::new(PodId {
-                key: metadata.uid.clone(),
-                namespace: metadata.namespace.clone(),
-                name: metadata.name.clone(),
-                owner: Some(Owner::of(controller, hash.as_deref())),
-                controller: controller.uid.clone(),
-            }),
-            created: metadata.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-            node,
-            state,
-        });
-        let metadata = ObjectMeta {
-            name: Some(metadata.name),
-            namespace: Some(metadata.namespace),
-            uid: Some(metadata.uid),
-            resource_version: metadata.resource_version,
-            ..ObjectMeta::default()
-        };
+        let id = PodId::of(&metadata);
+        let created = metadata.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let replica = id.owner.is_some().then(|| Replica { id: Arc::new(id), created, node, state });
+        let ObjectMeta { name, namespace, uid, resource_version, .. } = metadata;
+        let metadata = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
         Self { metadata, replica }
     }
 }
@@ -227,7 +130,7 @@ impl From<ReplicaJson> for WatchedReplica {
 /// The reasons of a container that waits for its turn, or is being created.
 const BEING_CREATED: [&str; 2] = ["PodInitializing", "ContainerCreating"];
 
-fn state(node: &str, status: &ReplicaStatusJson) -> ReplicaState {
+fn state(node: &str, status: &PodStatus) -> ReplicaState {
     if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
         return ReplicaState::Finished;
     }
@@ -238,39 +141,35 @@ fn state(node: &str, status: &ReplicaStatusJson) -> ReplicaState {
     }
     if node.is_empty() {
         let scheduled = condition("PodScheduled").filter(|scheduled| scheduled.status != "True");
-        let text = |field: fn(&ReplicaConditionJson) -> &Option<String>| {
-            scheduled.and_then(|scheduled| field(scheduled).clone()).unwrap_or_default()
-        };
-        let (reason, message) = (text(|condition| &condition.reason), text(|condition| &condition.message));
+        let reason = scheduled.and_then(|scheduled| scheduled.reason.clone()).unwrap_or_default();
+        let message = scheduled.and_then(|scheduled| scheduled.message.clone()).unwrap_or_default();
         return ReplicaState::Waiting(WaitsFor::Node { reason, message });
     }
     ReplicaState::Waiting(waits_for(status))
 }
 
 /// What a pod on a node waits for: a container that does not start explains more than one that is being created.
-fn waits_for(status: &ReplicaStatusJson) -> WaitsFor {
+fn waits_for(status: &PodStatus) -> WaitsFor {
     let (init, main) = (status.init_container_statuses.iter(), status.container_statuses.iter());
-    let main: Vec<&ContainerJson> = main.flatten().collect();
+    let main: Vec<&ContainerStatus> = main.flatten().collect();
     let all = || init.clone().flatten().chain(main.iter().copied());
     let does_not_start = all().find_map(|container| {
         let state = container.state.as_ref()?;
-        let ended = state
-            .terminated
-            .as_ref()
-            .filter(|ended| !container.ready && ended.reason.as_deref() != Some("Completed"));
-        let why = state.waiting.as_ref().or(ended)?;
-        let reason = why.reason.clone().unwrap_or_default();
-        (!BEING_CREATED.contains(&reason.as_str())).then(|| WaitsFor::Container {
-            name: container.name.clone(),
-            reason,
-            message: why.message.clone().unwrap_or_default(),
-        })
+        let ended = state.terminated.as_ref().filter(|_| !container.ready);
+        let ended = ended.filter(|ended| ended.reason.as_deref() != Some("Completed"));
+        let (reason, message) = match &state.waiting {
+            Some(waiting) => (&waiting.reason, &waiting.message),
+            None => ended.map(|ended| (&ended.reason, &ended.message))?,
+        };
+        let (reason, message) = (reason.clone().unwrap_or_default(), message.clone().unwrap_or_default());
+        let name = container.name.clone();
+        (!BEING_CREATED.contains(&reason.as_str())).then_some(WaitsFor::Container { name, reason, message })
     });
     if let Some(container) = does_not_start {
         return container;
     }
     let runs =
-        |container: &&ContainerJson| container.state.as_ref().is_some_and(|state| state.running.is_some());
+        |container: &&ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
     if main.is_empty() || !main.iter().all(runs) {
         return WaitsFor::Start;
     }
@@ -283,6 +182,7 @@ fn waits_for(status: &ReplicaStatusJson) -> WaitsFor {
 
 #[cfg(test)]
 mod tests {
+    use nm_core::explain::owner::Owner;
     use serde_json::{Value, json};
 
     use super::*;

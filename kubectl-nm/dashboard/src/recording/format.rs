@@ -271,7 +271,6 @@ impl RecordedMessage {
             | Message::CauseFacts { .. }
             | Message::Output { .. }
             | Message::Answered { .. }
-            | Message::Edited(_)
             | Message::ProgramOutput(_)
             | Message::RecordingFailed(_) => return None,
         })

@@ -204,7 +204,10 @@ fn secrets_in_whatever_place_are_not_recorded() {
         Message::ProgramOutput(String::from("SECRET")),
         Message::RecordingFailed(String::from("SECRET")),
         Message::Answered { id: 1, outcome: Ok(String::from("SECRET")) },
-        Message::Edited(Err(CommandError::NoAnswer { flags: String::from(" --token SECRET") })),
+        Message::Answered {
+            id: 1,
+            outcome: Err(CommandError::NoAnswer { flags: String::from(" --token SECRET") }),
+        },
     ];
     messages.extend(
         [

@@ -16,7 +16,7 @@ const LONG_STEP: SignedDuration = SignedDuration::from_mins(1);
 
 /// Handles a key of the replay. Returns whether it is one.
 pub(super) fn press(player: &mut Player, key: KeyEvent) -> bool {
-    let is_busy = |model: &Model| model.dialog.is_some() || model.typing.is_some() || model.command.is_some();
+    let is_busy = |model: &Model| model.dialog.is_some() || model.typing.is_some();
     let modified = key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
     if key.kind == KeyEventKind::Release || modified || is_busy(&player.model) {
         return false;

@@ -241,7 +241,7 @@ impl Player {
         self.checkpoints.push(Checkpoint { at, place, model });
     }
 
-    /// Passes input to the model. Returns an effect that concerns the terminal or a file.
+    /// Passes input to the model. Returns an effect that concerns the terminal.
     pub(crate) fn input(&mut self, input: crossterm::event::Event) -> Option<Effect> {
         let effect = update::update(&mut self.model, Message::Input(input));
         let effect = effect.and_then(|effect| self.carry_out(effect));
@@ -267,8 +267,7 @@ impl Player {
         }
     }
 
-    /// Carries out an effect, unless it needs a cluster. Returns it if it concerns the terminal or the
-    /// configuration.
+    /// Carries out an effect, unless it needs a cluster. Returns it if it concerns the terminal.
     fn carry_out(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
             Effect::WatchReplacements(scopes) => {
@@ -282,7 +281,7 @@ impl Player {
                 }
                 None
             }
-            Effect::Copy(_) | Effect::Suspend | Effect::Quit | Effect::Remember(_) => Some(effect),
+            Effect::Copy(_) | Effect::Suspend | Effect::Quit => Some(effect),
             // What was watched is in the recording, or it is not.
             Effect::Open(_)
             | Effect::Close
@@ -295,7 +294,6 @@ impl Player {
             Effect::Plan(_)
             | Effect::LookUp { .. }
             | Effect::Read { .. }
-            | Effect::Edit { .. }
             | Effect::Reconnect
             | Effect::Send { .. }
             | Effect::End(_) => {

@@ -10,7 +10,6 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
-use crate::config::remembered_choice::remember_choice;
 use crate::message::Effect;
 use crate::replay::keys;
 use crate::replay::player::Player;
@@ -87,7 +86,6 @@ pub async fn run(player: &mut Player) -> Result<EndReason, Error> {
         match press(player, input) {
             Some(Effect::Quit) => return Ok(EndReason::Quit),
             Some(Effect::Copy(text)) => screen.copy(&text).map_err(Error::Screen)?,
-            Some(Effect::Remember(choice)) => player.model.note_choice(remember_choice(&choice)),
             Some(Effect::Suspend) => {
                 screen.suspend().map_err(Error::Screen)?;
                 last = Instant::now();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nm_core::args::duration::{age, show};
-use nm_core::terminal::text::counted;
+use nm_core::terminal::text::{counted, harmless};
 use nm_roll::decide::{NodeProgress, ReadyTime, RollState};
 use nm_roll::report::estimate_text;
 use nm_shared::PodCounts;
@@ -17,12 +17,13 @@ use crate::elapsed::elapsed;
 use crate::roll::model::{RollModel, ShownRoll};
 use crate::roll::outputs::{draw_outputs, output_height};
 use crate::roll::row::{RollRow, RowState};
-use crate::view::canvas::{Canvas, line, wrapped};
+use crate::view::canvas::{Canvas, line};
 use crate::view::dialogs::draw_keys;
 use crate::view::footer::draw_key_line;
 use crate::view::header::data_age;
 use crate::view::table::{Column, draw_cells, draw_heads, fit};
 use crate::view::theme::{Glyphs, Surface, Tone};
+use crate::wrapping::wrap;
 
 /// From so many columns on, the summary has a bar, and the beginning its time.
 const BAR_FROM: u16 = 60;
@@ -129,7 +130,7 @@ fn limited(mut lines: TonedLines, rows: usize) -> TonedLines {
 
 /// The text in lines that fit the width.
 fn paragraph(text: &str, width: u16, tone: Tone) -> TonedLines {
-    wrapped(text, width.saturating_sub(2)).into_iter().map(|line| (line, tone)).collect()
+    wrap(&harmless(text), usize::from(width.saturating_sub(2))).into_iter().map(|line| (line, tone)).collect()
 }
 
 fn draw_header(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
@@ -400,7 +401,7 @@ fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
         None if is_paused => "continue",
         None => "pause",
     };
-    // What has no key cannot be done: a roll has no command line.
+    // What has no key cannot be done.
     let has_key = |action: &(Action, &'static str)| !map.keys(action.0).is_empty();
     let actions = [(Action::Quit, "leave"), (Action::Help, "help"), (Action::Pause, pause)];
     let mut keys: Vec<_> =
@@ -425,7 +426,7 @@ fn draw_help(model: &RollModel, top: usize, canvas: &mut Canvas<'_>, area: Rect)
 /// Keys and what they do. Without a key, a heading or a sentence.
 fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
     let said = |text| Some((String::new(), text));
-    // What has no key cannot be done: a roll has no command line.
+    // What has no key cannot be done.
     let keys = |action, what| Some((map.keys(action).join(", "), what)).filter(|(keys, _)| !keys.is_empty());
     let lines = [
         said("View"),

@@ -5,10 +5,8 @@
 //! therefore a pipe whose text the dashboard shows, and child processes get no standard input. On systems other than Unix
 //! that would need unsafe code.
 
-use std::fs::File;
-use std::io::{self, PipeReader, Read, Write};
+use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -39,20 +37,6 @@ pub(crate) fn restore() {
         // Restoring descriptors that exist does not fail, and there is nowhere to report it.
         let _ = dup2_stderr(terminal);
         let _ = fcntl_setfd(io::stdin(), FdFlags::empty());
-    }
-}
-
-/// The standard input of this process, for a child that is to have it.
-pub(crate) fn input() -> io::Result<Stdio> {
-    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
-}
-
-/// Writes to the terminal although standard error is diverted.
-pub(crate) fn write_to_terminal(bytes: &[u8]) -> io::Result<()> {
-    let terminal = TERMINAL.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*terminal {
-        Some(terminal) => File::from(terminal.try_clone()?).write_all(bytes),
-        None => io::stderr().write_all(bytes),
     }
 }
 

@@ -20,9 +20,6 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
 use tokio::sync::mpsc::Sender;
 
-#[cfg(unix)]
-use nm_core::terminal::text::harmless;
-
 use crate::screen::standard_streams;
 
 /// Whether we have the screen. Static, because there is one terminal and a panic hook takes no arguments.
@@ -121,27 +118,6 @@ impl Screen {
         self.enter()
     }
 
-    /// Releases the screen for another program, whose command is shown. Standard error stays diverted: a credential plugin
-    /// would take the keys from that program.
-    pub(crate) fn lend(command: &str) -> io::Result<()> {
-        release_screen();
-        writeln!(io::stdout(), "$ {}", harmless(command))
-    }
-
-    /// Takes the screen again after another program had it.
-    pub(crate) fn take_back(&mut self) -> io::Result<()> {
-        self.enter()
-    }
-
-    /// Stops the job as Ctrl-Z does, while another program has the screen. Returns when the job continues.
-    pub(crate) fn stop_job() -> io::Result<()> {
-        #[cfg(unix)]
-        if has_job_control() {
-            stop()?;
-        }
-        Ok(())
-    }
-
     fn enter(&mut self) -> io::Result<()> {
         TAKEN.store(true, SeqCst);
         #[cfg(unix)]
@@ -163,19 +139,14 @@ fn blank() -> io::Result<Backend> {
     Terminal::new(CrosstermBackend::new(FrameWriter { to: io::stdout(), frame: Vec::new() }))
 }
 
-/// Restores the terminal and standard error.
+/// Restores the terminal, once for every time that the screen was taken, and standard error.
 fn release() {
-    release_screen();
-    #[cfg(unix)]
-    standard_streams::restore();
-}
-
-/// Restores the terminal, once for every time that the screen was taken.
-fn release_screen() {
     if TAKEN.swap(false, SeqCst) {
         restore_modes(&mut io::stdout());
         let _ = terminal::disable_raw_mode();
     }
+    #[cfg(unix)]
+    standard_streams::restore();
 }
 
 /// Restores the modes that are set by what is written. Errors are ignored: a terminal that is gone needs no restoring, and

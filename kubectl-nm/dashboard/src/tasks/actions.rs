@@ -1,31 +1,36 @@
-//! The requests of the dashboard that start, stop, pause, resume and change maintenances. Their results are in words.
+//! The requests of the dashboard that start, stop, pause and resume maintenances. Their results are in words.
 
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
+use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_core::client::all_groups;
 use nm_core::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use nm_core::error::Error;
 use nm_core::maintenance;
 use nm_core::maintenance::ending::keep_cordon_patch;
+use nm_core::maintenance::start::Together;
 use nm_core::terminal::text::first_names;
 use nm_shared::NodeMaintenance;
-use serde_json::Value;
 
 use crate::message::CommandError;
 
 /// Starts maintenances, or plans those that are suspended.
 pub(crate) async fn start(cluster: &Cluster, wanted: &[NodeMaintenance]) -> Result<String, CommandError> {
-    // The last one is suspended, if any is. Nothing begins if the others would not wait.
+    // All have the same options. Nothing begins if the definition of the cluster would drop one.
     if let Some(last) = wanted.last()
         && let Err(error) = maintenance::start::check_definition(cluster, last).await
     {
         return summary("started", vec![(last.name_any(), Err(error))]);
     }
+    let begin = wanted.iter().filter(|wanted| !wanted.spec.suspend).count();
+    let together = Together::of(begin, Timestamp::now());
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(wanted)
         .map(async |wanted| {
-            let started = maintenance::start::start(cluster, wanted, false).await;
+            let mut announced = wanted.clone();
+            together.announce(&mut announced);
+            let started = maintenance::start::start(cluster, &announced, false).await;
             let word = |created| match created {
                 true if wanted.spec.suspend => "planned",
                 true => "started",
@@ -80,16 +85,6 @@ pub(crate) async fn suspend(
         .collect()
         .await;
     summary(word, results)
-}
-
-/// Changes the drain, unless the definition of the cluster would drop what is changed.
-pub(crate) async fn change(
-    cluster: &Cluster,
-    target: &NodeMaintenance,
-    patch: &Value,
-) -> Result<String, CommandError> {
-    let changed = maintenance::drain_change::patch_drain(cluster, target, patch).await;
-    summary("changed", vec![(target.name_any(), changed.map(|()| "changed"))])
 }
 
 /// The results of the requests of a command. `wanted` is the word for success if there was none.

@@ -7,7 +7,6 @@ use nm_core::terminal::text::plain;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::Sender;
-use tokio::task::JoinSet;
 
 use crate::message::Message;
 use crate::model::panes::output::KubectlError;
@@ -20,15 +19,8 @@ const MAX_LINE: usize = 16 * 1024;
 
 const BUFFER: usize = 32 * 1024;
 
-/// kubectl with these arguments; it is killed when nobody waits for it any more.
-pub(crate) fn command(flags: &[String], arguments: &[String]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command.args(flags).args(arguments).kill_on_drop(true);
-    command
-}
-
 /// Why kubectl could not be started.
-pub(crate) fn not_started(error: &io::Error) -> KubectlError {
+fn not_started(error: &io::Error) -> KubectlError {
     if error.kind() == io::ErrorKind::NotFound {
         KubectlError::Missing
     } else {
@@ -36,20 +28,17 @@ pub(crate) fn not_started(error: &io::Error) -> KubectlError {
     }
 }
 
-/// The run whose output is on the screen, if there is one.
-#[derive(Default)]
-pub(crate) struct KubectlOutput(JoinSet<()>);
-
-impl KubectlOutput {
-    /// Runs kubectl, and no longer the command before.
-    pub(crate) fn read(&mut self, flags: &[String], arguments: &[String], id: u64, to: Sender<Message>) {
-        self.stop();
-        self.0.spawn_local(run(command(flags, arguments), id, to));
-    }
-
-    pub(crate) fn stop(&mut self) {
-        self.0 = JoinSet::new();
-    }
+/// Runs kubectl with these arguments, and sends what it prints with the number of the run.
+pub(crate) fn read(
+    flags: &[String],
+    arguments: &[String],
+    id: u64,
+    to: Sender<Message>,
+) -> impl Future<Output = ()> + use<> {
+    let mut command = Command::new(PROGRAM);
+    // It ends when nobody waits for it any more.
+    command.args(flags).args(arguments).kill_on_drop(true);
+    run(command, id, to)
 }
 
 async fn run(mut command: Command, id: u64, to: Sender<Message>) {

@@ -1,8 +1,8 @@
 //! What effects do outside of the model: requests to the API server, and kubectl. Each runs in a task and sends messages.
 
 pub(crate) mod actions;
-pub(crate) mod editor;
 pub(crate) mod kubectl;
+pub(crate) mod latest_task;
 pub(crate) mod pending_commands;
 pub(crate) mod pod_count;
 pub(crate) mod pod_requests;

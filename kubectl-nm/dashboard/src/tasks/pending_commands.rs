@@ -32,7 +32,7 @@ pub(crate) async fn await_results(
     loop {
         tokio::select! {
             biased;
-            Some(message) = messages.recv() => if let Message::Answered { outcome, .. } | Message::Edited(outcome) = message {
+            Some(message) = messages.recv() => if let Message::Answered { outcome, .. } = message {
                 results.push(outcome);
             },
             ended = commands.join_next() => if ended.is_none() {

@@ -77,8 +77,8 @@ fn numbers(budget: &PodDisruptionBudget) -> BudgetFacts {
 
 /// The permission that the user lacks. Where that cannot be found out, the request itself will show it.
 async fn denied(cluster: &Cluster, action: PodAction, namespace: &str) -> Option<ForbiddenAccess> {
-    let (verb, group, resource) = action.permission();
-    let permission = Permission { verb, group: group.to_owned(), resource: resource.to_owned() };
+    let (verb, resource) = action.permission();
+    let permission = Permission { verb, group: String::new(), resource: resource.to_owned() };
     if is_allowed_in(cluster, namespace, &permission).await.unwrap_or(true) {
         return None;
     }

@@ -11,7 +11,6 @@ pub(crate) async fn send(cluster: &Cluster, request: ClusterRequest) -> Result<S
         ClusterRequest::Stop(unwanted) => actions::stop(cluster, &unwanted, false).await,
         ClusterRequest::StopKeepingCordons(unwanted) => actions::stop(cluster, &unwanted, true).await,
         ClusterRequest::Pause { targets, pause } => actions::suspend(cluster, &targets, pause).await,
-        ClusterRequest::Change { target, patch } => actions::change(cluster, &target, &patch).await,
         ClusterRequest::Evict { target, uid } => pod_requests::evict(cluster, &target, &uid).await,
         ClusterRequest::DeletePod { target, uid } => pod_requests::delete(cluster, &target, &uid).await,
     }

@@ -7,7 +7,6 @@ use nm_core::client::cluster::Cluster;
 use nm_core::plan::cost;
 use nm_core::terminal::text::Line;
 use tokio::sync::mpsc::Sender;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::message::Message;
@@ -19,25 +18,12 @@ const TYPING_PAUSE: Duration = Duration::from_millis(500);
 /// How long a plan may take. The dialog does not wait for it.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// The plan that is being made, if one is.
-#[derive(Default)]
-pub(crate) struct StartPlans(JoinSet<()>);
-
-impl StartPlans {
-    /// Makes a plan, and no longer the one before.
-    pub(crate) fn make(&mut self, cluster: Cluster, request: PlanRequest, to: Sender<Message>) {
-        self.cancel();
-        self.0.spawn_local(async move {
-            sleep(TYPING_PAUSE).await;
-            let plan = Box::pin(plan(&cluster, &request)).await;
-            // The receiver is gone if the dashboard has ended.
-            let _ = to.send(Message::Planned { request, plan }).await;
-        });
-    }
-
-    pub(crate) fn cancel(&mut self) {
-        self.0 = JoinSet::new();
-    }
+/// Makes a plan, unless this is dropped meanwhile.
+pub(crate) async fn make(cluster: Cluster, request: PlanRequest, to: Sender<Message>) {
+    sleep(TYPING_PAUSE).await;
+    let plan = Box::pin(plan(&cluster, &request)).await;
+    // The receiver is gone if the dashboard has ended.
+    let _ = to.send(Message::Planned { request, plan }).await;
 }
 
 async fn plan(cluster: &Cluster, request: &PlanRequest) -> Vec<Line> {
@@ -52,6 +38,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::tasks::latest_task::LatestTask;
 
     fn of(node: &str) -> PlanRequest {
         PlanRequest { nodes: vec![node.to_owned()], drain: None }
@@ -62,9 +49,9 @@ mod tests {
         let (cluster, requests) = cluster(|_, _| failure(403, "Forbidden", "x"));
         let (to, mut from) = mpsc::channel(4);
         let made = async {
-            let mut plans = StartPlans::default();
+            let mut plans = LatestTask::default();
             for node in ["a", "b", "c"] {
-                plans.make(cluster.clone(), of(node), to.clone());
+                plans.run(make(cluster.clone(), of(node), to.clone()));
                 sleep(TYPING_PAUSE / 2).await;
             }
             assert!(requests.lock().unwrap().is_empty(), "nothing is read while somebody types");
@@ -85,9 +72,9 @@ mod tests {
         let (cluster, requests) = cluster(|_, _| failure(403, "Forbidden", "x"));
         let (to, mut from) = mpsc::channel(4);
         let cancelled = async {
-            let mut plans = StartPlans::default();
-            plans.make(cluster.clone(), of("a"), to);
-            plans.cancel();
+            let mut plans = LatestTask::default();
+            plans.run(make(cluster.clone(), of("a"), to));
+            plans.end();
             from.recv().await
         };
         assert!(LocalSet::new().run_until(cancelled).await.is_none());

@@ -1,4 +1,4 @@
-//! Actions on the selected row: dialogs about pods, changed drains, and the output of kubectl.
+//! Actions on the selected row: dialogs about pods, and the output of kubectl.
 
 use crossterm::event::{Event, KeyCode};
 use insta::assert_snapshot;
@@ -52,13 +52,6 @@ fn asked(model: &mut Model, key: &str, facts: Result<PodFacts, Error>) {
 pub(super) fn evicting(options: Options) -> Model {
     let mut model = node(options);
     asked(&mut model, "R", Ok(facts()));
-    model
-}
-
-/// The dialog that edits the budget of a pod.
-pub(super) fn editing(options: Options) -> Model {
-    let mut model = node(options);
-    asked(&mut model, "E", Ok(facts()));
     model
 }
 
@@ -117,28 +110,13 @@ fn a_pod_is_deleted_after_the_word_was_typed_and_its_cost_is_known() {
 #[test]
 fn without_permission_nothing_is_sent_and_the_permission_is_named() {
     let denied = ForbiddenAccess { user: "ann".into(), verb: "delete".into(), resource: "pods".into() };
-    for key in ["R", "D", "E"] {
+    for key in ["R", "D"] {
         let mut model = node(options());
         asked(&mut model, key, Ok(PodFacts { denied: Some(denied.clone()), ..facts() }));
         type_in(&mut model, "delete");
         assert_eq!(press(&mut model, KeyCode::Enter), [], "{key}");
         assert!(text(&model).contains("Not permitted: ann may not delete pods"), "{}", text(&model));
     }
-}
-
-#[test]
-fn the_budget_is_edited_by_kubectl() {
-    let mut model = node(options());
-    asked(&mut model, "E", Ok(facts()));
-    let words = ["-n", "shop", "edit", "pdb", "cart"].map(String::from).to_vec();
-    assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Edit { arguments: words }]);
-    let mut model = node(options());
-    asked(&mut model, "E", Ok(PodFacts { budgets: GuardingBudgets::Known(vec![]), ..facts() }));
-    assert_eq!(press(&mut model, KeyCode::Enter), [], "there is none");
-    let mut model = fleet(options());
-    let effects = type_in(&mut model, "E");
-    let target = PodTarget { uid: None, ..cart_0() };
-    assert_eq!(effects, [Effect::LookUp { action: PodAction::EditBudget, target }], "the first blocked pod");
 }
 
 #[test]
@@ -206,28 +184,6 @@ fn the_output_of_kubectl_is_a_page_that_scrolls_and_closes() {
     assert!(matches!(type_in(&mut model, "r")[..], [Effect::Read { .. }]));
     assert_eq!(press(&mut model, KeyCode::Esc), [Effect::StopReading]);
     assert!(text(&model).contains("NAMESPACE/POD"));
-}
-
-#[test]
-fn a_change_is_a_patch_of_what_was_typed() {
-    let mut model = fleet(options());
-    type_in(&mut model, "t");
-    assert_eq!(press(&mut model, KeyCode::Enter), [], "nothing was changed");
-    press(&mut model, KeyCode::Backspace);
-    type_in(&mut model, "30m");
-    let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Send { request: ClusterRequest::Change { target, patch }, .. }] = &effects[..] else {
-        panic!("{effects:?}")
-    };
-    assert_eq!(target.spec.node_name, "worker-07");
-    assert_eq!(*patch, serde_json::json!({"spec": {"drain": {"timeoutSeconds": 1800}}}));
-    for (row, why) in [("worker-02", "the drain is complete"), ("worker-01", "already stopping")] {
-        let mut model = fleet(options());
-        type_in(&mut model, &format!("/{row}"));
-        press(&mut model, KeyCode::Enter);
-        type_in(&mut model, "t");
-        assert!(model.notice.as_ref().unwrap().text.contains(why), "{row}");
-    }
 }
 
 #[test]
@@ -307,7 +263,7 @@ fn themes_and_ascii_show_the_same_dialogs() {
 
 #[test]
 fn every_size_of_the_new_screens_can_be_drawn() {
-    for keys in ["R", "D", "E", "t", "p", "l", "d"] {
+    for keys in ["R", "D", "p", "l", "d"] {
         let mut model = node(options());
         type_in(&mut model, keys);
         for width in [1, 2, 5, 39, 45, 79, 300] {

@@ -86,5 +86,5 @@ fn what_could_not_be_read_is_shown_and_no_change_of_the_budget_suggested() {
         why.ends_with("Not known, because you have no permission to get poddisruptionbudgets.policy"),
         "{why}"
     );
-    assert_eq!(remedy.command, "kubectl -n shop describe pdb cart");
+    assert_eq!(remedy.command, "kubectl nm explain worker-07");
 }

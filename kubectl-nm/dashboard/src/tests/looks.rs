@@ -24,7 +24,7 @@ const MIDDLE: (u16, u16) = (80, 24);
 const SIZES: [(u16, u16); 4] = [(45, 20), MIDDLE, (120, 30), (200, 50)];
 
 /// The screens, by their names.
-const SCENES: [(&str, Scene); 37] = [
+const SCENES: [(&str, Scene); 35] = [
     ("node", |options| buffer(&moving(options))),
     ("help", |options| typed(fleet, options, "?")),
     ("start", |options| typed(fleet, options, "n")),
@@ -40,8 +40,6 @@ const SCENES: [(&str, Scene); 37] = [
     ("chosen", |options| buffer(&reading::chosen(options))),
     ("filter", |options| typed(fleet, options, "/!state:dr reason:/(/")),
     ("evict", |options| buffer(&acting::evicting(options))),
-    ("edit", |options| buffer(&acting::editing(options))),
-    ("change", |options| typed(fleet, options, "t")),
     ("pause", |options| typed(fleet, options, "  p")),
     ("outcome", |options| buffer(&replacements::ended(options))),
     ("waits_for_pods", |options| buffer(&drain_options::waiting_for_pods(options))),

@@ -1,4 +1,4 @@
-//! Opening nodes by their name, also while another one is open.
+//! Opening a node after another one.
 
 use crossterm::event::KeyCode;
 use nm_core::client::watch_stream::WatchChange;
@@ -7,11 +7,15 @@ use crate::message::{Effect, Message};
 use crate::model::lists::listing::Rows;
 use crate::model::{Model, Options, RecordingMode};
 use crate::objects::watch_state::{WatchKind, WatchState};
-use crate::tests::painted::text;
-use crate::tests::scenes::{empty, fleet, node, options, pods, press, send, set_watch, type_in};
+use crate::tests::scenes::{node, options, pods, press, send, set_watch, type_in};
 
+/// Closes the node that is open, and opens another one.
 fn open(model: &mut Model, node: &str) -> Vec<Effect> {
-    type_in(model, &format!(":open {node}"));
+    press(model, KeyCode::Esc);
+    // The filter by which the node before was found.
+    press(model, KeyCode::Esc);
+    type_in(model, &format!("/node:{node}"));
+    press(model, KeyCode::Enter);
     press(model, KeyCode::Enter)
 }
 
@@ -20,17 +24,7 @@ fn pods_shown(model: &Model) -> usize {
 }
 
 #[test]
-fn opening_the_open_node_again_leaves_it_as_it_is() {
-    let mut model = node(options());
-    let before = pods_shown(&model);
-    assert_eq!(open(&mut model, "worker-07"), []);
-    assert_eq!(open(&mut model, "node/worker-07"), [], "as kubectl prints it");
-    assert_eq!((model.opened(), pods_shown(&model)), (Some("worker-07"), before));
-    assert_eq!(*model.freshness(), WatchState::Live);
-}
-
-#[test]
-fn opening_another_node_closes_the_one_before() {
+fn nothing_of_the_node_before_is_left() {
     let mut model = node(options());
     set_watch(&mut model, WatchKind::Events, WatchState::Forbidden("no".into()));
     assert_eq!(open(&mut model, "worker-12"), [Effect::Open("worker-12".into())]);
@@ -50,22 +44,4 @@ fn a_replay_keeps_the_node_before() {
     open(&mut model, "worker-12");
     open(&mut model, "worker-07");
     assert_eq!((model.opened(), pods_shown(&model)), (Some("worker-07"), before));
-}
-
-#[test]
-fn a_node_that_does_not_exist_is_not_opened() {
-    for mut model in [fleet(options()), node(options())] {
-        let before = model.opened().map(str::to_owned);
-        for (name, said) in [
-            ("worker-99", "node worker-99 does not exist"),
-            ("worker-07 worker-12", "worker-07 worker-12: a node name consists of"),
-        ] {
-            assert_eq!(open(&mut model, name), [], "{name}");
-            assert!(text(&model).contains(said), "{}", text(&model));
-        }
-        assert_eq!(model.opened().map(str::to_owned), before);
-    }
-    // Without permission to list nodes, they are not known.
-    let mut model = empty(options());
-    assert_eq!(open(&mut model, "worker-99"), [Effect::Open("worker-99".into())]);
 }

@@ -1,4 +1,4 @@
-//! Reading everything: panes in full, columns, themes, the command line, and filters.
+//! Reading everything: panes in full, columns, themes, and filters.
 
 use crossterm::event::KeyCode;
 use insta::assert_snapshot;
@@ -6,12 +6,11 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
-use crate::config::action_table::{ACTIONS, Action};
+use crate::config::action_table::Action;
 use crate::config::appearance::{Appearance, ThemeName};
 use crate::config::columns::ListName;
-use crate::config::remembered_choice::Choice;
-use crate::message::{Effect, Message};
-use crate::model::lists::listing::{Rows, Sort};
+use crate::message::Message;
+use crate::model::lists::listing::Rows;
 use crate::model::{Model, Options, SideContent};
 use crate::tests::painted::{painted, text};
 use crate::tests::scenes::{all_nodes, fleet, node, options, press, send, type_in};
@@ -100,17 +99,9 @@ pub(super) fn chosen(options: Options) -> Model {
 #[test]
 fn the_panes() {
     for (width, height) in [(200, 50), (120, 30), (80, 24), (45, 24)] {
-        for (name, key) in [("details", "v"), ("conditions", "i")] {
-            let mut model = degraded(sized(width, height));
-            type_in(&mut model, key);
-            assert_snapshot!(format!("{name}_{width}x{height}"), text(&model));
-        }
-        let mut model = fleet(sized(width, height));
-        type_in(&mut model, "C");
-        assert_snapshot!(format!("columns_{width}x{height}"), text(&model));
-        let mut model = fleet(sized(width, height));
-        type_in(&mut model, ":s");
-        assert_snapshot!(format!("command_{width}x{height}"), text(&model));
+        let mut model = degraded(sized(width, height));
+        type_in(&mut model, "v");
+        assert_snapshot!(format!("details_{width}x{height}"), text(&model));
     }
 }
 
@@ -123,29 +114,16 @@ fn every_pane_in_all_themes_and_in_ascii() {
         ("ascii", ThemeName::Dark, true),
     ] {
         let options = Options { appearance: Appearance { theme, ascii }, ..sized(80, 24) };
-        for (view, make, keys) in [
-            ("details", degraded as fn(Options) -> Model, "v"),
-            ("conditions", degraded, "i"),
-            ("columns", created, "C"),
-            ("command", created, ":s"),
-        ] {
-            let mut model = make(options.clone());
-            type_in(&mut model, keys);
-            assert!(!ascii || text(&model).is_ascii(), "{}", text(&model));
-            assert_snapshot!(format!("{view}_{name}"), painted(&model));
-        }
+        let mut model = degraded(options);
+        type_in(&mut model, "v");
+        assert!(!ascii || text(&model).is_ascii(), "{}", text(&model));
+        assert_snapshot!(format!("details_{name}"), painted(&model));
     }
 }
 
 #[test]
 fn every_size_of_the_panes_can_be_drawn() {
-    for (make, keys) in [
-        (degraded as fn(Options) -> Model, "v"),
-        (degraded, "i"),
-        (created, "C"),
-        (created, ":sort "),
-        (created, "/!/(/"),
-    ] {
+    for (make, keys) in [(degraded as fn(Options) -> Model, "v"), (created, "/!/(/")] {
         let mut model = make(options());
         type_in(&mut model, keys);
         for (width, height) in
@@ -173,15 +151,11 @@ fn choose(model: &mut Model, columns: &[&'static str]) {
 }
 
 #[test]
-fn long_lines_wrap_or_are_cut() {
+fn long_lines_wrap() {
     let mut model = node(sized(45, 30));
     type_in(&mut model, "e");
     assert!(text(&model).contains("PDB"), "{}", text(&model));
-    let wrapped = text(&model);
-    type_in(&mut model, "W");
-    let cut = text(&model);
-    assert!(wrapped != cut && cut.contains('…'), "{cut}");
-    assert!(cut.contains("[W] wrap"), "{cut}");
+    assert!(text(&model).contains("needs 3, has 3"), "{}", text(&model));
 }
 
 #[test]
@@ -194,33 +168,13 @@ fn errors_wrap_in_the_last_lines() {
 }
 
 #[test]
-fn columns_are_chosen_and_remembered() {
-    let mut model = fleet(options());
-    type_in(&mut model, "C");
-    // Hide the node; show the reason, and move it before the state.
-    type_in(&mut model, "j ");
-    type_in(&mut model, "jjjjjjj KKKKKKKK");
-    let effects = press(&mut model, KeyCode::Enter);
-    let [Effect::Remember(Choice::Columns(list, columns))] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!((*list, columns[0], columns[1]), (ListName::Maintenances, "reason", "node"));
-    assert!(!columns.contains(&"state"));
-    let heads = text(&model).lines().nth(3).unwrap().to_owned();
-    assert!(heads.contains("REASON") && !heads.contains("STATE"), "{heads}");
-    type_in(&mut model, "C");
-    type_in(&mut model, " ");
-    press(&mut model, KeyCode::Esc);
-    assert!(text(&model).contains("REASON"), "Esc changes nothing");
-}
-
-#[test]
-fn a_chosen_column_goes_before_some_of_the_default_and_the_dialog_marks_what_does_not_fit() {
-    for (width, keys, head, is_cut) in
-        [(45, "CGkkk ", "REASON", true), (80, "CG ", "NAME", true), (120, "CG ", "NAME", false)]
-    {
+fn a_chosen_column_goes_before_some_of_the_default() {
+    for (width, columns, head) in [
+        (45, &["node", "state", "progress", "reason"][..], "REASON"),
+        (80, &["node", "state", "progress", "why", "name"], "NAME"),
+    ] {
         let mut model = created(sized(width, 30));
-        type_in(&mut model, keys);
-        assert_eq!(text(&model).contains("no space here"), is_cut, "{}", text(&model));
-        press(&mut model, KeyCode::Enter);
+        choose(&mut model, columns);
         assert!(text(&model).lines().nth(3).unwrap().contains(head), "{}", text(&model));
     }
 }
@@ -243,93 +197,22 @@ fn every_column_of_the_lists_can_be_drawn() {
 }
 
 #[test]
-fn the_theme_is_changed_and_remembered() {
+fn the_theme_is_changed() {
     let mut model = fleet(options());
-    assert_eq!(type_in(&mut model, "T"), [Effect::Remember(Choice::Theme(ThemeName::Light))]);
-    assert_eq!(model.options.appearance.theme, ThemeName::Light);
-    type_in(&mut model, ":theme mono");
-    assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Remember(Choice::Theme(ThemeName::Mono))]);
-    assert_eq!(type_in(&mut model, "T"), [Effect::Remember(Choice::Theme(ThemeName::Dark))]);
+    for theme in [ThemeName::Light, ThemeName::ColourBlind, ThemeName::Mono, ThemeName::Dark] {
+        assert_eq!(type_in(&mut model, "T"), []);
+        assert_eq!(model.options.appearance.theme, theme);
+    }
 }
 
 #[test]
 fn without_colours_the_theme_stays_mono_and_the_key_says_why() {
     let appearance = Appearance { theme: ThemeName::Mono, ascii: false };
-    for keys in ["T", ":theme light\r"] {
-        let mut model = fleet(Options { appearance, without_colours: Some("NO_COLOR"), ..options() });
-        let (typed, enter) = keys.split_once('\r').map_or((keys, false), |(typed, _)| (typed, true));
-        assert_eq!(type_in(&mut model, typed), []);
-        if enter {
-            assert_eq!(press(&mut model, KeyCode::Enter), [], "nothing to remember");
-        }
-        assert_eq!(model.options.appearance, appearance);
-        let said = "NO_COLOR turns colours off: the theme stays mono";
-        assert!(text(&model).contains(said), "{}", text(&model));
-    }
-}
-
-fn command(model: &mut Model, line: &str) -> Vec<Effect> {
-    type_in(model, ":");
-    type_in(model, line);
-    press(model, KeyCode::Enter)
-}
-
-#[test]
-fn commands_do_what_their_keys_do() {
-    let mut model = fleet(options());
-    assert_eq!(command(&mut model, "quit"), [Effect::Quit]);
-    assert_eq!(command(&mut model, "sort age"), []);
-    assert_eq!(model.arrangement().sort, Sort::Age);
-    command(&mut model, "filter state:failed");
-    assert_eq!(model.fleet.rows.len(), 1);
-    assert_eq!(command(&mut model, "open worker-12"), [Effect::Open("worker-12".into())]);
-    assert_eq!(model.opened(), Some("worker-12"));
-    for (line, said) in [
-        ("stpo", "there is no command \"stpo\"; did you mean stop?"),
-        ("sort size", "there is no order \"size\""),
-        ("theme blue", "there is no theme \"blue\""),
-        ("stop worker-1", "stop takes no argument"),
-    ] {
-        assert_eq!(command(&mut model, line), []);
-        assert_eq!(model.notice.as_ref().unwrap().text, said);
-    }
-    type_in(&mut model, ":quit");
-    assert_eq!(press(&mut model, KeyCode::Esc), []);
-    assert_eq!(model.command, None);
-    model.options.readonly = true;
-    assert_eq!(command(&mut model, "stop"), []);
-    assert_eq!(model.notice.as_ref().unwrap().text, "read-only: stop is disabled");
-}
-
-#[test]
-fn tab_completes_commands_and_their_arguments() {
-    let mut model = fleet(options());
-    for (typed, completed) in [
-        ("q", "quit "),
-        ("so", "sort "),
-        ("sort a", "sort age "),
-        ("theme l", "theme light "),
-        ("open worker-0", "open worker-0"),
-        ("open cp", "open cp-1 "),
-        ("filter rea", "filter reason:"),
-        ("p", "pa"),
-        ("zzz", "zzz"),
-    ] {
-        type_in(&mut model, ":");
-        type_in(&mut model, typed);
-        press(&mut model, KeyCode::Tab);
-        assert_eq!(model.command.as_ref().unwrap().text(), completed, "{typed}");
-        press(&mut model, KeyCode::Esc);
-    }
-    type_in(&mut model, ":zzz");
-    assert!(!text(&model).contains("[Tab] "), "nothing follows: {}", text(&model));
-    press(&mut model, KeyCode::Esc);
-    let names = model.completions("");
-    for entry in ACTIONS.iter().filter(|entry| entry.views.contains(&model.view())) {
-        assert!(names.contains(&entry.name.to_owned()) || entry.action == Action::Command, "{}", entry.name);
-    }
-    model.options.readonly = true;
-    assert!(!model.completions("").contains(&String::from("stop")));
+    let mut model = fleet(Options { appearance, without_colours: Some("NO_COLOR"), ..options() });
+    type_in(&mut model, "T");
+    assert_eq!(model.options.appearance, appearance);
+    let said = "NO_COLOR turns colours off: the theme stays mono";
+    assert!(text(&model).contains(said), "{}", text(&model));
 }
 
 #[test]
@@ -347,34 +230,15 @@ fn a_bad_expression_is_shown_beside_the_filter() {
 
 #[test]
 fn a_bad_expression_is_reported_after_it_was_entered() {
-    for by_command in [false, true] {
-        let mut model = fleet(sized(120, 30));
-        type_in(&mut model, if by_command { ":filter cart /worker-1(/" } else { "/cart /worker-1(/" });
-        press(&mut model, KeyCode::Enter);
-        let shown = text(&model);
-        assert!(shown.contains("not in the filter: /worker-1(/: unclosed group"), "{shown}");
-    }
+    let mut model = fleet(sized(120, 30));
+    type_in(&mut model, "/cart /worker-1(/");
+    press(&mut model, KeyCode::Enter);
+    let shown = text(&model);
+    assert!(shown.contains("not in the filter: /worker-1(/: unclosed group"), "{shown}");
     let mut model = fleet(options());
     type_in(&mut model, "/cart");
     press(&mut model, KeyCode::Enter);
     assert_eq!(model.notice, None, "nothing is wrong with it");
-}
-
-#[test]
-fn every_column_can_be_chosen_on_a_screen_of_few_rows() {
-    for (width, height) in [(45, 8), (45, 12), (80, 9), (80, 15)] {
-        let mut model = fleet(sized(width, height));
-        type_in(&mut model, "C");
-        for _ in ListName::Maintenances.columns() {
-            let shown = text(&model);
-            let is_selected = |line: &str| line.contains("▶ [");
-            let selected: Vec<&str> = shown.lines().filter(|line| is_selected(line)).collect();
-            assert_eq!(selected.len(), 1, "{shown}");
-            assert!(shown.contains("[Enter]") && shown.contains("cancel"), "{shown}");
-
-            press(&mut model, KeyCode::Down);
-        }
-    }
 }
 
 #[test]
@@ -389,7 +253,7 @@ fn keys_of_the_configuration_are_used_and_shown() {
     press(&mut model, KeyCode::Esc);
     model.options.config.keys.assign(Action::Reverse, vec![]);
     type_in(&mut model, "?");
-    assert!(text(&model).contains(":reverse"), "{}", text(&model));
+    assert!(!text(&model).contains("reverse the order"), "{}", text(&model));
 }
 
 #[test]

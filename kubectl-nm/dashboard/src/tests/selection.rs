@@ -107,7 +107,7 @@ fn the_selection_returns_to_the_first_row_a_minute_after_the_last_key() {
     worsen(&mut model);
     assert_eq!(selected(&model), "worker-12", "it is not chosen then");
     // Whoever has opened a pane or a dialog, or marked rows, is busy with them.
-    for keys in ["jv", "jx", "j/", "j:", " "] {
+    for keys in ["jv", "jx", "j/", " "] {
         let mut model = fleet(options());
         type_in(&mut model, keys);
         assert_eq!(after(&mut model, 3600), "worker-12", "{keys:?}");

@@ -253,9 +253,7 @@ fn tab_cycles_through_the_fields_and_skips_those_that_one_node_does_not_need() {
     for (key, field) in [
         (KeyCode::Tab, "Reason"),
         (KeyCode::Tab, "Options"),
-        (KeyCode::Tab, "At a time"),
         (KeyCode::Tab, "Type 2"),
-        (KeyCode::BackTab, "At a time"),
         (KeyCode::BackTab, "Options"),
         (KeyCode::BackTab, "Reason"),
         (KeyCode::Up, "Nodes"),

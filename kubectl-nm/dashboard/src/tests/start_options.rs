@@ -53,7 +53,7 @@ fn made() -> Vec<Line> {
     ]
 }
 
-/// The dialog with options, some nodes at a time, and a plan.
+/// The dialog with options and a plan.
 fn planned(options: Options) -> Model {
     let mut model = fleet(options);
     type_in(&mut model, "n");
@@ -62,11 +62,8 @@ fn planned(options: Options) -> Model {
     press(&mut model, KeyCode::Tab);
     type_in(&mut model, "new kernel");
     press(&mut model, KeyCode::Tab);
-    type_in(&mut model, "--timeout 10m --surge");
-    press(&mut model, KeyCode::Down);
-    let effects = type_in(&mut model, "1");
+    let effects = type_in(&mut model, "--timeout 10m --surge");
     send(&mut model, Message::Planned { request: request(&effects), plan: made() });
-    press(&mut model, KeyCode::Up);
     press(&mut model, KeyCode::Up);
     model
 }
@@ -126,16 +123,18 @@ fn wrong_options_start_nothing_and_enter_leads_to_them() {
 }
 
 #[test]
-fn some_nodes_begin_and_the_others_are_planned() {
+fn nodes_are_planned_with_suspend() {
     let mut model = planned(options());
-    assert!(text(&model).contains("1 node begins now; the other 2 are planned"), "{}", text(&model));
-    press(&mut model, KeyCode::Enter);
+    press(&mut model, KeyCode::Down);
+    type_in(&mut model, " --suspend");
+    assert!(text(&model).contains("The nodes are only planned"), "{}", text(&model));
+    press(&mut model, KeyCode::Down);
     let effects = [type_in(&mut model, "3"), press(&mut model, KeyCode::Enter)].concat();
     let [Effect::Send { request: ClusterRequest::Start(objects), .. }] = &effects[..] else {
         panic!("{effects:?}")
     };
     let suspended: Vec<bool> = objects.iter().map(|object| object.spec.suspend).collect();
-    assert_eq!(suspended, [false, true, true]);
+    assert_eq!(suspended, [true, true, true]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::model::text_field::Field;
 use crate::model::{Model, Page};
 use crate::update::navigation::Motion;
 use crate::update::requests;
-use crate::update::{change_dialog, choices, pod_actions, start_dialog};
+use crate::update::{pod_actions, start_dialog};
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
 pub(super) fn open_start(model: &mut Model) -> Option<Effect> {
@@ -78,36 +78,22 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
             model.dialog.is_none().then_some(Effect::CancelPlan)
         }
         Some(Dialog::Start(dialog)) => start_dialog::press(model, *dialog, key),
-        Some(Dialog::Columns(dialog)) => choices::press(model, dialog, key),
         Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
         Some(Dialog::Pause(dialog)) => pause(model, dialog, key),
-        Some(Dialog::Change(dialog)) => change_dialog::press(model, *dialog, key),
         Some(Dialog::Pod(dialog)) => pod_actions::press(model, *dialog, key),
         None => None,
     }
 }
 
 pub(super) fn paste(model: &mut Model, text: &str) -> Option<Effect> {
+    model.dialog.as_mut()?.field()?.add(text);
     match model.dialog.take() {
-        Some(Dialog::Start(mut dialog)) => {
-            dialog.field().add(text);
-            return start_dialog::show(model, *dialog);
+        Some(Dialog::Start(dialog)) => start_dialog::show(model, *dialog),
+        other => {
+            model.dialog = other;
+            None
         }
-        Some(Dialog::Stop(mut dialog)) => {
-            dialog.count.add(text);
-            model.dialog = Some(Dialog::Stop(dialog));
-        }
-        Some(Dialog::Pause(mut dialog)) => {
-            dialog.count.add(text);
-            model.dialog = Some(Dialog::Pause(dialog));
-        }
-        Some(Dialog::Change(mut dialog)) => {
-            dialog.field().add(text);
-            model.dialog = Some(Dialog::Change(dialog));
-        }
-        other => model.dialog = other,
     }
-    None
 }
 
 fn help(model: &mut Model, top: usize, key: KeyEvent) {

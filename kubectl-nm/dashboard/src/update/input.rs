@@ -5,7 +5,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crate::message::Effect;
 use crate::model::Model;
 use crate::model::lists::filter::Filter;
-use crate::update::{command_line, dialogs, keys, output};
+use crate::update::{dialogs, keys, output};
 
 pub(super) fn update(model: &mut Model, event: Event) -> Option<Effect> {
     match event {
@@ -33,9 +33,6 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     if model.dialog.is_some() {
         return dialogs::press(model, key);
     }
-    if let Some(field) = model.command.take() {
-        return command_line::press(model, field, key);
-    }
     let Some((mut field, before)) = model.typing.take() else { return keys::press(model, key) };
     match key.code {
         KeyCode::Enter => keys::check_filter(model),
@@ -54,9 +51,6 @@ fn paste(model: &mut Model, text: &str) -> Option<Effect> {
         field.add(text);
         let filter = Filter::new(field.text());
         model.rearrange(|view| view.filter = filter);
-        None
-    } else if let Some(field) = &mut model.command {
-        field.add(text);
         None
     } else {
         dialogs::paste(model, text)

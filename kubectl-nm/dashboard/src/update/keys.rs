@@ -1,9 +1,11 @@
 //! The keys of the views.
 
+use clap::ValueEnum;
 use crossterm::event::KeyEvent;
 use kube::ResourceExt;
 
 use crate::config::action_table::{Action, ActionEntry, View};
+use crate::config::appearance::ThemeName;
 use crate::layout::is_small;
 use crate::message::Effect;
 use crate::model::dialogs::Dialog;
@@ -13,7 +15,7 @@ use crate::model::text_field::Field;
 use crate::model::{Model, Page, SideContent, SidePane};
 use crate::objects::watch_state::WatchKind;
 use crate::update::navigation::{Motion, travel};
-use crate::update::{change_dialog, choices, dialogs, pod_actions};
+use crate::update::{dialogs, pod_actions};
 
 /// Handles a key while no dialog is open and no filter is being typed.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
@@ -86,11 +88,7 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         Action::Events => toggle_side(model, SideContent::Events),
         Action::Yaml => toggle_side(model, SideContent::Document),
         Action::Details => toggle_side(model, SideContent::Details),
-        Action::Conditions => toggle_side(model, SideContent::Conditions),
-        Action::Wrap => model.is_wrapped = !model.is_wrapped,
-        Action::Command => model.command = Some(Field::default()),
-        Action::Columns => choices::open_columns(model),
-        Action::Theme => return choices::next_theme(model),
+        Action::Theme => next_theme(model),
         Action::Switch => match &mut model.side {
             Some(side) => side.has_focus = !side.has_focus,
             None => return turn_page(model),
@@ -101,7 +99,6 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         Action::Start => return dialogs::open_start(model),
         Action::Stop => dialogs::open_stop(model),
         Action::Pause => dialogs::open_pause(model),
-        Action::Change => change_dialog::open(model),
         Action::Help => model.dialog = Some(Dialog::Help(0)),
         // Motions, and questions about a pod, were handled above.
         Action::Down
@@ -111,8 +108,7 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         | Action::Top
         | Action::Bottom
         | Action::Evict
-        | Action::Delete
-        | Action::EditBudget => {}
+        | Action::Delete => {}
     }
     None
 }
@@ -126,10 +122,9 @@ fn concerns_row(action: Action, is_node_open: bool) -> bool {
         | Action::PreviousLogs
         | Action::Describe
         | Action::Evict
-        | Action::Delete
-        | Action::EditBudget => true,
+        | Action::Delete => true,
         // With an open node, these are about the node.
-        Action::Yaml | Action::Conditions | Action::Stop | Action::Pause | Action::Change => !is_node_open,
+        Action::Yaml | Action::Stop | Action::Pause => !is_node_open,
         _ => false,
     }
 }
@@ -146,26 +141,18 @@ fn is_refused(model: &mut Model, entry: &ActionEntry) -> bool {
     true
 }
 
+/// Opens the selected node.
 fn enter(model: &mut Model) -> Option<Effect> {
     let node = model.selected_node()?.to_owned();
-    open(model, &node)
-}
-
-/// Opens a node by its name, unless it is open. Another one that is open is closed.
-pub(super) fn open(model: &mut Model, node: &str) -> Option<Effect> {
-    if model.opened() == Some(node) {
-        return None;
-    }
-    model.close_node();
-    let subject = model.fleet.maintenance_of(node).map(|maintenance| maintenance.name_any());
+    let subject = model.fleet.maintenance_of(&node).map(|maintenance| maintenance.name_any());
     let is_recording = model.options.is_recording();
-    let open = model.open_node(node);
-    open.subject = subject.unwrap_or_else(|| node.to_owned());
+    let open = model.open_node(&node);
+    open.subject = subject.unwrap_or_else(|| node.clone());
     if is_recording {
         open.tree.watch();
     }
     model.side = None;
-    Some(Effect::Open(node.to_owned()))
+    Some(Effect::Open(node))
 }
 
 /// Reports a regular expression that the filter leaves out.
@@ -210,6 +197,16 @@ fn turn_page(model: &mut Model) -> Option<Effect> {
     model.nodes.watch(&model.fleet);
     model.health.restart(WatchKind::Nodes, model.now);
     Some(Effect::WatchWholeNodes)
+}
+
+/// Uses the next theme until the dashboard ends.
+fn next_theme(model: &mut Model) {
+    if let Some(cause) = model.options.without_colours {
+        return model.show_error(format!("{cause} turns colours off: the theme stays mono"));
+    }
+    let (themes, theme) = (ThemeName::value_variants(), &mut model.options.appearance.theme);
+    let at = themes.iter().position(|known| known == theme).map_or(0, |at| at + 1);
+    *theme = themes[at % themes.len()];
 }
 
 fn mark(model: &mut Model) {

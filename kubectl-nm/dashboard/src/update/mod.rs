@@ -3,10 +3,7 @@
 //! Everything here is pure: what acts on the world is an [`Effect`].
 
 mod causes;
-mod change_dialog;
-mod choices;
 mod cluster;
-mod command_line;
 mod dialogs;
 mod follow;
 mod input;
@@ -20,7 +17,7 @@ mod requests;
 mod start_dialog;
 
 use crate::layout::{OutputLayout, ScreenLayout};
-use crate::message::{CommandError, Effect, Message};
+use crate::message::{Effect, Message};
 use crate::model::dialogs::Dialog;
 use crate::model::{Model, NOTICE_STAYS, RecordingMode, SideContent};
 
@@ -50,13 +47,6 @@ pub(crate) fn show(model: &mut Model) -> Option<Effect> {
     effect
 }
 
-fn notify(model: &mut Model, outcome: Result<String, CommandError>) {
-    match outcome {
-        Ok(words) => model.notify(words),
-        Err(error) => model.show_error(error.to_string()),
-    }
-}
-
 fn apply(model: &mut Model, message: Message) -> Option<Effect> {
     match message {
         Message::Input(event) => return input::update(model, event),
@@ -69,9 +59,11 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         }
         Message::Answered { id, outcome } => {
             model.pending_requests.remove(&id);
-            notify(model, outcome);
+            match outcome {
+                Ok(words) => model.notify(words),
+                Err(error) => model.show_error(error.to_string()),
+            }
         }
-        Message::Edited(outcome) => notify(model, outcome),
         Message::ProgramOutput(words) => model.show_error(words),
         Message::NodeClosed(node) => cluster::node_closed(model, &node),
         Message::RecordingFailed(why) => {

@@ -55,7 +55,6 @@ pub(super) fn return_to_top(model: &mut Model) {
         || model.side.is_some()
         || model.output.is_some()
         || model.typing.is_some()
-        || model.command.is_some()
         || !model.marked().is_empty();
     let is_idle = model.now.duration_since(model.last_key) >= RETURN_AFTER;
     if is_idle && !is_busy && !model.options.is_replay() {

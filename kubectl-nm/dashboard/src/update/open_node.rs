@@ -84,8 +84,8 @@ impl Model {
         self.nodes.rows.look_like(&seen.nodes.rows);
         (self.fleet.marked, self.nodes.marked) = (seen.fleet.marked, seen.nodes.marked);
         (self.options, self.size, self.page) = (seen.options, seen.size, seen.page);
-        (self.dialog, self.typing, self.command) = (seen.dialog, seen.typing, seen.command);
-        (self.side, self.is_wrapped) = (seen.side, seen.is_wrapped);
-        (self.document, self.notice, self.replay) = (seen.document, seen.notice, seen.replay);
+        (self.dialog, self.typing) = (seen.dialog, seen.typing);
+        (self.side, self.document, self.notice) = (seen.side, seen.document, seen.notice);
+        self.replay = seen.replay;
     }
 }

@@ -18,7 +18,6 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
         return None;
     }
     match model.options.config.keys.action(key) {
-        Some(Action::Wrap) => page.toggle_wrap(),
         Some(Action::Reconnect) => return pod_actions::read_again(model),
         Some(Action::Copy) => {
             let command = page.command.clone();

@@ -1,4 +1,4 @@
-//! Actions on the pod of the selected row: its logs, its description, its eviction, its deletion, and its budget.
+//! Actions on the pod of the selected row: its logs, its description, its eviction, and its deletion.
 
 use crossterm::event::{KeyCode, KeyEvent};
 use nm_core::error::Error;
@@ -75,24 +75,9 @@ pub(super) fn read_again(model: &mut Model) -> Option<Effect> {
 
 /// Opens the dialog that asks before something is done to the selected pod.
 pub(super) fn open_question(model: &mut Model, action: PodAction) -> Option<Effect> {
-    let target = match (action, model.selected_object()) {
-        (PodAction::EditBudget, _) => match model.pod_behind_budget() {
-            Some(target) => target,
-            None if model.open.is_none() => {
-                let open = model.hint(Action::Open);
-                model.show_error(format!("no budget blocks this node: {open} opens it to select a pod"));
-                return None;
-            }
-            None => {
-                select_a_pod(model);
-                return None;
-            }
-        },
-        (_, Some(SelectedObject::Pod(target))) => target,
-        _ => {
-            select_a_pod(model);
-            return None;
-        }
+    let Some(SelectedObject::Pod(target)) = model.selected_object() else {
+        select_a_pod(model);
+        return None;
     };
     if action == PodAction::Evict {
         let row = model.open.as_ref().and_then(|open| open.selected_pod());
@@ -140,7 +125,6 @@ pub(super) fn press(model: &mut Model, mut dialog: PodDialog, key: KeyEvent) -> 
 fn confirm(model: &mut Model, dialog: &PodDialog) -> Option<Effect> {
     let target = dialog.target.clone();
     match dialog.action {
-        PodAction::EditBudget => Some(Effect::Edit { arguments: dialog.edit_arguments() }),
         PodAction::Evict => {
             let words = format!("evicting {} ...", target.path());
             Some(requests::send(model, words, ClusterRequest::Evict { uid: dialog.uid()?, target }))
@@ -157,7 +141,6 @@ pub(super) fn question_of(action: Action) -> Option<PodAction> {
     match action {
         Action::Evict => Some(PodAction::Evict),
         Action::Delete => Some(PodAction::Delete),
-        Action::EditBudget => Some(PodAction::EditBudget),
         _ => None,
     }
 }

@@ -31,12 +31,12 @@ pub(super) fn press(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -
         }
         KeyCode::Tab => match rest_of_option(&dialog) {
             Some(rest) => dialog.options.add(&rest),
-            None => dialog.next(several),
+            None => dialog.move_focus(several, 1),
         },
         KeyCode::PageDown => dialog.page += 1,
         KeyCode::PageUp => dialog.page -= 1,
-        KeyCode::Down => dialog.next(several),
-        KeyCode::BackTab | KeyCode::Up => dialog.back(several),
+        KeyCode::Down => dialog.move_focus(several, 1),
+        KeyCode::BackTab | KeyCode::Up => dialog.move_focus(several, -1),
         KeyCode::Enter if plan.is_confirmed(&dialog.count) => return Some(begin(model, &dialog, &plan)),
         // Move to the field that is still missing, or wrong.
         KeyCode::Enter if plan.problems.is_empty() && several => dialog.focus = StartField::Count,
@@ -51,7 +51,7 @@ pub(super) fn press(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -
 
 fn begin(model: &mut Model, dialog: &StartDialog, plan: &StartPlan) -> Effect {
     model.marked_mut().clear();
-    let verb = if plan.beginning == 0 { "planning" } else { "starting" };
+    let verb = if plan.is_suspended { "planning" } else { "starting" };
     let words = match plan.nodes.as_slice() {
         [node] => format!("{verb} {node} ..."),
         nodes => format!("{verb} {} nodes ...", nodes.len()),

@@ -1,19 +1,15 @@
-//! The lines of the dialogs about a pod, and of the one that changes a drain.
+//! The lines of the dialogs about a pod.
 
-use nm_core::maintenance::node;
 use nm_core::terminal::text::counted;
 use nm_shared::BudgetFacts;
 
 use crate::model::Model;
-use crate::model::dialogs::change_dialog::{ChangeDialog, ChangeField};
-use crate::model::dialogs::column_dialog::ColumnDialog;
 use crate::model::dialogs::pod_dialog::{
     DELETE_WORD, GuardingBudgets, Lookup, MachinePart, PodAction, PodDialog, PodFacts, denial,
 };
 use crate::model::text_field::Field;
 use crate::view::dialog_lines::{DialogLine, LinePriority};
 use crate::view::theme::Tone;
-use crate::wrapping::wrap;
 
 fn sentence(text: impl Into<String>, tone: Tone) -> DialogLine {
     DialogLine::new(text, tone, LinePriority::Consequence)
@@ -28,13 +24,15 @@ fn keys(verb: &str, is_ready: bool, more: &str) -> DialogLine {
     DialogLine::new(format!("{enter}{more}[Esc] cancel"), Tone::Quiet, LinePriority::Required)
 }
 
-pub(super) fn pod_title(dialog: &PodDialog) -> String {
-    let verb = match dialog.action {
+fn verb(dialog: &PodDialog) -> &'static str {
+    match dialog.action {
         PodAction::Evict => "evict",
         PodAction::Delete => "delete",
-        PodAction::EditBudget => "edit the budget of",
-    };
-    format!("{verb} {}", dialog.target.path())
+    }
+}
+
+pub(super) fn pod_title(dialog: &PodDialog) -> String {
+    format!("{} {}", verb(dialog), dialog.target.path())
 }
 
 pub(super) fn pod_lines(
@@ -63,12 +61,7 @@ pub(super) fn pod_lines(
         let field = typed(&format!("Type {DELETE_WORD} to delete it:"), &dialog.typed);
         lines.push(DialogLine::new(field, Tone::Strong, LinePriority::Required));
     }
-    let verb = match dialog.action {
-        PodAction::Evict => "evict",
-        PodAction::Delete => "delete",
-        PodAction::EditBudget => "edit",
-    };
-    lines.push(keys(verb, dialog.is_confirmed(), ""));
+    lines.push(keys(verb(dialog), dialog.is_confirmed(), ""));
     lines
 }
 
@@ -88,9 +81,6 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
         GuardingBudgets::Known(budgets) => {
             lines.extend(budgets.iter().map(|budget| of_budget(dialog, budget)));
         }
-    }
-    if dialog.action == PodAction::EditBudget {
-        return lines;
     }
     let loss = |text: &str| DialogLine::new(text, Tone::Bad, LinePriority::Problem);
     match (&facts.machine, dialog.action) {
@@ -126,78 +116,4 @@ fn of_budget(dialog: &PodDialog, budget: &BudgetFacts) -> DialogLine {
     let text =
         format!("PDB {}/{name} allows {disruptions} now{numbers}{consequence}.", dialog.target.namespace);
     if bypasses { problem(text) } else { sentence(text, Tone::Plain) }
-}
-
-pub(super) fn change_lines(
-    model: &Model,
-    dialog: &ChangeDialog,
-    typed: impl Fn(&str, &Field) -> String,
-) -> Vec<DialogLine> {
-    let field = |name: &str, field: &Field, of: ChangeField| {
-        let is_typed = dialog.focus == of;
-        let text = if is_typed { typed(name, field) } else { format!("{name} {}", field.text()) };
-        DialogLine::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, LinePriority::Required)
-    };
-    let mut lines = vec![
-        field("Timeout:     ", &dialog.timeout, ChangeField::Timeout),
-        field("Pod selector:", &dialog.selector, ChangeField::Selector),
-        DialogLine::blank(),
-    ];
-    let what = match dialog.focus {
-        ChangeField::Timeout => {
-            "The time limit of the whole drain, such as 30m, counted from its beginning; 0 means none."
-        }
-        ChangeField::Selector => {
-            "Only pods whose labels match are evicted, such as app=web,!canary; blank means all. The others stay."
-        }
-    };
-    lines.push(sentence(what, Tone::Quiet));
-    if let Err(why) = dialog.wanted() {
-        lines.push(problem(why.to_string()));
-    } else {
-        let command = dialog.command(&model.options.kubectl);
-        let nothing = || sentence("Nothing is changed yet.", Tone::Quiet);
-        lines.push(command.map_or_else(nothing, |command| sentence(command, Tone::Strong)));
-    }
-    lines.push(DialogLine::blank());
-    lines.push(keys("change", dialog.patch().is_some(), "[Tab] next field  "));
-    lines
-}
-
-/// The lines of the dialog that chooses columns, of which these fit the screen. Where there are few rows, those around the
-/// selected column are shown.
-pub(super) fn column_lines(
-    dialog: &ColumnDialog,
-    fitting: &[&str],
-    cursor: &str,
-    (width, rows): (u16, usize),
-) -> Vec<DialogLine> {
-    let line = |(at, (name, is_shown)): (usize, &(&str, bool))| {
-        let mark = if *is_shown { "[x]" } else { "[ ]" };
-        let is_selected = at == dialog.at;
-        let cursor = if is_selected { cursor } else { " " };
-        let entry = dialog.list.columns().iter().find(|column| column.name == *name);
-        let fits = !*is_shown || fitting.contains(name);
-        let what = if fits { entry.map_or("", |column| column.what) } else { "no space here" };
-        let tone = match (is_selected, fits) {
-            (true, _) => Tone::Strong,
-            (false, true) => Tone::Plain,
-            (false, false) => Tone::Quiet,
-        };
-        DialogLine::new(format!("{cursor} {mark} {name:<11} {what}"), tone, LinePriority::Required)
-    };
-    let words = "[Space] show  [J K] move  [r] default  [Enter] save  [Esc] cancel";
-    let keys = wrap(words, usize::from(width)).into_iter();
-    let keys: Vec<_> = keys.map(|text| DialogLine::new(text, Tone::Quiet, LinePriority::Required)).collect();
-    let space = rows.saturating_sub(keys.len()).max(1);
-    let top = dialog.at.saturating_sub(space / 2).min(dialog.entries.len().saturating_sub(space));
-    let mut lines: Vec<DialogLine> =
-        dialog.entries.iter().enumerate().skip(top).take(space).map(line).collect();
-    lines.push(DialogLine::blank());
-    lines.extend(keys);
-    lines
-}
-
-pub(super) fn change_title(dialog: &ChangeDialog) -> String {
-    format!("change the drain of {}", node(&dialog.target))
 }

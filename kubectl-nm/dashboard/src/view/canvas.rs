@@ -10,7 +10,7 @@ use ratatui::text::Span;
 use crate::config::appearance::{Appearance, ThemeName};
 use crate::view::bar::{BarCell, EIGHTHS, cells, whole_cells};
 use crate::view::theme::{Glyphs, Surface, Tone};
-use crate::wrapping::wrap;
+use crate::wrapping::{wrap, wrap_to};
 
 /// So many eighths of a column.
 const PARTS: [&str; EIGHTHS] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
@@ -82,12 +82,8 @@ impl<'a> Canvas<'a> {
 
     /// Writes a text in as many lines as the area has; what does not fit is cut at the end of the last one.
     pub(crate) fn write_wrapped(&mut self, area: Rect, text: &str, tone: Tone) {
-        let mut lines = wrap(&harmless(text), usize::from(area.width.saturating_sub(2)));
-        let height = usize::from(area.height);
-        if lines.len() > height && height > 0 {
-            let rest = lines.split_off(height - 1).join(" ");
-            lines.push(rest);
-        }
+        let lines =
+            wrap_to(&harmless(text), usize::from(area.width.saturating_sub(2)), usize::from(area.height));
         let lines: Vec<_> = lines.into_iter().map(|line| (line, tone)).collect();
         self.write_lines(area, 1, &lines);
     }
@@ -102,8 +98,7 @@ impl<'a> Canvas<'a> {
     pub(crate) fn write_paragraphs(&mut self, area: Rect, indent: u16, paragraphs: &[(String, Tone)]) {
         let width = area.width.saturating_sub(indent + 1);
         let lines = paragraphs.iter().flat_map(|(text, tone)| {
-            let lines = if text.is_empty() { vec![String::new()] } else { wrapped(text, width) };
-            lines.into_iter().map(move |line| (line, *tone))
+            wrap(&harmless(text), usize::from(width)).into_iter().map(move |line| (line, *tone))
         });
         self.write_lines(area, indent, &lines.collect::<Vec<_>>());
     }
@@ -200,19 +195,4 @@ impl<'a> Canvas<'a> {
 
 pub(crate) fn line(area: Rect, row: u16) -> Rect {
     if row < area.height { Rect { y: area.y + row, height: 1, ..area } } else { Rect { height: 0, ..area } }
-}
-
-/// The text in lines of that width at most, broken between words.
-pub(crate) fn wrapped(text: &str, width: u16) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(last) if last.len() + word.len() < usize::from(width) => {
-                last.push(' ');
-                last.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }

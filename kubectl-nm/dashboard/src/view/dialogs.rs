@@ -8,21 +8,18 @@ use nm_shared::{NodeMaintenance, PodState};
 use ratatui::layout::Rect;
 
 use crate::config::action_table::{ACTIONS, Action, ActionEntry, HelpGroup};
-use crate::config::columns::ListName;
 use crate::config::key_map::KeyMap;
-use crate::layout::{ScreenLayout, is_small};
+use crate::layout::is_small;
 use crate::model::Model;
-use crate::model::dialogs::column_dialog::ColumnDialog;
 use crate::model::dialogs::start_plan::StartPlan;
 use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed, plugin_command};
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::text_field::Field;
-use crate::view::action_dialogs::{change_lines, change_title, column_lines, pod_lines, pod_title};
+use crate::view::action_dialogs::{pod_lines, pod_title};
 use crate::view::canvas::{Canvas, line};
 use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed, page_of};
 use crate::view::start_dialog::{StartLines, start_lines};
 use crate::view::theme::{Glyphs, Tone};
-use crate::view::{fleet, node as pods, nodes, table};
 use crate::wrapping::wrap;
 
 const WIDEST: u16 = 76;
@@ -58,15 +55,6 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
             let title = format!("{verb} {}", counted(dialog.targets.len(), "maintenance"));
             draw_lines(canvas, area, &title, &pause_lines(model, dialog, typed));
         }
-        Dialog::Change(dialog) => {
-            draw_lines(canvas, area, &change_title(dialog), &change_lines(model, dialog, typed));
-        }
-        Dialog::Columns(dialog) => {
-            let title = format!("columns of {}", dialog.list.name());
-            let space = (width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
-            let lines = column_lines(dialog, &fitting(model, dialog), canvas.glyphs.cursor, space);
-            draw_lines(canvas, area, &title, &lines);
-        }
         Dialog::Pod(dialog) => {
             draw_lines(canvas, area, &pod_title(dialog), &pod_lines(model, dialog, typed));
         }
@@ -100,16 +88,6 @@ fn draw_start(
     fields.append(&mut page);
     fields.append(&mut foot);
     draw_lines(canvas, area, &title, &fields);
-}
-
-/// The chosen columns that fit the screen.
-fn fitting(model: &Model, dialog: &ColumnDialog) -> Vec<&'static str> {
-    let (screen, chosen) = (ScreenLayout::whole(model), dialog.chosen());
-    match dialog.list {
-        ListName::Maintenances => table::names(&fleet::COLUMNS, &fleet::columns(model, &chosen, &screen)),
-        ListName::Nodes => table::names(&nodes::COLUMNS, &nodes::columns(model, &chosen, &screen)),
-        ListName::Pods => table::names(&pods::COLUMNS, &pods::columns(&chosen, screen.heads.width)),
-    }
 }
 
 fn draw_lines(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: &[DialogLine]) {
@@ -218,14 +196,12 @@ fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
     let (options, keys) = (&model.options, &model.options.config.keys);
     let of_replay: &[(&str, &str)] = if options.is_replay() { REPLAY_HELP } else { &[] };
     let mut lines: Vec<_> = of_replay.iter().map(|(key, what)| ((*key).to_owned(), *what)).collect();
-    let keys_of = |entry: &ActionEntry| match keys.keys(entry.action) {
-        [] => format!(":{}", entry.name),
-        keys => keys.join(", "),
-    };
+    // What has no key cannot be done.
+    let has_key = |entry: &&ActionEntry| !keys.keys(entry.action).is_empty();
     for group in HelpGroup::ALL {
         lines.push((String::new(), group.heading()));
         let entries = ACTIONS.iter().filter(|entry| entry.group == group && options.offers(entry));
-        lines.extend(entries.map(|entry| (keys_of(entry), entry.help)));
+        lines.extend(entries.filter(has_key).map(|entry| (keys.keys(entry.action).join(", "), entry.help)));
         lines.push((String::new(), ""));
     }
     let filters = FILTERS.iter().copied().chain(STATE_WORDS.iter().map(String::as_str));

@@ -32,7 +32,7 @@ pub(super) enum FleetColumn {
 }
 
 /// Those that are not shown by default go before some that are: somebody chose them.
-pub(super) const COLUMNS: [(&str, Column<FleetColumn>); 12] = [
+const COLUMNS: [(&str, Column<FleetColumn>); 12] = [
     ("node", Column::new(FleetColumn::Node, "NODE", 12, 0, 12)),
     ("state", Column::new(FleetColumn::State, "STATE", 11, 0, 11)),
     ("progress", Column::new(FleetColumn::Bar, "PROGRESS", 10, 1, 3)),
@@ -56,18 +56,17 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
         nothing(model, canvas, screen.body);
         return;
     }
-    let chosen = model.options.config.columns.of(ListName::Maintenances);
-    table::draw(rows, &columns(model, chosen, screen), INDENT, model, canvas, screen);
+    table::draw(rows, &columns(model, screen), INDENT, model, canvas, screen);
 }
 
 /// The cursor and the mark come before the first column.
 const INDENT: u16 = 2;
 
-/// The columns with these names that fit the screen.
-pub(super) fn columns(model: &Model, names: &[&str], screen: &ScreenLayout) -> Vec<Column<FleetColumn>> {
+/// The columns that fit the screen.
+fn columns(model: &Model, screen: &ScreenLayout) -> Vec<Column<FleetColumn>> {
     let width = screen.heads.width.saturating_sub(INDENT);
     let longest = model.fleet.rows.all().map(|row| row.node.len()).max().unwrap_or(0);
-    let mut columns = table::chosen(&COLUMNS, names);
+    let mut columns = table::chosen(&COLUMNS, model.options.config.columns.of(ListName::Maintenances));
     for column in &mut columns {
         match column.what {
             FleetColumn::Node => {

@@ -4,7 +4,6 @@ use ratatui::layout::Rect;
 
 use crate::config::action_table::{ACTIONS, Action, ActionEntry, View};
 use crate::layout::{BLOCKERS_LABEL, REMEDY_LABEL, ScreenLayout, blockers_text, remedy_lines};
-use crate::model::text_field::Field;
 use crate::model::{Model, Notice};
 use crate::view::canvas::{Canvas, line};
 use crate::view::theme::{Surface, Tone};
@@ -37,26 +36,12 @@ pub(super) fn draw_why(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 const FILTER_HINT: &str =
     "ns:x !state:blocked reason:kernel workload:x object:x /expression/ text  [Enter] keep  [Esc] undo";
 
-/// Draws the command that is being typed, and what may follow.
-fn draw_command(model: &Model, field: &Field, canvas: &mut Canvas<'_>, area: Rect) {
-    let x = canvas.write(area, area.x + 1, ":", Tone::Strong);
-    let width = usize::from((area.x + area.width).saturating_sub(x));
-    let x = canvas.write(area, x, &field.shown(canvas.glyphs.caret, canvas.glyphs.more, width), Tone::Plain);
-    let completions = model.completions(field.text());
-    if !completions.is_empty() {
-        canvas.write(area, x + 2, &format!("[Tab] {}", completions.join(" ")), Tone::Quiet);
-    }
-}
-
 pub(super) fn draw(
     model: &Model,
     canvas: &mut Canvas<'_>,
     ScreenLayout { message, footer: area, .. }: ScreenLayout,
 ) {
     draw_message(model.message(), canvas, message);
-    if let Some(field) = &model.command {
-        return draw_command(model, field, canvas, area);
-    }
     if let Some((field, _)) = &model.typing {
         let x = canvas.write(area, area.x + 1, "filter: ", Tone::Strong);
         let width = usize::from((area.x + area.width).saturating_sub(x));
@@ -127,7 +112,7 @@ fn keys(model: &Model) -> Vec<(String, &'static str)> {
             };
             // What is done most comes first: with pods in their view, and with maintenances in a list.
             let place = match (entry.action, view) {
-                (Action::Describe | Action::EditBudget, View::Fleet | View::Nodes) => place + 12,
+                (Action::Describe, View::Fleet | View::Nodes) => place + 12,
                 (Action::Start, View::Pods | View::Tree) => place + 18,
                 _ => place,
             };

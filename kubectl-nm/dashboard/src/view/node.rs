@@ -27,7 +27,7 @@ pub(super) enum PodColumn {
     Reason,
 }
 
-pub(super) const COLUMNS: [(&str, Column<PodColumn>); 6] = [
+const COLUMNS: [(&str, Column<PodColumn>); 6] = [
     ("state", Column::new(PodColumn::State, "STATE", 13, 0, 8)),
     ("pod", Column::new(PodColumn::Pod, "NAMESPACE/POD", 18, 3, 9)),
     ("owner", Column::new(PodColumn::Owner, "OWNER", 14, 1, 1)),

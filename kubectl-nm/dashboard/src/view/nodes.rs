@@ -31,7 +31,7 @@ pub(super) enum NodeColumn {
     Age,
 }
 
-pub(super) const COLUMNS: [(&str, Column<NodeColumn>); 9] = [
+const COLUMNS: [(&str, Column<NodeColumn>); 9] = [
     ("node", Column::new(NodeColumn::Node, "NODE", 12, 0, 9)),
     ("ready", Column::new(NodeColumn::Ready, "READY", 10, 0, 8)),
     ("cordoned-by", Column::new(NodeColumn::Cordon, "CORDONED BY", 14, 2, 7)),
@@ -49,18 +49,17 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
         nothing(model, canvas, screen.body);
         return;
     }
-    let chosen = model.options.config.columns.of(ListName::Nodes);
-    table::draw(rows, &columns(model, chosen, screen), INDENT, model, canvas, screen);
+    table::draw(rows, &columns(model, screen), INDENT, model, canvas, screen);
 }
 
 /// The cursor and the mark come before the first column.
 const INDENT: u16 = 2;
 
-/// The columns with these names that fit the screen.
-pub(super) fn columns(model: &Model, names: &[&str], screen: &ScreenLayout) -> Vec<Column<NodeColumn>> {
+/// The columns that fit the screen.
+fn columns(model: &Model, screen: &ScreenLayout) -> Vec<Column<NodeColumn>> {
     let width = screen.heads.width.saturating_sub(INDENT);
     let longest = model.nodes.rows.all().map(|row| row.name().len()).max().unwrap_or(0);
-    let mut columns = table::chosen(&COLUMNS, names);
+    let mut columns = table::chosen(&COLUMNS, model.options.config.columns.of(ListName::Nodes));
     for column in columns.iter_mut().filter(|column| column.what == NodeColumn::Node) {
         column.width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
     }

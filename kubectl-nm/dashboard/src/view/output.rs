@@ -13,12 +13,11 @@ use crate::view::footer::{draw_key_line, draw_message};
 use crate::view::theme::Tone;
 use crate::wrapping::wrap;
 
-fn keys(map: &KeyMap) -> [(String, &'static str); 6] {
+fn keys(map: &KeyMap) -> [(String, &'static str); 5] {
     [
         (map.shortest(Action::Back), "back"),
         (map.up_and_down(), "scroll"),
         (map.ends(), "first, last"),
-        (map.shortest(Action::Wrap), "wrap"),
         (map.shortest(Action::Copy), "copy command"),
         (map.shortest(Action::Reconnect), "again"),
     ]

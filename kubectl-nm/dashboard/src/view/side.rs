@@ -16,7 +16,6 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
     let area = screen.side;
     let (title, kind) = match side.shows {
         SideContent::Document => ("YAML", WatchKind::Maintenances),
-        SideContent::Conditions => ("CONDITIONS", WatchKind::Maintenances),
         SideContent::Details => ("DETAILS", WatchKind::Maintenances),
         SideContent::Events => ("EVENTS", WatchKind::Events),
     };
@@ -33,14 +32,13 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
     } else {
         format!("{switch} scroll")
     };
-    let wrap = if model.is_wrapped { String::new() } else { format!("  {} wrap", model.hint(Action::Wrap)) };
     let tone = if side.has_focus { Tone::Badge } else { Tone::Strong };
     let mut x = canvas.write(head, head.x + 1, &format!(" {title} "), tone);
     if count > rows {
         let last = (side.top + rows).min(count);
         x = canvas.write(head, x, &format!("{}-{last} of {count} ", side.top + 1), tone);
     }
-    let x = canvas.write(head, x + 1, &format!(" {hint}{wrap} "), Tone::Quiet);
+    let x = canvas.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
     if let Some((age, tone)) = age_word(model.health.of(kind), model.now) {
         canvas.write(head, x + 1, &format!(" {age} "), tone);
     }

@@ -39,10 +39,6 @@ pub(super) fn start_lines(
         (StartField::Reason, field("Reason: ", &dialog.reason, StartField::Reason)),
         (StartField::Options, field("Options:", &dialog.options, StartField::Options)),
     ];
-    if count > 1 {
-        let at_a_time = field("At a time:", &dialog.at_a_time, StartField::AtATime);
-        fields.push((StartField::AtATime, at_a_time));
-    }
     if rows < fields.len() + SCARCE {
         fields.retain(|(of, _)| *of == dialog.focus);
     }
@@ -83,21 +79,15 @@ fn body(
     );
     lines
         .extend(plan.skipped.iter().map(|notice| DialogLine::new(notice, Tone::Busy, LinePriority::Problem)));
-    let begin = model.hint(Action::Pause);
-    match dialog.focus {
-        StartField::Options => lines.extend(options(dialog)),
-        StartField::AtATime => {
-            let words = "How many nodes begin now; the others are planned, and";
-            lines.push(sentence(&format!("{words} {begin} begins each. Blank begins all."), Tone::Quiet));
-        }
-        _ => {}
+    if dialog.focus == StartField::Options {
+        lines.extend(options(dialog));
     }
     // All names may need many lines, and what follows matters more.
     let (first, all) = names(plan, width, (rows / 3).max(1));
     lines.extend(first);
     lines.extend(preview(&dialog.preview));
     if !plan.nodes.is_empty() {
-        lines.push(sentence(&consequence(plan, &begin), Tone::Plain));
+        lines.push(sentence(&consequence(plan, model), Tone::Plain));
         if plan.unchecked {
             lines.push(sentence(
                 "The list of nodes is not available: nothing verified that they exist.",
@@ -107,8 +97,8 @@ fn body(
     }
     lines.extend(age_of_nodes(model));
     if plan.problems.is_empty() {
-        let commands = plan.commands(dialog.reason.text(), dialog.options.text(), &model.options.kubectl);
-        lines.extend(commands.into_iter().map(|command| sentence(&command, Tone::Quiet)));
+        let command = plan.command(dialog.reason.text(), dialog.options.text(), &model.options.kubectl);
+        lines.extend(command.map(|command| sentence(&command, Tone::Quiet)));
     }
     lines.extend(all);
     lines
@@ -116,10 +106,9 @@ fn body(
 
 /// The names of the nodes in so many lines at most, and if those are too few, all of them for the end of the dialog.
 fn names(plan: &StartPlan, width: u16, most: usize) -> (Vec<DialogLine>, Vec<DialogLine>) {
-    let (_, later) = plan.split();
     let name = |node: &String| {
         let role = if plan.control_plane.contains(node) { " (control plane)" } else { "" };
-        let planned = if later.contains(node) { " (planned)" } else { "" };
+        let planned = if plan.is_suspended { " (planned)" } else { "" };
         format!("{node}{role}{planned}")
     };
     let lines = in_lines(plan.nodes.iter().map(name), usize::from(width));
@@ -163,26 +152,13 @@ fn options(dialog: &StartDialog) -> impl Iterator<Item = DialogLine> {
     })
 }
 
-fn consequence(plan: &StartPlan, begin: &str) -> String {
-    let (now, later) = plan.split();
-    let them = |count| if count == 1 { "The node is" } else { "The nodes are" };
-    match (now.len(), later.len()) {
-        (count, 0) => format!("{} cordoned, and the pods are evicted.", them(count)),
-        (0, count) => {
-            format!(
-                "{} only planned: the scheduler prefers others, and {begin} begins the maintenance.",
-                them(count)
-            )
-        }
-        (first, others) => {
-            let begins = if first == 1 { "1 node begins" } else { &format!("{first} nodes begin") };
-            format!(
-                "{begins} now; the other {others} {} planned, and {begin} begins each. `kubectl nm roll` goes through \
-                 nodes by itself.",
-                if others == 1 { "is" } else { "are" }
-            )
-        }
+fn consequence(plan: &StartPlan, model: &Model) -> String {
+    let them = if plan.nodes.len() == 1 { "The node is" } else { "The nodes are" };
+    if !plan.is_suspended {
+        return format!("{them} cordoned, and the pods are evicted.");
     }
+    let begin = model.hint(Action::Pause);
+    format!("{them} only planned: the scheduler prefers others, and {begin} begins the maintenance.")
 }
 
 fn preview(preview: &StartPreview) -> Vec<DialogLine> {

@@ -58,15 +58,6 @@ pub(super) fn chosen<T: Copy>(columns: &[(&str, Column<T>)], names: &[&str]) -> 
     names.iter().filter_map(of_name).collect()
 }
 
-/// The names of columns.
-pub(super) fn names<T: PartialEq>(
-    columns: &[(&'static str, Column<T>)],
-    of: &[Column<T>],
-) -> Vec<&'static str> {
-    let is_one = |column: &Column<T>| of.iter().any(|other| other.what == column.what);
-    columns.iter().filter(|(_, column)| is_one(column)).map(|(name, _)| *name).collect()
-}
-
 /// Draws the visible rows of a listing in columns that fit. The cursor and marks are in the first `indent` columns.
 pub(super) fn draw<R: DrawnRow>(
     rows: &Listing<R>,

@@ -24,7 +24,7 @@ fn what_may_not_be_read_is_said_and_changes_nothing() {
             }),
             None,
             "Not known, because you have no permission to list pods.",
-            BUDGET,
+            EXPLAIN,
         ),
         (
             edit(&|facts| {
@@ -34,7 +34,7 @@ fn what_may_not_be_read_is_said_and_changes_nothing() {
             }),
             None,
             "Not known, because you have no permission to get poddisruptionbudgets.policy.",
-            BUDGET,
+            EXPLAIN,
         ),
         (
             edit(&|facts| facts.nodes = Some(Err(forbidden("list nodes")))),

@@ -237,5 +237,7 @@ fn check_harmless(cause: &Cause) {
 const DESCRIBE: &str = "kubectl -n shop describe pod web-2";
 const LOGS: &str = "kubectl -n shop logs web-2 -c app";
 const BUDGET: &str = "kubectl -n shop describe pdb web";
+/// What somebody with more permissions can run.
+const EXPLAIN: &str = "kubectl nm explain n1";
 const ALWAYS_ALLOW: &str = "kubectl -n shop patch pdb web --type=merge -p '{\"spec\":{\"unhealthyPodEvictionPolicy\":\"AlwaysAllow\"}}'";
 const UNFIT: &str = "0/2 nodes are available: 2 node(s) were unschedulable.";

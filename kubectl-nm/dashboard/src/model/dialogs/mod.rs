@@ -1,7 +1,5 @@
 //! The dialogs, with what is typed in them.
 
-pub(crate) mod change_dialog;
-pub(crate) mod column_dialog;
 pub(crate) mod pod_dialog;
 pub(crate) mod start_options;
 pub(crate) mod start_plan;
@@ -13,8 +11,6 @@ use nm_core::maintenance::node;
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_shared::NodeMaintenance;
 
-use crate::model::dialogs::change_dialog::ChangeDialog;
-use crate::model::dialogs::column_dialog::ColumnDialog;
 use crate::model::dialogs::pod_dialog::PodDialog;
 use crate::model::dialogs::start_preview::StartPreview;
 use crate::model::text_field::Field;
@@ -26,9 +22,18 @@ pub(crate) enum Dialog {
     Start(Box<StartDialog>),
     Stop(StopDialog),
     Pause(PauseDialog),
-    Change(Box<ChangeDialog>),
     Pod(Box<PodDialog>),
-    Columns(ColumnDialog),
+}
+
+impl Dialog {
+    /// The field that is typed in, and that a text can be pasted into.
+    pub(crate) fn field(&mut self) -> Option<&mut Field> {
+        match self {
+            Self::Start(dialog) => Some(dialog.field()),
+            Self::Stop(StopDialog { count, .. }) | Self::Pause(PauseDialog { count, .. }) => Some(count),
+            Self::Help(_) | Self::Pod(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,8 +43,6 @@ pub(crate) enum StartField {
     Reason,
     /// The flags of `start`.
     Options,
-    /// How many nodes begin now, of several.
-    AtATime,
     Count,
 }
 
@@ -49,7 +52,6 @@ pub(crate) struct StartDialog {
     pub(crate) nodes: Field,
     pub(crate) reason: Field,
     pub(crate) options: Field,
-    pub(crate) at_a_time: Field,
     pub(crate) count: Field,
     pub(crate) focus: StartField,
     pub(crate) preview: StartPreview,
@@ -63,28 +65,13 @@ impl StartDialog {
             StartField::Nodes => &mut self.nodes,
             StartField::Reason => &mut self.reason,
             StartField::Options => &mut self.options,
-            StartField::AtATime => &mut self.at_a_time,
             StartField::Count => &mut self.count,
         }
     }
 
-    pub(crate) fn back(&mut self, several: bool) {
-        self.move_focus(several, -1);
-    }
-
-    pub(crate) fn next(&mut self, several: bool) {
-        self.move_focus(several, 1);
-    }
-
-    /// Moves through the fields, and from the last to the first. The last two are only there for several nodes.
-    fn move_focus(&mut self, several: bool, by: isize) {
-        let fields = [
-            StartField::Nodes,
-            StartField::Reason,
-            StartField::Options,
-            StartField::AtATime,
-            StartField::Count,
-        ];
+    /// Moves through the fields, and from the last to the first. The last one is only there for several nodes.
+    pub(crate) fn move_focus(&mut self, several: bool, by: isize) {
+        let fields = [StartField::Nodes, StartField::Reason, StartField::Options, StartField::Count];
         let fields = if several { &fields[..] } else { &fields[..3] };
         // A field that is no longer there counts as the last one.
         let at = fields.iter().position(|field| *field == self.focus).unwrap_or(fields.len() - 1);

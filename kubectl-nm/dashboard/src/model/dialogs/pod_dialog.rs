@@ -1,4 +1,4 @@
-//! The dialogs about one pod: evict it, delete it past its budget, or edit its budget.
+//! The dialogs about one pod: evict it, or delete it past its budget.
 
 use nm_core::error::Error;
 use nm_core::explain::owner::Owner;
@@ -35,16 +35,14 @@ impl PodTarget {
 pub(crate) enum PodAction {
     Evict,
     Delete,
-    EditBudget,
 }
 
 impl PodAction {
-    /// The permission that it needs: verb, API group, and resource with its subresource.
-    pub(crate) fn permission(self) -> (&'static str, &'static str, &'static str) {
+    /// The permission that it needs: verb, and resource with its subresource.
+    pub(crate) fn permission(self) -> (&'static str, &'static str) {
         match self {
-            Self::Evict => ("create", "", "pods/eviction"),
-            Self::Delete => ("delete", "", "pods"),
-            Self::EditBudget => ("patch", "policy", "poddisruptionbudgets"),
+            Self::Evict => ("create", "pods/eviction"),
+            Self::Delete => ("delete", "pods"),
         }
     }
 }
@@ -112,35 +110,16 @@ impl PodDialog {
         self.target.uid.clone().or_else(|| Some(self.facts()?.uid.clone()))
     }
 
-    /// The budgets to edit; empty if there are none, or they are not known.
-    pub(crate) fn budgets(&self) -> &[BudgetFacts] {
-        match self.facts().map(|facts| &facts.budgets) {
-            Some(GuardingBudgets::Known(budgets)) => budgets,
-            Some(GuardingBudgets::Unknown(_)) | None => &[],
-        }
-    }
-
     /// Whether nothing that was looked up speaks against it.
     pub(crate) fn is_possible(&self) -> bool {
         let is_permitted = self.facts().is_none_or(|facts| facts.denied.is_none());
-        let has_object = match self.action {
-            PodAction::EditBudget => !self.budgets().is_empty(),
-            // A request without a uid could concern another pod of the same name.
-            PodAction::Evict | PodAction::Delete => self.uid().is_some(),
-        };
-        self.lookup != Lookup::Pending && is_permitted && has_object
+        // A request without a uid could concern another pod of the same name.
+        self.lookup != Lookup::Pending && is_permitted && self.uid().is_some()
     }
 
     pub(crate) fn is_confirmed(&self) -> bool {
         let is_typed = self.action != PodAction::Delete || self.typed.text().trim() == DELETE_WORD;
         self.is_possible() && is_typed
-    }
-
-    /// The arguments of kubectl with which it edits the budgets.
-    pub(crate) fn edit_arguments(&self) -> Vec<String> {
-        let names = self.budgets().iter().map(|budget| budget.name.as_str());
-        let object: Vec<&str> = ["pdb"].into_iter().chain(names).collect();
-        with_object(&["-n", &self.target.namespace, "edit"], &object, &[])
     }
 
     /// The command that does the same; `kubectl` is kubectl with the connection flags.
@@ -163,7 +142,6 @@ impl PodDialog {
             PodAction::Delete => {
                 format!("{kubectl} -n {} delete pod {}", shell_quoted(namespace), shell_quoted(name))
             }
-            PodAction::EditBudget => shown_command(kubectl, &self.edit_arguments()),
         }
     }
 }

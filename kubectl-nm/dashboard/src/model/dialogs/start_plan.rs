@@ -9,7 +9,7 @@ use crate::model::dialogs::start_options::{self, StartOptions};
 use crate::model::dialogs::start_preview::PlanRequest;
 use crate::model::dialogs::{StartField, is_confirmed};
 use crate::model::fleet::Fleet;
-use crate::model::lists::filter::{is_pattern, name_matches};
+use crate::model::lists::filter::{is_pattern, name_expression};
 use crate::model::text_field::Field;
 
 const MAX_HINTED_NODES: usize = 4;
@@ -28,8 +28,8 @@ pub(crate) struct StartPlan {
     pub(crate) wrong: Option<StartField>,
     /// The drain that is requested; none is the default.
     pub(crate) drain: Option<DrainSpec>,
-    /// How many of the nodes begin now; the others are planned.
-    pub(crate) beginning: usize,
+    /// Whether the maintenances are only planned.
+    pub(crate) is_suspended: bool,
 }
 
 impl StartPlan {
@@ -46,7 +46,6 @@ impl StartPlan {
         let is_control_plane =
             |node: &&String| fleet.node(node).is_some_and(|metadata| metadata.control_plane);
         plan.control_plane = plan.nodes.iter().filter(is_control_plane).cloned().collect();
-        plan.beginning = plan.nodes.len();
         plan.wrong = (!plan.problems.is_empty()).then_some(StartField::Nodes);
         plan
     }
@@ -62,31 +61,9 @@ impl StartPlan {
         match StartOptions::parse(text) {
             Ok(options) => {
                 self.drain = options.spec();
-                if options.suspend {
-                    self.beginning = 0;
-                }
+                self.is_suspended = options.suspend;
             }
             Err(error) => self.add_problem(StartField::Options, error.to_string()),
-        }
-        self
-    }
-
-    /// `text` is how many nodes begin now; all, if it is blank.
-    pub(crate) fn with_at_a_time(mut self, text: &str) -> Self {
-        let text = text.trim();
-        if text.is_empty() || self.nodes.len() < 2 {
-            return self;
-        }
-        match text.parse::<usize>() {
-            Ok(0) | Err(_) => {
-                let problem = format!("at a time: {text} is not a number of nodes");
-                self.add_problem(StartField::AtATime, problem);
-            }
-            Ok(_) if self.beginning == 0 => {
-                let problem = String::from("at a time: with --suspend no node begins now");
-                self.add_problem(StartField::AtATime, problem);
-            }
-            Ok(count) => self.beginning = self.beginning.min(count),
         }
         self
     }
@@ -96,17 +73,10 @@ impl StartPlan {
         self.wrong.get_or_insert(field);
     }
 
-    /// The nodes that begin now, and those that are planned.
-    pub(crate) fn split(&self) -> (&[String], &[String]) {
-        self.nodes.split_at(self.beginning.min(self.nodes.len()))
-    }
-
-    /// What a preview is about: the nodes that begin now, or all if none does. None while there are errors.
+    /// What a preview is about; none while there are errors.
     pub(crate) fn request(&self) -> Option<PlanRequest> {
-        let (now, later) = self.split();
-        let nodes = if now.is_empty() { later } else { now };
-        let is_valid = self.problems.is_empty() && !nodes.is_empty();
-        is_valid.then(|| PlanRequest { nodes: nodes.to_vec(), drain: self.drain.clone() })
+        let is_valid = self.problems.is_empty() && !self.nodes.is_empty();
+        is_valid.then(|| PlanRequest { nodes: self.nodes.clone(), drain: self.drain.clone() })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -120,32 +90,26 @@ impl StartPlan {
 
     pub(crate) fn objects(&self, reason: &str) -> Vec<NodeMaintenance> {
         let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
-        let object = |(at, node): (usize, &String)| {
+        let object = |node: &String| {
             let spec = NodeMaintenanceSpec {
                 node_name: node.clone(),
                 reason: reason.clone(),
-                suspend: at >= self.beginning,
+                suspend: self.is_suspended,
                 drain: self.drain.clone(),
             };
             NodeMaintenance::new(node, spec)
         };
-        self.nodes.iter().enumerate().map(object).collect()
+        self.nodes.iter().map(object).collect()
     }
 
-    /// The commands that do the same: `kubectl` is kubectl with the connection flags.
-    pub(crate) fn commands(&self, reason: &str, options: &str, kubectl: &str) -> Vec<String> {
+    /// The command that does the same, if there are nodes: `kubectl` is kubectl with the connection flags.
+    pub(crate) fn command(&self, reason: &str, options: &str, kubectl: &str) -> Option<String> {
         let (program, flags) = kubectl.split_at_checked("kubectl".len()).unwrap_or((kubectl, ""));
-        let mut common = start_options::quoted(options);
+        let mut more = start_options::quoted(options);
         if !reason.trim().is_empty() {
-            common = format!("{common} --reason {}", shell_quoted(reason.trim()));
+            more = format!("{more} --reason {}", shell_quoted(reason.trim()));
         }
-        let (now, later) = self.split();
-        let planned = if now.is_empty() { "" } else { " --suspend" };
-        let command = |(nodes, more): (&[String], &str)| {
-            (!nodes.is_empty())
-                .then(|| format!("{program} nm start {}{common}{more}{flags}", nodes.join(" ")))
-        };
-        [(now, ""), (later, planned)].into_iter().filter_map(command).collect()
+        (!self.nodes.is_empty()).then(|| format!("{program} nm start {}{more}{flags}", self.nodes.join(" ")))
     }
 
     fn add_all(&mut self, pattern: &str, fleet: &Fleet) {
@@ -155,7 +119,11 @@ impl StartPlan {
             ));
             return;
         }
-        let fitting: Vec<&str> = fleet.node_names().filter(|name| name_matches(pattern, name)).collect();
+        let names = match name_expression(pattern) {
+            Ok(names) => names,
+            Err(error) => return self.problems.push(error.to_string()),
+        };
+        let fitting: Vec<&str> = fleet.node_names().filter(|name| names.is_match(name)).collect();
         if fitting.is_empty() {
             self.problems.push(format!("no node matches {pattern}"));
         }
@@ -310,65 +278,39 @@ mod tests {
         assert_eq!(plan.objects("")[0].metadata.name.as_deref(), Some("cp-1"));
     }
     #[test]
-    fn options_and_how_many_at_a_time_say_what_begins_and_with_which_drain() {
-        let plan = |options: &str, at_a_time: &str| {
-            StartPlan::of("w-4 w-5 w-6", &fleet(), true).with_options(options).with_at_a_time(at_a_time)
-        };
-        let suspended = |plan: &StartPlan| -> Vec<bool> {
-            plan.objects("").iter().map(|object| object.spec.suspend).collect()
-        };
-        for (options, at_a_time, expected) in [
-            ("", "", [false, false, false]),
-            ("", " 2 ", [false, false, true]),
-            ("", "9", [false, false, false]),
-            ("--suspend", "", [true, true, true]),
-        ] {
-            let plan = plan(options, at_a_time);
-            assert_eq!(
-                (suspended(&plan), plan.problems),
-                (expected.to_vec(), vec![]),
-                "{options} {at_a_time}"
-            );
+    fn options_say_whether_nodes_begin_and_with_which_drain() {
+        let plan = |options: &str| StartPlan::of("w-4 w-5 w-6", &fleet(), true).with_options(options);
+        for (options, expected) in [("", false), ("--suspend", true)] {
+            let plan = plan(options);
+            let suspended: Vec<bool> = plan.objects("").iter().map(|object| object.spec.suspend).collect();
+            assert_eq!(suspended, [expected; 3], "{options}");
+            assert_eq!(plan.request().unwrap().nodes.len(), 3);
+            assert_eq!(plan.problems, Vec::<String>::new());
         }
-        let limited = plan("--timeout 10m", "1");
+        let limited = plan("--timeout 10m");
         assert_eq!(limited.objects("")[2].spec.drain.as_ref().unwrap().timeout_seconds, 600);
-        assert_eq!(limited.request().unwrap().nodes, ["w-4"], "the plan is about what begins now");
-        assert_eq!(plan("--suspend", "").request().unwrap().nodes.len(), 3);
-        for (options, at_a_time, wrong) in [
-            ("--timeout soon", "", StartField::Options),
-            ("", "0", StartField::AtATime),
-            ("", "two", StartField::AtATime),
-            ("--suspend", "1", StartField::AtATime),
-        ] {
-            let plan = plan(options, at_a_time);
-            assert_eq!((plan.wrong, plan.problems.len(), plan.request()), (Some(wrong), 1, None), "{plan:?}");
-        }
-        let one = StartPlan::of("w-4", &fleet(), true).with_at_a_time("nonsense");
-        assert_eq!(one.problems, Vec::<String>::new(), "the field is not there for one node");
+        let wrong = plan("--timeout soon");
+        let expected = (Some(StartField::Options), 1, None);
+        assert_eq!((wrong.wrong, wrong.problems.len(), wrong.request()), expected, "{wrong:?}");
     }
 
     #[test]
-    fn the_commands_that_do_the_same_are_shown() {
-        let commands = |nodes: &str, options: &str, at_a_time: &str| {
-            let plan = StartPlan::of(nodes, &fleet(), true).with_options(options).with_at_a_time(at_a_time);
-            plan.commands(" new kernel ", options, "kubectl --context=prod")
+    fn the_command_that_does_the_same_is_shown() {
+        let command = |nodes: &str, options: &str| {
+            let plan = StartPlan::of(nodes, &fleet(), true).with_options(options);
+            plan.command(" new kernel ", options, "kubectl --context=prod")
         };
-        let drain = "--pod-selector 'a in (b)'";
-        assert_eq!(
-            commands("w-4", drain, ""),
-            ["kubectl nm start w-4 --pod-selector 'a in (b)' --reason 'new kernel' --context=prod"]
-        );
-        assert_eq!(
-            commands("w-4 w-5 w-6", "", "1"),
-            [
-                "kubectl nm start w-4 --reason 'new kernel' --context=prod",
-                "kubectl nm start w-5 w-6 --reason 'new kernel' --suspend --context=prod"
-            ]
-        );
-        assert_eq!(
-            commands("w-4 w-5", "--suspend", ""),
-            ["kubectl nm start w-4 w-5 --suspend --reason 'new kernel' --context=prod"]
-        );
-        assert_eq!(commands("", "", ""), Vec::<String>::new());
+        for (nodes, options, expected) in [
+            (
+                "w-4",
+                "--pod-selector 'a in (b)'",
+                Some("w-4 --pod-selector 'a in (b)' --reason 'new kernel' --context=prod"),
+            ),
+            ("w-4 w-5", "--suspend", Some("w-4 w-5 --suspend --reason 'new kernel' --context=prod")),
+            ("", "", None),
+        ] {
+            let expected = expected.map(|words| format!("kubectl nm start {words}"));
+            assert_eq!(command(nodes, options), expected);
+        }
     }
 }

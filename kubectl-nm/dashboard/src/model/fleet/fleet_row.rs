@@ -52,8 +52,8 @@ pub(crate) struct FleetRow {
     why: String,
     /// The roll in which a planned maintenance has its turn.
     pub(super) turn_in: Option<String>,
-    /// Whether nm-reconciler returns the node to service, unless it was deleted.
-    pub(super) is_ending: bool,
+    /// Since when nm-reconciler returns the node to service, unless it was deleted; none if it does not.
+    pub(super) ending_since: Option<Timestamp>,
     namespaces: Vec<String>,
 }
 
@@ -104,7 +104,12 @@ impl FleetRow {
             block_reasons,
             blocking,
             why: why(maintenance, state),
-            is_ending: is_ending(maintenance),
+            ending_since: maintenance
+                .metadata
+                .deletion_timestamp
+                .as_ref()
+                .filter(|_| is_ending(maintenance))
+                .map(|deleted| deleted.0),
             turn_in: roll_name(maintenance).filter(|_| state == State::Planned).map(str::to_owned),
             namespaces,
         }

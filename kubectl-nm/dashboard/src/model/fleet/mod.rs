@@ -10,8 +10,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use nm_core::args::duration::age;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::maintenance::changes::MaintenanceChange;
@@ -23,6 +24,9 @@ use nm_shared::gate::ownership::oldest;
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::lists::listing::{Listing, Row};
 use crate::objects::node_metadata::NodeMetadata;
+
+/// A node that is not back in service after this time may not come back by itself.
+const SLOW_RETURN: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FrequentBlocker {
@@ -174,17 +178,25 @@ impl Fleet {
     pub(crate) fn why<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
         let why = row.why(now);
         // Where the nodes are not known, neither is what becomes of this one.
-        if row.is_ending && !self.nodes.is_empty() {
-            let is_there = self.nodes.contains_key(&row.node);
-            return Cow::Borrowed(if is_there {
-                "the node is returning to service"
-            } else {
-                "the node was deleted, and its maintenance ends"
-            });
+        if let Some(since) = row.ending_since.filter(|_| !self.nodes.is_empty()) {
+            return self.ending(&row.node, since, now);
         }
         match row.turn_in.as_deref().and_then(|roll| self.rolls.runner(roll, now)) {
             Some(who) => Cow::Owned(format!("{why}; run by {who}")),
             None => Cow::Borrowed(why),
+        }
+    }
+
+    /// What becomes of a node whose maintenance ends since then.
+    pub(crate) fn ending(&self, node: &str, since: Timestamp, now: Timestamp) -> Cow<'static, str> {
+        let lasts = now.duration_since(since);
+        if !self.nodes.contains_key(node) {
+            Cow::Borrowed("the node was deleted, and its maintenance ends")
+        } else if lasts < SLOW_RETURN {
+            Cow::Borrowed("the node is returning to service")
+        } else {
+            let lasts = age(lasts.as_secs());
+            Cow::Owned(format!("not back in service after {lasts}: see kubectl nm explain {node}"))
         }
     }
 

@@ -6,7 +6,6 @@
 //! of a phase of the API, and `reason:` a part of a reason. Any other word is searched for in every column. Instead of each
 //! of these, `/` begins a regular expression, which ends with another `/`. Case does not matter.
 
-use memchr::memchr2_iter;
 use nm_core::explain::owner::Owner;
 use regex::{Regex, RegexBuilder};
 
@@ -56,7 +55,8 @@ struct Term {
     key: Key,
     /// Whether rows that match are hidden.
     is_negated: bool,
-    value: Value,
+    /// What matches: a regular expression, also for a word or a pattern.
+    value: Regex,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,12 +82,6 @@ const KEYS: [(&str, Key); 8] = [
     ("object", Key::Object),
     ("workload", Key::Workload),
 ];
-
-#[derive(Debug, Clone)]
-enum Value {
-    Text(String),
-    Expression(Regex),
-}
 
 impl Filter {
     /// Parses a filter. Every text is a filter: a word that is not `key:value` is searched for as it is, and a regular
@@ -124,7 +118,7 @@ impl Filter {
 
 impl Term {
     fn matches(&self, fields: &Fields<'_>) -> bool {
-        let any = |texts: &[&str]| texts.iter().any(|text| self.value.matches(self.key, text));
+        let any = |texts: &[&str]| texts.iter().any(|text| self.value.is_match(text));
         let found = match self.key {
             Key::Namespace => any(&fields.namespaces),
             Key::State => any(&[fields.state]),
@@ -141,23 +135,10 @@ impl Term {
             Key::Anywhere => {
                 let texts = fields.texts.iter().chain(&fields.namespaces).chain(fields.node.as_ref());
                 let more = fields.reasons.iter().chain(&fields.objects).chain([&fields.state]);
-                texts.chain(more).any(|text| self.value.matches(self.key, text))
+                texts.chain(more).any(|text| self.value.is_match(text))
             }
         };
         found != self.is_negated
-    }
-}
-
-impl Value {
-    fn matches(&self, key: Key, text: &str) -> bool {
-        match (self, key) {
-            (Self::Expression(expression), _) => expression.is_match(text),
-            (Self::Text(value), Key::Namespace | Key::Node | Key::Object | Key::Workload) => {
-                name_matches(value, text)
-            }
-            (Self::Text(value), Key::State | Key::Phase) => has_prefix(text, value),
-            (Self::Text(value), Key::Reason | Key::Anywhere) => contains(text, value),
-        }
     }
 }
 
@@ -202,12 +183,14 @@ fn term(word: &str) -> Result<Option<Term>, FilterError> {
         return Ok(None);
     }
     let expression = value.strip_prefix('/').map(|rest| rest.strip_suffix('/').unwrap_or(rest));
-    let value = match expression {
-        Some("") => return Ok(None),
-        Some(expression) => Value::Expression(compiled(expression)?),
-        None => Value::Text(value.to_owned()),
+    let value = match (expression, key) {
+        (Some(""), _) => return Ok(None),
+        (Some(expression), _) => compiled(expression),
+        (None, Key::Namespace | Key::Node | Key::Object | Key::Workload) => name_expression(value),
+        (None, Key::State | Key::Phase) => compiled(&format!("^{}", regex::escape(value))),
+        (None, Key::Reason | Key::Anywhere) => compiled(&regex::escape(value)),
     };
-    Ok(Some(Term { key, is_negated, value }))
+    Ok(Some(Term { key, is_negated, value: value? }))
 }
 
 fn compiled(expression: &str) -> Result<Regex, FilterError> {
@@ -224,54 +207,17 @@ fn last_line(error: &regex::Error) -> String {
     text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
-/// Whether a name matches a pattern; if it has no wildcards, whether it begins with it.
-pub(crate) fn name_matches(pattern: &str, name: &str) -> bool {
-    if is_pattern(pattern) { glob(pattern.as_bytes(), name.as_bytes()) } else { has_prefix(name, pattern) }
+/// What names match a pattern; if it has no wildcards, those that begin with it.
+pub(crate) fn name_expression(pattern: &str) -> Result<Regex, FilterError> {
+    let literal = regex::escape(pattern);
+    if !is_pattern(pattern) {
+        return compiled(&format!("^{literal}"));
+    }
+    compiled(&format!("^(?s:{})$", literal.replace(r"\*", ".*").replace(r"\?", ".")))
 }
 
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
-}
-
-/// Matches `*` and `?`, going back to the last `*` on a mismatch.
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, n));
-                p += 1;
-            }
-            Some(c) if *c == b'?' || c.eq_ignore_ascii_case(&name[n]) => {
-                p += 1;
-                n += 1;
-            }
-            _ => match &mut star {
-                Some((after, from)) => {
-                    *from += 1;
-                    (p, n) = (*after, *from);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
-}
-
-fn has_prefix(text: &str, prefix: &str) -> bool {
-    has_prefix_bytes(text.as_bytes(), prefix.as_bytes())
-}
-
-fn has_prefix_bytes(text: &[u8], prefix: &[u8]) -> bool {
-    text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-}
-
-fn contains(text: &str, word: &str) -> bool {
-    let (text, word) = (text.as_bytes(), word.as_bytes());
-    let Some((first, rest)) = word.split_first() else { return true };
-    let mut starts = memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text);
-    starts.any(|at| has_prefix_bytes(&text[at + 1..], rest))
 }
 
 #[cfg(test)]

@@ -38,13 +38,6 @@ impl Sort {
         }
     }
 
-    /// The one with this word.
-    pub(crate) fn named(word: &str) -> Option<Self> {
-        [Self::Risk, Self::Name, Self::Pool, Self::Progress, Self::Age]
-            .into_iter()
-            .find(|sort| sort.word() == word)
-    }
-
     /// The one that follows in a view that has these.
     pub(crate) fn next(self, of: &[Self]) -> Self {
         let at = of.iter().position(|sort| *sort == self).map_or(0, |at| at + 1);

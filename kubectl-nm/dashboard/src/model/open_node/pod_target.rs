@@ -2,11 +2,10 @@
 
 use kube::ResourceExt;
 use nm_core::explain::owner::Owner;
-use nm_core::maintenance::{State, status};
+use nm_core::maintenance::{State, node, status};
 use nm_shared::{BlockReason, DrainSpec, NodeMaintenance, PodState};
 
 use crate::config::action_table::{Action, View};
-use crate::config::columns::ListName;
 use crate::model::dialogs::pod_dialog::PodTarget;
 use crate::model::open_node::pod_row::PodRow;
 use crate::model::tree::tree_row::TreeItem;
@@ -34,16 +33,6 @@ impl Model {
         }
     }
 
-    /// The list whose columns can be chosen.
-    pub(crate) fn list_name(&self) -> Option<ListName> {
-        match self.view() {
-            View::Fleet => Some(ListName::Maintenances),
-            View::Nodes => Some(ListName::Nodes),
-            View::Pods => Some(ListName::Pods),
-            View::Tree => None,
-        }
-    }
-
     pub(crate) fn selected_object(&self) -> Option<SelectedObject> {
         let Some(open) = &self.open else {
             return match self.page {
@@ -65,23 +54,6 @@ impl Model {
                 owner.map(|owner| SelectedObject::Workload(namespace, owner))
             }
             TreeItem::NoReplacement(_) | TreeItem::Pod(_) => None,
-        }
-    }
-
-    /// The pod whose budget is to be edited: the selected one, or the first that blocks the selected node.
-    pub(crate) fn pod_behind_budget(&self) -> Option<PodTarget> {
-        match self.selected_object()? {
-            SelectedObject::Pod(target) => Some(target),
-            SelectedObject::Workload(..) => None,
-            SelectedObject::Node(_) | SelectedObject::Maintenance(_) => {
-                let blocked = &status(self.maintenance()?).blocked_pods;
-                let has_budget = |reason| {
-                    matches!(reason, BlockReason::DisruptionBudget | BlockReason::MultipleDisruptionBudgets)
-                };
-                let pod = blocked.iter().find(|pod| has_budget(pod.reason))?;
-                let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-                Some(PodTarget { namespace, name, uid: None, grace: None })
-            }
         }
     }
 
@@ -120,7 +92,10 @@ impl Model {
         of_pod.or_else(|| {
             let resume = self.hint(Action::Pause);
             Some(match State::of(maintenance) {
-                State::Stopping => String::from("the node is returning to service"),
+                State::Stopping => {
+                    let since = maintenance.metadata.deletion_timestamp.as_ref().map_or(self.now, |at| at.0);
+                    self.fleet.ending(node(maintenance), since, self.now).into_owned()
+                }
                 State::Paused => format!("the drain is paused, {resume} resumes it"),
                 State::Planned => format!("the drain has not begun, {resume} begins it"),
                 State::Queued | State::Requested => String::from("the drain has not begun"),

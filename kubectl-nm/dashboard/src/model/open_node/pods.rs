@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nm_core::maintenance::changes::{surge_state, wait_in_short};
-use nm_core::maintenance::status;
+use nm_core::maintenance::{status, uid};
 use nm_shared::drain::plan::{StayReason, Verdict};
 use nm_shared::{
     BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference, PodState,
@@ -29,6 +29,8 @@ pub(crate) struct PodList {
     /// What the last status reported about all pods, and the pods that it named.
     last_status: (StatusSummary, Vec<String>),
     spec: DrainSpec,
+    /// The uid of the maintenance whose pods are kept as gone.
+    maintenance: String,
     pub(crate) rows: Listing<PodRow>,
     pub(crate) complete: bool,
     pub(crate) hidden: bool,
@@ -141,6 +143,7 @@ impl PodList {
     }
 
     pub(crate) fn apply_status(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        self.forget_before(maintenance);
         if self.hidden {
             self.replace(maintenance, now);
             return;
@@ -158,6 +161,17 @@ impl PodList {
         };
         self.upsert(changed);
         self.last_status = (status.summary, named);
+    }
+
+    /// Forgets the pods that left in an earlier maintenance of the node.
+    fn forget_before(&mut self, maintenance: Option<&NodeMaintenance>) {
+        let Some(uid) = maintenance.map(uid) else { return };
+        let before = std::mem::replace(&mut self.maintenance, uid);
+        if before != self.maintenance && !before.is_empty() {
+            let is_left = |row: &&PodRow| row.progress.state != Some(PodState::Gone);
+            let left: Vec<PodRow> = self.rows.all().filter(is_left).cloned().collect();
+            self.rows.replace(left);
+        }
     }
 
     /// Judges every pod again if the drain spec changed. Returns whether it did. After a maintenance is gone, the

@@ -236,3 +236,22 @@ fn a_pod_that_waits_for_lower_priorities_says_so() {
         assert_eq!(shown(&pods), [expected]);
     }
 }
+
+#[test]
+fn pods_that_left_in_an_earlier_maintenance_are_not_shown_as_gone_from_this_one() {
+    let of = |uid: &str| {
+        let mut object = running(&json!({"podCounts": {"waiting": 1}}));
+        object.metadata.uid = Some(uid.to_owned());
+        object
+    };
+    let (first, second) = (of("first"), of("second"));
+    let mut pods = PodList::default();
+    pods.list(&[plain("a"), plain("b")], Some(&first), now());
+    pods.apply_status(Some(&first), now());
+    pods.remove(&plain("a").id, Some(&first), now());
+    pods.apply_status(Some(&first), now());
+    assert_eq!(shown(&pods), ["Waiting b", "Gone a"]);
+    pods.apply_status(None, now());
+    pods.apply_status(Some(&second), now());
+    assert_eq!(shown(&pods), ["Waiting b"]);
+}

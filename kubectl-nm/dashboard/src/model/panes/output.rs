@@ -59,7 +59,6 @@ pub(crate) struct OutputPage {
     /// The lines as they are shown in so many columns.
     shown: Vec<OutputLine>,
     width: usize,
-    is_wrapped: bool,
     pub(crate) top: usize,
     /// Whether it stays at the end while lines arrive.
     pub(crate) follows: bool,
@@ -78,7 +77,6 @@ impl OutputPage {
             dropped: 0,
             shown: Vec::new(),
             width: usize::MAX,
-            is_wrapped: true,
             top: 0,
             follows,
             ended: None,
@@ -123,11 +121,6 @@ impl OutputPage {
         &self.shown
     }
 
-    pub(crate) fn toggle_wrap(&mut self) {
-        self.is_wrapped = !self.is_wrapped;
-        self.rebuild();
-    }
-
     /// Adapts the lines to the size of the area that shows them, and keeps the first one in range.
     pub(crate) fn fit(&mut self, (width, height): (usize, usize)) {
         if self.width != width {
@@ -157,9 +150,6 @@ impl OutputPage {
     }
 
     fn broken(&self, line: &OutputLine) -> Vec<OutputLine> {
-        if !self.is_wrapped {
-            return vec![line.clone()];
-        }
         let parts = wrap(&line.text, self.width).into_iter();
         parts.map(|text| OutputLine { text, is_error: line.is_error }).collect()
     }
@@ -196,12 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_wrapped_or_cut_and_the_oldest_are_dropped() {
+    fn long_lines_are_wrapped_and_the_oldest_are_dropped() {
         let mut page = page(1, false);
         page.apply(OutputChange::Lines(vec![line("a line that is much longer")]));
         assert_eq!(page.shown().len(), 5);
-        page.toggle_wrap();
-        assert_eq!(page.shown().len(), 2);
         page.apply(OutputChange::Lines(vec![line("x"); MAX_LINES]));
         assert_eq!(page.shown().len(), MAX_LINES - DROPPED);
     }

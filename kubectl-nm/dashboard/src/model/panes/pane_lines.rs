@@ -1,13 +1,11 @@
-//! The lines of the side pane: events, conditions, the maintenance as YAML, or the selected row in full.
+//! The lines of the side pane: events, the maintenance as YAML, or the selected row in full.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nm_core::args::duration::age;
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy;
-use nm_core::maintenance::{attached_volumes, status};
+use nm_core::maintenance::status;
 use nm_core::terminal::text::harmless;
 use nm_shared::NodeMaintenance;
-use nm_shared::api::condition::ConditionType;
 
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::open_node::pod_row::{PodRow, detail};
@@ -40,12 +38,8 @@ impl Model {
                 self.document.lines.iter().map(|line| (line.clone(), LineKind::Plain)).collect()
             }
             SideContent::Events => self.open.as_ref().map_or_else(Vec::new, |open| self.event_lines(open)),
-            SideContent::Conditions => self.condition_lines(),
             SideContent::Details => self.detail_lines(),
         };
-        if !self.is_wrapped {
-            return lines;
-        }
         let broken = |(text, kind): PaneLine| {
             wrap(&harmless(&text), width).into_iter().map(move |part| (part, kind)).collect::<Vec<_>>()
         };
@@ -77,30 +71,6 @@ impl Model {
             WatchState::Live => "no recent events",
         };
         vec![(words.to_owned(), LineKind::Quiet)]
-    }
-
-    fn condition_lines(&self) -> Vec<PaneLine> {
-        let Some(maintenance) = self.maintenance() else { return vec![self.not_in_maintenance()] };
-        let conditions = &status(maintenance).conditions;
-        if conditions.is_empty() {
-            return vec![(String::from("the status has no conditions"), LineKind::Quiet)];
-        }
-        let line = |condition: &Condition| {
-            let Condition { type_, status, reason, message, .. } = condition;
-            let ago = age(self.now.duration_since(condition.last_transition_time.0).as_secs());
-            let is_bad = type_ == ConditionType::Degraded.as_str() && status == "True";
-            let kind = if is_bad { LineKind::Bad } else { LineKind::Strong };
-            let head = (format!("{type_} {status}  {reason}  for {ago}"), kind);
-            let message = Some((format!("  {message}"), LineKind::Plain)).filter(|_| !message.is_empty());
-            std::iter::once(head).chain(message).collect::<Vec<_>>()
-        };
-        let volumes = attached_volumes(maintenance).iter().map(|volume| {
-            let ago = age(self.now.duration_since(volume.since.0).as_secs());
-            let error = volume.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
-            let kind = if volume.error.is_some() { LineKind::Bad } else { LineKind::Plain };
-            (format!("volume {} of {} attached for {ago}{error}", volume.label(), volume.driver), kind)
-        });
-        conditions.iter().flat_map(line).chain(volumes).collect()
     }
 
     /// The selected row with everything that its columns may cut.
