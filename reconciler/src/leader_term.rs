@@ -96,7 +96,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
         volumes: VolumeAttachments::new(client.clone(), state.clone(), tasks.clone()),
         workloads: Arc::new(WorkloadWatches::new(client.clone(), state.clone(), tasks.clone())),
         events,
-        openshift: OpenshiftDiscovery::new(client.clone()),
+        openshift: OpenshiftDiscovery::default(),
         owners_denied: AtomicBool::default(),
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,

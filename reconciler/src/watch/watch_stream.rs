@@ -226,6 +226,11 @@ fn list_refusal(error: &watcher::Error) -> Option<ListForbidden> {
     (status.code == 403).then(|| ListForbidden(status.message.clone()))
 }
 
+/// Whether the API server serves the resource whose list failed.
+pub(crate) fn is_served(error: &watcher::Error) -> bool {
+    !matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}
+
 /// Whether the API server refuses a list or a watch for lack of permission. Anything else, such as a lost connection, ends by
 /// itself.
 pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
