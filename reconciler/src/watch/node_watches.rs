@@ -11,6 +11,7 @@ use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use nm_shared::cluster::pod::DrainPod;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::virtual_machine::{self, NODE_LABEL, VirtualMachineInstance};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, Semaphore};
@@ -19,7 +20,7 @@ use tracing::warn;
 use crate::cache::nodes::{NodeState, NodeWatch};
 use crate::cache::shared_state::SharedState;
 use crate::cache::term_state::TermState;
-use crate::cache::watched::{ListForbidden, ListState, WatchUpdate, Watched};
+use crate::cache::watched::{ListState, WatchUpdate, Watched};
 use crate::runtime::tasks::TaskSpawner;
 use crate::watch::watch_stream::{
     coalesced, drop_managed_fields, is_served, run_watch, watch_stream, with_list_permits,
@@ -51,7 +52,7 @@ impl NodeWatches {
         &self,
         state: &mut TermState,
         node: &str,
-    ) -> Result<Option<Vec<Arc<DrainPod>>>, ListForbidden> {
+    ) -> Result<Option<Vec<Arc<DrainPod>>>, AccessDenied> {
         let watch = state.nodes.memory(node).pods.get_or_insert_with(|| {
             let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
             self.start("pods", node, config, |state| &mut state.pods, |_| ())
@@ -97,7 +98,7 @@ impl NodeWatches {
         node: &str,
         config: watcher::Config,
         watch_of: fn(&mut NodeState) -> &mut Option<NodeWatch<K>>,
-        on_refusal: fn(&ListForbidden),
+        on_refusal: fn(&AccessDenied),
     ) -> NodeWatch<K>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
