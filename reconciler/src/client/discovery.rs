@@ -25,7 +25,7 @@ impl OpenshiftDiscovery {
     pub(crate) async fn is_openshift(&self, client: &Client) -> kube::Result<bool> {
         let discovery = async {
             let groups = with_timeout(DISCOVERY_TIMEOUT, client.list_api_groups()).await?;
-            Ok(etcd_guard::is_openshift(&groups))
+            kube::Result::Ok(etcd_guard::is_openshift(&groups))
         };
         self.0.get_or_try_init(|| discovery).await.copied()
     }
