@@ -68,7 +68,11 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
     let Term { client, clock, flags, readiness, metrics, shutdown } = term;
     let (state, triggered) = SharedState::new(Group::ALL, flags.max_concurrent_evictions);
     let known = Arc::downgrade(&state);
-    metrics.observe(move || Some(known.upgrade()?.lock().maintenances.filter(|_| true)));
+    metrics.observe(move |count| {
+        let Some(state) = known.upgrade() else { return false };
+        state.lock().maintenances.for_each(count);
+        true
+    });
     let evictor = Arc::new(Evictor::new(client.clone(), state.clone(), metrics.clone()));
     let TermClient { client, throttle } = client;
     let [maintenance_check, node_check, lease_check] =
@@ -96,7 +100,7 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
         volumes: VolumeAttachments::new(client.clone(), state.clone(), tasks.clone()),
         workloads: Arc::new(WorkloadWatches::new(client.clone(), state.clone(), tasks.clone())),
         events,
-        openshift: OpenshiftDiscovery::new(client.clone()),
+        openshift: OpenshiftDiscovery::default(),
         owners_denied: AtomicBool::default(),
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,

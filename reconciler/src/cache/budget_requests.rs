@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nm_shared::cluster::disruption_budget::BudgetVersion;
 use nm_shared::cluster::pod::{self, DrainPod};
+use nm_shared::drain::budget_allowance::BudgetUse;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::steady_time::SteadyTime;
 
@@ -71,6 +72,17 @@ impl BudgetRequests {
     /// Until when pods whose evictions were accepted may take to terminate, or when the last was gone.
     pub(crate) fn busy_until(&self) -> Option<SteadyTime> {
         self.terminating.values().copied().max().max(self.ended_at)
+    }
+
+    /// The answers that the budget may not show yet, each with the version at which the eviction was decided. `used` is what the
+    /// answer about the pod with a uid on a node takes from its budgets.
+    pub(crate) fn answers<'a>(
+        &'a self,
+        used: impl Fn(&str, &str) -> Option<BudgetUse<'a>>,
+    ) -> impl Iterator<Item = (&'a str, BudgetUse<'a>)> {
+        self.answered.iter().filter_map(move |(uid, AnsweredEviction { node, guard })| {
+            Some((guard.version.as_str(), used(node, uid)?))
+        })
     }
 
     pub(crate) fn in_flight(&self) -> i32 {

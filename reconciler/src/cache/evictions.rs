@@ -132,14 +132,9 @@ impl PodEviction {
     }
 }
 
-impl BudgetRequests {
-    /// The answers that the budget may not show yet, each with the version at which the eviction was decided.
-    fn answers<'a>(&'a self, nodes: &'a EvictionsByNode) -> impl Iterator<Item = (&'a str, BudgetUse<'a>)> {
-        self.answered.iter().filter_map(|(uid, AnsweredEviction { node, guard })| {
-            let eviction = nodes.get(node)?.get(uid).filter(|eviction| eviction.request.is_none())?;
-            Some((guard.version.as_str(), eviction.budget_use()?))
-        })
-    }
+/// What the answer to the last request for a pod takes from its budgets, unless there is another request.
+fn budget_use<'a>(nodes: &'a EvictionsByNode, node: &str, uid: &str) -> Option<BudgetUse<'a>> {
+    nodes.get(node)?.get(uid).filter(|eviction| eviction.request.is_none())?.budget_use()
 }
 
 impl Evictions {
@@ -416,7 +411,7 @@ impl Evictions {
             return unasked.moving(*seen, *has_changed, None);
         };
         requests.answered.retain(|_, answered| answered.guard.version == version.version);
-        let answers = requests.answers(&self.nodes);
+        let answers = requests.answers(|node, uid| budget_use(&self.nodes, node, uid));
         let left = RemainingBudget::of(budget.clone(), Some(requests.last), requests.in_flight(), answers);
         left.moving(*seen, *has_changed, requests.busy_until())
     }
@@ -425,7 +420,8 @@ impl Evictions {
     pub(crate) fn is_used_up(&self, disruption: &AllowedDisruption) -> bool {
         let requests = self.budgets.get(&disruption.guard.key);
         requests.is_some_and(|requests| {
-            disruption.is_used_up(requests.in_flight(), requests.answers(&self.nodes))
+            let answers = requests.answers(|node, uid| budget_use(&self.nodes, node, uid));
+            disruption.is_used_up(requests.in_flight(), answers)
         })
     }
 

@@ -61,7 +61,7 @@ fn evictions_that_a_budget_shows_are_forgotten_unless_in_progress() {
     state.forget_gone("n", |uid| uid != "gone");
     let uses = |state: &Evictions| {
         let requests = &state.budgets[&budget("2").version().key];
-        let mut answers: Vec<_> = requests.answers(&state.nodes).collect();
+        let mut answers: Vec<_> = requests.answers(|node, uid| budget_use(&state.nodes, node, uid)).collect();
         answers.sort_by_key(|(version, _)| *version);
         let answers = answers.into_iter().map(|(version, used)| format!("{version} {used:?}"));
         (requests.in_flight(), answers.collect::<Vec<_>>().join(", "))

@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nm_shared::drain::cordon_backoff::RecordonBackoff;
 use nm_shared::gate::ownership;
-use nm_shared::{Group, GroupedMaintenance, NodeMaintenanceStatus};
+use nm_shared::{Group, GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatus};
 use tokio::time::Instant;
 
 use crate::cache::index::Index;
@@ -97,6 +97,12 @@ impl MaintenanceState {
     /// Whether the API server prunes our own fields of the status. Every status that we write has conditions.
     pub(crate) fn prunes_details(&self) -> bool {
         self.pruned_status.as_ref().is_some_and(|pruned| pruned.stored.conditions.is_empty())
+    }
+
+    /// The status that was written, if the API server has exactly the part of it that it stored.
+    fn whole_status(&self, latest: &NodeMaintenance) -> Option<&NodeMaintenanceStatus> {
+        let pruned = self.pruned_status.as_ref()?;
+        (latest.status.as_ref() == Some(&pruned.stored)).then_some(&pruned.written)
     }
 
     /// Remembers a status that was written, and what the API server answered.
@@ -185,14 +191,10 @@ impl Maintenances {
     pub(crate) fn latest(&mut self, received: Arc<GroupedMaintenance>) -> Arc<GroupedMaintenance> {
         let Some(state) = self.memory.get_mut(ownership::uid(&received)) else { return received };
         let latest = state.last_write.latest(received);
-        match &state.pruned_status {
-            Some(pruned) if latest.status.as_ref() == Some(&pruned.stored) => {
-                let mut complete = GroupedMaintenance::clone(&latest);
-                complete.maintenance.status = Some(pruned.written.clone());
-                Arc::new(complete)
-            }
-            _ => latest,
-        }
+        let Some(whole) = state.whole_status(&latest) else { return latest };
+        let mut complete = GroupedMaintenance::clone(&latest);
+        complete.maintenance.status = Some(whole.clone());
+        Arc::new(complete)
     }
 
     /// The latest of those that `wanted` accepts as the watches delivered them.
@@ -202,6 +204,17 @@ impl Maintenances {
     ) -> Vec<Arc<GroupedMaintenance>> {
         let received: Vec<_> = self.received().filter(|found| wanted(found)).cloned().collect();
         received.into_iter().map(|found| self.latest(found)).collect()
+    }
+
+    /// Passes on each maintenance as it was last written, with its whole status.
+    pub(crate) fn for_each(&self, mut show: impl FnMut(&NodeMaintenance, Option<&NodeMaintenanceStatus>)) {
+        for received in self.received() {
+            let state = self.memory.get(ownership::uid(received));
+            let newest = state.map(|state| state.last_write.newest(received.clone()));
+            let latest = newest.as_ref().unwrap_or(received);
+            let whole = state.and_then(|state| state.whole_status(latest));
+            show(latest, whole.or(latest.status.as_ref()));
+        }
     }
 
     /// Remembers a maintenance from now on, until it is gone. Nothing else does: an answer may arrive after the deletion of its

@@ -7,7 +7,6 @@ pub(crate) mod eviction_scheduler;
 pub(crate) mod evictions;
 pub(crate) mod gate_facts;
 pub(crate) mod index;
-pub(crate) mod kubevirt_presence;
 pub(crate) mod maintenances;
 pub(crate) mod migrations;
 pub(crate) mod nodes;

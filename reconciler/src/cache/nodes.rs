@@ -11,10 +11,11 @@ use kube::ResourceExt;
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::cluster::node_lease;
 use nm_shared::cluster::pod::DrainPod;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 
 use crate::cache::read_your_writes::LastWrite;
-use crate::cache::watched::{ListForbidden, ListState, WatchUpdate, Watched};
+use crate::cache::watched::{ListState, WatchUpdate, Watched};
 use crate::runtime::tasks::ScopedTask;
 
 #[derive(Default)]
@@ -90,7 +91,7 @@ impl Nodes {
     ///
     /// # Errors
     /// When the API server refuses to list leases.
-    pub(crate) fn latest_lease(&mut self, node: &str) -> Result<Option<Arc<Lease>>, ListForbidden> {
+    pub(crate) fn latest_lease(&mut self, node: &str) -> Result<Option<Arc<Lease>>, AccessDenied> {
         if let ListState::Forbidden(refusal) = &self.leases.list_state {
             return Err(refusal.clone());
         }

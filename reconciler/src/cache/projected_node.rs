@@ -11,8 +11,8 @@ use kube::core::ClusterResourceScope;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use nm_shared::api::names::{EXCLUDE_LABEL, UNDO_ANNOTATION};
-use nm_shared::cluster::metadata::{self, ProjectedMetadata};
-use nm_shared::cluster::node::CONTROL_PLANE;
+use nm_shared::cluster::metadata::ProjectedMetadata;
+use nm_shared::cluster::node::ETCD_ROLES;
 use nm_shared::drain::node_conditions::{
     DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS, MAINTENANCE_PLANNED,
 };
@@ -24,7 +24,7 @@ const READ_CONDITIONS: [&str; 5] =
 
 /// A node without the parts that nothing reads.
 #[derive(Debug, Clone)]
-pub(crate) struct ProjectedNode(Node);
+pub(crate) struct ProjectedNode(pub(crate) Node);
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -56,20 +56,13 @@ impl<'de> Deserialize<'de> for ProjectedNode {
     }
 }
 
-/// Reduces a node that is decoded already, such as the answer to a patch.
-pub(crate) fn project(node: Node) -> Node {
-    let spec = node.spec.unwrap_or_default();
-    let conditions = node.status.and_then(|status| status.conditions);
-    from_parts(metadata::project(&node.metadata), spec.unschedulable, spec.taints, conditions)
-}
-
 fn from_parts(
     mut metadata: ObjectMeta,
     unschedulable: Option<bool>,
     taints: Option<Vec<Taint>>,
     conditions: Option<Vec<NodeCondition>>,
 ) -> Node {
-    let is_read = |label: &str| label == EXCLUDE_LABEL || CONTROL_PLANE.contains(&label);
+    let is_read = |label: &str| label == EXCLUDE_LABEL || ETCD_ROLES.contains(&label);
     let labels = metadata.labels.take().unwrap_or_default();
     let labels = labels.into_iter().filter(|(label, _)| is_read(label)).collect();
     metadata.labels = Some(labels).filter(|labels: &std::collections::BTreeMap<_, _>| !labels.is_empty());
@@ -144,6 +137,7 @@ impl Resource for ProjectedNode {
 
 #[cfg(test)]
 mod tests {
+    use nm_shared::cluster::node::may_run_etcd;
     use serde_json::{Value, json};
 
     use super::*;
@@ -171,14 +165,32 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_decoded_as_it_would_be_reduced_and_heartbeats_change_nothing() {
+    fn a_node_is_decoded_without_what_nothing_reads_and_heartbeats_change_nothing() {
         let decoded = |heartbeat: &str| serde_json::from_value::<ProjectedNode>(node(heartbeat)).unwrap().0;
-        let whole: Node = serde_json::from_value(node("1")).unwrap();
-        assert_eq!(decoded("1"), project(whole));
+        let read = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": "1",
+                "labels": {"node-role.kubernetes.io/control-plane": "", EXCLUDE_LABEL: "true"}},
+            "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "Drained", "status": "True", "message": "NodeMaintenance m"},
+            ]},
+        });
+        assert_eq!(serde_json::to_value(decoded("1")).unwrap(), read);
         assert!(is_alike(&decoded("1"), &decoded("2")));
         let mut other = decoded("2");
         other.spec.as_mut().unwrap().unschedulable = None;
         assert!(!is_alike(&decoded("1"), &other));
+    }
+
+    #[test]
+    fn all_roles_by_which_a_node_may_run_etcd_are_kept() {
+        for role in ETCD_ROLES {
+            let node = json!({"metadata": {"name": "n", "labels": {role: "true"}}});
+            let ProjectedNode(node) = serde_json::from_value(node).unwrap();
+            assert!(may_run_etcd(&node), "{role}");
+        }
     }
 
     #[test]

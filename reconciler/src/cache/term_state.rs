@@ -31,7 +31,6 @@ use tokio::time::Instant;
 use crate::cache::budgets::DisruptionBudgets;
 use crate::cache::evictions::Evictions;
 use crate::cache::gate_facts::GateFacts;
-use crate::cache::kubevirt_presence::KubevirtPresence;
 use crate::cache::maintenances::Maintenances;
 use crate::cache::migrations::KnownMigrations;
 use crate::cache::nodes::Nodes;
@@ -50,7 +49,6 @@ pub(crate) struct TermState {
     pub(crate) budgets: DisruptionBudgets,
     pub(crate) gate: GateFacts,
     pub(crate) evictions: Evictions,
-    pub(crate) kubevirt: KubevirtPresence,
     pub(crate) migrations: OnDemand<KnownMigrations>,
     pub(crate) volumes: OnDemand<KnownVolumes>,
     pub(crate) workloads: Workloads,
@@ -75,7 +73,6 @@ impl TermState {
             budgets: DisruptionBudgets::default(),
             gate: GateFacts::default(),
             evictions: Evictions::new(max_concurrent_evictions),
-            kubevirt: KubevirtPresence::default(),
             migrations: OnDemand::default(),
             volumes: OnDemand::default(),
             workloads: Workloads::default(),

@@ -74,8 +74,7 @@ impl KnownVolumes {
                 self.is_complete = false;
                 Concerns::Nothing
             }
-            WatchUpdate::Forbidden(refusal) => {
-                let denied = AccessDenied::from(refusal.0.as_str());
+            WatchUpdate::Forbidden(denied) => {
                 (self.is_complete, self.forbidden) = (false, Some(denied));
                 Concerns::All
             }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 
 /// What a watch delivers.
 #[derive(Debug)]
@@ -17,13 +18,8 @@ pub(crate) enum WatchUpdate<K> {
     /// The watch is interrupted: until the next list, what is known may be out of date.
     Interrupted,
     /// The API server refuses the list.
-    Forbidden(ListForbidden),
+    Forbidden(AccessDenied),
 }
-
-/// The API server refuses to list a resource, with this message.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct ListForbidden(pub(crate) String);
 
 /// The maintenances that an event concerns.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +44,7 @@ pub(crate) struct Watched<K> {
 pub(crate) enum ListState {
     NotListed,
     Listed,
-    Forbidden(ListForbidden),
+    Forbidden(AccessDenied),
 }
 
 /// The name of an object, after its namespace if it has one.

@@ -82,7 +82,7 @@ impl SeenReplicaSet {
             WatchUpdate::Listed(_) => (self.denied, self.last_write) = (None, LastWrite::default()),
             // A rollout may have begun meanwhile.
             WatchUpdate::Interrupted => self.owner = Owner::Unknown,
-            WatchUpdate::Forbidden(refusal) => _ = self.deny(refusal.to_string().as_str().into()),
+            WatchUpdate::Forbidden(denied) => _ = self.deny(denied.clone()),
         }
         self.deployments.apply(update);
     }

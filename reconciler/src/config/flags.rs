@@ -183,11 +183,6 @@ impl Flags {
                        remove --lease-duration";
             return Err(command.error(ErrorKind::ArgumentConflict, why));
         }
-        if flags.metrics_addr.conflicts_with(flags.webhook_addr) {
-            let why = "--metrics-addr and --webhook-addr are the same, but one serves plain HTTP and the other TLS: use \
-                       different ports";
-            return Err(command.error(ErrorKind::ArgumentConflict, why));
-        }
         for (id, flag) in
             [("webhook_cert_dir", "--webhook-cert-dir"), ("webhook_cert_lifetime", "--webhook-cert-lifetime")]
         {

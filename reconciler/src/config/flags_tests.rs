@@ -30,8 +30,6 @@ fn contradictory_flags_are_refused_with_their_names_and_a_fix() {
         assert!(error.contains(part), "{part} in {error}");
     }
     assert!(read("nm-reconciler --leader-elect --lease-duration 15").is_ok());
-    let same = "nm-reconciler --metrics-addr 127.0.0.1:8080 --webhook-addr 0.0.0.0:8080";
-    assert!(read(same).unwrap_err().contains("--metrics-addr and --webhook-addr are the same"));
     let nowhere = "nm-reconciler --webhook-addr= --webhook-cert-dir /certs";
     assert!(read(nowhere).unwrap_err().contains("remove --webhook-cert-dir"));
     let nowhere = "nm-reconciler --webhook-addr= --webhook-cert-lifetime 60";

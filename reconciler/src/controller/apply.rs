@@ -23,7 +23,7 @@ use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
-use crate::cache::projected_node::{has_same_cordon, is_alike, project};
+use crate::cache::projected_node::{ProjectedNode, has_same_cordon, is_alike};
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
 use crate::evict::end_evacuations::end_evacuations;
@@ -245,7 +245,7 @@ async fn verify_node(
     let (kind, name) = ("node", name.to_owned());
     let current = with_timeout(REQUEST_TIMEOUT, context.node_api().get_opt(&name)).await;
     let current = match current {
-        Ok(current) => current.map(project),
+        Ok(current) => current.map(|ProjectedNode(node)| node),
         Err(source) => return Err(ApplyError::Verify { kind, name, source }),
     };
     let is_current = match (known, &current) {
@@ -321,7 +321,7 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
         context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0)),
     )
     .await;
-    let patched = project(patched?);
+    let ProjectedNode(patched) = patched?;
     context.state.lock().remember_node(node, patched.clone());
     Ok(Arc::new(patched))
 }
@@ -338,7 +338,7 @@ async fn remove_undo_record(context: &Context, mut node: Arc<Node>, uid: &str) {
         }
         // Kubelets and others write to nodes too.
         match with_timeout(REQUEST_TIMEOUT, context.node_api().get(&name)).await {
-            Ok(current) => node = Arc::new(current),
+            Ok(ProjectedNode(current)) => node = Arc::new(current),
             Err(error) => return debug!(node = name, %error, "the undo record stays on the node"),
         }
     }

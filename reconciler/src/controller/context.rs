@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use nm_shared::{Group, GroupedMaintenance, PodReference};
 
+use crate::cache::projected_node::ProjectedNode;
 use crate::cache::shared_state::SharedState;
 use crate::client::discovery::OpenshiftDiscovery;
 use crate::client::throttle::Throttle;
@@ -69,7 +69,7 @@ impl Context {
         Api::all_with(self.client.clone(), &group)
     }
 
-    pub(crate) fn node_api(&self) -> Api<Node> {
+    pub(crate) fn node_api(&self) -> Api<ProjectedNode> {
         Api::all(self.client.clone())
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::cache::projected_node::project;
+use crate::cache::projected_node::ProjectedNode;
 use crate::cache::read_your_writes::LastWrite;
 use crate::cache::shared_state::SharedState;
 use crate::cache::term_state::TermState;
@@ -93,7 +93,7 @@ impl PublishedNode {
 }
 
 struct ConditionWriter {
-    api: Api<Node>,
+    api: Api<ProjectedNode>,
     state: Arc<SharedState>,
     clock: Clock,
     permits: Semaphore,
@@ -201,7 +201,7 @@ impl ConditionWriter {
     async fn write(&self, node: &str, patch: &Value) -> kube::Result<Node> {
         let (params, patch) = (patch_params(), Patch::Strategic(patch));
         let write = self.api.patch_status(node, &params, &patch);
-        let written = project(with_timeout(WRITE_TIMEOUT, write).await?);
+        let ProjectedNode(written) = with_timeout(WRITE_TIMEOUT, write).await?;
         self.note_denial(None);
         self.state.lock().remember_node(node, written.clone());
         Ok(written)

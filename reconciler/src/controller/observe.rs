@@ -86,7 +86,7 @@ fn observe_gate(
         prunes_details,
         daemon_sets: state.daemon_sets.clone(),
         gate: gate(state, context, maintenance, node.as_deref(), etcd),
-        leases_forbidden: lease.as_ref().err().map(|refusal| refusal.to_string().as_str().into()),
+        leases_forbidden: lease.as_ref().err().cloned(),
         lease: lease.ok().flatten(),
         node_conditions: context.node_conditions,
         node_conditions_forbidden: state.conditions_denied.as_ref().map(|(_, denied)| denied.clone()),
@@ -112,7 +112,7 @@ fn observe_pods(
 ) -> ClusterState {
     let name = &maintenance.spec.node_name;
     let pods = context.watches.pods(state, name);
-    let pods_forbidden = pods.as_ref().err().map(|refusal| refusal.to_string().as_str().into());
+    let pods_forbidden = pods.as_ref().err().cloned();
     let pods = pods.unwrap_or_default();
 
     let mut returning = Returning::default();

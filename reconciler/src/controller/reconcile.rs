@@ -81,7 +81,7 @@ async fn observe_and_apply(
     maintenance: &GroupedMaintenance,
 ) -> Result<Option<Duration>, ApplyError> {
     let is_openshift = may_take_etcd_member(&mut context.state.lock(), context, maintenance)
-        && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
+        && context.openshift.is_openshift(&context.client).await.map_err(ApplyError::Discovery)?;
     let (now, decided) = (context.clock.now(), Instant::now());
     let (observed, decision) = {
         // Nothing changes, and nothing else is decided, before the gate knows of this decision.

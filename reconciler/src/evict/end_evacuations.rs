@@ -16,9 +16,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Preconditions};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use nm_shared::decide::decision::PendingEvent;
-use nm_shared::decide::evacuation_end::{EvacuationEnd, StillLeaving, UnbegunMigration, still_leaving};
+use nm_shared::decide::evacuation_end::{EvacuationEnd, StillLeaving, still_leaving};
 use nm_shared::drain::migration::VirtualMachineInstanceMigration;
 use nm_shared::drain::virtual_machine::{LAUNCHER_SELECTOR, MachineKey, NODE_LABEL, VirtualMachineInstance};
 use serde_json::json;
@@ -65,8 +65,9 @@ pub(crate) async fn end_evacuations(client: &Client, node: &str) -> Vec<PendingE
         events.extend(still_leaving(node, &last.marked, &StillLeaving::CannotCancel));
     } else if ended.is_err() {
         warn!(node, error, "virtual machines may still leave the node: KubeVirt did not answer in time");
-        let left = last.marked.iter().chain(last.deletable.iter().map(|migration| &migration.machine));
-        events.extend(still_leaving(node, left, &StillLeaving::NotInTime(error)));
+        let undeleted = last.deletable.iter().map(VirtualMachineInstanceMigration::machine);
+        let left: Vec<MachineKey> = last.marked.iter().cloned().chain(undeleted).collect();
+        events.extend(still_leaving(node, &left, &StillLeaving::NotInTime(error)));
     }
     if !may_delete {
         undeleted.retain(|machine| !last.moving.contains(machine));
@@ -245,7 +246,8 @@ impl Ending<'_> {
         });
         let answers: Vec<_> = answers.buffer_unordered(MAX_CONCURRENT_REQUESTS).collect().await;
         let mut failure = None;
-        for (UnbegunMigration { machine, name, .. }, answer) in answers {
+        for (migration, answer) in answers {
+            let (machine, name) = (migration.machine(), migration.name_any());
             match answer {
                 Ok(()) => {
                     info!(node, virtual_machine = %machine, migration = name, "migration deleted before it began");
@@ -286,12 +288,12 @@ async fn cancel(client: &Client, machine: &MachineKey, node: &str) -> kube::Resu
     client.request_text(request.map_err(kube::Error::HttpError)?).await.map(|_| ())
 }
 
-async fn delete(client: &Client, migration: &UnbegunMigration) -> kube::Result<()> {
-    let UnbegunMigration { machine, name, uid, resource_version } = migration;
-    let unchanged = Preconditions { uid: uid.clone(), resource_version: resource_version.clone() };
+async fn delete(client: &Client, migration: &VirtualMachineInstanceMigration) -> kube::Result<()> {
+    let unchanged = Preconditions { uid: migration.uid(), resource_version: migration.resource_version() };
     let parameters = DeleteParams::default().preconditions(unchanged);
-    let api = Api::<VirtualMachineInstanceMigration>::namespaced(client.clone(), &machine.namespace);
-    api.delete(name, &parameters).await.map(|_| ())
+    let api =
+        Api::<VirtualMachineInstanceMigration>::namespaced(client.clone(), &migration.machine().namespace);
+    api.delete(&migration.name_any(), &parameters).await.map(|_| ())
 }
 
 /// The answer to a request, or an error if it takes too long.

@@ -25,6 +25,7 @@ use crate::client::request_metrics::RequestMetricsLayer;
 use crate::client::{ApiServer, TermClient, http1_builder, patch_params, post_params};
 use crate::config::flags::Flags;
 use crate::leader::lease_watch::{Leadership, LeaseWatch};
+use crate::runtime::last_failure::LastFailure;
 use crate::runtime::leader_runtime::LeaderRuntime;
 use crate::runtime::shutdown::shutdown_begins;
 use crate::runtime::tasks::TaskExit;
@@ -135,7 +136,7 @@ impl Candidate {
     {
         let client = self.client(self.duration / 3)?;
         let leases = Api::<Lease>::namespaced(client.clone(), &self.namespace);
-        let mut last_failure = String::new();
+        let [mut last_failure, mut last_release] = [(); 2].map(|()| LastFailure::default());
         while !*shutdown.borrow() {
             let vacant = tokio::select! {
                 vacant = wait_until_vacant(&mut lease) => vacant,
@@ -151,19 +152,18 @@ impl Candidate {
                     last_failure.clear();
                     let end = self.lead(manager, &fence, &mut lease, &identity, &work).await?;
                     if let TermEnd::Done(done) = end {
-                        release(&leases, &identity).await;
+                        release(&leases, &identity, &mut last_release).await;
                         return done.map_err(ElectionError::Work)?.map_err(ElectionError::Task);
                     }
                 }
                 // In either case the lease may have been taken nevertheless.
-                Err(AcquireError::NotAcquired) => release(&leases, &identity).await,
+                Err(AcquireError::NotAcquired) => release(&leases, &identity, &mut last_release).await,
                 Err(failure) => {
                     let failure = failure.to_string();
-                    if failure != last_failure {
+                    if last_failure.is_new(&failure) {
                         warn!("cannot take the leader's lease: {failure}");
-                        last_failure = failure;
                     }
-                    release(&leases, &identity).await;
+                    release(&leases, &identity, &mut last_release).await;
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
@@ -338,12 +338,19 @@ async fn keep_renewing(manager: &LeaseManager) -> &'static str {
 }
 
 /// Releases the lease if it is ours, so that another replica does not have to wait until it expires.
-async fn release(leases: &Api<Lease>, identity: &str) {
-    match timeout(RELEASE_TIMEOUT, vacate(leases, identity)).await {
-        Ok(Ok(true)) => info!(identity, "lease released"),
-        Ok(Ok(false)) => {}
-        Ok(Err(error)) => debug!(%error, "lease not released"),
-        Err(_) => warn!("lease not released: no answer in time"),
+/// While an API server does not answer, a replica that stands by tries that again and again, and logs it once.
+async fn release(leases: &Api<Lease>, identity: &str, last_failure: &mut LastFailure) {
+    let Ok(released) = timeout(RELEASE_TIMEOUT, vacate(leases, identity)).await else {
+        if last_failure.is_new("no answer in time") {
+            warn!("lease not released: no answer in time");
+        }
+        return;
+    };
+    last_failure.clear();
+    match released {
+        Ok(true) => info!(identity, "lease released"),
+        Ok(false) => {}
+        Err(error) => debug!(%error, "lease not released"),
     }
 }
 

@@ -22,13 +22,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The lease as the watch last delivered it.
 #[derive(Debug, Clone)]
-pub(crate) struct LeaseWatch(watch::Receiver<LeaseSnapshot>);
-
-#[derive(Debug)]
-enum LeaseSnapshot {
-    Unknown,
-    Known(SeenLease),
-}
+pub(crate) struct LeaseWatch(watch::Receiver<Option<SeenLease>>);
 
 /// The lease, and since when its spec has been like this.
 #[derive(Debug, Default)]
@@ -80,7 +74,7 @@ impl SeenLease {
 impl LeaseWatch {
     /// Starts to watch. The check passes while the watch is healthy. The watch ends when the last clone is dropped.
     pub(crate) fn start(leases: Api<Lease>, check: ReadinessCheck) -> Self {
-        let (sender, receiver) = watch::channel(LeaseSnapshot::Unknown);
+        let (sender, receiver) = watch::channel(None);
         tokio::spawn(async move {
             tokio::select! {
                 () = run(leases, &sender, check) => {}
@@ -92,10 +86,7 @@ impl LeaseWatch {
 
     /// Who leads; none while that is unknown.
     pub(crate) fn state(&mut self) -> Option<Leadership> {
-        match &*self.0.borrow_and_update() {
-            LeaseSnapshot::Unknown => None,
-            LeaseSnapshot::Known(lease) => Some(lease.state(Instant::now())),
-        }
+        self.0.borrow_and_update().as_ref().map(|lease| lease.state(Instant::now()))
     }
 
     /// Resolves if the watch ends by itself, which is a bug.
@@ -112,7 +103,7 @@ impl LeaseWatch {
     }
 }
 
-async fn run(leases: Api<Lease>, sender: &watch::Sender<LeaseSnapshot>, check: ReadinessCheck) {
+async fn run(leases: Api<Lease>, sender: &watch::Sender<Option<SeenLease>>, check: ReadinessCheck) {
     let mut health = WatchHealth::new("the leader's lease", Some(check));
     let only = only(leader_lease::NAME);
     let events = restarted_watch(leases, only).inspect(|event| health.record(event));
@@ -122,14 +113,7 @@ async fn run(leases: Api<Lease>, sender: &watch::Sender<LeaseSnapshot>, check: R
             tokio::time::sleep(RETRY_INTERVAL).await;
             continue;
         };
-        sender.send_modify(|snapshot| {
-            if let LeaseSnapshot::Unknown = snapshot {
-                *snapshot = LeaseSnapshot::Known(SeenLease::default());
-            }
-            if let LeaseSnapshot::Known(seen) = snapshot {
-                seen.replace(lease, Instant::now());
-            }
-        });
+        sender.send_modify(|seen| seen.get_or_insert_default().replace(lease, Instant::now()));
     }
 }
 

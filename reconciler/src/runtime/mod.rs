@@ -2,6 +2,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod clock;
+pub(crate) mod last_failure;
 pub(crate) mod leader_runtime;
 pub(crate) mod shutdown;
 pub(crate) mod tasks;

@@ -74,15 +74,6 @@ impl TaskSpawner {
         ScopedTask(self.start(name.into(), false, task))
     }
 
-    /// Spawns a task that ends by itself.
-    pub(crate) fn spawn_finite(
-        &self,
-        name: impl Into<String>,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) {
-        self.start(name.into(), false, task);
-    }
-
     fn start(
         &self,
         task: String,
@@ -132,15 +123,15 @@ mod tests {
         assert_eq!(exit.to_string(), "the watch on nodes panicked: of 7");
         tasks.spawn("the evictor", ready(()));
         assert_eq!(exits.next().await.to_string(), "the evictor ended unexpectedly");
-        tasks.spawn_finite("discovery", async { panic!("at once") });
-        assert_eq!(exits.next().await.to_string(), "discovery panicked: at once");
+        let _restart = tasks.spawn_scoped_finite("a restart", async { panic!("at once") });
+        assert_eq!(exits.next().await.to_string(), "a restart panicked: at once");
     }
 
     #[tokio::test]
     async fn a_task_that_is_aborted_or_finite_is_not_reported() {
         let (tasks, mut exits) = TaskSpawner::new();
         drop(tasks.spawn_scoped("aborted", pending()));
-        tasks.spawn_finite("brief", ready(()));
+        let _brief = tasks.spawn_scoped_finite("brief", ready(()));
         tokio::task::yield_now().await;
         let id = tasks.spawn("last", ready(()));
         assert_eq!(exits.next().await, TaskExit::Returned { task: "last".to_owned(), id });

@@ -9,7 +9,7 @@ pub(crate) mod connections;
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,18 +41,6 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The value of a flag: where to listen, or none for an empty text, which disables the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AddressFlag(pub(crate) Option<SocketAddr>);
-
-impl AddressFlag {
-    /// Whether both cannot be used at once. Port 0 is a different port each time.
-    pub(crate) fn conflicts_with(self, other: Self) -> bool {
-        let (Some(one), Some(other)) = (self.0, other.0) else { return false };
-        let covers = |this: IpAddr, that: IpAddr| {
-            this == that || (this.is_unspecified() && (this.is_ipv6() || that.is_ipv4()))
-        };
-        let overlap = covers(one.ip(), other.ip()) || covers(other.ip(), one.ip());
-        one.port() == other.port() && one.port() != 0 && overlap
-    }
-}
 
 impl FromStr for AddressFlag {
     type Err = &'static str;
@@ -193,6 +181,8 @@ fn connection<S: Read + Write + Unpin>(
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpSocket;
@@ -321,28 +311,6 @@ mod tests {
         }
         for text in ["8080", ":8080", "localhost:8080", "0.0.0.0", "0.0.0.0:99999", " "] {
             assert!(text.parse::<AddressFlag>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn addresses_conflict_if_both_would_receive_connections_to_one_port() {
-        for (one, other, expected) in [
-            ("127.0.0.1:8080", "127.0.0.1:8080", true),
-            ("0.0.0.0:8080", "127.0.0.1:8080", true),
-            ("127.0.0.1:8080", "127.0.0.2:8080", false),
-            ("127.0.0.1:8080", "127.0.0.1:9443", false),
-            ("0.0.0.0:0", "0.0.0.0:0", false),
-            ("", "0.0.0.0:8080", false),
-            ("[::]:8080", "127.0.0.1:8080", true),
-            ("[::]:8080", "0.0.0.0:8080", true),
-            ("0.0.0.0:8080", "[::1]:8080", false),
-        ] {
-            let (first, second): (AddressFlag, AddressFlag) = (one.parse().unwrap(), other.parse().unwrap());
-            assert_eq!(
-                (first.conflicts_with(second), second.conflicts_with(first)),
-                (expected, expected),
-                "{one} {other}"
-            );
         }
     }
 }

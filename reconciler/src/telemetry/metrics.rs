@@ -5,13 +5,13 @@
 //! reports none.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::transitions::StatusTransitions;
-use nm_shared::{GroupedMaintenance, Phase, Suspension};
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, Suspension};
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -78,8 +78,11 @@ pub(crate) struct Metrics {
     known: Mutex<KnownMaintenances>,
 }
 
-/// The maintenances that a leader knows; none after its term.
-type KnownMaintenances = Box<dyn Fn() -> Option<Vec<Arc<GroupedMaintenance>>> + Send>;
+/// Counts a maintenance with this status.
+pub(crate) type CountMaintenance<'a> = &'a mut dyn FnMut(&NodeMaintenance, Option<&NodeMaintenanceStatus>);
+
+/// Has the maintenances that a leader knows counted. Returns whether it leads; false after its term.
+type KnownMaintenances = Box<dyn Fn(CountMaintenance<'_>) -> bool + Send>;
 
 impl Metrics {
     pub(crate) fn new() -> Self {
@@ -131,7 +134,7 @@ impl Metrics {
                 "webhook_certificate_expiry_timestamp_seconds",
                 "When the webhook's certificate expires, in seconds since 1970",
             ),
-            known: Mutex::new(Box::new(|| None)),
+            known: Mutex::new(Box::new(|_| false)),
             registry,
         };
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -140,7 +143,7 @@ impl Metrics {
     }
 
     /// Counts the maintenances of this term from now on, for as long as there are any.
-    pub(crate) fn observe(&self, known: impl Fn() -> Option<Vec<Arc<GroupedMaintenance>>> + Send + 'static) {
+    pub(crate) fn observe(&self, known: impl Fn(CountMaintenance<'_>) -> bool + Send + 'static) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(known);
     }
 
@@ -196,8 +199,8 @@ impl Metrics {
         self.maintenances.clear();
         self.suspended_maintenances.clear();
         self.blocked_pods.clear();
-        if let Some(maintenances) = known() {
-            self.count(&maintenances);
+        if known(&mut |maintenance, status| self.count(maintenance, status)) {
+            self.show_zeros();
         }
         let mut lines = String::new();
         // Writing to a string cannot fail.
@@ -205,32 +208,33 @@ impl Metrics {
         lines
     }
 
-    fn count(&self, maintenances: &[Arc<GroupedMaintenance>]) {
+    /// The labels that no maintenance has are shown too.
+    fn show_zeros(&self) {
         for phase in [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed] {
-            self.maintenances.get_or_create(&[("phase", phase.as_str())]).set(0);
+            drop(self.maintenances.get_or_create(&[("phase", phase.as_str())]));
         }
         for suspension in [Suspension::Planned, Suspension::Paused] {
-            self.suspended_maintenances.get_or_create(&[("state", suspension.as_str())]).set(0);
+            drop(self.suspended_maintenances.get_or_create(&[("state", suspension.as_str())]));
         }
-        for maintenance in maintenances {
-            let status = maintenance.status.as_ref();
-            // A maintenance that has not been reconciled is pending too.
-            let phase = status.and_then(|status| status.phase).unwrap_or(Phase::Pending);
-            self.maintenances.get_or_create(&[("phase", phase.as_str())]).inc();
-            let Some(status) = status.filter(|_| maintenance.metadata.deletion_timestamp.is_none()) else {
-                continue;
-            };
-            if let Some(suspension) = Suspension::in_status(status) {
-                self.suspended_maintenances.get_or_create(&[("state", suspension.as_str())]).inc();
-            }
-            for pod in &status.blocked_pods {
-                self.blocked_pods.get_or_create(&[("reason", pod.reason.as_str())]).inc();
-            }
-            let listed = i64::try_from(status.blocked_pods.len()).unwrap_or(i64::MAX);
-            let unlisted = i64::from(status.pod_counts.blocked) - listed;
-            if unlisted > 0 {
-                self.blocked_pods.get_or_create(&[("reason", UNLISTED)]).inc_by(unlisted);
-            }
+    }
+
+    fn count(&self, maintenance: &NodeMaintenance, status: Option<&NodeMaintenanceStatus>) {
+        // A maintenance that has not been reconciled is pending too.
+        let phase = status.and_then(|status| status.phase).unwrap_or(Phase::Pending);
+        self.maintenances.get_or_create(&[("phase", phase.as_str())]).inc();
+        let Some(status) = status.filter(|_| maintenance.metadata.deletion_timestamp.is_none()) else {
+            return;
+        };
+        if let Some(suspension) = Suspension::in_status(status) {
+            self.suspended_maintenances.get_or_create(&[("state", suspension.as_str())]).inc();
+        }
+        for pod in &status.blocked_pods {
+            self.blocked_pods.get_or_create(&[("reason", pod.reason.as_str())]).inc();
+        }
+        let listed = i64::try_from(status.blocked_pods.len()).unwrap_or(i64::MAX);
+        let unlisted = i64::from(status.pod_counts.blocked) - listed;
+        if unlisted > 0 {
+            self.blocked_pods.get_or_create(&[("reason", UNLISTED)]).inc_by(unlisted);
         }
     }
 }

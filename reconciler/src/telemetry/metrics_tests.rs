@@ -1,5 +1,8 @@
 //! The metrics as a scrape sees them.
 
+use std::sync::Arc;
+
+use nm_shared::GroupedMaintenance;
 use nm_shared::api::status::BlockReason;
 use nm_shared::drain::transitions::transitions;
 use serde_json::{Value, json};
@@ -25,7 +28,11 @@ fn watched(objects: impl IntoIterator<Item = GroupedMaintenance>) -> Arc<Vec<Arc
 
 fn observe(metrics: &Metrics, term: &Arc<Vec<Arc<GroupedMaintenance>>>) {
     let term = Arc::downgrade(term);
-    metrics.observe(move || Some(term.upgrade()?.to_vec()));
+    metrics.observe(move |count| {
+        let Some(term) = term.upgrade() else { return false };
+        term.iter().for_each(|known| count(known, known.status.as_ref()));
+        true
+    });
 }
 
 fn running() -> Value {

@@ -1,15 +1,17 @@
 //! The watches on the pods and the virtual machines of one node, which run only while the node is in maintenance.
 //!
-//! A cluster without KubeVirt costs nothing extra: discovery is requested only once a node in maintenance has a pod with
-//! KubeVirt's labels, and virtual machines are watched only while the node has such pods.
+//! A cluster without KubeVirt costs nothing extra: virtual machines are watched only while the node has pods with KubeVirt's
+//! labels. Where such pods only look like it, because the cluster does not serve virtual machines, one list shows that.
 
-use std::collections::HashSet;
 use std::fmt::Debug;
+use std::future::ready;
 use std::sync::Arc;
 
+use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
-use nm_shared::cluster::pod::{self, DrainPod};
+use nm_shared::cluster::pod::DrainPod;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::virtual_machine::{self, NODE_LABEL, VirtualMachineInstance};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, Semaphore};
@@ -18,11 +20,10 @@ use tracing::warn;
 use crate::cache::nodes::{NodeState, NodeWatch};
 use crate::cache::shared_state::SharedState;
 use crate::cache::term_state::TermState;
-use crate::cache::watched::{ListForbidden, ListState, WatchUpdate, Watched};
-use crate::client::discovery::KubevirtDiscovery;
+use crate::cache::watched::{ListState, WatchUpdate, Watched};
 use crate::runtime::tasks::TaskSpawner;
 use crate::watch::watch_stream::{
-    coalesced, drop_managed_fields, run_watch, watch_stream, with_list_permits,
+    coalesced, drop_managed_fields, is_served, run_watch, watch_stream, with_list_permits,
 };
 
 /// How many nodes' pods are listed at once. A list of a hundred pods is up to a MiB of JSON.
@@ -33,16 +34,14 @@ pub(crate) struct NodeWatches {
     client: Client,
     tasks: TaskSpawner,
     state: Arc<SharedState>,
-    kubevirt: KubevirtDiscovery,
     list_permits: Arc<Semaphore>,
 }
 
 impl NodeWatches {
     /// No watch runs yet. Each change of a pod or virtual machine triggers the reconciles of its node.
     pub(crate) fn new(client: Client, tasks: TaskSpawner, state: Arc<SharedState>) -> Self {
-        let kubevirt = KubevirtDiscovery::new(client.clone(), state.clone(), tasks.clone());
         let list_permits = Arc::new(Semaphore::new(MAX_CONCURRENT_LISTS));
-        Self { client, tasks, state, kubevirt, list_permits }
+        Self { client, tasks, state, list_permits }
     }
 
     /// The pods on `node`; none until they have been listed. The first call starts the watch.
@@ -53,7 +52,7 @@ impl NodeWatches {
         &self,
         state: &mut TermState,
         node: &str,
-    ) -> Result<Option<Vec<Arc<DrainPod>>>, ListForbidden> {
+    ) -> Result<Option<Vec<Arc<DrainPod>>>, AccessDenied> {
         let watch = state.nodes.memory(node).pods.get_or_insert_with(|| {
             let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
             self.start("pods", node, config, |state| &mut state.pods, |_| ())
@@ -72,13 +71,8 @@ impl NodeWatches {
         node: &str,
         pods: &[Arc<DrainPod>],
     ) -> Option<Vec<Arc<VirtualMachineInstance>>> {
-        let launchers = pods.iter().filter(|pod| virtual_machine::run_by(pod).is_some());
-        let launchers: HashSet<&str> = launchers.map(|pod| pod::uid(pod)).collect();
-        if launchers.is_empty() {
+        if !pods.iter().any(|pod| virtual_machine::run_by(pod).is_some()) {
             state.nodes.memory(node).virtual_machines = None;
-            return None;
-        }
-        if !self.kubevirt.is_present(state, node, &launchers) {
             return None;
         }
         let watch = state.nodes.memory(node).virtual_machines.get_or_insert_with(|| {
@@ -104,13 +98,14 @@ impl NodeWatches {
         node: &str,
         config: watcher::Config,
         watch_of: fn(&mut NodeState) -> &mut Option<NodeWatch<K>>,
-        on_refusal: fn(&ListForbidden),
+        on_refusal: fn(&AccessDenied),
     ) -> NodeWatch<K>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let stream = watch_stream(Api::<K>::all(self.client.clone()), config);
         let stream = with_list_permits(stream, self.list_permits.clone()).modify(drop_managed_fields);
+        let stream = stream.take_while(|event| ready(event.as_ref().err().is_none_or(is_served)));
         let (state, node) = (self.state.clone(), node.to_owned());
         let what = format!("{resource} on {node}");
         let task = self.tasks.spawn_scoped(format!("the watch on {what}"), async move {
@@ -141,7 +136,7 @@ mod tests {
     use std::time::Duration;
 
     use axum::body::Body;
-    use futures::{StreamExt, stream};
+    use futures::stream;
     use nm_shared::GroupedMaintenance;
     use nm_shared::api::latency_budget::POD_EVENT_COALESCING;
     use serde_json::json;

@@ -12,11 +12,12 @@ use futures::{FutureExt, Stream, StreamExt, stream};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use nm_shared::api::latency_budget::POD_EVENT_COALESCING;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, Semaphore};
 use tracing::{info, warn};
 
-use crate::cache::watched::{ListForbidden, WatchUpdate};
+use crate::cache::watched::WatchUpdate;
 use crate::telemetry::readiness::ReadinessCheck;
 
 /// How long the API server is asked to keep a watch open. After five more seconds of silence kube ends it.
@@ -221,9 +222,14 @@ impl WatchHealth {
 }
 
 /// The refusal of a list for lack of permission. Where only the watch is refused, each attempt still lists all objects.
-fn list_refusal(error: &watcher::Error) -> Option<ListForbidden> {
+fn list_refusal(error: &watcher::Error) -> Option<AccessDenied> {
     let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return None };
-    (status.code == 403).then(|| ListForbidden(status.message.clone()))
+    (status.code == 403).then(|| status.message.as_str().into())
+}
+
+/// Whether the API server serves the resource whose list failed.
+pub(crate) fn is_served(error: &watcher::Error) -> bool {
+    !matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// Whether the API server refuses a list or a watch for lack of permission. Anything else, such as a lost connection, ends by

@@ -139,7 +139,12 @@ impl ReplicaSetWatch {
         let stream = watch_stream(api, only(name)).modify(drop_managed_fields);
         run_watch(&format!("Deployment {namespace}/{name}"), None, stream, |update| {
             let is_interrupted = matches!(update, WatchUpdate::Interrupted);
+            let is_forbidden = matches!(update, WatchUpdate::Forbidden(_));
             self.seen(|seen| seen.apply_deployment(update));
+            if is_forbidden {
+                // What follows changes may be reading the `ReplicaSet`, and a denial needs nothing of that.
+                self.trigger();
+            }
             if !is_interrupted {
                 changed.notify_one();
             }

@@ -3,7 +3,9 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use futures::StreamExt;
 use nm_shared::GroupedMaintenance;
+use nm_shared::drain::surge::WorkloadState;
 use serde_json::json;
 
 use super::*;
@@ -50,6 +52,52 @@ fn denying_server(is_granted: &Arc<AtomicBool>) -> (Client, Arc<AtomicUsize>) {
         std::future::ready(Ok::<_, std::convert::Infallible>(answer))
     });
     (Client::new(server, "default"), reads)
+}
+
+/// An API server that has a Deployment whose `ReplicaSet` can be read once, and that soon denies reading the Deployment.
+fn failing_server() -> Client {
+    let (reads, lists) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+        let revision = |revision: &str| json!({"deployment.kubernetes.io/revision": revision});
+        let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": true});
+        let set = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": "web-1", "annotations": revision("1"), "ownerReferences": [owner]}});
+        let deployment = json!({"metadata": {"namespace": "shop", "name": "web", "uid": "d", "resourceVersion": "7",
+            "annotations": revision("2")}});
+        let list = json!({"metadata": {"resourceVersion": "7"}, "items": [deployment]});
+        let failure =
+            |code: u16| json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"});
+        let (code, body) = match request.uri().path() {
+            path if path.contains("/replicasets/") && reads.fetch_add(1, Ordering::Relaxed) == 0 => {
+                (200, set)
+            }
+            path if !path.ends_with("/deployments") || is_watch => (500, failure(500)),
+            _ if lists.fetch_add(1, Ordering::Relaxed) == 0 => (200, list),
+            _ => (403, failure(403)),
+        };
+        let answer = http::Response::builder().status(code).header("content-type", "application/json");
+        let answer = answer.body(axum::body::Body::from(body.to_string())).unwrap();
+        std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+    });
+    Client::new(server, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_deployment_triggers_a_reconcile_although_the_replica_set_cannot_be_read() {
+    let (state, [(_, mut triggered), ..]) = state_of_node("n");
+    let watches = Arc::new(WorkloadWatches::new(failing_server(), state.clone(), TaskSpawner::new().0));
+    let key = WorkloadKey { namespace: "shop".into(), name: "web-1".into() };
+    watches.watch("n", &[key.clone()].into());
+    let is_denied =
+        || matches!(state.lock().workloads.states("n").get(&key), Some(WorkloadState::Forbidden(_)));
+    let reported = async {
+        triggered.next().await.unwrap();
+        while !is_denied() {
+            triggered.next().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), reported).await.expect("a reconcile reports it");
 }
 
 /// The reads and triggers in ten minutes in which so many `ReplicaSet`s may not be read.

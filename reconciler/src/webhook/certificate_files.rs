@@ -9,8 +9,9 @@ use tokio::fs::read_to_string;
 use tokio::time::sleep;
 use tracing::error;
 
+use crate::runtime::last_failure::LastFailure;
 use crate::webhook::credentials::{Credentials, CredentialsError};
-use crate::webhook::served_certificate::{LastFailure, ServedCertificate};
+use crate::webhook::served_certificate::ServedCertificate;
 
 /// How often the files are read. Not every kind of volume reports changes.
 const READ_INTERVAL: Duration = Duration::from_secs(2);

@@ -19,11 +19,12 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::client::{patch_params, post_params};
+use crate::runtime::last_failure::LastFailure;
 use crate::watch::watch_stream::{is_forbidden, object_watch_stream};
 use crate::webhook::certificate_secret::CertificateSecret;
 use crate::webhook::configuration::WebhookConfiguration;
 use crate::webhook::credentials::{CredentialsError, Generation};
-use crate::webhook::served_certificate::{LastFailure, ServedCertificate};
+use crate::webhook::served_certificate::ServedCertificate;
 
 /// How long to wait after a failure, unless a watch delivers a change earlier.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);

@@ -50,7 +50,7 @@ impl LiveCluster {
     pub(super) async fn etcd_nodes(&self) -> Result<Vec<Node>, ReadError> {
         let nodes = Api::<Node>::all(self.client.clone());
         let mut found: Vec<Node> = Vec::new();
-        for label in node::CONTROL_PLANE.into_iter().chain([node::ETCD, node::ARBITER]) {
+        for label in node::ETCD_ROLES {
             let labelled = ListParams::default().labels(label);
             let listed = reading("the nodes of the control plane and of etcd", nodes.list(&labelled).await)?;
             // Most nodes have several of these labels.

@@ -65,23 +65,6 @@ impl ResolvesServerCert for ServedCertificate {
     }
 }
 
-/// The last failure of something that is retried, so that each failure is logged once until it changes.
-#[derive(Debug, Default)]
-pub(super) struct LastFailure(String);
-
-impl LastFailure {
-    /// Whether this failure differs from the last one.
-    pub(super) fn is_new(&mut self, failure: &str) -> bool {
-        let is_new = self.0 != failure;
-        failure.clone_into(&mut self.0);
-        is_new
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::{SignedDuration, Timestamp};

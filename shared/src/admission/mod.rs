@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Node;
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::cluster::node;
 use crate::cluster::pod::{self, DrainPod};
-use crate::drain::completion::CompletionFilter;
+use crate::drain::completion::validate_completion;
 use crate::drain::plan::{DaemonSets, DrainPlan, PlannedPod, Warning};
 use crate::gate::etcd::Etcd;
 use crate::gate::quorum;
@@ -132,7 +132,7 @@ fn drain_warnings(maintenance: &NodeMaintenance, live: &LiveState, now: Timestam
     let spec = maintenance.spec.drain.clone().unwrap_or_default();
     let mut warnings: Vec<String> = spec.warning().map(str::to_owned).into_iter().collect();
     let plan = DrainPlan::new(live.pods.iter().cloned(), &spec, &live.daemon_sets, now);
-    let plan = match plan.and_then(|plan| CompletionFilter::new(&spec).map(|_| plan)) {
+    let plan = match plan.and_then(|plan| validate_completion(&spec).map(|()| plan)) {
         Ok(plan) => plan,
         Err(error) => {
             warnings.push(error.to_string());

@@ -13,6 +13,9 @@ pub const ETCD: &str = "node-role.kubernetes.io/etcd";
 /// The label of nodes that run a member of etcd and nothing else of the control plane, with any value. OpenShift sets it.
 pub const ARBITER: &str = "node-role.kubernetes.io/arbiter";
 
+/// The labels of all nodes that may run a member of etcd.
+pub const ETCD_ROLES: [&str; 4] = [CONTROL_PLANE[0], CONTROL_PLANE[1], ETCD, ARBITER];
+
 /// The name of a node.
 pub fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
@@ -55,7 +58,7 @@ pub fn is_arbiter(node: &Node) -> bool {
 
 /// Whether it may run a member of etcd. Which of these nodes do depends on all of them ([`crate::gate::etcd`]).
 pub fn may_run_etcd(node: &Node) -> bool {
-    is_control_plane(node) || has_etcd_role(node) || is_arbiter(node)
+    ETCD_ROLES.iter().any(|label| has_label(&node.metadata, label))
 }
 
 fn has_label(metadata: &ObjectMeta, label: &str) -> bool {

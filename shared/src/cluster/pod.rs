@@ -384,6 +384,12 @@ pub fn names(pod: &DrainPod) -> PodNames<'_> {
     }
 }
 
+/// Whether it has this name.
+pub fn is_named(pod: &DrainPod, namespace: &str, name: &str) -> bool {
+    let names = names(pod);
+    names.name == name && names.namespace == namespace
+}
+
 /// Whether it has not started yet.
 pub fn is_pending(pod: &DrainPod) -> bool {
     pod.phase == PodPhase::Pending

@@ -54,15 +54,13 @@ pub fn needs_volumes(maintenance: &NodeMaintenance, observed: &ClusterState, now
 
 /// Whether the status shows that the pod has returned, which survives a restart of the process that saw it.
 fn has_returned(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
-    let pod::PodNames { namespace, name, .. } = pod::names(pod);
     let mut returned = maintenance.status.iter().flat_map(|status| status.returned_pods.iter().flatten());
-    returned.any(|returned| returned.namespace == namespace && returned.name == name)
+    returned.any(|returned| pod::is_named(pod, &returned.namespace, &returned.name))
 }
 
 /// Whether the status shows that the pod keeps returning and is not evicted again, which survives a restart of the process.
 fn is_blocked_as_returning(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
-    let pod::PodNames { namespace, name, .. } = pod::names(pod);
     let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);
     let mut returning = blocked.filter(|blocked| blocked.reason == BlockReason::KeepsReturning);
-    returning.any(|blocked| blocked.namespace == namespace && blocked.name == name)
+    returning.any(|blocked| pod::is_named(pod, &blocked.namespace, &blocked.name))
 }

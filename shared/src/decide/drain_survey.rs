@@ -1,7 +1,5 @@
 //! The states of all pods of a node, and their part of the status.
 
-use std::collections::{HashMap, HashSet};
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::whole_seconds;
@@ -11,10 +9,9 @@ use crate::api::pod_state::{PodCounts, PodState};
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::status::{
     BlockReason, BlockedPod, BudgetFacts, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MAX_RETURNED_PODS,
-    MAX_WAITING_PODS, NodeMaintenanceStatus, PodReference, SurgingPod, WaitReason, WaitingPod,
+    MAX_WAITING_PODS, NodeMaintenanceStatus, PodReference, WaitReason, WaitingPod,
 };
-use crate::api::surge::RestartedReplicaSet;
-use crate::cluster::pod::{DrainPod, PodNames};
+use crate::cluster::pod::DrainPod;
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
@@ -37,9 +34,7 @@ pub struct DrainSurvey<'a> {
     migrating: Vec<MigratingPod>,
     /// When the next migration that could have begun counts as not started.
     migration_times_out: Option<Timestamp>,
-    completion_ends: Option<Timestamp>,
-    surging: Option<Vec<SurgingPod>>,
-    restarted: Option<Vec<RestartedReplicaSet>>,
+    surges: &'a Surges,
     prunes_details: bool,
 }
 
@@ -50,7 +45,7 @@ impl<'a> DrainSurvey<'a> {
         before: Option<&NodeMaintenanceStatus>,
         observed: &ClusterState,
         queue: &EvictionQueue,
-        surges: &Surges,
+        surges: &'a Surges,
         paused: bool,
         now: Timestamp,
     ) -> Self {
@@ -64,27 +59,15 @@ impl<'a> DrainSurvey<'a> {
         let times_out = |planned: &PlannedPod| {
             Some(observed.evacuations.evacuation(&planned.pod)?.timeout_of(waiting_since(planned)?))
         };
-        let waited: HashSet<(&str, &str)> = before
-            .into_iter()
-            .flat_map(|status| status.waiting_pods.iter().flatten())
-            .filter(|pod| pod.reason == WaitReason::BudgetTurn)
-            .map(|pod| (pod.namespace.as_str(), pod.name.as_str()))
-            .collect();
-        let reported: HashMap<(&str, &str), &BlockedPod> = before
-            .into_iter()
-            .flat_map(|status| &status.blocked_pods)
-            .map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod))
-            .collect();
         let pods = plan.pods.iter().map(|planned| {
-            let PodNames { namespace, name, uid } = pod::names(&planned.pod);
+            let uid = pod::uid(&planned.pod);
             let known = PodContext {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
                 steady_now: observed.steady_now,
                 blocked_by_budget: queue.blocked_by_budget.get(uid),
                 blocked_after: observed.blocked_after,
-                waited: waited.contains(&(namespace, name)),
-                reported: reported.get(&(namespace, name)).copied(),
+                before,
                 overdue: queue.overdue.contains(uid),
                 budgets: &observed.budgets,
                 evacuation: observed.evacuations.evacuation(&planned.pod),
@@ -105,18 +88,8 @@ impl<'a> DrainSurvey<'a> {
         });
         let migrating = migrating.collect();
         let migration_times_out = plan.pods.iter().filter_map(times_out).filter(|at| *at > now).min();
-        let (completion_ends, prunes_details) = (plan.completion_ends, observed.prunes_details);
-        let (surging, restarted) = (surges.for_status(), surges.restarted_for_status());
-        Self {
-            plan,
-            pods,
-            migrating,
-            migration_times_out,
-            completion_ends,
-            surging,
-            restarted,
-            prunes_details,
-        }
+        let prunes_details = observed.prunes_details;
+        Self { plan, pods, migrating, migration_times_out, surges, prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -163,8 +136,8 @@ impl<'a> DrainSurvey<'a> {
         status.waiting_pods = Some(waiting).filter(|pods| !pods.is_empty());
         let returned = self.returned_pods(status.returned_pods.as_deref().unwrap_or_default(), now);
         status.returned_pods = Some(returned).filter(|pods| !pods.is_empty());
-        status.surging_pods.clone_from(&self.surging);
-        status.restarted_replica_sets.clone_from(&self.restarted);
+        status.surging_pods = self.surges.for_status();
+        status.restarted_replica_sets = self.surges.restarted_for_status();
         status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
         status.pending_pods_refs = pending;
         status.last_error = self.error();
@@ -273,7 +246,8 @@ impl<'a> DrainSurvey<'a> {
                 .iter()
                 .find(|pod| pod.namespace == namespace && pod.name == name && pod.reason == reason);
             let since = same.map_or_else(|| whole_seconds(now), |same| same.since.clone());
-            let until = self.completion_ends.filter(|_| reason == WaitReason::Completing).map(whole_seconds);
+            let until =
+                self.plan.completion_ends.filter(|_| reason == WaitReason::Completing).map(whole_seconds);
             let turn = standing.turn.as_ref();
             let ahead = turn.map_or(0, |turn| count(turn.ahead));
             let budget = turn.and_then(|turn| turn.budget.clone());

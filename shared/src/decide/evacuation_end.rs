@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use crate::cluster::pod::reference_in;
 use crate::decide::decision::{EventReason, EventSubject, PendingEvent};
 use crate::drain::migration::VirtualMachineInstanceMigration;
 use crate::drain::virtual_machine::{MachineKey, VirtualMachineInstance};
@@ -13,29 +14,16 @@ use crate::drain::virtual_machine::{MachineKey, VirtualMachineInstance};
 const MAX_NAMED_MACHINES: usize = 5;
 
 /// What is still to be done, by what a live list shows.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct EvacuationEnd {
     /// The virtual machines whose mark names the node.
     pub marked: Vec<MachineKey>,
     /// The virtual machines that a controller other than KubeVirt's moves.
     pub left_to_others: Vec<MachineKey>,
     /// The migrations to delete. Each has not begun, and its virtual machine is no longer marked.
-    pub deletable: Vec<UnbegunMigration>,
+    pub deletable: Vec<VirtualMachineInstanceMigration>,
     /// The virtual machines that leave although the maintenance ends: their migrations have begun.
     pub moving: Vec<MachineKey>,
-}
-
-/// A migration that has not begun.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UnbegunMigration {
-    /// The virtual machine of the migration, which is in the same namespace.
-    pub machine: MachineKey,
-    /// Name.
-    pub name: String,
-    /// Uid.
-    pub uid: Option<String>,
-    /// The version of the migration. If it changes before the deletion, the migration may have started.
-    pub resource_version: Option<String>,
 }
 
 impl EvacuationEnd {
@@ -46,9 +34,9 @@ impl EvacuationEnd {
         node: &str,
     ) -> Self {
         let on_node: HashSet<MachineKey> =
-            instances.iter().map(|instance| MachineKey::of(&instance.metadata)).collect();
+            instances.iter().map(|instance| reference_in(&instance.metadata)).collect();
         let marked = || instances.iter().filter(|instance| instance.is_leaving(node));
-        let key = |instance: &VirtualMachineInstance| MachineKey::of(&instance.metadata);
+        let key = |instance: &VirtualMachineInstance| reference_in(&instance.metadata);
         let left_to_others = marked().filter(|instance| instance.is_left_to_others()).map(key).collect();
         let mut end = Self { marked: marked().map(key).collect(), left_to_others, ..Self::default() };
         let evacuations = migrations.unwrap_or_default().iter().filter(|migration| {
@@ -59,12 +47,7 @@ impl EvacuationEnd {
             if !migration.is_deletable() {
                 end.moving.push(machine);
             } else if !end.marked.contains(&machine) && migration.metadata.deletion_timestamp.is_none() {
-                end.deletable.push(UnbegunMigration {
-                    machine,
-                    name: migration.metadata.name.clone().unwrap_or_default(),
-                    uid: migration.metadata.uid.clone(),
-                    resource_version: migration.metadata.resource_version.clone(),
-                });
+                end.deletable.push(migration.clone());
             }
         }
         end.moving.sort();
@@ -160,7 +143,8 @@ mod tests {
         let deletable: Vec<(&str, Option<&str>)> = end
             .deletable
             .iter()
-            .map(|migration| (migration.name.as_str(), migration.resource_version.as_deref()))
+            .map(|migration| &migration.metadata)
+            .map(|metadata| (metadata.name.as_deref().unwrap(), metadata.resource_version.as_deref()))
             .collect();
         assert_eq!(deletable, [("m-free", Some("7"))]);
         assert!(!end.is_done());

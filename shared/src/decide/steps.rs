@@ -85,43 +85,67 @@ pub enum DecisionStep {
 
 impl Decision {
     /// The steps, in the order in which they are applied.
-    pub fn into_steps(mut self) -> Vec<DecisionStep> {
+    pub fn into_steps(self) -> Vec<DecisionStep> {
+        let takes_or_releases_node = self.takes_or_releases_node();
+        // Without `..`: a field that is added has to be applied here.
+        let Self {
+            at_work,
+            verify_node,
+            add_finalizer,
+            lease,
+            node,
+            recordon_count,
+            status,
+            node_conditions,
+            evictions,
+            blocked_by_budget,
+            workloads,
+            restarts,
+            evictable,
+            surging,
+            node_released,
+            release_lease,
+            end_evacuations,
+            remove_finalizer,
+            events,
+            requeue_after: _,
+        } = self;
         let mut steps = Vec::new();
         // At once: while requests are paused, those that wait would be sent together with the GET of a step below. What is
         // withdrawn because of an outdated view is decided again.
-        steps.extend(self.evictable.take().map(DecisionStep::WithdrawUnwanted));
-        steps.extend(self.surging.take().map(DecisionStep::WithdrawRestarts));
-        steps.push(DecisionStep::WithdrawOutdated { has_node: self.at_work });
-        if self.takes_or_releases_node() && self.add_finalizer.is_none() {
+        steps.extend(evictable.map(DecisionStep::WithdrawUnwanted));
+        steps.extend(surging.map(DecisionStep::WithdrawRestarts));
+        steps.push(DecisionStep::WithdrawOutdated { has_node: at_work });
+        if takes_or_releases_node && add_finalizer.is_none() {
             steps.push(DecisionStep::VerifyMaintenance);
         }
-        if self.verify_node {
+        if verify_node {
             steps.push(DecisionStep::VerifyNode);
         }
-        if self.node_released {
+        if node_released {
             steps.push(DecisionStep::LeaveNode);
         }
-        steps.extend(self.add_finalizer.map(DecisionStep::AddFinalizer));
-        steps.extend(self.lease.map(DecisionStep::WriteLease));
-        steps.extend(self.node.map(DecisionStep::PatchNode));
-        steps.extend(self.recordon_count.map(DecisionStep::RecordRecordon));
-        steps.extend(self.status.map(|status| DecisionStep::WriteStatus(Box::new(status))));
-        steps.extend(self.node_conditions.map(DecisionStep::PublishConditions));
-        steps.push(DecisionStep::Defer(self.blocked_by_budget));
-        steps.push(DecisionStep::Evict(self.evictions));
-        steps.extend(self.workloads.map(DecisionStep::WatchWorkloads));
-        steps.extend(self.restarts.into_iter().map(DecisionStep::RestartDeployment));
-        if self.end_evacuations {
+        steps.extend(add_finalizer.map(DecisionStep::AddFinalizer));
+        steps.extend(lease.map(DecisionStep::WriteLease));
+        steps.extend(node.map(DecisionStep::PatchNode));
+        steps.extend(recordon_count.map(DecisionStep::RecordRecordon));
+        steps.extend(status.map(|status| DecisionStep::WriteStatus(Box::new(status))));
+        steps.extend(node_conditions.map(DecisionStep::PublishConditions));
+        steps.push(DecisionStep::Defer(blocked_by_budget));
+        steps.push(DecisionStep::Evict(evictions));
+        steps.extend(workloads.map(DecisionStep::WatchWorkloads));
+        steps.extend(restarts.into_iter().map(DecisionStep::RestartDeployment));
+        if end_evacuations {
             steps.push(DecisionStep::EndEvacuations);
             // That takes a second or more, in which a restore of etcd may have brought the cordon back.
-            steps.extend(self.remove_finalizer.is_some().then_some(DecisionStep::VerifyReturned));
+            steps.extend(remove_finalizer.is_some().then_some(DecisionStep::VerifyReturned));
         }
-        steps.extend(self.release_lease.map(DecisionStep::DeleteLease));
-        if let Some(patch) = self.remove_finalizer {
+        steps.extend(release_lease.map(DecisionStep::DeleteLease));
+        if let Some(patch) = remove_finalizer {
             steps.push(DecisionStep::RemoveFinalizer(patch));
             steps.push(DecisionStep::RemoveRecord);
         }
-        steps.extend(self.events.into_iter().map(DecisionStep::PublishEvent));
+        steps.extend(events.into_iter().map(DecisionStep::PublishEvent));
         steps
     }
 

@@ -160,12 +160,8 @@ impl Budgets {
     /// The budget that allows one disruption fewer when `pod` is evicted: its only one, unless that ignores the pod. The API
     /// server evicts no pod that several guard, and lets go what a budget ignores without asking it.
     pub fn charged_for_eviction(&self, pod: &DrainPod) -> Vec<Arc<BudgetVersion>> {
-        let mut guards = self.of(pod);
-        let only = guards.next().filter(|_| guards.next().is_none());
-        only.into_iter()
-            .filter(|left| !left.budget.ignores(pod))
-            .map(|left| left.budget.version().clone())
-            .collect()
+        let only = only(self.of(pod)).filter(|left| !left.budget.ignores(pod));
+        only.map(|left| left.budget.version().clone()).into_iter().collect()
     }
 
     /// The budgets whose healthy pods are one fewer when `pod` is deleted.
@@ -208,8 +204,7 @@ impl Budgets {
 
     /// Whether the only budget that guards `pod` allows a disruption now.
     pub fn allow_eviction(&self, pod: &DrainPod) -> bool {
-        let mut guards = self.of(pod);
-        matches!((guards.next(), guards.next()), (Some(left), None) if left.allowed > 0)
+        only(self.of(pod)).is_some_and(|left| left.allowed > 0)
     }
 
     /// How many pods a rollout has added to the `replicas` of the Deployment of `pod`, as far as the budget of that counts them;
@@ -222,9 +217,8 @@ impl Budgets {
 
     /// The budget that guards `pod`, if there is one alone, its numbers are up to date, and the eviction would be a disruption.
     fn only_guard(&self, pod: &DrainPod) -> Option<&Budget> {
-        let mut guards = self.of(pod);
-        let (Some(left), None) = (guards.next(), guards.next()) else { return None };
-        Some(&*left.budget).filter(|budget| budget.is_processed() && !budget.ignores(pod))
+        let budget = &*only(self.of(pod))?.budget;
+        Some(budget).filter(|budget| budget.is_processed() && !budget.ignores(pod))
     }
 
     /// When an eviction was last requested for the budget.
@@ -242,9 +236,8 @@ impl Budgets {
 
     /// The budget that allows no eviction of `pod` now, if one alone guards it.
     pub fn exhausted(&self, pod: &DrainPod) -> Option<BudgetBlock> {
-        let mut guards = self.of(pod);
-        let (Some(left), None) = (guards.next(), guards.next()) else { return None };
-        (left.allowed <= 0 && !left.budget.ignores(pod)).then(|| left.block())
+        let exhausted = only(self.of(pod)).filter(|left| left.allowed <= 0 && !left.budget.ignores(pod));
+        exhausted.map(RemainingBudget::block)
     }
 
     /// Whether the budgets are expected to allow the eviction of `pod` and still so many `reserved` disruptions, which something
@@ -253,11 +246,10 @@ impl Budgets {
     /// A pod that several budgets guard counts as free: the API server refuses it whatever they allow, with the reason.
     pub fn use_disruption(&mut self, pod: &DrainPod, reserved: i32) -> BudgetPrediction {
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
-        let mut guards = near.filter(|left| left.budget.guards(pod));
-        let (Some(left), None) = (guards.next(), guards.next()) else { return BudgetPrediction::Free };
-        if left.budget.ignores(pod) {
+        let guards = near.filter(|left| left.budget.guards(pod));
+        let Some(left) = only(guards).filter(|left| !left.budget.ignores(pod)) else {
             return BudgetPrediction::Free;
-        }
+        };
         let version = left.budget.version();
         if left.allowed <= 0 {
             return BudgetPrediction::Exhausted(left.block());
@@ -288,6 +280,11 @@ impl Budgets {
         let mut near = self.by_namespace.get(&budget.namespace)?.iter();
         near.find(|left| left.budget.version().key.name == budget.name)
     }
+}
+
+/// The budget that guards a pod, if it is the only one: the API server evicts no pod that several guard.
+fn only<T>(mut guards: impl Iterator<Item = T>) -> Option<T> {
+    guards.next().filter(|_| guards.next().is_none())
 }
 
 /// The disruptions that remain of those that a budget allowed at `version`, and the API server's refusal if it is newer.

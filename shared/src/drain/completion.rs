@@ -6,58 +6,17 @@
 
 use jiff::Timestamp;
 
-use crate::api::maintenance::DrainSpec;
-use crate::api::pod_selector::PodSelector;
-use crate::cluster::pod::{self, DrainPod};
-use crate::drain::plan::{DrainPlan, InvalidSelector, Verdict, validate};
+use crate::api::maintenance::{CompletionSpec, DrainSpec};
+use crate::cluster::pod;
+use crate::drain::plan::{DrainPlan, InvalidSelector, PlannedPod, Verdict, validate};
 
-/// The pods that are not evicted until they terminate on their own.
-#[derive(Debug)]
-pub struct CompletionFilter<'a>(Selection<'a>);
-
-#[derive(Debug)]
-enum Selection<'a> {
-    /// None.
-    Nothing,
-    /// The pods of Jobs.
-    Jobs,
-    /// The pods with matching labels.
-    Matching(&'a PodSelector),
-}
-
-impl<'a> CompletionFilter<'a> {
-    /// The filter of a drain spec.
-    ///
-    /// # Errors
-    /// If `waitForCompletion.podSelector` is not a valid selector. Then no pod may be evicted, because it could be the wrong
-    /// one.
-    pub fn new(spec: &'a DrainSpec) -> Result<Self, InvalidSelector> {
-        let selector = spec.wait_for_completion.as_ref().map(|completion| &completion.pod_selector);
-        Ok(Self(match selector {
-            None => Selection::Nothing,
-            Some(None) => Selection::Jobs,
-            Some(Some(selector)) => {
-                validate("waitForCompletion.podSelector", Some(selector))?;
-                Selection::Matching(selector)
-            }
-        }))
-    }
-
-    /// The verdict on a pod in time, where that of the other filters is `verdict`. A pod that would block the drain may end
-    /// by itself as well.
-    pub fn judge(&self, pod: &DrainPod, verdict: Verdict) -> Verdict {
-        let leaves = matches!(verdict, Verdict::Evict | Verdict::Block(_));
-        let runs = !pod::is_finished(pod) && pod::deadline(pod).is_none();
-        if leaves && runs && self.selects(pod) { Verdict::AwaitCompletion } else { verdict }
-    }
-
-    fn selects(&self, pod: &DrainPod) -> bool {
-        match &self.0 {
-            Selection::Nothing => false,
-            Selection::Jobs => pod::job(pod).is_some(),
-            Selection::Matching(selector) => selector.matches(pod.metadata.labels.as_ref()),
-        }
-    }
+/// Whether `waitForCompletion` is valid.
+///
+/// # Errors
+/// If its selector is not. Then no pod may be evicted, because it could be the wrong one.
+pub fn validate_completion(spec: &DrainSpec) -> Result<(), InvalidSelector> {
+    let selector = spec.wait_for_completion.as_ref().and_then(|completion| completion.pod_selector.as_ref());
+    validate("waitForCompletion.podSelector", selector)
 }
 
 impl DrainPlan {
@@ -71,16 +30,31 @@ impl DrainPlan {
         ends: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<(), InvalidSelector> {
-        let filter = CompletionFilter::new(spec)?;
-        if ends.is_some_and(|ends| ends <= now) {
+        validate_completion(spec)?;
+        let Some(completion) =
+            spec.wait_for_completion.as_ref().filter(|_| ends.is_none_or(|ends| ends > now))
+        else {
             return Ok(());
-        }
+        };
         self.completion_ends = ends;
-        for planned in &mut self.pods {
-            planned.verdict = filter.judge(&planned.pod, planned.verdict);
+        for planned in self.pods.iter_mut().filter(|planned| may_complete(completion, planned)) {
+            planned.verdict = Verdict::AwaitCompletion;
         }
         Ok(())
     }
+}
+
+/// Whether a pod that would leave, or block the drain, may end by itself first.
+fn may_complete(completion: &CompletionSpec, planned: &PlannedPod) -> bool {
+    let pod = &planned.pod;
+    let is_selected = || match &completion.pod_selector {
+        None => pod::job(pod).is_some(),
+        Some(selector) => selector.matches(pod.metadata.labels.as_ref()),
+    };
+    matches!(planned.verdict, Verdict::Evict | Verdict::Block(_))
+        && !pod::is_finished(pod)
+        && pod::deadline(pod).is_none()
+        && is_selected()
 }
 
 #[cfg(test)]
@@ -91,6 +65,7 @@ mod tests {
 
     use super::*;
     use crate::api::status::BlockReason;
+    use crate::cluster::pod::DrainPod;
     use crate::drain::plan::{DaemonSets, StayReason};
 
     fn now() -> Timestamp {

@@ -20,6 +20,7 @@ use crate::cluster::pod::{self, DrainPod};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::migration::{MigrationHistory, MigrationStage, VirtualMachineInstanceMigration};
+use crate::drain::pod_state::Blocker;
 use crate::drain::virtual_machine::{
     MachineKey, MigrationState, VirtualMachineInstance, launcher_of, run_by,
 };
@@ -104,19 +105,6 @@ pub enum MigrationQueue {
     Free,
 }
 
-/// What blocks an evacuation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EvacuationBlock {
-    /// The machine-readable reason.
-    pub reason: BlockReason,
-    /// The human-readable message.
-    pub message: String,
-    /// The facts in the message.
-    pub facts: BlockFacts,
-    /// The time since which the pod is in this state, if that is known.
-    pub since: Option<Timestamp>,
-}
-
 /// The virtual machines that KubeVirt is to migrate away from a node.
 #[derive(Debug, Clone, Default)]
 pub struct Evacuations {
@@ -163,10 +151,10 @@ impl Evacuations {
             began.is_some_and(|state| is_fresh(time(state.start_timestamp.as_ref())))
         };
         under_way.extend(
-            leaving.iter().copied().filter(is_moving).map(|instance| MachineKey::of(&instance.metadata)),
+            leaving.iter().copied().filter(is_moving).map(|instance| pod::reference_in(&instance.metadata)),
         );
         let leaving = leaving.into_iter().map(|instance| {
-            let key = MachineKey::of(&instance.metadata);
+            let key = pod::reference_in(&instance.metadata);
             let history = MigrationHistory::new(histories.remove(&key).unwrap_or_default(), began);
             let any_other = |of: &HashSet<MachineKey>| of.iter().any(|other| *other != key);
             let known = Known {
@@ -354,22 +342,17 @@ fn failures(history: &MigrationHistory<'_>, last: Option<&MigrationState>) -> Mi
 impl Evacuation {
     /// What blocks the evacuation; none if it is under way or waits for its turn. `waiting_since` is since when KubeVirt could have
     /// begun ([`Self::waiting_since`]).
-    pub fn block(&self, waiting_since: Option<Timestamp>, now: Timestamp) -> Option<EvacuationBlock> {
+    pub fn block(&self, waiting_since: Option<Timestamp>, now: Timestamp) -> Option<Blocker> {
         let facts = BlockFacts { migration: self.migration.clone(), ..BlockFacts::default() };
         if let Some(failure) = &self.failure {
-            return Some(EvacuationBlock {
-                reason: BlockReason::MigrationFailed,
-                message: failure.message.clone(),
-                facts: BlockFacts { node: failure.target.clone(), ..facts },
-                since: failure.at,
-            });
+            let facts = BlockFacts { node: failure.target.clone(), ..facts };
+            let blocker = Blocker::new(BlockReason::MigrationFailed, &*failure.message).with(facts);
+            return Some(Blocker { since: failure.at, ..blocker });
         }
         let (pending, since) = (self.pending.as_ref()?, waiting_since?);
-        (self.timeout_of(since) <= now).then(|| EvacuationBlock {
-            reason: BlockReason::MigrationNotStarted,
-            message: self.not_started(pending),
-            facts,
-            since: Some(since),
+        (self.timeout_of(since) <= now).then(|| {
+            let blocker = Blocker::new(BlockReason::MigrationNotStarted, self.not_started(pending));
+            Blocker { since: Some(since), ..blocker.with(facts) }
         })
     }
 

@@ -7,7 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::group::Group;
 use crate::api::pod_state::PodState;
-use crate::api::status::{BlockFacts, BlockReason, BlockedPod, BudgetFacts, truncated};
+use crate::api::status::{
+    BlockFacts, BlockReason, BlockedPod, BudgetFacts, NodeMaintenanceStatus, WaitReason, truncated,
+};
 use crate::api::surge::SurgeFacts;
 use crate::cluster::admission_webhook;
 use crate::cluster::disruption_budget::BudgetRefusal;
@@ -117,10 +119,8 @@ pub struct PodContext<'a> {
     pub blocked_by_budget: Option<&'a BudgetBlock>,
     /// How long nothing may move its budget before it counts as blocked.
     pub blocked_after: Duration,
-    /// Whether the status so far shows that it waits for its budget.
-    pub waited: bool,
-    /// What the status has reported of it, if it was blocked.
-    pub reported: Option<&'a BlockedPod>,
+    /// The status so far.
+    pub before: Option<&'a NodeMaintenanceStatus>,
     /// Whether its eviction has been refused for so long that it is to be deleted.
     pub overdue: bool,
     /// The budgets in its namespace.
@@ -162,11 +162,10 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
     let since = attempt.refused_since.map(|at| at.on_wall(context.steady_now, now));
     let blocked = |blocker: Blocker| Blocker { since, refusals: attempt.refusals, ..blocker }.into();
     if let Some(evacuation) = context.evacuation.filter(|_| is_left_to_kubevirt(attempt)) {
-        let Some(block) = evacuation.block(context.waiting_since, now) else {
+        let Some(blocker) = evacuation.block(context.waiting_since, now) else {
             return PodState::Migrating.into();
         };
-        let cause = Blocker::new(block.reason, block.message).with(block.facts);
-        return Blocker { since: block.since, refusals: attempt.refusals, ..cause }.into();
+        return Blocker { refusals: attempt.refusals, ..blocker }.into();
     }
     // The disk leaves with its virtual machine.
     if let (Some((_, EvictionOutcome::HotplugPod(_))), true) = (&attempt.last, context.machine_moves) {
@@ -181,7 +180,8 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
     let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));
     if let (Some(block), true) = (context.blocked_by_budget, budget_decides) {
         let left = block.motion.map_or(Duration::ZERO, |motion| {
-            motion.left(context.blocked_after, context.waited, context.steady_now, now)
+            let waited = has_waited(&planned.pod, context.before);
+            motion.left(context.blocked_after, waited, context.steady_now, now)
         });
         let otherwise = || blocked(blocked_by_budget(planned, &block.refusal, context));
         return turn(planned, &block.refusal, block.ahead, left, context, now)
@@ -189,7 +189,7 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
     }
     match &attempt.last {
         // A leader that has no answer yet goes by what the one before it was told.
-        None if let Some(reported) = context.reported.filter(|reported| is_refusal(reported.reason)) => {
+        None if let Some(reported) = reported_refusal(&planned.pod, context.before) => {
             Blocker::new(reported.reason, &*reported.message).with(reported.facts.clone()).into()
         }
         None if attempt.in_flight => PodState::Evicting.into(),
@@ -206,6 +206,20 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
         // A blocked pod stays blocked until a retry succeeds.
         Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context)),
     }
+}
+
+/// Whether the status so far shows that a pod waits for its budget.
+fn has_waited(pod: &DrainPod, before: Option<&NodeMaintenanceStatus>) -> bool {
+    let mut waiting = before.into_iter().flat_map(|status| status.waiting_pods.iter().flatten());
+    waiting.any(|other| {
+        other.reason == WaitReason::BudgetTurn && pod::is_named(pod, &other.namespace, &other.name)
+    })
+}
+
+/// The refusal because of which the status so far shows a pod as blocked.
+fn reported_refusal<'a>(pod: &DrainPod, before: Option<&'a NodeMaintenanceStatus>) -> Option<&'a BlockedPod> {
+    let mut blocked = before.into_iter().flat_map(|status| &status.blocked_pods);
+    blocked.find(|other| is_refusal(other.reason) && pod::is_named(pod, &other.namespace, &other.name))
 }
 
 /// Whether a block is known by the answer to an eviction alone. Whether a budget blocks, its own status shows.
@@ -274,17 +288,16 @@ pub fn visible_state(
     unready_node: Option<&str>,
     now: Timestamp,
 ) -> Option<PodStanding> {
+    if let Verdict::Stay(_) = verdict {
+        return Some(PodState::Staying.into());
+    }
+    // Whoever deletes a pod that the drain leaves alone has decided about it.
+    if let Some(termination) = pod::termination(pod) {
+        return Some(terminating(&termination, unready_node, now));
+    }
     match verdict {
-        Verdict::Stay(_) => Some(PodState::Staying.into()),
-        Verdict::Block(_) | Verdict::Evict | Verdict::Wait | Verdict::AwaitCompletion => {
-            let termination = pod::termination(pod);
-            let visible = termination.map(|termination| terminating(&termination, unready_node, now));
-            // Whoever deletes a pod that the drain leaves alone has decided about it.
-            visible.or_else(|| match verdict {
-                Verdict::Block(reason) => Some(blocked_by_spec(pod, reason).into()),
-                _ => None,
-            })
-        }
+        Verdict::Block(reason) => Some(blocked_by_spec(pod, reason).into()),
+        Verdict::Stay(_) | Verdict::Evict | Verdict::Wait | Verdict::AwaitCompletion => None,
     }
 }
 

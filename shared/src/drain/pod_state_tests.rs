@@ -27,8 +27,7 @@ fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budget
         steady_now: SteadyTime::MIN,
         blocked_by_budget: None,
         blocked_after: Duration::ZERO,
-        waited: false,
-        reported: None,
+        before: None,
         overdue: false,
         budgets,
         evacuation: None,
@@ -328,11 +327,14 @@ fn a_leader_goes_by_what_was_reported_until_it_has_an_answer() {
             "since": "2026-01-01T00:00:00Z", "attempts": 3}))
         .unwrap()
     };
-    let pod = planned(&json!({}));
+    let pod = planned(&json!({"namespace": "shop", "name": "web"}));
     let budgets = Budgets::default();
     let state = |attempt: Option<&Attempt>, reason: &str| {
-        let reported = reported(reason);
-        let context = PodContext { reported: Some(&reported), ..known(attempt, true, &budgets) };
+        let before = NodeMaintenanceStatus {
+            blocked_pods: vec![reported(reason)],
+            ..NodeMaintenanceStatus::default()
+        };
+        let context = PodContext { before: Some(&before), ..known(attempt, true, &budgets) };
         word(&standing(&pod, &context, now())).to_owned()
     };
     let asked = Attempt { in_flight: true, ..Attempt::default() };

@@ -15,6 +15,7 @@ use kube::Resource;
 use serde::Deserialize;
 
 use crate::api::names::DOMAIN_ANNOTATION;
+use crate::api::status::PodReference;
 use crate::cluster::pod::{self, DrainPod};
 
 /// API group of virtual machines.
@@ -136,29 +137,7 @@ impl MigrationState {
 }
 
 /// A virtual machine by namespace and name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MachineKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl MachineKey {
-    /// From the metadata of the virtual machine.
-    pub fn of(metadata: &ObjectMeta) -> Self {
-        Self {
-            namespace: metadata.namespace.clone().unwrap_or_default(),
-            name: metadata.name.clone().unwrap_or_default(),
-        }
-    }
-}
-
-impl std::fmt::Display for MachineKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+pub type MachineKey = PodReference;
 
 fn app(pod: &DrainPod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(APP_LABEL).map(String::as_str)

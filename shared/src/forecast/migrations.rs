@@ -20,7 +20,7 @@ impl Forecast {
         let external: HashSet<MachineKey> = instances
             .iter()
             .filter(|instance| instance.is_left_to_others())
-            .map(|instance| MachineKey::of(&instance.metadata))
+            .map(|instance| pod::reference_in(&instance.metadata))
             .collect();
         let mut moved: HashSet<String> = HashSet::new();
         for expected in self.pods.iter_mut().filter(|expected| expected.fate == PodOutcome::Migrated) {

@@ -195,7 +195,7 @@ async fn kubevirt_gets_no_requests_unless_a_node_has_vms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_only_look_like_vms_cost_one_discovery_request() {
+async fn pods_that_only_look_like_vms_cost_one_request() {
     let Some(cluster) = Cluster::sandbox_or_skip(2, "only a sandbox logs requests").await else { return };
     let workload = Workload::new(&cluster, "vms").await;
     let node = cluster.nodes().await.remove(0);
@@ -205,8 +205,8 @@ async fn pods_that_only_look_like_vms_cost_one_discovery_request() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-fake", &node).await;
     let sandbox = cluster.sandbox().unwrap();
-    let is_kubevirt = |entry: &Entry| entry.resource.contains("kubevirt");
-    until_requests(sandbox, 1, "KubeVirt is discovered", is_kubevirt).await;
+    let is_kubevirt = |entry: &Entry| entry.group.contains("kubevirt");
+    until_requests(sandbox, 1, "virtual machines are listed", is_kubevirt).await;
     let held = |status: &NodeMaintenanceStatus| {
         status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::Finalizers)
     };
@@ -214,6 +214,7 @@ async fn pods_that_only_look_like_vms_cost_one_discovery_request() {
     workload.remove_finalizers("fake").await;
     until_drained(&cluster, "e2e-fake").await;
     stop(&cluster, "e2e-fake").await;
-    let paths: Vec<String> = kubevirt_requests(&cluster).into_iter().map(|entry| entry.resource).collect();
-    assert_eq!(paths, ["/apis/kubevirt.io/v1"]);
+    let requests = kubevirt_requests(&cluster);
+    let [Entry { resource, code, .. }] = &requests[..] else { panic!("{requests:?}") };
+    assert_eq!((resource.as_str(), *code), ("virtualmachineinstances", 404));
 }

@@ -7,7 +7,7 @@ use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::cluster::node_lease;
-use nm_shared::drain::completion::CompletionFilter;
+use nm_shared::drain::completion::validate_completion;
 
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, capitalized, sentence};
@@ -283,7 +283,7 @@ fn remedy_of(
         ),
         Some(Reason::InvalidDrain) => {
             let drain = maintenance.spec.drain.clone().unwrap_or_default();
-            let is_of_completion = CompletionFilter::new(&drain).is_err();
+            let is_of_completion = validate_completion(&drain).is_err();
             let field = if is_of_completion { "waitForCompletion" } else { "podSelector" };
             (
                 "Correct the selector in spec.drain, or remove it to move all pods",
