@@ -7,11 +7,12 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
-use kube_sandbox::faults::{Action, Rule, Target};
+use kube_sandbox::faults::{Action, Rule, Target, When};
 use kube_sandbox::request_log::Entry;
 use nm_shared::{BlockReason, NodeMaintenanceStatus};
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{start, stop, until_blocked, until_drained, until_status};
+use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
@@ -130,4 +131,36 @@ async fn unanswered_evictions_in_one_namespace_do_not_delay_the_others_on_the_no
     let answered = |entry: &Entry| entry.subresource == "eviction" && !entry.name.starts_with("quick-");
     assert_eq!(sandbox.requests().count(answered), 0, "no other eviction was answered before");
     stop(&cluster, "e2e-webhook").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_are_started_together_are_all_cordoned_before_the_first_eviction_however_slow_the_server()
+{
+    let Some(cluster) = Cluster::sandbox_or_skip(3, "only a sandbox delays requests").await else { return };
+    let workload = Workload::new(&cluster, "together").await;
+    let nodes = cluster.nodes().await;
+    for node in &nodes[..2] {
+        workload.pod_on(node, &format!("on-{node}"), json!({})).await;
+    }
+    let sandbox = cluster.sandbox().unwrap();
+    let creations = Target::any().verb("create").resource("nodemaintenances");
+    let second = Rule::new(creations, Action::Delay(Duration::from_secs(1))).when(When::Nth(2));
+    sandbox.faults().add(second);
+    let _reconciler = Reconciler::start(&cluster);
+    let started = plugin(&cluster, &["start", &nodes[0], &nodes[1], "--yes", "--no-plan"]).await;
+    assert_eq!(started.code, Some(0), "{started:?}");
+    for node in &nodes[..2] {
+        until_drained(&cluster, node).await;
+    }
+    let all = sandbox.requests().all();
+    let first = all.iter().position(|entry| entry.subresource == "eviction").expect("two pods are evicted");
+    let is_cordoned = |node: &String| {
+        all[..first]
+            .iter()
+            .any(|entry| entry.verb == "patch" && entry.resource == "nodes" && entry.name == *node)
+    };
+    assert!(nodes[..2].iter().all(is_cordoned), "an eviction came first");
+    for node in &nodes[..2] {
+        stop(&cluster, node).await;
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::testing::objects::{budget, requested, stopping};
 use nm_core::watch::goal_tracker::{ExitCondition, GoalTracker};
@@ -26,6 +27,13 @@ use crate::update::update;
 
 /// The message of a budget that allows no eviction.
 const CART: &str = "The disruption budget cart needs 3 healthy pods and has 3 currently";
+
+/// A maintenance that was deleted a moment ago.
+fn just_stopped(maintenance: NodeMaintenance) -> NodeMaintenance {
+    let mut stopped = stopping(maintenance);
+    stopped.metadata.deletion_timestamp = Some(Time(now() - SignedDuration::from_secs(5)));
+    stopped
+}
 
 /// The time in every scene.
 pub(crate) fn now() -> Timestamp {
@@ -123,7 +131,7 @@ pub(crate) fn maintenances() -> Vec<NodeMaintenance> {
         maintenance("worker-40", 20, json!({})),
         maintenance("worker-08", 100, running(13, 26, json!({"terminating": 13}))),
         maintenance("worker-09", 40, running(2, 31, json!({"evicting": 29}))),
-        stopping(maintenance("worker-01", 3000, done(12, 2500))),
+        just_stopped(maintenance("worker-01", 3000, done(12, 2500))),
         maintenance(
             "worker-21",
             100,

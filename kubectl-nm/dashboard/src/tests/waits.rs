@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crossterm::event::KeyCode;
+use jiff::SignedDuration;
 use nm_core::client::watch_stream::WatchChange;
 use nm_shared::NodeMaintenance;
 use ratatui::buffer::Buffer;
@@ -148,6 +149,8 @@ fn details_take_the_rows_that_a_short_list_leaves_and_begin_with_what_to_do() {
 fn a_node_that_was_deleted_does_not_return_to_service() {
     let mut model = fleet(options());
     assert!(text(&model).contains("the node is returning to service"), "{}", text(&model));
+    send(&mut model, Message::Tick(now() + SignedDuration::from_secs(60)));
+    assert!(text(&model).contains("not back in service after 65s"), "{}", text(&model));
     let left = nodes().into_iter().filter(|node| node.name != "worker-01").collect();
     send(&mut model, Message::Nodes(WatchChange::Listed(left)));
     let shown = text(&model);
