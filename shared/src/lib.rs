@@ -20,11 +20,12 @@ pub use api::maintenance::{
     ReturningPods, SurgePolicy, WaitForVolumeDetach,
 };
 pub use api::migration::{MigratingPod, MigrationFacts};
+pub use api::pod_reference::PodReference;
 pub use api::pod_state::{PodCounts, PodState};
 pub use api::returned_pod::{ReturnedPod, WorkloadReference};
 pub use api::status::{
     BlockFacts, BlockReason, BlockedPod, BudgetFacts, ForbiddenAccess, NodeMaintenanceStatus, Phase,
-    PodReference, PolicyFacts, QueuePosition, SurgingPod, WaitReason, WaitingPod,
+    PolicyFacts, QueuePosition, SurgingPod, WaitReason, WaitingPod,
 };
 pub use api::surge::{Replacement, SurgeFacts, SurgeObstacle};
 pub use api::suspension::Suspension;

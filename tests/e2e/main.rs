@@ -127,6 +127,7 @@ mod reconciler {
 }
 mod repository {
     mod cases;
+    mod command_reference;
     mod documentation;
     mod evidence;
     mod links;

@@ -79,7 +79,9 @@ impl Outcome {
     /// The same outcome without what the plugin says if reading takes longer than a second, which depends on how busy the machine is.
     #[must_use]
     pub fn without_progress(mut self) -> Self {
-        let is_progress = |line: &str| line.starts_with("reading ") && line.ends_with(" ...\n");
+        // `asking … ...`, later with the time since: `asking … ... (6s)`.
+        let begins = |line: &str| ["reading ", "asking "].iter().any(|word| line.starts_with(word));
+        let is_progress = |line: &str| begins(line) && line.contains(" ...");
         self.stderr = self.stderr.split_inclusive('\n').filter(|line| !is_progress(line)).collect();
         self
     }

@@ -250,10 +250,7 @@ impl Terminal {
         self.process
     }
 
-    /// The modes of the terminal that the program, which has exited, did not restore.
-    ///
-    /// # Panics
-    /// Before [`Self::exit_code`].
+    /// The modes of the terminal that the program has not restored: those at its exit, if it has exited.
     pub fn unrestored_modes(&self) -> Vec<String> {
         let parser = self.parser();
         let screen = parser.screen();
@@ -267,8 +264,8 @@ impl Terminal {
         check(screen.hide_cursor(), "a hidden cursor");
         check(screen.bracketed_paste(), "bracketed paste");
         check(screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None, "mouse reports");
-        let modes = self.modes_at_exit.as_ref().expect("it has exited");
-        check(*modes != self.modes, &format!("other modes: {modes} for {}", self.modes));
+        let modes = self.modes_at_exit.clone().unwrap_or_else(|| modes(&*self.master));
+        check(modes != self.modes, &format!("other modes: {modes} for {}", self.modes));
         left
     }
 

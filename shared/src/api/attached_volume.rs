@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::status::PodReference;
+use crate::api::pod_reference::PodReference;
 
 /// A volume that is still attached to the node.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]

@@ -10,6 +10,7 @@ pub mod latency_budget;
 pub mod maintenance;
 pub mod migration;
 pub mod names;
+pub mod pod_reference;
 pub mod pod_selector;
 pub mod pod_state;
 pub mod returned_pod;

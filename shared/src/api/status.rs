@@ -16,6 +16,7 @@ use crate::api::attached_volume::AttachedVolume;
 use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::departed_pods::DepartedPods;
 use crate::api::migration::{MigratingPod, MigrationFacts};
+use crate::api::pod_reference::PodReference;
 use crate::api::pod_state::PodCounts;
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts};
@@ -185,22 +186,6 @@ impl Phase {
     /// The value in the status.
     pub fn as_str(self) -> &'static str {
         self.into()
-    }
-}
-
-/// A pod by name.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[serde(default)]
-pub struct PodReference {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl std::fmt::Display for PodReference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 

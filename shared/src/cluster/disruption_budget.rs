@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::{Selector, SelectorExt};
 
-use crate::api::status::{BudgetFacts, PodReference};
+use crate::api::pod_reference::PodReference;
+use crate::api::status::BudgetFacts;
 use crate::cluster::pod::{self, DrainPod};
 
 /// The namespace and name of a budget.

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 
 use crate::api::names::{MIRROR_ANNOTATION, NO_SCHEDULE};
+use crate::api::pod_reference::PodReference;
 use crate::api::returned_pod::WorkloadReference;
-use crate::api::status::PodReference;
 use crate::cluster::metadata::{self, ProjectedMetadata};
 
 /// A pod as far as decisions read it.

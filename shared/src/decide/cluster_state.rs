@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use crate::api::group::Group;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::START_TOGETHER_ANNOTATION;
-use crate::api::status::PodReference;
+use crate::api::pod_reference::PodReference;
 use crate::cluster::pod::DrainPod;
 use crate::cluster::volume_attachment::NodeVolumes;
 use crate::drain::budget_allowance::Budgets;

@@ -5,19 +5,21 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::condition::whole_seconds;
 use crate::api::departed_pods::DepartedPods;
 use crate::api::migration::MigratingPod;
+use crate::api::pod_reference::PodReference;
 use crate::api::pod_state::{PodCounts, PodState};
 use crate::api::returned_pod::ReturnedPod;
 use crate::api::status::{
     BlockReason, BlockedPod, BudgetFacts, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MAX_RETURNED_PODS,
-    MAX_WAITING_PODS, NodeMaintenanceStatus, PodReference, WaitReason, WaitingPod,
+    MAX_WAITING_PODS, NodeMaintenanceStatus, WaitReason, WaitingPod,
 };
 use crate::cluster::pod::DrainPod;
 use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
 use crate::decide::surge::Surges;
+use crate::drain::blocker::Blocker;
 use crate::drain::plan::{DrainPlan, PlannedPod, StayReason, Verdict};
-use crate::drain::pod_state::{self, Blocker, PodContext, PodStanding};
+use crate::drain::pod_state::{self, PodContext, PodStanding};
 use crate::drain::virtual_machine::{launcher_of, machine};
 
 /// The number of blocked pods that `lastError` names before "and N more".

@@ -1,7 +1,7 @@
 //! Which pods are evicted when.
 
 use super::*;
-use crate::api::status::PodReference;
+use crate::api::pod_reference::PodReference;
 use crate::cluster::disruption_budget::Budget;
 use crate::drain::budget_allowance::{Budgets, RemainingBudget};
 use crate::drain::plan::DaemonSets;

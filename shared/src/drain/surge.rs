@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::api::group::Group;
 use crate::api::names::RESTARTED_AT_ANNOTATION;
-use crate::api::status::PodReference;
+use crate::api::pod_reference::PodReference;
 use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts, SurgeObstacle};
 use crate::cluster::metadata;
 use crate::cluster::pod::{self, DrainPod};

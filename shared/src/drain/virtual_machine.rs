@@ -15,7 +15,7 @@ use kube::Resource;
 use serde::Deserialize;
 
 use crate::api::names::DOMAIN_ANNOTATION;
-use crate::api::status::PodReference;
+use crate::api::pod_reference::PodReference;
 use crate::cluster::pod::{self, DrainPod};
 
 /// API group of virtual machines.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeSelector, Pod};
 
-use crate::api::status::PodReference;
+use crate::api::pod_reference::PodReference;
 use crate::cluster::node;
 use crate::cluster::node_fit::{self, Unfit};
 use crate::cluster::pod;

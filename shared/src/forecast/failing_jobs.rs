@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 
-use crate::api::status::PodReference;
+use crate::api::pod_reference::PodReference;
 use crate::cluster::pod;
 use crate::forecast::{Forecast, PodForecast, PodOutcome};
 

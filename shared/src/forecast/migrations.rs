@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::api::status::{BlockReason, PodReference};
+use crate::api::pod_reference::PodReference;
+use crate::api::status::BlockReason;
 use crate::cluster::pod;
+use crate::drain::blocker::Blocker;
 use crate::drain::plan::Warning;
-use crate::drain::pod_state::Blocker;
 use crate::drain::virtual_machine::{MachineKey, VirtualMachineInstance, launcher_of, run_by};
 use crate::forecast::{Forecast, PodForecast, PodOutcome};
 

@@ -19,17 +19,19 @@ use jiff::Timestamp;
 
 use crate::api::group::Group;
 use crate::api::maintenance::{DrainSpec, ReturningPods, SurgePolicy};
+use crate::api::pod_reference::PodReference;
 use crate::api::pod_state::PodState;
-use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
+use crate::api::status::{BlockFacts, BlockReason, BudgetFacts};
 use crate::cluster::admission_webhook::is_dry_run_unsupported;
 use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::pod::{self, DrainPod};
+use crate::drain::blocker::Blocker;
 use crate::drain::budget_allowance::{BudgetBlock, BudgetPrediction, Budgets};
 use crate::drain::budget_motion::{BLOCKED_AFTER, BudgetMotion};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, StayReason, Verdict, Warning};
-use crate::drain::pod_state::{self, Blocker, PodContext};
+use crate::drain::pod_state::{self, PodContext};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Surge, SurgeBlock, WorkloadKey, WorkloadState};
 

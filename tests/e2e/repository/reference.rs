@@ -16,6 +16,8 @@ use nm_tests::reconciler::{Reconciler, without_settings};
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
+use crate::repository::command_reference::{Command, pages};
+
 fn page(name: &str) -> PathBuf {
     repository().join("docs/reference").join(name)
 }
@@ -87,12 +89,10 @@ fn every_flag_of_the_plugin_is_listed() {
     let (_, commands) = overview.split_once("\n\n  ").unwrap();
     let (commands, _) = commands.split_once("\n\n").unwrap();
     let commands = commands.lines().filter_map(|line| line.split_whitespace().next());
-    let mut generated = String::new();
-    for command in commands.filter(|command| *command != "help").flat_map(with_subcommands) {
-        let help = help("kubectl-nm", &command.split(' ').collect::<Vec<_>>());
-        let _ = write!(generated, "## kubectl nm {command}\n\n```text\n{help}\n```\n\n");
-    }
-    check("kubectl-nm.md", "commands", &generated);
+    let commands = commands.filter(|command| *command != "help").flat_map(with_subcommands);
+    let described = commands
+        .map(|command| Command::of(&command, &help("kubectl-nm", &command.split(' ').collect::<Vec<_>>())));
+    check("kubectl-nm.md", "commands", &pages(&described.collect::<Vec<_>>()));
     check("kubectl-nm.md", "options", &format!("```text\n{}\n```", printed("kubectl-nm", &["options"])));
 }
 

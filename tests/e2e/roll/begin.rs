@@ -145,6 +145,7 @@ async fn an_interrupted_creation_is_aborted_and_begun_again() {
         assert!(incomplete.stderr.contains("`kubectl nm roll abort half"), "{incomplete:?}");
     }
     let _ = plugin(&cluster, &["roll", "abort", "half", "-y"]).await.ok();
+    wait_until_all(&cluster.maintenances(), watcher::Config::default(), "all gone", <[_]>::is_empty).await;
     let mut again = RunningRoll::begin(&cluster, "half", &nodes, &flags);
     assert_eq!(again.end().await, Some(0), "{:#?}", again.lines);
     assert_eq!(again.summary()["done"], 3);

@@ -216,7 +216,8 @@ impl Words<'_> {
         let has_just_begun = |subject: &Subject| {
             subject.unready_since.is_some_and(|since| self.now.duration_since(since) < RECENTLY)
         };
-        let may_recover = obstacle.passes() || self.subjects.iter().any(has_just_begun);
+        let is_starting = obstacle.may_be_of_start() && self.subjects.iter().any(has_just_begun);
+        let may_recover = obstacle.passes() || is_starting;
         // Of a silent node, the pods may well run.
         if may_recover || matches!(obstacle, Obstacle::SilentNode(_)) {
             return Told { what: Some(sentence(&self.unready(obstacle))), advice: advice.into(), commands };

@@ -82,6 +82,9 @@ const IMAGE_REASONS: [&str; 8] = [
     "ErrImageVolumeUnavailable",
 ];
 
+/// The reasons of a container that has ended while the kubelet did not run (`pkg/kubelet` in kubernetes, containerd).
+const LOST_REASONS: [&str; 2] = ["ContainerStatusUnknown", "Unknown"];
+
 /// The reasons of a container that waits for its turn, or is being created.
 const BEING_CREATED: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
@@ -155,6 +158,28 @@ impl Obstacle {
         }))
     }
 
+    /// Whether pods have it for a moment when they are started again, such as after a reboot of their node.
+    pub fn may_be_of_start(&self) -> bool {
+        match self {
+            Self::Volume(_)
+            | Self::Sandbox(_)
+            | Self::ReadinessProbe { .. }
+            | Self::StartupProbe { .. }
+            | Self::ReadinessGates(_)
+            | Self::SilentNode(_)
+            | Self::InitContainer(_)
+            | Self::Starting => true,
+            Self::Unschedulable(_)
+            | Self::SchedulingGates(_)
+            | Self::Image { .. }
+            | Self::CrashLoop { .. }
+            | Self::ContainerCreation { .. }
+            | Self::Terminating
+            | Self::Ended(_)
+            | Self::Unscheduled => false,
+        }
+    }
+
     /// Whether it ends by itself as a rule.
     pub fn passes(&self) -> bool {
         matches!(
@@ -197,7 +222,10 @@ fn failing(container: &ContainerStatus, now: Timestamp) -> Option<Obstacle> {
         };
     }
     if let Some(terminated) = state.terminated {
-        return (terminated.exit_code != 0).then(|| crash_loop(container));
+        // Of a container that a reboot of its node has ended, the kubelet does not know how.
+        let reason = terminated.reason.as_deref().unwrap_or_default();
+        let has_failed = terminated.exit_code != 0 && !LOST_REASONS.contains(&reason);
+        return (has_failed && container.restart_count > 0).then(|| crash_loop(container));
     }
     let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref())?;
     let is_recent = last.finished_at.as_ref().is_some_and(|at| now.duration_since(at.0) < RECENT_FAILURE);
