@@ -51,11 +51,18 @@ impl Command {
                 let _ = write!(to, "{line} ");
             }
         }
+        let flags = command.groups.iter_mut().flat_map(|(_, flags)| flags);
+        flags.for_each(|flag| drop(flag.lines.pop_if(|line| line.is_empty())));
         command.groups.retain(|(heading, flags)| heading != "Commands" && !flags.is_empty());
         command
     }
 
     fn blank(&mut self, heading: &str) {
+        if !self.notes.is_empty() {
+            self.notes.truncate(self.notes.trim_end().len());
+            self.notes.push_str("\n\n");
+            return;
+        }
         match heading {
             "Examples" => self.examples.push(String::new()),
             "Usage" | "" => {}
@@ -94,15 +101,17 @@ impl Command {
             let _ = write!(page, "```text\n{}\n```\n\n", examples.trim_end());
         }
         let _ = write!(page, "Usage:\n\n```text\n{}\n```\n\n", self.usage.join("\n"));
-        for (heading, flags) in &self.groups {
+        let is_own = |(heading, _): &&(String, Vec<Flag>)| OWN.contains(&heading.as_str());
+        let own: Vec<Flag> =
+            self.groups.iter().filter(is_own).flat_map(|(_, flags)| flags).cloned().collect();
+        page.push_str(&table(&own));
+        for (heading, flags) in self.groups.iter().filter(|group| !is_own(group)) {
             let Some(known) = shared.get(heading) else {
-                if !OWN.contains(&heading.as_str()) {
-                    let _ = write!(page, "{heading}:\n\n");
-                }
-                page.push_str(&table(flags));
+                let _ = write!(page, "{heading}:\n\n{}", table(flags));
                 continue;
             };
-            let _ = write!(page, "It also takes the [flags under {heading}](#{})", anchor(heading));
+            let name = heading.to_lowercase();
+            let _ = write!(page, "It also takes the [{name} flags](#{}-flags)", name.replace(' ', "-"));
             let missing = known.iter().filter(|flag| !flags.iter().any(|own| own.names == flag.names));
             let missing: Vec<String> = missing.map(|flag| format!("`{}`", flag.names)).collect();
             if !missing.is_empty() {
@@ -133,17 +142,9 @@ pub(crate) fn pages(commands: &[Command]) -> String {
         let with = |command: &&Command| command.groups.iter().any(|(other, _)| other == heading);
         let names = commands.iter().filter(with).map(|command| format!("`{}`", command.name));
         let names = names.collect::<Vec<_>>().join(", ");
-        let _ = write!(
-            pages,
-            "## {heading}\n\nThe flags under this heading in the help of {names}.\n\n{}",
-            table(flags)
-        );
+        let _ = write!(pages, "## {heading} flags\n\nOf the commands {names}.\n\n{}", table(flags));
     }
     pages
-}
-
-fn anchor(heading: &str) -> String {
-    heading.to_lowercase().replace(' ', "-")
 }
 
 /// A table of flags, without `--help`, which every command has.
@@ -156,7 +157,9 @@ fn table(flags: &[Flag]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    format!("| argument or flag | meaning |\n|---|---|\n{}\n", rows.concat())
+    let are_flags = flags.iter().any(|flag| flag.names.starts_with(['-', '[', '<']));
+    let head = if are_flags { "argument or flag" } else { "name" };
+    format!("| {head} | meaning |\n|---|---|\n{}\n", rows.concat())
 }
 
 fn escaped(text: &str) -> String {
@@ -181,7 +184,8 @@ fn meaning(lines: &[String]) -> String {
             values.push(format!("One of {}", names.join(", ")));
         } else if line != "Possible values:" {
             let gap = if text.is_empty() || text.ends_with(' ') { "" } else { " " };
-            let stop = if line.is_empty() && !text.ends_with(['.', ' ']) { "." } else { "" };
+            let is_end = line.is_empty() && !text.is_empty() && !text.ends_with(['.', ' ']);
+            let stop = if is_end { "." } else { "" };
             let _ = write!(text, "{stop}{gap}{line}");
         }
     }
