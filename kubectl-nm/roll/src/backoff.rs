@@ -55,12 +55,10 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::RollRecord;
 
     #[tokio::test(start_paused = true)]
     async fn what_fails_again_and_again_is_tried_at_once_and_then_less_and_less_often() {
-        let (record, node) =
-            (RollChange::Record(RollRecord::default()), RollChange::Delete(String::from("n1")));
+        let (record, node) = (RollChange::Record(Box::default()), RollChange::Delete(String::from("n1")));
         let mut backoff = Backoff::default();
         let mut delays = Vec::new();
         for number in 1..=8 {

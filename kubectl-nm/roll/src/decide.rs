@@ -28,7 +28,7 @@ pub(crate) const HEARTBEAT_INTERVAL: SignedDuration = SignedDuration::from_secs(
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RollChange {
     /// Write the record of the roll to the anchor.
-    Record(RollRecord),
+    Record(Box<RollRecord>),
     /// Write this record of a node with its baseline, and resume its maintenance.
     Begin(String, NodeRecord),
     /// Write this record of a node. If it returns to service, add the finalizer that keeps its maintenance.
@@ -473,7 +473,7 @@ impl Pass<'_> {
         };
         if self.next != *before || is_due(before, self.observed.now) || is_missing {
             // First: what is released next must be in the record.
-            self.changes.insert(0, RollChange::Record(self.stamped()));
+            self.changes.insert(0, RollChange::Record(Box::new(self.stamped())));
         }
         Decisions { changes: self.changes, progress: self.progress, state }
     }

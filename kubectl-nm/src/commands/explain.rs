@@ -253,7 +253,11 @@ pub(crate) fn explain(
         if !causes.is_empty() {
             out.data(&Line::default())?;
         }
-        out.data(&Line::new(format!("Nothing is blocked{outlook}.")))?;
+        out.data(&Line::new(if causes.iter().any(|cause| cause.is_pending) {
+            String::from("The pods count as blocked once nothing has moved their budgets for a while.")
+        } else {
+            format!("Nothing is blocked{outlook}.")
+        }))?;
     }
     Ok(is_blocked)
 }
@@ -323,8 +327,10 @@ fn paragraph(cause: &Cause, nodes: &[String], now: Timestamp) -> Vec<Line> {
 /// The pods, since when, and how often they were refused: `Blocks shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; 3 evictions were
 /// refused.`
 fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
-    let since =
-        cause.since.map(|since| format!("for {}, since {since}", age(now.duration_since(since).as_secs())));
+    let since = cause
+        .since
+        .and_then(|since| Timestamp::from_second(since.as_second()).ok())
+        .map(|since| format!("for {}, since {since}", age(now.duration_since(since).as_secs())));
     let named = cause.pods.iter().take(MAX_PODS).cloned().collect::<Vec<_>>().join(", ");
     let more = match cause.pods.len().saturating_sub(MAX_PODS) {
         0 => String::new(),

@@ -174,6 +174,19 @@ fn what_becomes_of_pods_that_do_not_move_is_counted_once_it_is_known() {
 }
 
 #[test]
+fn a_pod_of_a_job_that_did_not_complete_in_time_counts_as_one_that_is_evicted() {
+    let new = patient(60);
+    let first = decide(&new, &ClusterState { pods: Some(vec![of_job("a")]), ..observed() }, now());
+    let begun = after(&new, &first);
+    assert_eq!(begun.status.as_ref().unwrap().departed_pods.unwrap().of_jobs, 0);
+    let seen = || ClusterState { pods: Some(vec![of_job("a")]), ..cordoned() };
+    let late = after(&begun, &decide(&begun, &seen(), at(61)));
+    assert_eq!(late.status.as_ref().unwrap().departed_pods.unwrap().of_jobs, 1);
+    let again = decide(&late, &seen(), at(70)).status.or_else(|| late.status.clone()).unwrap();
+    assert_eq!(again.departed_pods.unwrap().of_jobs, 1, "once");
+}
+
+#[test]
 fn evicted_pods_of_jobs_are_counted_because_only_the_job_knows_whether_it_replaces_them() {
     let mut maintenance = patient(0);
     maintenance.spec.drain = None;

@@ -134,10 +134,10 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
     let since = attempt.refused_since.map(|at| at.on_wall(context.steady_now, now));
     let blocked = |blocker: Blocker| Blocker { since, refusals: attempt.refusals, ..blocker }.into();
     if let Some(evacuation) = context.evacuation.filter(|_| is_left_to_kubevirt(attempt)) {
-        let Some(blocker) = evacuation.block(context.waiting_since, now) else {
+        let Some(cause) = evacuation.block(context.waiting_since, now) else {
             return PodState::Migrating.into();
         };
-        return Blocker { refusals: attempt.refusals, ..blocker }.into();
+        return Blocker { refusals: attempt.refusals, ..cause }.into();
     }
     // The disk leaves with its virtual machine.
     if let (Some((_, EvictionOutcome::HotplugPod(_))), true) = (&attempt.last, context.machine_moves) {

@@ -79,6 +79,9 @@ pub(super) fn waiting(
     }
     let mut causes = causes(maintenance, kept.into_values(), facts, kubectl, now);
     for cause in &mut causes {
+        let is_stuck =
+            |ground: &CommonGround| matches!(ground, CommonGround::FirstCause(first) if first.is_stuck());
+        cause.is_pending = cause.common.as_ref().is_some_and(is_stuck);
         cause.passes = true;
     }
     causes
@@ -219,6 +222,7 @@ impl Group<'_> {
             commands,
             passes: cause.is_some_and(FirstCause::is_over),
             stays: false,
+            is_pending: false,
             common: cause.cloned().map(CommonGround::FirstCause),
         }
     }

@@ -26,6 +26,8 @@ pub struct Cause {
     pub commands: Vec<String>,
     /// Whether it is temporary or intended, so that the maintenance does not count as blocked by it.
     pub passes: bool,
+    /// Whether it passes only because the status does not count it as blocked yet.
+    pub is_pending: bool,
     /// Whether its pods stay, so that the drain does not wait for them.
     pub stays: bool,
     /// What makes the causes of several nodes one; none if only their words do.

@@ -51,6 +51,24 @@ pub(super) struct Told {
 }
 
 impl FirstCause {
+    /// Whether somebody has to do something before the pods can leave.
+    pub(super) fn is_stuck(&self) -> bool {
+        match self {
+            Self::ItsOwnPods(obstacle) | Self::OtherPods(obstacle) => {
+                !obstacle.passes() && !obstacle.may_be_of_start()
+            }
+            Self::CannotCount(_) | Self::NeverAllows(_) | Self::NoNodeLeft(_) | Self::NotCreated(_) => true,
+            Self::PodsGone
+            | Self::BudgetGone
+            | Self::AllowsNow
+            | Self::JustEvicted
+            | Self::NotCounted
+            | Self::PodsUnseen(_)
+            | Self::BudgetUnseen(_)
+            | Self::TooFew => false,
+        }
+    }
+
     /// Whether what the pods are blocked by is over.
     pub(super) fn is_over(&self) -> bool {
         matches!(self, Self::PodsGone | Self::BudgetGone | Self::AllowsNow)
@@ -80,7 +98,7 @@ impl Words<'_> {
         let status = || vec![nm_command(self.kubectl, &format!("status {}", shell_quoted(self.node)))];
         match cause {
             FirstCause::PodsGone => {
-                told("The pods have left the node by now".into(), "The next status shows it", status())
+                told("The pods have left the node by now, or are terminating".into(), "The next status shows it", status())
             }
             FirstCause::BudgetGone => told("The budget does not exist any more".into(), retried, status()),
             FirstCause::AllowsNow => told(

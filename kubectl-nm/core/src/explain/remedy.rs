@@ -163,7 +163,7 @@ fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     if let Some(budget) = &case.facts.budget
         && let (Some(needed), Some(pods)) = (budget.desired_healthy, budget.expected_pods)
         && needed >= pods
-        && pods > 0
+        && pods > 1
     {
         let advice = format!(
             "The budget can never allow an eviction: it needs {needed} of its {pods} pods. If it needs one fewer, one pod at a \

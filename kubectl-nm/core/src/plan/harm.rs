@@ -11,7 +11,7 @@ use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::outage::NamespacedWorkload;
 use nm_shared::forecast::schedulable::NodeGroup;
-use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
+use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
 use serde_json::{Value, json};
 
 use crate::plan::leader::LeaderGap;
@@ -141,17 +141,24 @@ fn never_leave(forecast: &Forecast) -> Vec<Harm> {
             continue;
         }
         let pods = vec![pod::reference(&expected.pod)];
-        add(&mut found, Harm::NeverLeave { pods, reason: *reason, message: message.clone() });
+        let mut message = message.trim_end_matches('.').to_owned();
+        if budget_of(expected, forecast).is_some_and(|budget| budget.at_most == 0) {
+            message.push_str("; it allows no eviction even with all of its pods Ready");
+        }
+        add(&mut found, Harm::NeverLeave { pods, reason: *reason, message });
     }
     found
+}
+
+fn budget_of<'a>(expected: &PodForecast, forecast: &'a Forecast) -> Option<&'a BudgetForecast> {
+    forecast.budgets.iter().find(|budget| Some(&budget.budget) == expected.guarded_by.as_ref())
 }
 
 /// Whether what blocks a pod does not end by itself. A budget that allows an eviction once all its pods are healthy does.
 fn is_forever(reason: BlockReason, expected: &PodForecast, forecast: &Forecast) -> bool {
     match reason {
         BlockReason::DisruptionBudget => {
-            let guard = expected.guarded_by.as_ref();
-            let budget = forecast.budgets.iter().find(|budget| Some(&budget.budget) == guard);
+            let budget = budget_of(expected, forecast);
             budget.is_none_or(|budget| budget.at_most == 0 || budget.short_of > 0)
         }
         BlockReason::MultipleDisruptionBudgets

@@ -193,7 +193,10 @@ fn findings(report: &PlanReport) -> Vec<Line> {
     lines.extend(kept.map(|harm| warning().and(harm.line().to_string())));
     lines.extend(report.capacity.iter().flat_map(capacity));
     let shown_here = |harm: &&Harm| {
-        matches!(harm, Harm::NodeNotReady(_) | Harm::NoReadyPod(_) | Harm::NoSchedulableNode(_))
+        matches!(
+            harm,
+            Harm::NodeNotReady(_) | Harm::FailingJobs(_) | Harm::NoReadyPod(_) | Harm::NoSchedulableNode(_)
+        )
     };
     lines.extend(harm::harms(report, None).iter().filter(shown_here).map(Harm::line));
     match &report.limit {

@@ -19,7 +19,7 @@ fn read(text: &str) -> (Config, Vec<(usize, String)>) {
             assert_eq!(named, path);
             (line, problem)
         }
-        other => panic!("{other:?}"),
+        unreadable @ ConfigError::Unreadable { .. } => panic!("{unreadable}"),
     };
     (config, mistakes.into_iter().map(of).collect())
 }

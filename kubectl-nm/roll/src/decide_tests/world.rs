@@ -282,7 +282,7 @@ impl World {
                 if let Some(anchor) = roll.anchor(&record).map(|anchor| anchor.node().to_owned()) {
                     self.store(&anchor, &record);
                 }
-                self.record = record;
+                self.record = *record;
             }
             RollChange::Begin(node, record) => {
                 self.begun.push(node.clone());

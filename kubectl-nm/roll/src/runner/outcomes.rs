@@ -50,7 +50,7 @@ impl RollRunner<'_> {
             match (change, outcome) {
                 (RollChange::Record(record), Ok(())) => {
                     if record.revision > self.record.revision {
-                        self.record = record;
+                        self.record = *record;
                     }
                 }
                 (RollChange::Act(name, record), Ok(())) => {
@@ -84,7 +84,7 @@ impl RollRunner<'_> {
                     if is_waited_for(error.error())
                         || (error.is_outdated() && !self.is_given_up(&change, failures)) => {}
                 (RollChange::Record(record), Err(error)) => {
-                    self.halt_unrecorded(&roll, record, error.error());
+                    self.halt_unrecorded(&roll, *record, error.error());
                 }
                 (change, Err(RollChangeError::Maintenance(error) | RollChangeError::Job(error))) => {
                     let Some(node) = change.node() else { continue };

@@ -214,7 +214,7 @@ async fn every_change_is_made_only_to_the_object_that_the_decision_has_read() {
     let (name, node) = (String::from("n0"), roll.nodes[0].record.clone());
     let nodes = BTreeMap::from([(name.clone(), NodeView::default())]);
     for change in [
-        RollChange::Record(record),
+        RollChange::Record(Box::new(record)),
         RollChange::Begin(name.clone(), node.clone()),
         RollChange::Write(name.clone(), node.clone()),
         RollChange::Pause(name.clone()),

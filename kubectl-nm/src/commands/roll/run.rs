@@ -126,7 +126,13 @@ pub(super) async fn run(
             }
             let without = match halt.node.as_str() {
                 "" => String::new(),
-                node => format!(" (add --skip {node} to continue without this node)"),
+                node => {
+                    out.hint(&format!(
+                        "`kubectl nm explain {}` shows what the node waits for",
+                        shell_quoted(node)
+                    ));
+                    format!(" (add --skip {node} to continue without this node)")
+                }
             };
             let returned = match begun.as_slice() {
                 [] => String::new(),
