@@ -368,7 +368,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "the pod has left by now",
             Situation { pods: vec![ready("web-0", "n3")], ..Situation::default() },
-            "The pods have left the node by now.",
+            "The pods have left the node by now, or are terminating.",
             "kubectl nm status n1",
         ),
         // The pods that are kept are not Ready themselves.
