@@ -16,8 +16,9 @@ use crate::cluster::{node, pod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
 use crate::decide::surge::Surges;
+use crate::drain::blocker::Blocker;
 use crate::drain::plan::{DrainPlan, PlannedPod, StayReason, Verdict};
-use crate::drain::pod_state::{self, Blocker, PodContext, PodStanding};
+use crate::drain::pod_state::{self, PodContext, PodStanding};
 use crate::drain::virtual_machine::{launcher_of, machine};
 
 /// The number of blocked pods that `lastError` names before "and N more".

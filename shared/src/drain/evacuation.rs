@@ -17,10 +17,10 @@ use crate::api::status::{
     BlockFacts, BlockReason, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, NodeMaintenanceStatus,
 };
 use crate::cluster::pod::{self, DrainPod};
+use crate::drain::blocker::Blocker;
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::migration::{MigrationHistory, MigrationStage, VirtualMachineInstanceMigration};
-use crate::drain::pod_state::Blocker;
 use crate::drain::virtual_machine::{
     MachineKey, MigrationState, VirtualMachineInstance, launcher_of, run_by,
 };

@@ -1,5 +1,6 @@
 //! The rules of a drain: which pods to evict, what the answer to an eviction means, and how to cordon and uncordon a node.
 
+pub mod blocker;
 pub mod budget_allowance;
 pub mod budget_motion;
 pub mod completion;

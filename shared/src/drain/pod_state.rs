@@ -8,11 +8,12 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::group::Group;
 use crate::api::pod_state::PodState;
 use crate::api::status::{
-    BlockFacts, BlockReason, BlockedPod, BudgetFacts, NodeMaintenanceStatus, WaitReason, truncated,
+    BlockFacts, BlockReason, BlockedPod, BudgetFacts, NodeMaintenanceStatus, WaitReason,
 };
 use crate::api::surge::SurgeFacts;
 use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::pod::{self, DrainPod, Termination};
+use crate::drain::blocker::Blocker;
 use crate::drain::budget_allowance::{BudgetBlock, Budgets};
 use crate::drain::evacuation::{Evacuation, is_left_to_kubevirt};
 use crate::drain::eviction_attempts::Attempt;
@@ -69,40 +70,11 @@ pub struct BudgetTurn {
     pub until: Timestamp,
 }
 
-/// What blocks a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Blocker {
-    /// The machine-readable reason.
-    pub reason: BlockReason,
-    /// The human-readable message.
-    pub message: String,
-    /// The facts in the message.
-    pub facts: BlockFacts,
-    /// The time since which the pod is in this state, if that is known.
-    pub since: Option<Timestamp>,
-    /// The number of refused evictions.
-    pub refusals: u32,
-}
-
-/// The owners of pods, budgets and webhooks choose how long a message becomes, and 50 of them must fit into one object.
-const MAX_MESSAGE_BYTES: usize = 1024;
-
 /// The finalizers of a pod that are listed.
 const MAX_FINALIZERS: usize = 10;
 
 /// The budgets of a pod that are listed.
 const MAX_BUDGETS: usize = 10;
-
-impl Blocker {
-    pub(crate) fn new(reason: BlockReason, message: impl Into<String>) -> Self {
-        let message = truncated(message.into(), MAX_MESSAGE_BYTES);
-        Self { reason, message, facts: BlockFacts::default(), since: None, refusals: 0 }
-    }
-
-    pub(crate) fn with(self, facts: BlockFacts) -> Self {
-        Self { facts, ..self }
-    }
-}
 
 /// What is known about a pod in addition to the object itself.
 #[derive(Debug, Clone, Copy)]

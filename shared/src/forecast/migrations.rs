@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use crate::api::status::{BlockReason, PodReference};
 use crate::cluster::pod;
+use crate::drain::blocker::Blocker;
 use crate::drain::plan::Warning;
-use crate::drain::pod_state::Blocker;
 use crate::drain::virtual_machine::{MachineKey, VirtualMachineInstance, launcher_of, run_by};
 use crate::forecast::{Forecast, PodForecast, PodOutcome};
 

@@ -23,12 +23,13 @@ use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
 use crate::cluster::admission_webhook::is_dry_run_unsupported;
 use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::pod::{self, DrainPod};
+use crate::drain::blocker::Blocker;
 use crate::drain::budget_allowance::{BudgetBlock, BudgetPrediction, Budgets};
 use crate::drain::budget_motion::{BLOCKED_AFTER, BudgetMotion};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, StayReason, Verdict, Warning};
-use crate::drain::pod_state::{self, Blocker, PodContext};
+use crate::drain::pod_state::{self, PodContext};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Surge, SurgeBlock, WorkloadKey, WorkloadState};
 

@@ -7,8 +7,8 @@ use nm_shared::ReturningPods;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::pod;
+use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::plan::Warning;
-use nm_shared::drain::pod_state::Blocker;
 use nm_shared::forecast::capacity::CapacityEstimate;
 use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome, ReplacedBy};
 
