@@ -217,7 +217,8 @@ pub(crate) fn halt_of_roll(object: &NodeMaintenance, all: &[NodeMaintenance]) ->
     let name = roll_name(object)?;
     let of_roll = all.iter().filter(|object| roll_name(object) == Some(name));
     let objects: Vec<_> = of_roll.cloned().map(Arc::new).collect();
-    Roll::find(name, &objects).ok()??.record?.halt
+    let record = Roll::find(name, &objects).ok()??.record?;
+    record.halt.filter(|_| record.aborted.is_none())
 }
 
 /// Prints what blocks a maintenance, and returns whether something does that does not pass by itself.

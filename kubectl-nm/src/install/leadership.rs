@@ -69,7 +69,10 @@ fn end_of_term(lease: &Lease) -> Option<Timestamp> {
         .zip(duration)
         .and_then(|(renewed, seconds)| renewed.checked_add(SignedDuration::from_secs(seconds.into())).ok());
     let managers = lease.metadata.managed_fields.iter().flatten();
-    expired.or_else(|| managers.filter_map(|manager| manager.time.as_ref()).map(|at| at.0).max())
+    let written = managers.filter_map(|manager| manager.time.as_ref()).map(|at| at.0).max();
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    // Whoever releases a lease writes it last.
+    if holder.is_empty() { written.or(expired) } else { expired.or(written) }
 }
 
 /// Reads who leads. Missing permissions make the result unknown, and are not an error.

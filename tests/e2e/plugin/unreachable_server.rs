@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kube_sandbox::faults::{Action, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::files::kubeconfig_for;
-use nm_tests::programs::{Outcome, plugin, plugin_of};
+use nm_tests::programs::{Outcome, plugin_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -95,7 +95,7 @@ async fn a_slow_server_is_waited_for() {
     let slow = Action::DelayAnswer(Duration::from_secs(5));
     let lists = Target::any().verb("list").resource("nodemaintenances");
     cluster.sandbox().unwrap().faults().add(Rule::new(lists, slow));
-    let shown = plugin(&cluster, &["status"]).await.ok();
+    let shown = plugin_of(cluster.kubeconfig(), &["status"]).await.ok();
     assert!(shown.stderr.starts_with("asking "), "{shown:?}");
     assert!(shown.stderr.ends_with("No maintenances found.\n"), "{shown:?}");
 }

@@ -181,7 +181,7 @@ async fn an_aborted_roll_deletes_what_is_planned_and_returns_what_is_under_way()
     let unconfirmed = plugin(&cluster, &["roll", "abort", "abortable"]).await;
     assert_eq!(unconfirmed.code, Some(2), "{unconfirmed:?}");
     let aborted = plugin(&cluster, &["roll", "abort", "abortable", "--yes"]).await.ok();
-    assert!(aborted.stdout.contains(&format!("node/{node} maintenance stopped\n")), "{aborted:?}");
+    assert!(aborted.stdout.contains(&format!("node/{node} maintenance is stopping\n")), "{aborted:?}");
     assert_eq!(aborted.stdout.matches("planned maintenance deleted").count(), 2, "{aborted:?}");
     assert_eq!(roll.end().await, Some(4), "it is not done: {:#?}", roll.lines);
     assert_eq!(roll.summary()["state"], "aborted");
@@ -228,7 +228,7 @@ async fn a_record_that_somebody_has_broken_is_reported_with_its_object() {
     }
     assert_eq!(cluster.maintenances().get(&nodes[0]).await.unwrap().metadata, before.metadata);
     let aborted = plugin(&cluster, &["roll", "abort", "forged", "--return", "-y"]).await.ok();
-    assert_eq!(aborted.stdout, format!("node/{} maintenance stopped\n", nodes[0]));
+    assert_eq!(aborted.stdout, format!("node/{} maintenance is stopping\n", nodes[0]));
     assert!(
         aborted.stderr.contains("The nodes whose command or Job has started are unknown."),
         "{aborted:?}"

@@ -111,7 +111,10 @@ async fn an_interrupted_roll_is_free_at_once_and_its_command_is_ended() {
         let listed = plugin(&cluster, &["roll", "status"]).await.ok();
         assert!(listed.stdout.contains(&name) && listed.stdout.contains("not running"), "{listed:?}");
         let aborted = plugin(&cluster, &["roll", "abort", &name, "--return", "--yes"]).await.ok();
-        assert!(aborted.stdout.contains(&format!("node/{} maintenance stopped", nodes[0])), "{aborted:?}");
+        assert!(
+            aborted.stdout.contains(&format!("node/{} maintenance is stopping", nodes[0])),
+            "{aborted:?}"
+        );
         nm_tests::maintenance::until_gone(&cluster, &nodes[0]).await;
     }
     assert!(!marker.path().join("survived").exists());

@@ -393,9 +393,10 @@ impl Words<'_> {
             self.each_pod(|namespace, pod| format!("-n {namespace} logs {pod} -c {container}{flag}"))
         };
         match obstacle {
-            Obstacle::Unschedulable(_) => {
-                ("Add capacity, or check what the pods request and select", describe())
-            }
+            Obstacle::Unschedulable(_) => (
+                "Add capacity, or check what the pods request and select, and their volume claims",
+                describe(),
+            ),
             Obstacle::SchedulingGates(_) => ("The owners of the gates have to remove them", describe()),
             Obstacle::Image { .. } => {
                 ("Check the name of the image, its registry and the pull secret", describe())

@@ -28,10 +28,12 @@ pub fn abandoned(
     now: Timestamp,
 ) -> Option<Cause> {
     let Leadership::Lapsed(since) = leadership else { return None };
-    let matters =
-        matches!(State::of(maintenance), State::Queued | State::Draining | State::Blocked | State::Failed);
+    let matters = matches!(
+        State::of(maintenance),
+        State::Queued | State::Draining | State::Blocked | State::Failed | State::Stopping
+    );
     matters.then(|| {
-        no_reconciler("No reconciler leads, so the maintenance makes no progress.", Some(since), kubectl, now)
+        nobody_leads("No reconciler leads, so the maintenance makes no progress.", since, kubectl, now)
     })
 }
 
@@ -51,14 +53,22 @@ pub(super) fn not_begun(
             commands: vec![reconcilers.command(kubectl)],
             ..no_reconciler("", since, kubectl, now)
         },
-        Leadership::Lapsed(since) => no_reconciler(
-            "No reconciler leads, so the maintenance does not begin.",
-            Some(since),
-            kubectl,
-            now,
-        ),
+        Leadership::Lapsed(since) => {
+            nobody_leads("No reconciler leads, so the maintenance does not begin.", since, kubectl, now)
+        }
         Leadership::Unknown => no_reconciler("nm-reconciler has not begun yet.", since, kubectl, now),
     }
+}
+
+/// The cause that no reconciler leads since then. Another replica takes over within moments, if there is one.
+fn nobody_leads(what: &str, since: Timestamp, kubectl: &str, now: Timestamp) -> Cause {
+    let cause = no_reconciler(what, Some(since), kubectl, now);
+    let advice = if cause.passes {
+        "If there is another replica, it takes over in a moment; otherwise, check why nm-reconciler is not running"
+    } else {
+        "Check why nm-reconciler is not running: without it, no maintenance begins, continues or ends"
+    };
+    Cause { advice: advice.to_owned(), ..cause }
 }
 
 /// The cause that a reconciler has not done something that it does within moments.

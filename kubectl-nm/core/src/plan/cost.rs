@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nm_shared::DrainSpec;
-use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 
 use crate::client::cluster::Cluster;
@@ -106,10 +106,34 @@ async fn plan(
 ) -> Result<PlanReport, Unread> {
     let read = Box::pin(Planning::read_within(Some(limit), nodes, drain, cluster, now)).await;
     let planning = read.map_err(|error| Unread::failed("what the drain would cost", &error))?;
-    let (answers, missing) = answers_by(&planning.samples(), planning.grace(), cluster, limit).await;
+    let (mut answers, missing) = answers_by(&planning.samples(), planning.grace(), cluster, limit).await;
+    spread(&planning.to_evict(), &mut answers);
     let mut report = planning.report(&answers);
     report.unknown.extend(missing);
     Ok(report)
+}
+
+/// Takes the denial of one pod of a workload for the answer to the others.
+fn spread(pods: &[&Arc<DrainPod>], answers: &mut HashMap<String, EvictionOutcome>) {
+    let owner = |pod: &DrainPod| pod::controller(pod).map(|owner| owner.uid.clone());
+    let denied: HashMap<String, EvictionOutcome> = pods
+        .iter()
+        .filter_map(|pod| {
+            let answer = answers.get(pod::uid(pod))?;
+            let is_alike = matches!(
+                answer,
+                EvictionOutcome::RefusedByWebhook { .. }
+                    | EvictionOutcome::RefusedByPolicy { .. }
+                    | EvictionOutcome::Unknown(_)
+            );
+            Some((owner(pod)?, answer.clone())).filter(|_| is_alike)
+        })
+        .collect();
+    for pod in pods {
+        if let Some(answer) = owner(pod).and_then(|owner| denied.get(&owner)) {
+            answers.entry(pod::uid(pod).to_owned()).or_insert_with(|| answer.clone());
+        }
+    }
 }
 
 /// The API server's answers to the evictions of a plan that arrive within the limit, by the pods' uids, and what is not

@@ -128,3 +128,33 @@ async fn what_could_not_be_read_is_said_once_and_is_no_error() {
         "{lines:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_denial_of_one_pod_of_a_workload_stands_for_the_others() {
+    let pods = || {
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "o", "controller": true}]);
+        let pod = |name: &str| {
+            json!({"metadata": {"namespace": "shop", "name": name, "uid": name, "ownerReferences": owner},
+                "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"}})
+        };
+        items(&json!([pod("a"), pod("b"), pod("c")]))
+    };
+    let denied = || {
+        let message = "admission webhook \"guard.io\" denied the request: no";
+        (
+            403,
+            json!({"kind": "Status", "status": "Failure", "message": message, "reason": "Forbidden", "code": 403}),
+        )
+    };
+    let (lines, requests) = cost(move |method, path| match path {
+        "/api/v1/pods" => Some(pods()),
+        _ if method == "POST" => Some(denied()),
+        _ => None,
+    })
+    .await;
+    assert!(
+        lines.iter().any(|line| line.starts_with("stays blocked: shop/a, shop/b, shop/c: ")),
+        "{lines:?}"
+    );
+    assert!(requests <= 13, "one eviction is tried: {requests}");
+}

@@ -136,8 +136,9 @@ pub(crate) fn kept_by_finalizers(forecast: &Forecast) -> Vec<Harm> {
 fn never_leave(forecast: &Forecast) -> Vec<Harm> {
     let mut found: Vec<Harm> = Vec::new();
     for expected in &forecast.pods {
-        let PodOutcome::Blocked(Blocker { reason, message, .. }) = &expected.fate else { continue };
-        if !is_forever(*reason, expected, forecast) {
+        let PodOutcome::Blocked(Blocker { reason, message, facts, .. }) = &expected.fate else { continue };
+        let is_dead_webhook = *reason == BlockReason::ServerError && facts.webhook.is_some();
+        if !is_dead_webhook && !is_forever(*reason, expected, forecast) {
             continue;
         }
         let pods = vec![pod::reference(&expected.pod)];
@@ -280,7 +281,10 @@ impl Harm {
                 // Whoever refuses may allow it at another time, and a node may become Ready.
                 let passes = matches!(
                     reason,
-                    BlockReason::AdmissionWebhook | BlockReason::AdmissionPolicy | BlockReason::NodeNotReady
+                    BlockReason::AdmissionWebhook
+                        | BlockReason::AdmissionPolicy
+                        | BlockReason::ServerError
+                        | BlockReason::NodeNotReady
                 );
                 let line = bad(if passes { "stays blocked: " } else { "never leaves: " });
                 line.and(format!("{}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))

@@ -414,8 +414,7 @@ impl<'a> RollRunner<'a> {
             return Ok(Some(RollEnd::TakenOver(other.clone())));
         }
         let record = heartbeat(&roll, record, &self.observed);
-        let changes =
-            self.due(record.map(|record| RollChange::Record(Box::new(record))).into_iter().collect());
+        let changes = self.due(record.map(Box::new).map(RollChange::Record).into_iter().collect());
         if !changes.is_empty() {
             self.is_beating = true;
             let cluster = self.cluster;

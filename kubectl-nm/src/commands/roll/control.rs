@@ -56,7 +56,7 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         let words = match node.record.step {
             Step::Planned => "planned maintenance deleted",
             _ if node.is_in_service() => "in service, and no longer checked",
-            _ => "maintenance stopped",
+            _ => "maintenance is stopping",
         };
         out.data(&Line::new(format!("node/{} ", node.node())).with(Style::Good, words))?;
     }
@@ -103,7 +103,7 @@ async fn abort_unread(
     Question { what: &what, cluster: cluster.context(), ..Question::default() }.ask(args.yes, out)?;
     for object in store::remove_unread(cluster, name).await? {
         let node = Line::new(format!("node/{} ", object.spec.node_name));
-        out.data(&node.with(Style::Good, "maintenance stopped"))?;
+        out.data(&node.with(Style::Good, "maintenance is stopping"))?;
     }
     Ok(Exit::Done)
 }

@@ -52,7 +52,10 @@ fn a_replacement_that_the_scheduler_places_nowhere_blocks_and_is_named_with_the_
         (cause.passes, cause.commands.as_slice()),
         (false, [DESCRIBE.into(), ROLLOUT.into()].as_slice())
     );
-    assert_eq!(cause.advice, "Add capacity, or check what the pods request and select");
+    assert_eq!(
+        cause.advice,
+        "Add capacity, or check what the pods request and select, and their volume claims"
+    );
     // On a cluster of one node, or pinned to it.
     let left = with_replacement(Ok(Some(unfit())), &[cordoned("n1")]);
     assert_eq!(left.what[1..], ["No node is left for the replacement shop/web-2: n1 is in maintenance."]);
