@@ -44,6 +44,17 @@ pub enum RollError {
         who: String,
     },
 
+    /// A node would have to be Ready for longer than it may take to be healthy.
+    #[error(
+        "--recovery-timeout {recovery} is not longer than --min-ready {min_ready}: no node could be healthy in time"
+    )]
+    ShortRecovery {
+        /// The time limit.
+        recovery: String,
+        /// How long a node has to be Ready.
+        min_ready: String,
+    },
+
     /// These nodes are already in maintenance, outside of the roll.
     #[error("{} in maintenance: {}", are(.0.len()), .0.join(", "))]
     InMaintenance(Vec<String>),
@@ -240,6 +251,7 @@ impl Failure for RollError {
                 "the action of a roll cannot be changed: abort the roll (`kubectl nm roll abort`) and start a new one",
             ),
             Self::NoTerminal => String::from("run it on a terminal, or without --confirm"),
+            Self::ShortRecovery { .. } => String::from("raise --recovery-timeout, or lower --min-ready"),
             Self::Contended => String::from("try again"),
             Self::Job { .. } => return None,
         })
@@ -247,7 +259,10 @@ impl Failure for RollError {
 
     fn exit(&self) -> Exit {
         match self {
-            Self::NoTerminal | Self::UnconfirmedAction { .. } | Self::OtherAction { .. } => Exit::Usage,
+            Self::NoTerminal
+            | Self::UnconfirmedAction { .. }
+            | Self::OtherAction { .. }
+            | Self::ShortRecovery { .. } => Exit::Usage,
             _ => Exit::Error,
         }
     }

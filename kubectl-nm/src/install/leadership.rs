@@ -71,8 +71,8 @@ fn end_of_term(lease: &Lease) -> Option<Timestamp> {
     let managers = lease.metadata.managed_fields.iter().flatten();
     let written = managers.filter_map(|manager| manager.time.as_ref()).map(|at| at.0).max();
     let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
-    // Whoever releases a lease writes it last.
-    if holder.is_empty() { written.or(expired) } else { expired.or(written) }
+    let known = if holder.is_empty() { renewed(Some(lease)) } else { expired };
+    known.or(written)
 }
 
 /// Reads who leads. Missing permissions make the result unknown, and are not an error.

@@ -361,6 +361,6 @@ async fn vacate(leases: &Api<Lease>, identity: &str) -> kube::Result<bool> {
     if holder != Some(identity) {
         return Ok(false);
     }
-    let patch = Patch::Merge(leader_lease::release_patch(&lease));
+    let patch = Patch::Merge(leader_lease::release_patch(&lease, Timestamp::now()));
     leases.patch(leader_lease::NAME, &patch_params(), &patch).await.map(|_| true)
 }

@@ -96,12 +96,13 @@ pub fn new(identity: &str, seconds: u64, now: Timestamp) -> Lease {
     }
 }
 
-/// The merge patch that releases the lease. It has the resourceVersion: if the lease has changed since, the API server
-/// answers 409, so that no other leader loses it.
-pub fn release_patch(lease: &Lease) -> Value {
+/// The merge patch that releases the lease at that time, which stays as `renewTime`. It has the resourceVersion: if the lease has
+/// changed since, the API server answers 409, so that no other leader loses it.
+pub fn release_patch(lease: &Lease, now: Timestamp) -> Value {
+    let released = MicroTime(now);
     json!({
         "metadata": {"resourceVersion": lease.metadata.resource_version},
-        "spec": {"holderIdentity": null, "acquireTime": null, "renewTime": null, "leaseDurationSeconds": null},
+        "spec": {"holderIdentity": null, "acquireTime": null, "renewTime": released, "leaseDurationSeconds": null},
     })
 }
 
@@ -155,6 +156,9 @@ mod tests {
 
     #[test]
     fn a_lease_is_released_only_at_its_observed_version() {
-        assert_eq!(release_patch(&lease(&json!({})))["metadata"]["resourceVersion"], "7");
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let patch = release_patch(&lease(&json!({})), now);
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+        assert_eq!(patch["spec"]["renewTime"], "1970-01-12T13:46:40.000000Z");
     }
 }

@@ -317,3 +317,17 @@ async fn a_plan_that_is_slow_does_not_keep_the_question_of_a_roll_waiting() {
         assert_eq!(terminal.exit_code().await, 2);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_in_which_no_node_could_be_healthy_in_time_is_refused() {
+    let cluster = Cluster::start(1).await;
+    let node = cluster.nodes().await.remove(0);
+    let args = ["roll", &node, "--run", "true", "--recovery-timeout", "30s", "-y"];
+    let refused = plugin(&cluster, &args).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let said = "--recovery-timeout 30s is not longer than --min-ready 30s";
+    assert!(
+        refused.stderr.contains(said) && refused.stderr.contains("hint: raise --recovery-timeout"),
+        "{refused:?}"
+    );
+}

@@ -5,6 +5,7 @@
 //! lease. Pods that are blocked alike are one cause.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -14,6 +15,7 @@ use nm_shared::{
     AttachedVolume, BlockReason, BlockedPod, NodeMaintenance, ReturnedPod, WaitReason, WaitingPod,
 };
 
+use crate::args::duration;
 use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
@@ -55,6 +57,7 @@ pub fn causes(
     if State::of(maintenance) != State::Stopping {
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
         blocked.extend(of_pods(maintenance, facts, kubectl, now));
+        announce_deletion(&mut blocked, maintenance);
         for cause in &mut causes {
             after_timeout(cause, maintenance, &blocked);
         }
@@ -76,6 +79,18 @@ pub fn unlisted(maintenance: &NodeMaintenance) -> usize {
     }
     let status = status(maintenance);
     usize::try_from(status.pod_counts.blocked).unwrap_or(0).saturating_sub(status.blocked_pods.len())
+}
+
+/// Pods that are deleted if their evictions are refused for long need nobody.
+fn announce_deletion(blocked: &mut [Cause], maintenance: &NodeMaintenance) {
+    let seconds = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.delete_after_seconds);
+    let Some(after) = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0) else { return };
+    let after = duration::show(Duration::from_secs(after));
+    for cause in blocked.iter_mut().filter(|cause| cause.refusals > 0) {
+        cause.what.push(format!(
+            "A pod whose eviction has been refused for {after} is deleted, regardless of disruption budgets (--delete-after)."
+        ));
+    }
 }
 
 /// Without a timeout, a drain that failed would fail again for the causes that are left.

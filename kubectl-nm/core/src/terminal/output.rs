@@ -209,6 +209,14 @@ impl Output {
         let _ = self.messages.line(line);
     }
 
+    /// Prints a line of a question on stderr, which breaks between words where the terminal is narrower.
+    pub fn ask_with(&mut self, line: &Line) {
+        match columns() {
+            Some(columns) => line.wrapped(columns).iter().for_each(|line| self.message(line)),
+            None => self.message(line),
+        }
+    }
+
     /// Prints a message that contains commands in backticks, with the connection flags inserted.
     pub fn advise(&mut self, advice: &str) {
         self.message(&Line::new(command_context::with_flags(advice, &self.flags)));
@@ -258,6 +266,15 @@ fn is_in_foreground() -> bool {
     #[cfg(not(unix))]
     let is_in_background = false;
     !is_in_background
+}
+
+/// The width of the terminal on stderr, if that is one.
+fn columns() -> Option<usize> {
+    #[cfg(unix)]
+    let columns = rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
+    #[cfg(not(unix))]
+    let columns = None;
+    columns.filter(|columns| *columns > 0)
 }
 
 fn is_dumb() -> bool {

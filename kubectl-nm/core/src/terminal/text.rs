@@ -63,6 +63,26 @@ impl Line {
         self
     }
 
+    /// The line in several that fit so many columns, broken between words. Those after the first are indented.
+    pub(crate) fn wrapped(&self, columns: usize) -> Vec<Self> {
+        const INDENT: &str = "  ";
+        let (mut lines, mut used, mut is_break) = (vec![Self::default()], 0, false);
+        let words =
+            self.0.iter().flat_map(|(style, text)| text.split_inclusive(' ').map(move |word| (*style, word)));
+        for (style, word) in words {
+            if is_break && used + word.trim_end().chars().count() > columns {
+                lines.push(Self::new(INDENT));
+                used = INDENT.len();
+            }
+            if let Some(Self(spans)) = lines.last_mut() {
+                spans.push((style, word.to_owned()));
+            }
+            used += word.chars().count();
+            is_break = word.ends_with(' ');
+        }
+        lines
+    }
+
     /// The first style that is not plain, for places that show a line in one style.
     pub fn style(&self) -> Style {
         let styles = self.0.iter().map(|(style, _)| *style);
@@ -228,6 +248,18 @@ mod tests {
         let line = Line::new("n1 ").with(Style::Good, "Succeeded").and(" 100%");
         assert_eq!(line.painted(), "n1 \x1b[32mSucceeded\x1b[0m 100%");
         assert_eq!(line.to_string(), "n1 Succeeded 100%");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_and_never_within_one() {
+        let line = Line::new("no Ready ").with(Style::Bad, "pod").and(": Deployment shop/web");
+        let shown = |columns| -> Vec<String> {
+            line.wrapped(columns).iter().map(|line| line.to_string().trim_end().to_owned()).collect()
+        };
+        assert_eq!(shown(80), ["no Ready pod: Deployment shop/web"]);
+        assert_eq!(shown(24), ["no Ready pod: Deployment", "  shop/web"]);
+        assert_eq!(shown(4), ["no", "  Ready", "  pod:", "  Deployment", "  shop/web"]);
+        assert_eq!(line.wrapped(10)[1].0.iter().filter(|(style, _)| *style == Style::Bad).count(), 1);
     }
 
     #[test]

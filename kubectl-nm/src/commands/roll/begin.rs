@@ -7,6 +7,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use nm_core::args::duration;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::check_exist;
 use nm_core::client::objects::{self, Permission};
@@ -51,6 +52,10 @@ pub(super) async fn run(
 ) -> Result<Exit, Error> {
     if args.confirm && !args.dry_run && !out.can_ask() {
         return Err(RollError::NoTerminal.into());
+    }
+    if args.recovery_timeout <= args.min_ready {
+        let [recovery, min_ready] = [args.recovery_timeout, args.min_ready].map(duration::show);
+        return Err(RollError::ShortRecovery { recovery, min_ready }.into());
     }
     let job = args.job.as_ref().map(|file| job::read(file, namespace));
     let action = args.run.clone().map(NodeAction::Run).or(job.transpose()?.map(NodeAction::Job));
