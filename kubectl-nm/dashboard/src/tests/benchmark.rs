@@ -1,6 +1,6 @@
 //! How long the dashboard takes to draw a frame in a large cluster, alone and after a change, a second or a key.
 //!
-//! `cargo test --release -p kubectl-nm --lib -- --ignored --nocapture frame_times`. The 99th percentile has to be at most
+//! `cargo test --release -p nm-dashboard --lib -- --ignored --nocapture frame_times`. The 99th percentile has to be at most
 //! 5 ms; at ten frames a second a frame has 100 ms.
 
 use std::io::{self, Sink};

@@ -6,6 +6,7 @@
 //! of a phase of the API, and `reason:` a part of a reason. Any other word is searched for in every column. Instead of each
 //! of these, `/` begins a regular expression, which ends with another `/`. Case does not matter.
 
+use memchr::memchr2_iter;
 use nm_core::explain::owner::Owner;
 use regex::{Regex, RegexBuilder};
 
@@ -55,8 +56,35 @@ struct Term {
     key: Key,
     /// Whether rows that match are hidden.
     is_negated: bool,
-    /// What matches: a regular expression, also for a word or a pattern.
-    value: Regex,
+    value: Value,
+}
+
+/// What a term looks for in a text.
+#[derive(Debug, Clone)]
+enum Value {
+    /// A word anywhere in it, as most filters are: an expression takes longer for each row.
+    Word(String),
+    /// A regular expression, also for a prefix and a pattern.
+    Expression(Regex),
+}
+
+impl Value {
+    fn is_match(&self, text: &str) -> bool {
+        match self {
+            Self::Word(word) => contains(text.as_bytes(), word.as_bytes()),
+            Self::Expression(expression) => expression.is_match(text),
+        }
+    }
+}
+
+/// Whether a text contains a word, whatever the case of ASCII letters.
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    let Some((first, rest)) = word.split_first() else { return true };
+    let mut starts = memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text);
+    let follows = |at: usize| {
+        text.get(at + 1..at + 1 + rest.len()).is_some_and(|found| found.eq_ignore_ascii_case(rest))
+    };
+    starts.any(follows)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,12 +213,17 @@ fn term(word: &str) -> Result<Option<Term>, FilterError> {
     let expression = value.strip_prefix('/').map(|rest| rest.strip_suffix('/').unwrap_or(rest));
     let value = match (expression, key) {
         (Some(""), _) => return Ok(None),
-        (Some(expression), _) => compiled(expression),
-        (None, Key::Namespace | Key::Node | Key::Object | Key::Workload) => name_expression(value),
-        (None, Key::State | Key::Phase) => compiled(&format!("^{}", regex::escape(value))),
-        (None, Key::Reason | Key::Anywhere) => compiled(&regex::escape(value)),
+        (Some(expression), _) => Value::Expression(compiled(expression)?),
+        (None, Key::Namespace | Key::Node | Key::Object | Key::Workload) => {
+            Value::Expression(name_expression(value)?)
+        }
+        (None, Key::State | Key::Phase) => {
+            Value::Expression(compiled(&format!("^{}", regex::escape(value)))?)
+        }
+        (None, Key::Reason | Key::Anywhere) if value.is_ascii() => Value::Word(value.to_owned()),
+        (None, Key::Reason | Key::Anywhere) => Value::Expression(compiled(&regex::escape(value))?),
     };
-    Ok(Some(Term { key, is_negated, value: value? }))
+    Ok(Some(Term { key, is_negated, value }))
 }
 
 fn compiled(expression: &str) -> Result<Regex, FilterError> {
