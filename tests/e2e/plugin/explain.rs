@@ -131,7 +131,7 @@ async fn a_drain_whose_reconciler_is_gone_is_blocked() {
     assert_eq!((blocked.code, blocked.stderr.as_str()), (Some(3), ""), "{blocked:?}");
     let (_, cause) = blocked.stdout.split_once('\n').unwrap();
     let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for LONG\n  \
-        This usually takes a moment; if it takes longer, check whether nm-reconciler is running:\n    \
+        Check why nm-reconciler is not running: without it, no maintenance begins, continues or ends:\n    \
         kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide";
     // What the drain waited for is another cause.
     assert!(timeless(cause).starts_with(expected), "{cause}");
