@@ -66,6 +66,11 @@ impl fmt::Display for NodeAction {
 }
 
 impl RollSettings {
+    /// How many nodes can be under way at once: those of a wave at most.
+    pub fn at_once(&self) -> usize {
+        self.max_unavailable.min(self.waves.iter().copied().max().unwrap_or(1))
+    }
+
     /// Number of nodes in all waves.
     pub fn nodes(&self) -> usize {
         self.waves.iter().fold(0, |nodes, wave| nodes.saturating_add(*wave))

@@ -254,8 +254,7 @@ fn start_batch(state: &mut TermState, maintenance: &NodeMaintenance, now: Timest
         return StartBatch { age, ..StartBatch::default() };
     }
     let is_announced = |other: &GroupedMaintenance| {
-        announcement.is_some()
-            && Announcement::of(&other.maintenance).map(|its| its.id) == announcement.map(|its| its.id)
+        announcement.zip(Announcement::of(&other.maintenance)).is_some_and(|(ours, its)| ours.id == its.id)
     };
     let uncordoned = |other: &GroupedMaintenance| {
         let phase = other.status.as_ref().and_then(|status| status.phase);

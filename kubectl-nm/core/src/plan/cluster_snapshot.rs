@@ -15,7 +15,7 @@ use kube::api::{Api, ListParams};
 use kube::core::Status;
 use nm_shared::cluster::metadata;
 use nm_shared::cluster::node;
-use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
+use nm_shared::cluster::pod::{DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::drain::plan::DaemonSets;
@@ -267,8 +267,10 @@ impl SnapshotPods {
     fn jobs(&self) -> BTreeSet<PodReference> {
         let running = self.planned.values().flatten().filter(|pod| PodPhase::of(pod) != PodPhase::Finished);
         let job = |pod: &Arc<Pod>| {
+            let owner = metadata::controller(pod.metadata.owner_references.as_deref()?)?;
             let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-            Some(PodReference { namespace, name: pod::job(&DrainPod::from(&**pod))?.name.clone() })
+            metadata::is_of(owner, "batch", "Job")
+                .then(|| PodReference { namespace, name: owner.name.clone() })
         };
         running.filter_map(job).collect()
     }

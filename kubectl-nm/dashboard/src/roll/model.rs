@@ -201,7 +201,7 @@ impl RollModel {
             pods: view.moved_pods(),
             estimate: view.estimate(),
             began: created.map(|time| time.0).chain(began_before).min(),
-            at_a_time: settings.max_unavailable.min(settings.waves.iter().copied().max().unwrap_or(1)),
+            at_a_time: settings.at_once(),
             action: action_words(settings.action.as_ref()),
             commands: commands_under_way(view),
             is_current: view.is_current,

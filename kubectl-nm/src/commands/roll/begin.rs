@@ -107,9 +107,7 @@ pub(super) async fn run(
     if args.dry_run {
         return Ok(Exit::Done);
     }
-    let largest = waves.iter().map(Vec::len).max().unwrap_or_default();
-    let at_once = settings.max_unavailable.min(largest);
-    let what = format!("Roll {}, at most {at_once} at once", counted(names.len(), "node"));
+    let what = format!("Roll {}, at most {} at once", counted(names.len(), "node"), settings.at_once());
     let runs = settings.action.as_ref().map(ToString::to_string);
     let question = Question {
         what: &what,
