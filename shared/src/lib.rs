@@ -15,9 +15,10 @@ pub use api::attached_volume::{AttachedVolume, ClaimReference};
 pub use api::departed_pods::DepartedPods;
 pub use api::grant::Grant;
 pub use api::group::{Group, GroupedMaintenance};
+pub use api::hold::{Hold, Hook};
 pub use api::maintenance::{
-    CompletionSpec, DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec, OnDetachTimeout,
-    ReturningPods, SurgePolicy, WaitForVolumeDetach,
+    Autoscalers, CompletionSpec, DrainOrder, DrainSpec, LoadBalancers, NodeMaintenance, NodeMaintenanceSpec,
+    OnDetachTimeout, ReturningPods, SurgePolicy, WaitForVolumeDetach,
 };
 pub use api::migration::{MigratingPod, MigrationFacts};
 pub use api::pod_reference::PodReference;

@@ -31,6 +31,7 @@ mod drain {
     mod deleted_midway;
     mod failed_evictions;
     mod grace_period;
+    mod neighbours;
     mod order;
     mod replacements;
     mod request_count;

@@ -31,7 +31,10 @@ use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use nm_shared::api::names::{EXCLUDE_LABEL, PLANNED_TAINT, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
+use nm_shared::api::names::{
+    AUTOSCALER_ANNOTATIONS, EXCLUDE_LABEL, LOAD_BALANCER_LABEL, PLANNED_TAINT, UNDO_ANNOTATION,
+    UNSCHEDULABLE_TAINT,
+};
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::gate::ownership;
 use nm_shared::{Group, NodeMaintenance, Phase};
@@ -70,6 +73,8 @@ pub struct NodeMarks {
     pub taints: BTreeSet<String>,
     /// The label that excludes the node from remediation.
     pub label: Option<String>,
+    /// The label for load balancers and the annotations for autoscalers.
+    pub neighbours: BTreeMap<String, String>,
 }
 
 impl NodeMarks {
@@ -82,7 +87,12 @@ impl NodeMarks {
     pub fn of(node: &Node) -> Self {
         let spec = node.spec.as_ref();
         let labels = node.metadata.labels.as_ref();
+        let all = labels.into_iter().chain(&node.metadata.annotations).flatten();
         Self {
+            neighbours: all
+                .filter(|(key, _)| is_of_neighbour(key))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
             unschedulable: spec.is_some_and(|spec| spec.unschedulable == Some(true)),
             taints: taints(node).filter(|taint| is_ours(taint)).map(id).collect(),
             label: labels.and_then(|labels| labels.get(EXCLUDE_LABEL)).cloned(),
@@ -114,6 +124,12 @@ pub fn undo_record_is_truthful(node: &Node, before: &NodeMarks) -> Holds {
     check(!before.taints.iter().any(|taint| added.contains(taint.as_str())), INVARIANT, facts)?;
     let recorded_or_before = |taint: &String| added.contains(taint.as_str()) || before.taints.contains(taint);
     check(NodeMarks::of(node).taints.iter().all(recorded_or_before), INVARIANT, facts)?;
+    for recorded in [&record["labelsBefore"], &record["annotationsBefore"]] {
+        for (key, value) in recorded.as_object().into_iter().flatten().filter(|(key, _)| is_of_neighbour(key))
+        {
+            check(value.as_str() == before.neighbours.get(key).map(String::as_str), INVARIANT, facts)?;
+        }
+    }
     match record["labelsBefore"].get(EXCLUDE_LABEL) {
         Some(label) => check(label.as_str() == before.label.as_deref(), INVARIANT, facts),
         None => Ok(()),
@@ -134,10 +150,15 @@ type Others = (BTreeMap<String, String>, BTreeMap<String, String>, BTreeSet<Stri
 
 fn others(node: &Node) -> Others {
     let mut labels = node.metadata.labels.clone().unwrap_or_default();
-    labels.remove(EXCLUDE_LABEL);
+    labels.retain(|key, _| key != EXCLUDE_LABEL && !is_of_neighbour(key));
     let mut annotations = node.metadata.annotations.clone().unwrap_or_default();
-    annotations.remove(UNDO_ANNOTATION);
+    annotations.retain(|key, _| key != UNDO_ANNOTATION && !is_of_neighbour(key));
     (labels, annotations, taints(node).filter(|taint| !is_ours(taint)).map(id).collect())
+}
+
+/// Whether a label or annotation is one that load balancers or autoscalers read.
+fn is_of_neighbour(key: &str) -> bool {
+    key == LOAD_BALANCER_LABEL || AUTOSCALER_ANNOTATIONS.contains(&key)
 }
 
 /// The removal of a pod, by eviction or deletion, as it took effect.

@@ -145,6 +145,7 @@ async fn begin(client: &Client, maintenance: &NodeMaintenance) {
         cordoned_by: CordonedBy::Nobody,
         planned: false,
         keeps_cordon: false,
+        neighbours: node_patch::Neighbours::default(),
         others: &HashSet::new(),
     };
     patch_node(client, &node.name_any(), node_patch::cordon(&node, &requester).unwrap().0).await;

@@ -69,8 +69,7 @@ fn parse(text: &str, namespace: Option<&str>) -> Result<Value, JobProblem> {
 }
 
 /// The drain settings under which the pods of the roll's Jobs stay.
-pub fn sparing_jobs(drain: Option<DrainSpec>) -> DrainSpec {
-    let mut drain = drain.unwrap_or_default();
+pub fn sparing_jobs(mut drain: DrainSpec) -> DrainSpec {
     let mut selector = drain.pod_selector.as_deref().cloned().unwrap_or_default();
     let expressions = selector.match_expressions.get_or_insert_default();
     expressions.push(LabelSelectorRequirement {

@@ -21,7 +21,8 @@ use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
-use nm_shared::NodeMaintenance;
+use nm_shared::cluster::selector;
+use nm_shared::{Hook, NodeMaintenance};
 
 use crate::commands::status;
 use crate::commands::watch;
@@ -78,6 +79,11 @@ pub(crate) struct StartArgs {
     /// Plan the maintenance for later: the scheduler prefers other nodes, and `kubectl nm resume` starts it
     #[arg(long, conflicts_with = "wait")]
     suspend: bool,
+
+    /// Evict no pod before this hook is removed, by whoever its owner is; can be repeated. It is an annotation of the
+    /// maintenance: `kubectl annotate nm NODE pre-drain.hook.kubectl-nm.dev/NAME-` removes it
+    #[arg(long, value_name = "NAME=OWNER", value_parser = parse_hook)]
+    hook: Vec<Hook>,
 
     /// Wait until all nodes are drained; with -v, report every pod
     #[arg(long)]
@@ -253,7 +259,21 @@ fn line(started: &Started, node: &str, args: &StartArgs) -> Line {
 fn wanted(args: &StartArgs, node: &str) -> NodeMaintenance {
     let mut wanted = NodeMaintenance::new(node, args.request.spec(node));
     wanted.spec.suspend = args.suspend;
+    wanted.annotations_mut().extend(args.hook.iter().map(|hook| (hook.annotation(), hook.owner.clone())));
     wanted
+}
+
+fn parse_hook(text: &str) -> Result<Hook, String> {
+    let (name, owner) = text.split_once('=').unwrap_or((text, ""));
+    if name.is_empty() || !selector::is_value(name) {
+        return Err(String::from(
+            "the name of a hook has at most 63 letters, digits, '-', '_' and '.', and begins and ends with a letter or digit",
+        ));
+    }
+    if owner.trim().is_empty() {
+        return Err(format!("the hook has no owner, who removes it: {name}=OWNER"));
+    }
+    Ok(Hook { name: name.to_owned(), owner: owner.to_owned() })
 }
 
 async fn start_node(

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ClusterResourceScope;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
-use nm_shared::api::names::{EXCLUDE_LABEL, UNDO_ANNOTATION};
+use nm_shared::api::names::{EXCLUDE_LABEL, LOAD_BALANCER_LABEL, UNDO_ANNOTATION};
 use nm_shared::cluster::metadata::ProjectedMetadata;
 use nm_shared::cluster::node::ETCD_ROLES;
 use nm_shared::drain::node_conditions::{
@@ -62,7 +62,8 @@ fn from_parts(
     taints: Option<Vec<Taint>>,
     conditions: Option<Vec<NodeCondition>>,
 ) -> Node {
-    let is_read = |label: &str| label == EXCLUDE_LABEL || ETCD_ROLES.contains(&label);
+    let is_read =
+        |label: &str| [EXCLUDE_LABEL, LOAD_BALANCER_LABEL].contains(&label) || ETCD_ROLES.contains(&label);
     let labels = metadata.labels.take().unwrap_or_default();
     let labels = labels.into_iter().filter(|(label, _)| is_read(label)).collect();
     metadata.labels = Some(labels).filter(|labels: &std::collections::BTreeMap<_, _>| !labels.is_empty());

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
+use crate::api::hold::Hook;
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::cluster::node;
 use crate::cluster::pod::{self, DrainPod};
@@ -84,6 +85,7 @@ pub fn create(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -
         if maintenance.spec.suspend { AdmissionDecision::default() } else { begin(maintenance, node, live) };
     if decision.refusal.is_none() {
         decision.warnings.extend(drain_warnings(maintenance, live, now));
+        decision.warnings.extend(Hook::warning(&maintenance.metadata));
     }
     decision
 }
@@ -123,6 +125,9 @@ pub fn update(
     let mut decision = node.map(|node| begin(after, node, live)).unwrap_or_default();
     if decision.refusal.is_none() && before.spec.drain != after.spec.drain {
         decision.warnings.extend(drain_warnings(after, live, now));
+    }
+    if decision.refusal.is_none() && before.metadata.annotations != after.metadata.annotations {
+        decision.warnings.extend(Hook::warning(&after.metadata));
     }
     decision
 }

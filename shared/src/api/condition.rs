@@ -33,6 +33,10 @@ pub enum ConditionReason {
     Evicting,
     /// Some pods are blocked.
     Blocked,
+    /// No pod is evicted, or the node is not returned, until whoever set a hook has removed it.
+    WaitingForHooks,
+    /// No pod is evicted until load balancers have had time to stop using the node.
+    WaitingForLoadBalancers,
     /// The drain took longer than `timeoutSeconds`.
     TimedOut,
     /// The pods are gone, and volumes are still attached to the node.

@@ -152,6 +152,44 @@ pub struct DrainSpec {
 
     /// What happens to a pod that was put back on the node, because it tolerates the taints of the maintenance.
     pub returning_pods: ReturningPods,
+
+    /// Whether load balancers outside of the cluster leave the node out before the first eviction. Absent: the node is left
+    /// as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_balancers: Option<LoadBalancers>,
+
+    /// Whether autoscalers may remove the node during its maintenance.
+    pub autoscalers: Autoscalers,
+}
+
+/// What load balancers outside of the cluster do with the node.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoadBalancers {
+    /// Whether they leave the node out: it has the label `node.kubernetes.io/exclude-from-external-load-balancers` for as
+    /// long as the maintenance exists.
+    pub exclude: bool,
+
+    /// Seconds between the cordon and the first eviction, in which they stop using the node.
+    #[schemars(range(min = 0))]
+    pub delay_seconds: i64,
+}
+
+impl Default for LoadBalancers {
+    fn default() -> Self {
+        Self { exclude: false, delay_seconds: 30 }
+    }
+}
+
+/// Whether autoscalers may remove a node in maintenance.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Autoscalers {
+    /// They may.
+    #[default]
+    Ignore,
+    /// They do not: for as long as the maintenance exists, the node has the annotations
+    /// `cluster-autoscaler.kubernetes.io/scale-down-disabled` and `karpenter.sh/do-not-disrupt` with the value `true`.
+    Protect,
 }
 
 /// The pods that are left to terminate on their own, and for how long.
@@ -184,11 +222,18 @@ impl Default for DrainSpec {
             wait_for_completion: None,
             surge: SurgePolicy::Never,
             returning_pods: ReturningPods::Stay,
+            load_balancers: None,
+            autoscalers: Autoscalers::Ignore,
         }
     }
 }
 
 impl DrainSpec {
+    /// Whether load balancers leave the node out.
+    pub fn excludes_from_load_balancers(&self) -> bool {
+        self.load_balancers.is_some_and(|balancers| balancers.exclude)
+    }
+
     /// A warning about these settings that does not depend on the pods of a node.
     pub fn warning(&self) -> Option<&'static str> {
         // The API server removes such a pod at once, and its kubelet learns of it afterwards.

@@ -6,6 +6,7 @@ pub mod crd;
 pub mod departed_pods;
 pub mod grant;
 pub mod group;
+pub mod hold;
 pub mod latency_budget;
 pub mod maintenance;
 pub mod migration;

@@ -53,6 +53,22 @@ pub const KEEP_CORDON_ANNOTATION: &str = "kubectl-nm.dev/keep-cordon";
 /// before the first pod is evicted.
 pub const START_TOGETHER_ANNOTATION: &str = "kubectl-nm.dev/start-together";
 
+/// The domain of the annotations of a maintenance that are hooks before its first eviction.
+pub const PRE_DRAIN_HOOK: &str = "pre-drain.hook.kubectl-nm.dev";
+
+/// The domain of the annotations of a maintenance that are hooks before its node returns to service.
+pub const PRE_RETURN_HOOK: &str = "pre-return.hook.kubectl-nm.dev";
+
+/// The end of the domains of all hooks.
+pub const HOOK_DOMAIN: &str = ".hook.kubectl-nm.dev";
+
+/// Kubernetes' own label of a node that load balancers outside of the cluster leave out, unless its value is `false`.
+pub const LOAD_BALANCER_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// Annotations of a node, with the value `true`, that the Kubernetes Cluster Autoscaler and Karpenter do not remove.
+pub const AUTOSCALER_ANNOTATIONS: [&str; 2] =
+    ["cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"];
+
 /// Annotation of a mirror pod, which the kubelet runs from a file and no API request can end.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::attached_volume::AttachedVolume;
 use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::departed_pods::DepartedPods;
+use crate::api::hold::Hold;
 use crate::api::migration::{MigratingPod, MigrationFacts};
 use crate::api::pod_reference::PodReference;
 use crate::api::pod_state::PodCounts;
@@ -131,6 +132,10 @@ pub struct NodeMaintenanceStatus {
     /// The access that the reconciler lacks for the maintenance as a whole. Absent if it lacks none; what it lacks for
     /// single pods is in `blockedPods`.
     pub forbidden: Option<ForbiddenAccess>,
+
+    /// What the maintenance waits for before its first eviction or, while it is being deleted, before it returns the node.
+    /// Absent if it waits for nothing.
+    pub hold: Option<Hold>,
 
     /// What became of pods other than that they moved to another node. Absent before the maintenance begins.
     pub departed_pods: Option<DepartedPods>,

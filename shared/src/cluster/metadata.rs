@@ -11,11 +11,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::api::names::{DOMAIN_ANNOTATION, MIRROR_ANNOTATION, UNDO_ANNOTATION};
+use crate::api::names::{AUTOSCALER_ANNOTATIONS, DOMAIN_ANNOTATION, MIRROR_ANNOTATION, UNDO_ANNOTATION};
 use crate::api::returned_pod::WorkloadReference;
 
 /// The annotations that anything here reads.
-const READ_ANNOTATIONS: [&str; 3] = [DOMAIN_ANNOTATION, MIRROR_ANNOTATION, UNDO_ANNOTATION];
+const READ_ANNOTATIONS: [&str; 5] = [
+    DOMAIN_ANNOTATION,
+    MIRROR_ANNOTATION,
+    UNDO_ANNOTATION,
+    AUTOSCALER_ANNOTATIONS[0],
+    AUTOSCALER_ANNOTATIONS[1],
+];
 
 /// Metadata that is decoded without the parts that nothing reads.
 #[derive(Debug, Clone, Default, Deserialize)]

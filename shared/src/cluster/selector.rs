@@ -94,7 +94,7 @@ fn is_key(key: &str) -> bool {
 }
 
 /// Whether a label may have this value.
-pub(crate) fn is_value(value: &str) -> bool {
+pub fn is_value(value: &str) -> bool {
     value.len() <= 63 && is_qualified(value)
 }
 

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate, whole_seconds};
+use crate::api::hold::Hold;
 use crate::api::maintenance::{DrainSpec, NodeMaintenance, OnDetachTimeout};
 use crate::api::pod_state::PodCounts;
 use crate::api::status::{
@@ -33,7 +34,7 @@ impl<'a> StatusDraft<'a> {
     /// The present status without the reasons why a maintenance does not work.
     fn new(maintenance: &'a NodeMaintenance, now: Timestamp) -> Self {
         let mut status = maintenance.status.clone().unwrap_or_default();
-        (status.queue, status.forbidden) = (None, None);
+        (status.queue, status.forbidden, status.hold) = (None, None, None);
         Self { status, maintenance, now }
     }
 
@@ -97,17 +98,29 @@ pub fn is_counted(status: Option<&NodeMaintenanceStatus>) -> bool {
     })
 }
 
-/// The status of a drain, which times out at `deadline`. Once the last pod is gone it may wait for volumes to `detach`. While
-/// something else has `uncordoned` the node, it is not drained: pods may come back.
+/// What the status of a drain shows.
+#[derive(Debug, Clone, Copy)]
+pub struct DrainView<'a> {
+    /// The pods of the node.
+    pub survey: &'a DrainSurvey<'a>,
+    /// What it waits for before its first eviction.
+    pub hold: Option<&'a Hold>,
+    /// The volumes that it waits for once the last pod is gone.
+    pub detach: Option<&'a VolumeDetach>,
+    /// When it times out.
+    pub deadline: Option<Timestamp>,
+    /// Whether something else has uncordoned the node. It is not drained then: pods may come back.
+    pub uncordoned: bool,
+}
+
+/// The status of a drain.
 pub fn draining(
     maintenance: &NodeMaintenance,
-    survey: &DrainSurvey<'_>,
-    detach: Option<&VolumeDetach>,
+    view: &DrainView<'_>,
     observed: &ClusterState,
-    deadline: Option<Timestamp>,
-    uncordoned: bool,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
+    let DrainView { survey, hold, detach, deadline, uncordoned } = *view;
     let mut draft = StatusDraft::new(maintenance, now);
     let status = &mut draft.status;
     let is_counted = is_counted(Some(status));
@@ -117,20 +130,24 @@ pub fn draining(
     let attached = detach.map(|detach| detach.attached.iter().take(MAX_ATTACHED_VOLUMES).cloned().collect());
     status.attached_volumes = attached.filter(|attached: &Vec<_>| !attached.is_empty());
 
+    status.hold = hold.cloned();
     let (pending, blocked) = (status.pending_pods.len(), survey.blocked().count());
+    let is_done = pending == 0 && hold.is_none();
     let timed_out = deadline.is_some_and(|deadline| deadline <= now);
-    let reason = match (pending, timed_out, blocked) {
-        (0, ..) if uncordoned => ConditionReason::CordonContested,
-        (0, ..) => detach.and_then(VolumeDetach::reason).unwrap_or(ConditionReason::Drained),
+    let reason = match (is_done, timed_out, blocked) {
+        (true, ..) if uncordoned => ConditionReason::CordonContested,
+        (true, ..) => detach.and_then(VolumeDetach::reason).unwrap_or(ConditionReason::Drained),
         (_, true, _) => ConditionReason::TimedOut,
         _ if maintenance.spec.suspend => ConditionReason::Paused,
         _ if uncordoned => ConditionReason::CordonContested,
+        _ if let Some(hold) = hold => hold.reason(),
         (_, _, 0) => ConditionReason::Evicting,
         (..) => ConditionReason::Blocked,
     };
     if reason == ConditionReason::TimedOut {
         let seconds = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
-        let error = format!("the drain timed out after {seconds} s, {} left", pods_are(pending));
+        let waited = hold.map(|hold| format!("waiting for {hold}, ")).unwrap_or_default();
+        let error = format!("the drain timed out after {seconds} s, {waited}{} left", pods_are(pending));
         let blocked = std::mem::take(&mut status.last_error);
         status.last_error = if blocked.is_empty() { error } else { format!("{error}; {blocked}") };
     }
@@ -138,7 +155,7 @@ pub fn draining(
     if let Some(detach) = given_up {
         status.last_error = detach.timeout_message();
     }
-    let is_drained = pending == 0 && !uncordoned && detach.is_none_or(VolumeDetach::is_over);
+    let is_drained = is_done && !uncordoned && detach.is_none_or(VolumeDetach::is_over);
     status.phase = Some(match (reason, status.phase) {
         // Pods that come later are moved too, but a drain that has succeeded does not begin again.
         (_, Some(Phase::Succeeded)) => Phase::Succeeded,
@@ -155,6 +172,7 @@ pub fn draining(
     let volumes = detach.map(VolumeDetach::summary).filter(|summary| !summary.is_empty());
     let turns = survey.turns();
     let message = match (blocked, volumes) {
+        _ if let Some(hold) = hold => format!("{gone}, waiting for {hold}"),
         (0, None) if turns > 0 => format!("{gone}, {turns} wait for their disruption budgets"),
         (0, None) => gone,
         (0, Some(volumes)) => format!("{gone}, {volumes}"),
@@ -325,6 +343,23 @@ pub fn lease_lost(
         draft.record(ConditionType::Drained, false, ConditionReason::LeaseLost, String::new());
     }
     draft.record(ConditionType::Degraded, true, ConditionReason::LeaseLost, String::new());
+    draft.status
+}
+
+/// The status of a maintenance that is being deleted and waits before it returns the node.
+pub fn stopping(
+    maintenance: &NodeMaintenance,
+    hold: Hold,
+    uncordoned: bool,
+    now: Timestamp,
+) -> NodeMaintenanceStatus {
+    let mut draft = StatusDraft::new(maintenance, now);
+    draft.record_cordoned(uncordoned);
+    if !uncordoned {
+        let message = format!("node {} stays cordoned, waiting for {hold}", maintenance.spec.node_name);
+        draft.record(ConditionType::Cordoned, true, hold.reason(), message);
+    }
+    draft.status.hold = Some(hold);
     draft.status
 }
 

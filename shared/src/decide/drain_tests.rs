@@ -18,6 +18,8 @@ use std::time::Duration;
 
 #[path = "completion_tests.rs"]
 mod completion;
+#[path = "hold_tests.rs"]
+mod hold;
 #[path = "lease_tests.rs"]
 mod lease;
 #[path = "machine_tests.rs"]

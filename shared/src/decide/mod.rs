@@ -13,6 +13,7 @@ mod eviction_order;
 pub mod eviction_queue;
 pub mod failed_write;
 pub mod failure_report;
+pub mod hold;
 pub mod status_events;
 pub mod steps;
 mod stop;
@@ -33,6 +34,7 @@ use crate::cluster::node_lease;
 use crate::cluster::pod;
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
+use crate::decide::drain_status::DrainView;
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
 use crate::decide::eviction_order::EvictionOrder;
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
@@ -42,7 +44,7 @@ use crate::decide::surge::Surges;
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_conditions;
 use crate::drain::node_patch;
-use crate::drain::node_patch::{CordonedBy, Requester};
+use crate::drain::node_patch::{CordonedBy, Neighbours, Requester};
 use crate::drain::pod_state;
 use crate::drain::volume_detach::VolumeDetach;
 use crate::gate::max_unavailable_queue::{POSITION_WRITE_INTERVAL, Queued, ShownPosition};
@@ -212,8 +214,10 @@ impl Decider<'_> {
         let observed = self.observed;
         let requester = self.requester(node);
         let patch = node_patch::cordon(node, &requester)?;
-        if requester.cordoned_by == CordonedBy::NmReconciler || node_patch::record_names(node, requester.uid)
-        {
+        let was_ours = requester.cordoned_by == CordonedBy::NmReconciler
+            || node_patch::record_names(node, requester.uid);
+        // Otherwise only what the neighbours are to do has changed.
+        if was_ours && !node_patch::is_cordoned(node, observed.group) {
             if let Some(wait) = observed.recordons.wait() {
                 self.decision.requeue_in(wait);
                 return Some(wait);
@@ -254,6 +258,7 @@ impl Decider<'_> {
             cordoned_by,
             planned,
             keeps_cordon,
+            neighbours: Neighbours::of(maintenance.spec.drain.as_ref()),
             others: &observed.other_uids,
         }
     }
@@ -317,33 +322,29 @@ impl Decider<'_> {
                 return self.fail(ConditionReason::InvalidDrain, error.to_string(), None);
             }
         };
-        let paused = maintenance.spec.suspend;
+        let hold = hold::before_eviction(maintenance, &spec, observed.prunes_details, now);
+        let withheld = maintenance.spec.suspend || hold.is_some();
         let deadline = drain_status::deadline(maintenance, &spec, now);
         // What is not restarted must not be shown as restarted.
-        let may_restart = !paused && postponed.is_none() && deadline.is_none_or(|at| at > now);
+        let may_restart = !withheld && postponed.is_none() && deadline.is_none_or(|at| at > now);
         let order = EvictionOrder::new(&plan, &spec, observed);
         let before = maintenance.status.as_ref();
         let surges = Surges::new(&plan, &spec, observed, &order, before, may_restart, now);
         self.decision.workloads = Some(surges.wanted.clone());
-        let queue = if paused {
+        let queue = if withheld {
             EvictionQueue::default()
         } else {
             EvictionQueue::new(&plan, &spec, observed, &order, &surges, observed.steady_now)
         };
-        let survey = DrainSurvey::new(&plan, before, observed, &queue, &surges, paused, now);
+        let survey = DrainSurvey::new(&plan, before, observed, &queue, &surges, withheld, now);
         let detach = spec
             .wait_for_volume_detach
+            .filter(|_| hold.is_none())
             .and_then(|wait| VolumeDetach::new(wait, &plan, &observed.volumes, before, now));
         let uncordoned = self.is_uncordoned();
-        let next = drain_status::draining(
-            maintenance,
-            &survey,
-            detach.as_ref(),
-            observed,
-            deadline,
-            uncordoned,
-            now,
-        );
+        let view =
+            DrainView { survey: &survey, hold: hold.as_ref(), detach: detach.as_ref(), deadline, uncordoned };
+        let next = drain_status::draining(maintenance, &view, observed, now);
         if observed.recordons.is_contested()
             && let Some(reset) = observed.recordons.reset_in()
         {
@@ -351,19 +352,20 @@ impl Decider<'_> {
         }
         let timed_out = next.phase == Some(Phase::Failed);
         self.settle_status(next, observed.status_written);
-        // The status that counts the pods may be due later: no pod is evicted before it is written.
-        if self.decision.status.is_none() && !drain_status::is_counted(maintenance.status.as_ref()) {
-            return self.evict_nothing();
-        }
-
         let changes = plan.pending().filter_map(|planned| pod_state::next_change(planned, now));
-        let changes = changes.chain(deadline.filter(|_| !paused)).chain(plan.next_change(&spec, now));
+        let changes =
+            changes.chain(deadline.filter(|_| !maintenance.spec.suspend)).chain(plan.next_change(&spec, now));
         let changes = changes.chain(detach.and_then(|detach| detach.deadline)).chain(survey.next_change());
-        for at in changes.filter(|at| *at > now) {
+        let released = hold.as_ref().and_then(|hold| hold.load_balancers_until.as_ref()).map(|until| until.0);
+        for at in changes.chain(released).filter(|at| *at > now) {
             self.requeue_at(at);
         }
+        // The status that counts the pods, or that shows the end of a hold, may be due later: no pod is evicted before it is
+        // written.
+        let is_recorded = drain_status::is_counted(before) && !hold::is_held(before);
+        let is_recorded = is_recorded || self.decision.status.is_some();
         // A pod that is evicted from a schedulable node may be scheduled to it again.
-        if timed_out || paused || postponed.is_some() {
+        if timed_out || withheld || postponed.is_some() || !is_recorded {
             return self.evict_nothing();
         }
         self.decision.evictable = Some(surges.evictable(&plan));

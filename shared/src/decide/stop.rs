@@ -3,12 +3,17 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
+
+use crate::api::hold::Hold;
 use crate::api::maintenance::NodeMaintenance;
 use crate::cluster::node_lease;
 use crate::decide::Decider;
 use crate::decide::decision::{EventReason, EventSubject, LeaseRelease};
+use crate::decide::drain_status;
+use crate::decide::hold;
 use crate::drain::node_patch;
-use crate::gate::ownership;
+use crate::gate::{GateResult, evaluate, ownership};
 
 impl Decider<'_> {
     /// Returns the node to service, then removes the finalizer.
@@ -26,6 +31,13 @@ impl Decider<'_> {
         self.decision.surging = Some(HashSet::new()).filter(|_| !inherited);
         if !ownership::is_adopted(maintenance) {
             return;
+        }
+        if let Some(hold) = hold::before_return(maintenance)
+            && let Some(node) = node
+            && !inherited
+            && self.has_node(node)
+        {
+            return self.hold_node(node, hold);
         }
         self.decision.remove_finalizer = Some(ownership::release(maintenance));
         self.decision.end_evacuations = self.may_have_evicted() && node.is_some() && !inherited;
@@ -50,6 +62,31 @@ impl Decider<'_> {
             };
         }
         self.publish(EventSubject::Maintenance, EventReason::RemovedMaintenance, self.end_note());
+    }
+
+    /// Whether there is a node to return: it is the one on which the maintenance has begun.
+    fn has_node(&self, node: &Node) -> bool {
+        let Self { maintenance, .. } = *self;
+        let is_recorded = node_patch::record_names(node, ownership::uid(maintenance));
+        is_recorded
+            || (ownership::has_begun(maintenance) && !ownership::is_of_another_node(maintenance, node))
+    }
+
+    /// Keeps the node, and its lease, until the hooks are removed.
+    fn hold_node(&mut self, node: &Node, hold: Hold) {
+        let Self { maintenance, observed, now, .. } = *self;
+        self.decision.node_released = false;
+        self.evict_nothing();
+        let lease = observed.lease.as_deref();
+        if let GateResult::Ours { write, renew_at } = evaluate(maintenance, node, lease, &observed.gate, now)
+        {
+            self.decision.lease = write;
+            if let Some(at) = renew_at {
+                self.requeue_at(at);
+            }
+        }
+        let status = drain_status::stopping(maintenance, hold, self.is_uncordoned(), now);
+        self.settle_status(status, observed.status_written);
     }
 
     /// How the maintenance ends. Its node may have been deleted, and then a new node of this name is left alone.

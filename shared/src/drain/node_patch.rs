@@ -10,44 +10,18 @@ use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::api::group::Group;
-use crate::api::names::{
-    EXCLUDE_LABEL, EXCLUDE_VALUE, PLANNED_TAINT, PREFER_NO_SCHEDULE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT,
-};
+use crate::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
 use crate::cluster::node_fit::taint;
-use crate::cluster::selector;
+use crate::drain::node_marks::{id, label, marks, planned_taint, same, taints, unschedulable};
+pub use crate::drain::undo_record::Neighbours;
+use crate::drain::undo_record::{UndoRecord, cordon_record, everything, planned_record, recorded};
 
 /// A merge patch for a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodePatch(pub Value);
-
-/// The undo record: what the cordon changed, or the plan before it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct UndoRecord {
-    /// The uid of the maintenance that owns the record.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    maintenance: Option<String>,
-    /// The uid of the maintenance that inherits the node, until it owns the record.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    heir: Option<String>,
-    /// Everything is reverted. Such a record stays until its maintenance is gone on a node that had our label or taint
-    /// before, which would be mistaken for ours without it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    restored: bool,
-    /// The maintenance is planned: it has not cordoned the node, and has changed nothing but `added_taints`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    planned: bool,
-    /// The node was schedulable.
-    made_unschedulable: bool,
-    /// Taints that were not there, as `key:effect`.
-    added_taints: Vec<String>,
-    /// The previous values of our labels; null if they did not exist.
-    labels_before: BTreeMap<String, Option<String>>,
-}
 
 /// The maintenance for which a node is cordoned or uncordoned.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +37,8 @@ pub struct Requester<'a> {
     pub planned: bool,
     /// Whether the node stays cordoned when the maintenance ends.
     pub keeps_cordon: bool,
+    /// What it asks others to do with the node.
+    pub neighbours: Neighbours,
     /// The uids of the other maintenances of the node, those being deleted included.
     pub others: &'a HashSet<String>,
 }
@@ -172,7 +148,8 @@ pub fn end_plan(node: &Node, requester: &Requester) -> Option<NodePatch> {
 /// its original state. A maintenance that inherits a node from another group adds its own marks.
 pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let group = requester.group;
-    if is_cordoned(node, group) && record_names(node, requester.uid) {
+    let is_marked = is_cordoned(node, group) && record_names(node, requester.uid);
+    if is_marked && recorded(&node.metadata).is_some_and(|undo| undo.has_asked(requester.neighbours)) {
         return None;
     }
     let current = taints_without_plan(node, requester);
@@ -181,7 +158,7 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let undo = match valid_record(node, requester) {
         Some(undo) if undo.maintenance.as_deref() == Some(requester.uid) => undo,
         Some(inherited) => inherited.with_marks(node, &missing, group),
-        None if must_be_ours(node, requester) => everything(node, group),
+        None if must_be_ours(node, requester) => assumed_record(node, requester),
         None => {
             let made_unschedulable = !unschedulable(node);
             let added_taints = missing.iter().map(id).collect();
@@ -189,14 +166,16 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
                 .with_marks(node, &missing, group)
         }
     };
-    let undo = UndoRecord { maintenance: Some(requester.uid.to_owned()), heir: None, ..undo };
+    let mut undo = UndoRecord { maintenance: Some(requester.uid.to_owned()), heir: None, ..undo };
     let taints: Vec<&Taint> = current.iter().chain(&missing).collect();
-    let mut metadata = json!({
-        "resourceVersion": node.metadata.resource_version,
-        "annotations": {UNDO_ANNOTATION: json!(undo).to_string()},
-    });
+    let (mut labels, mut annotations) = undo.ask(&node.metadata, requester.neighbours);
+    annotations.insert(UNDO_ANNOTATION.to_owned(), json!(json!(undo).to_string()));
     if group.has_exclude_label() {
-        metadata["labels"] = json!({EXCLUDE_LABEL: EXCLUDE_VALUE});
+        labels.insert(EXCLUDE_LABEL.to_owned(), json!(EXCLUDE_VALUE));
+    }
+    let mut metadata = json!({"resourceVersion": node.metadata.resource_version, "annotations": annotations});
+    if !labels.is_empty() {
+        metadata["labels"] = json!(labels);
     }
     Some(NodePatch(json!({"metadata": metadata, "spec": {"unschedulable": true, "taints": taints}})))
 }
@@ -211,7 +190,7 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
         None if recorded(&node.metadata).is_some_and(|undo| undo.restored || undo.planned) => return None,
         // Someone may have cordoned the node after it was uncordoned: only our own marks show that it was not.
         None if requester.cordoned_by != CordonedBy::Nobody && has_own_mark(node, group) => {
-            everything(node, group)
+            assumed_record(node, requester)
         }
         None => return None,
     };
@@ -223,16 +202,21 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     if was_there(&cordon) && !current.iter().any(|taint| same(taint, &cordon)) {
         restored.push(cordon);
     }
-    let labels: Map<String, Value> =
-        undo.labels_before.iter().map(|(key, before)| (key.clone(), json!(before))).collect();
+    let values_before = |all: &BTreeMap<String, Option<String>>| -> Map<String, Value> {
+        all.iter().map(|(key, before)| (key.clone(), json!(before))).collect()
+    };
+    let labels = values_before(&undo.labels_before);
+    let mut annotations = values_before(&undo.annotations_before);
 
-    let looks_ours = undo.labels_before.values().any(|before| before.as_deref() == Some(EXCLUDE_VALUE))
+    let excluded_before = undo.labels_before.get(EXCLUDE_LABEL).and_then(Option::as_deref);
+    let looks_ours = excluded_before == Some(EXCLUDE_VALUE)
         || restored.iter().any(|taint| taint.key == group.drain_taint());
     let record = looks_ours.then(|| {
         let owner = undo.maintenance.clone().filter(|uid| requester.others.contains(uid));
         let maintenance = Some(owner.unwrap_or_else(|| requester.uid.to_owned()));
         json!(UndoRecord { maintenance, restored: true, ..UndoRecord::default() }).to_string()
     });
+    annotations.insert(UNDO_ANNOTATION.to_owned(), json!(record));
     let mut spec = Map::new();
     if undo.made_unschedulable {
         spec.insert("unschedulable".to_owned(), Value::Null);
@@ -247,7 +231,7 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
         "metadata": {
             "resourceVersion": node.metadata.resource_version,
             "labels": labels,
-            "annotations": {UNDO_ANNOTATION: record},
+            "annotations": annotations,
         },
         "spec": spec,
     })))
@@ -297,85 +281,6 @@ fn record_patch(node: &Node, record: Option<&UndoRecord>) -> NodePatch {
     }}))
 }
 
-impl UndoRecord {
-    /// Records the marks that only this group has, unless an earlier maintenance of the group has recorded them.
-    fn with_marks(mut self, node: &Node, missing: &[Taint], group: Group) -> Self {
-        let added = missing.iter().filter(|taint| taint.key == group.drain_taint()).map(id);
-        let added: Vec<String> = added.filter(|id| !self.added_taints.contains(id)).collect();
-        self.added_taints.extend(added);
-        if group.has_exclude_label() {
-            let before = || label(node, EXCLUDE_LABEL).map(str::to_owned);
-            self.labels_before.entry(EXCLUDE_LABEL.to_owned()).or_insert_with(before);
-        }
-        self
-    }
-
-    /// The record of a node that was cordoned before.
-    fn with_cordon_before(mut self) -> Self {
-        let cordon = id(&taint(UNSCHEDULABLE_TAINT));
-        self.made_unschedulable = false;
-        self.added_taints.retain(|added| *added != cordon);
-        self
-    }
-
-    /// Whether the node has a mark that only a maintenance sets, and that it did not have before.
-    fn is_visible_on(&self, node: &Node) -> bool {
-        let is_drain_taint = |taint: &Taint| Group::ALL.iter().any(|group| taint.key == group.drain_taint());
-        let added = |taint: &Taint| self.added_taints.contains(&id(taint));
-        let labelled = self.labels_before.get(EXCLUDE_LABEL).is_some_and(|before| {
-            before.as_deref() != Some(EXCLUDE_VALUE) && label(node, EXCLUDE_LABEL) == Some(EXCLUDE_VALUE)
-        });
-        labelled || taints(node).iter().any(|taint| is_drain_taint(taint) && added(taint))
-    }
-}
-
-/// The record of a maintenance that is only known to have set every mark.
-fn everything(node: &Node, group: Group) -> UndoRecord {
-    let before = label(node, EXCLUDE_LABEL).filter(|value| *value != EXCLUDE_VALUE).map(str::to_owned);
-    let labels = group.has_exclude_label().then(|| (EXCLUDE_LABEL.to_owned(), before));
-    UndoRecord {
-        made_unschedulable: true,
-        added_taints: marks(group).iter().map(id).collect(),
-        labels_before: labels.into_iter().collect(),
-        ..UndoRecord::default()
-    }
-}
-
-/// The undo record in a node's annotations. A record that cannot be parsed counts as one that reverts everything, so that
-/// the node does not stay cordoned forever.
-///
-/// Of a record only the marks of maintenances count. More programs may write the annotation than may write labels and
-/// taints, such as the kubelet of the node (the admission plugin `NodeRestriction` lets it write annotations of its own
-/// node, but no taints and not every label). None of them changes labels and taints of others through this program.
-fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
-    let text = metadata.annotations.as_ref()?.get(UNDO_ANNOTATION)?;
-    let marks = Group::ALL.iter().flat_map(|group| marks(*group)).chain([planned_taint()]);
-    let marks: Vec<String> = marks.map(|taint| id(&taint)).collect();
-    let mut undo = serde_json::from_str(text).unwrap_or_else(|_| UndoRecord {
-        made_unschedulable: true,
-        added_taints: marks.clone(),
-        labels_before: BTreeMap::from([(EXCLUDE_LABEL.to_owned(), None)]),
-        ..UndoRecord::default()
-    });
-    undo.added_taints.retain(|added| marks.contains(added));
-    undo.labels_before.retain(|label, _| label == EXCLUDE_LABEL);
-    for before in undo.labels_before.values_mut() {
-        // The API server would refuse the patch.
-        *before = before.take().filter(|value| selector::is_value(value));
-    }
-    Some(undo)
-}
-
-/// The record of a maintenance that has started.
-fn cordon_record(metadata: &ObjectMeta) -> Option<UndoRecord> {
-    recorded(metadata).filter(|undo| !undo.planned)
-}
-
-/// The record of a maintenance that is planned.
-fn planned_record(metadata: &ObjectMeta) -> Option<UndoRecord> {
-    recorded(metadata).filter(|undo| undo.planned)
-}
-
 /// The record, unless it is stale: then its maintenance is gone, for example because the medik8s operator ended it, which
 /// ignores records, and so are the marks in the record.
 fn valid_record(node: &Node, requester: &Requester) -> Option<UndoRecord> {
@@ -388,6 +293,16 @@ fn valid_record(node: &Node, requester: &Requester) -> Option<UndoRecord> {
     is_valid.then_some(undo)
 }
 
+/// The record of a node without one, which a user has removed or the medik8s operator does not write: all marks are ours. Only
+/// nm-reconciler asks neighbours for something.
+fn assumed_record(node: &Node, requester: &Requester) -> UndoRecord {
+    let mut undo = everything(node, requester.group);
+    if requester.cordoned_by == CordonedBy::NmReconciler {
+        undo.assume_asked(requester.neighbours);
+    }
+    undo
+}
+
 /// Whether the marks of a node without a record can only be set by us or by the medik8s operator.
 fn must_be_ours(node: &Node, requester: &Requester) -> bool {
     match requester.cordoned_by {
@@ -398,10 +313,6 @@ fn must_be_ours(node: &Node, requester: &Requester) -> bool {
         }
         CordonedBy::Medik8s => has_own_mark(node, requester.group),
     }
-}
-
-fn planned_taint() -> Taint {
-    Taint { effect: PREFER_NO_SCHEDULE.to_owned(), ..taint(PLANNED_TAINT) }
 }
 
 /// The taints of the node without the one that a planned maintenance added.
@@ -418,10 +329,6 @@ fn has_lost_plan(node: &Node, requester: &Requester) -> bool {
     requester.planned && recorded(&node.metadata).is_none()
 }
 
-fn marks(group: Group) -> [Taint; 2] {
-    [group.drain_taint(), UNSCHEDULABLE_TAINT].map(taint)
-}
-
 /// Whether the medik8s operator has begun to cordon the node and has not uncordoned it: it sets its label before the taints
 /// and removes it last, after the node is schedulable again.
 fn has_own_mark(node: &Node, group: Group) -> bool {
@@ -432,26 +339,6 @@ fn has_own_mark(node: &Node, group: Group) -> bool {
 /// Whether the node has the taint that only maintenances of this group set.
 pub fn has_drain_taint(node: &Node, group: Group) -> bool {
     taints(node).iter().any(|taint| taint.key == group.drain_taint())
-}
-
-fn same(a: &Taint, b: &Taint) -> bool {
-    a.key == b.key && a.effect == b.effect
-}
-
-fn id(taint: &Taint) -> String {
-    format!("{}:{}", taint.key, taint.effect)
-}
-
-fn unschedulable(node: &Node) -> bool {
-    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
-}
-
-fn taints(node: &Node) -> &[Taint] {
-    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
-}
-
-fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
-    node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ impl Maintenance {
             cordoned_by,
             planned: false,
             keeps_cordon: false,
+            neighbours: Neighbours::default(),
             others: &self.others,
         }
     }

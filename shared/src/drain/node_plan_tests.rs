@@ -1,6 +1,7 @@
 //! The taint of a planned maintenance, with the patches applied.
 
 use super::*;
+use crate::api::names::{PLANNED_TAINT, PREFER_NO_SCHEDULE};
 
 impl Maintenance {
     fn mark_planned(&self, node: &Value) -> Value {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::api::names::{AUTOSCALER_ANNOTATIONS, LOAD_BALANCER_LABEL};
 use crate::drain::node_patch;
 
 proptest! {
@@ -119,5 +120,43 @@ proptest! {
         let back = maintenance.uncordon(&there, past);
         prop_assert_eq!(maintenance.uncordon(&back, past), back.clone(), "once is enough");
         prop_assert_eq!(tidy(maintenance.remove_record(&back)), node);
+    }
+
+    #[test]
+    fn what_neighbours_are_asked_is_undone_whatever_was_there_before(
+        label in proptest::option::of(prop_oneof![Just(""), Just("true"), Just("false")]),
+        values in proptest::collection::vec(proptest::option::of(prop_oneof![Just("true"), Just("false")]), 2),
+        asked in proptest::collection::vec(any::<(bool, bool)>(), 1..4),
+        ends in any::<bool>(),
+    ) {
+        let mut node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}, "annotations": {"other": "x"}}, "spec": {}});
+        if let Some(value) = label {
+            node["metadata"]["labels"][LOAD_BALANCER_LABEL] = json!(value);
+        }
+        for (key, value) in AUTOSCALER_ANNOTATIONS.iter().zip(&values) {
+            if let Some(value) = value {
+                node["metadata"]["annotations"][key] = json!(value);
+            }
+        }
+        let maintenance = Maintenance::alone("m");
+        let mut there = node.clone();
+        for (excluded_from_load_balancers, protected_from_autoscalers) in asked {
+            let neighbours = Neighbours { excluded_from_load_balancers, protected_from_autoscalers };
+            let requester = Requester { neighbours, ..maintenance.requester(CordonedBy::Nobody) };
+            there = apply(&there, node_patch::cordon(&parse(&there), &requester));
+            prop_assert_eq!(node_patch::cordon(&parse(&there), &requester), None, "once is enough");
+            let is_left_out = |node: &Value| {
+                node["metadata"]["labels"].get(LOAD_BALANCER_LABEL).is_some_and(|value| value != "false")
+            };
+            prop_assert_eq!(is_left_out(&there), excluded_from_load_balancers || is_left_out(&node));
+            for (key, before) in AUTOSCALER_ANNOTATIONS.iter().zip(&values) {
+                let expected = if protected_from_autoscalers { Some("true") } else { *before };
+                prop_assert_eq!(there["metadata"]["annotations"][key].as_str(), expected);
+            }
+        }
+        if ends {
+            let back = maintenance.uncordon(&there, CordonedBy::Nobody);
+            prop_assert_eq!(tidy(maintenance.remove_record(&back)), node);
+        }
     }
 }

@@ -295,6 +295,7 @@ mod tests {
             cordoned_by: CordonedBy::Nobody,
             planned: false,
             keeps_cordon: false,
+            neighbours: node_patch::Neighbours::default(),
             others: &others,
         };
         let patch = node_patch::cordon(&bare, &requester).unwrap().0;

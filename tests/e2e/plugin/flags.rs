@@ -36,7 +36,7 @@ async fn every_drain_flag_sets_its_field() {
         spec,
         json!({"nodeName": node, "reason": "kernel", "drain": {"gracePeriodSeconds": 7, "force": false,
             "deleteEmptyDirData": false, "timeoutSeconds": 0, "skipWaitForDeleteTimeoutSeconds": 0,
-            "deleteAfterSeconds": 300, "podSelector": selector, "order": "None", "returningPods": "Stay", "surge": "WhenBlocked",
+            "deleteAfterSeconds": 300, "podSelector": selector, "order": "None", "returningPods": "Stay", "surge": "WhenBlocked", "autoscalers": "Ignore",
             "waitForVolumeDetach": {"timeoutSeconds": 300, "onTimeout": "Fail"}}})
     );
 }

@@ -49,7 +49,7 @@ async fn start_and_stop_print_a_line_for_each_node() {
         serde_json::to_value(spec.drain).unwrap(),
         json!({"gracePeriodSeconds": -1, "force": true, "deleteEmptyDirData": true, "timeoutSeconds": 600,
             "skipWaitForDeleteTimeoutSeconds": 0, "deleteAfterSeconds": 0, "order": "PriorityAscending",
-            "returningPods": "Stay", "surge": "Never"})
+            "returningPods": "Stay", "surge": "Never", "autoscalers": "Ignore"})
     );
     let again = run(&["start", a, "--timeout", "10m"]).await;
     again.expect(0, &format!("node/{a} is already in maintenance\n"), "");

@@ -20,6 +20,7 @@ use crate::evacuation_lives::{
     run_vm, stopped_at_the_handoff, stopped_in_the_backoff, stopped_in_the_queue, stopped_when_marked,
     stopped_while_moving, stopped_while_scheduling,
 };
+use crate::hold_lives::{held_by_hooks, left_out_and_protected};
 use crate::surge_lives::{surge_undone, surged, surged_three};
 use crate::volume_lives::{volumes_detached, volumes_not_detached};
 use crate::world::{Done, MAINTENANCES, PATH, Setup, World};
@@ -73,6 +74,8 @@ pub(crate) fn all() -> Vec<Life> {
         life!(left_to_complete),
         life!(cordoned_before),
         life!(stays_cordoned),
+        life!(held_by_hooks),
+        life!(left_out_and_protected),
         life!(taken_over),
         life!(two_of_one_node),
         life!(queued, Setup { nodes: 3, flags: &["--max-unavailable", "1"], ..Setup::default() }),

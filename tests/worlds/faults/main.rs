@@ -15,6 +15,7 @@ mod cordon_lives;
 mod election;
 mod evacuation_lives;
 mod history;
+mod hold_lives;
 mod lives;
 mod paused;
 mod person;

@@ -62,11 +62,16 @@ impl World {
 
     /// Starts a maintenance.
     pub(crate) async fn start(&self, name: &str, node: &str, drain: Value) {
+        self.start_annotated(name, node, drain, json!({})).await;
+    }
+
+    /// Starts a maintenance with these annotations.
+    pub(crate) async fn start_annotated(&self, name: &str, node: &str, drain: Value, annotations: Value) {
         let options = drain.as_object().into_iter().flatten().map(|(name, _)| name.clone());
         self.person.options.lock().unwrap().extend(options);
         let object = json!({
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-            "metadata": {"name": name}, "spec": {"nodeName": node, "drain": drain},
+            "metadata": {"name": name, "annotations": annotations}, "spec": {"nodeName": node, "drain": drain},
         });
         self.post(PATH, object).await;
     }

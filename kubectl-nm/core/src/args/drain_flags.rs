@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nm_shared::api::pod_selector::PodSelector;
 use nm_shared::cluster::selector;
 use nm_shared::{
-    CompletionSpec, DrainOrder, DrainSpec, OnDetachTimeout, ReturningPods, SurgePolicy, WaitForVolumeDetach,
+    Autoscalers, CompletionSpec, DrainOrder, DrainSpec, LoadBalancers, OnDetachTimeout, ReturningPods,
+    SurgePolicy, WaitForVolumeDetach,
 };
 use serde_json::Value;
 
@@ -86,6 +87,27 @@ pub struct DrainFlags {
     /// How to treat a pod that its owner recreates on the node because it tolerates the taints of the maintenance
     #[arg(long, value_name = "WHAT", ignore_case = true)]
     returning_pods: Option<ReturningPodsFlag>,
+
+    /// Have load balancers outside of the cluster leave the node out: label it, and wait for this long, by default 30s,
+    /// before the first eviction
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, num_args = 0..=1, require_equals = true,
+        default_missing_value = "30s")]
+    exclude_from_load_balancers: Option<Duration>,
+
+    /// Whether the Kubernetes Cluster Autoscaler and Karpenter may remove the node during the maintenance
+    #[arg(long, value_name = "WHAT", ignore_case = true)]
+    autoscalers: Option<AutoscalersFlag>,
+}
+
+/// The values of `--autoscalers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AutoscalersFlag {
+    /// They may, the default
+    #[value(name = "Ignore")]
+    Ignore,
+    /// They may not, and the node is annotated; the default of a roll
+    #[value(name = "Protect")]
+    Protect,
 }
 
 /// The values of `--returning-pods`.
@@ -179,9 +201,23 @@ impl DrainFlags {
                 Some(ReturningPodsFlag::Wait) => ReturningPods::Wait,
                 Some(ReturningPodsFlag::Stay) | None => ReturningPods::Stay,
             },
+            load_balancers: self
+                .exclude_from_load_balancers
+                .map(|delay| LoadBalancers { exclude: true, delay_seconds: seconds(delay) }),
+            autoscalers: match self.autoscalers {
+                Some(AutoscalersFlag::Protect) => Autoscalers::Protect,
+                Some(AutoscalersFlag::Ignore) | None => Autoscalers::Ignore,
+            },
             ..default
         };
         (!self.given().is_empty()).then_some(spec)
+    }
+
+    /// The same, with autoscalers kept off the node unless a flag says otherwise.
+    pub fn protected_spec(&self) -> DrainSpec {
+        let spec = self.spec().unwrap_or_default();
+        let autoscalers = if self.autoscalers.is_some() { spec.autoscalers } else { Autoscalers::Protect };
+        DrainSpec { autoscalers, ..spec }
     }
 
     /// The fields in which an existing drain differs from the flags: name, existing value, requested value.
@@ -206,6 +242,8 @@ impl DrainFlags {
             (self.wait_for_completion.is_some(), "waitForCompletion"),
             (self.surge.is_some(), "surge"),
             (self.returning_pods.is_some(), "returningPods"),
+            (self.exclude_from_load_balancers.is_some(), "loadBalancers"),
+            (self.autoscalers.is_some(), "autoscalers"),
         ];
         fields.into_iter().filter(|(given, _)| *given).map(|(_, field)| field).collect()
     }
@@ -244,7 +282,7 @@ mod tests {
             json!({"gracePeriodSeconds": 30, "timeoutSeconds": 90, "podSelector": {"matchLabels": {"app": "web"}},
                 "force": false, "deleteEmptyDirData": false, "skipWaitForDeleteTimeoutSeconds": 0,
                 "deleteAfterSeconds": 2, "order": "PriorityAscending", "surge": "WhenBlocked",
-                "returningPods": "Wait"})
+                "returningPods": "Wait", "autoscalers": "Ignore"})
         );
         for same in [
             "--force",
@@ -296,6 +334,21 @@ mod tests {
             flags("--wait-for-completion --completion-timeout 1m").differences(waits.as_ref()),
             [("waitForCompletion", jobs, json!({"timeoutSeconds": 60}))]
         );
+    }
+
+    #[test]
+    fn load_balancers_have_half_a_minute_unless_a_duration_is_given() {
+        let balancers = |line: &str| json!(flags(line).spec().unwrap().load_balancers);
+        assert_eq!(balancers("--exclude-from-load-balancers"), json!({"exclude": true, "delaySeconds": 30}));
+        assert_eq!(balancers("--exclude-from-load-balancers=0"), json!({"exclude": true, "delaySeconds": 0}));
+        assert_eq!(balancers("--autoscalers protect"), json!(null));
+    }
+
+    #[test]
+    fn a_protected_node_is_kept_unless_a_flag_says_otherwise() {
+        let protects = |line: &str| flags(line).protected_spec().autoscalers;
+        assert_eq!(protects("--timeout 1m"), Autoscalers::Protect);
+        assert_eq!(protects("--autoscalers Ignore"), Autoscalers::Ignore);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::node_causes::{
-    by_condition, by_degraded, by_last_error, failed, not_begun, not_let_go, patch_drain, suspended,
+    by_condition, by_degraded, by_last_error, failed, held, not_begun, not_let_go, patch_drain, suspended,
 };
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
@@ -41,16 +41,16 @@ pub fn causes(
             let since = maintenance.creation_timestamp().map(|at| at.0);
             Some(not_begun(since, reconcilers, kubectl, now))
         }
-        State::Stopping => Some(not_let_go(maintenance, kubectl, now)),
+        State::Stopping => held(maintenance, kubectl).or_else(|| Some(not_let_go(maintenance, kubectl, now))),
         State::Planned | State::Paused => Some(suspended(maintenance, &facts.rolls, kubectl, now)),
         State::Queued => {
             let drained = condition(maintenance, ConditionType::Drained);
             Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
         }
         State::Failed => Some(failed(maintenance, kubectl)),
-        State::Draining | State::Blocked | State::Drained => {
-            by_degraded(maintenance, kubectl).or_else(|| by_last_error(maintenance, kubectl))
-        }
+        State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl)
+            .or_else(|| held(maintenance, kubectl))
+            .or_else(|| by_last_error(maintenance, kubectl)),
     };
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
     // Blocked pods no longer matter once the node returns to service.

@@ -5,7 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
-use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
+use nm_shared::api::names::{
+    FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION, PRE_DRAIN_HOOK, PRE_RETURN_HOOK,
+};
 use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::validate_completion;
 
@@ -128,6 +130,47 @@ pub(super) fn suspended(
         passes: true,
         ..Cause::default()
     }
+}
+
+/// What the maintenance waits for before its first eviction, or before it returns its node.
+pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
+    let hold = status(maintenance).hold.as_ref()?;
+    let ends = State::of(maintenance) == State::Stopping;
+    let (what, domain) = match ends {
+        true => ("The node stays cordoned", PRE_RETURN_HOOK),
+        false => ("No pod is evicted yet", PRE_DRAIN_HOOK),
+    };
+    let name = maintenance.name_any();
+    let name = shell_quoted(&name);
+    let (advice, command) = match hold.hooks.as_slice() {
+        [] => (
+            String::from("Evictions begin then; this shows them"),
+            nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance)))),
+        ),
+        hooks => {
+            let keys: Vec<String> = hooks
+                .iter()
+                .map(|hook| shell_quoted(&format!("{domain}/{}-", hook.name)).into_owned())
+                .collect();
+            let whose = if hooks.len() == 1 {
+                "The owner of the hook removes it"
+            } else {
+                "The owners of the hooks remove them"
+            };
+            (
+                format!("{whose} when the work is done; to go on without that, remove the annotation"),
+                format!("{kubectl} annotate nm {name} {}", keys.join(" ")),
+            )
+        }
+    };
+    Some(Cause {
+        what: vec![format!("{what}: the maintenance waits for {hold}.")],
+        since: Some(hold.since.0),
+        advice,
+        commands: vec![command],
+        passes: true,
+        ..Cause::default()
+    })
 }
 
 pub(super) fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Cause {
@@ -309,6 +352,8 @@ fn remedy_of(
             | Reason::Evicting
             | Reason::Blocked
             | Reason::DetachingVolumes
+            | Reason::WaitingForHooks
+            | Reason::WaitingForLoadBalancers
             | Reason::WriteFailed
             | Reason::Planned
             | Reason::Paused

@@ -35,7 +35,8 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
                 volumes if volumes.is_empty() => volumes,
                 volumes => format!(", waiting for {volumes} to be detached"),
             };
-            line.and(format!(" {}%: {}{gone}{volumes}", status.drain_progress, remaining(status)))
+            let hold = status.hold.as_ref().map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
+            line.and(format!(" {}%: {}{gone}{volumes}{hold}", status.drain_progress, remaining(status)))
         }
         State::Drained => {
             let of_roll = roll_progress(maintenance).map(|what| format!("; {what}")).unwrap_or_default();
@@ -63,6 +64,9 @@ pub fn is_ending(maintenance: &NodeMaintenance) -> bool {
 /// finalizers.
 pub fn stop_progress(maintenance: &NodeMaintenance) -> String {
     let finalizers = maintenance.finalizers();
+    if let Some(hold) = status(maintenance).hold.as_ref().filter(|_| is_ending(maintenance)) {
+        return format!("the node stays cordoned, waiting for {hold}");
+    }
     if is_ending(maintenance) {
         // Whether the node still exists is not known here: its deletion ends a maintenance too.
         return String::from("the maintenance is ending");

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -67,6 +68,8 @@ pub(crate) struct NodeReport {
     pub(crate) quorum: Option<String>,
     /// Why it would be queued.
     pub(crate) queue: Option<String>,
+    /// How long load balancers have to stop using the node; none if they are not asked to.
+    pub(crate) load_balancer_delay: Option<Duration>,
     /// The volumes that the drain would wait for; none if it waits for none, or without access to pods.
     pub(crate) detach: Option<DetachReport>,
 }
@@ -124,6 +127,13 @@ impl PlanReport {
         let budgets = Budgets::from_objects(&snapshot.budgets);
         let mut forecast = preview.map(|preview| preview.forecast(budgets, answers, now));
         let mut nodes = node_reports(planned, snapshot, now);
+        for node in &mut nodes {
+            let balancers = drain_of(&node.node, requested, snapshot).load_balancers;
+            let delay =
+                balancers.filter(|balancers| balancers.exclude).map(|balancers| balancers.delay_seconds);
+            node.load_balancer_delay =
+                delay.and_then(|seconds| Some(Duration::from_secs(seconds.try_into().ok()?)));
+        }
         for (node, forecast) in nodes.iter_mut().filter_map(|node| Some((node, forecast.as_ref()?))) {
             let wait = drain_of(&node.node, requested, snapshot).wait_for_volume_detach;
             node.detach = wait.map(|wait| DetachReport::new(&node.node, wait, forecast));
@@ -222,7 +232,15 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
             _ => None,
         };
         let refusal = existing.refusal(name).map(|refusal| refusal.to_string()).or_else(|| quorum.clone());
-        NodeReport { node: name.clone(), state, refusal, quorum, queue, detach: None }
+        NodeReport {
+            node: name.clone(),
+            state,
+            refusal,
+            quorum,
+            queue,
+            load_balancer_delay: None,
+            detach: None,
+        }
     };
     planned.iter().map(report).collect()
 }

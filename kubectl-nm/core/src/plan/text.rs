@@ -207,6 +207,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
         MaxUnavailableLimit::Unknown(why) => lines.push(unknown(&format!("--max-unavailable: {why}"))),
     }
     lines.extend(report.unknown.iter().map(|what| unknown(&what.to_string())));
+    lines.extend(load_balancers(&report.nodes));
     lines.extend(report.nodes.iter().filter_map(|node| node.detach.as_ref()?.line(&node.node)));
     lines.extend(report.nodes.iter().filter_map(node));
     lines
@@ -249,6 +250,15 @@ fn totals(report: &PlanReport) -> Line {
     } else {
         format!("{nodes}, {pods}: {}", counts.join(", "))
     })
+}
+
+/// How long the first evictions wait for load balancers.
+fn load_balancers(nodes: &[NodeReport]) -> Option<Line> {
+    let delay = nodes.iter().filter_map(|node| node.load_balancer_delay).max()?;
+    Some(Line::new(format!(
+        "Evictions begin {} after the cordon, so that load balancers stop using the node first",
+        duration::show(delay)
+    )))
 }
 
 fn node(report: &NodeReport) -> Option<Line> {

@@ -66,7 +66,7 @@ pub(super) async fn run(
         if !args.nodes.are_known() {
             check_exist(cluster, &names).await?;
         }
-        let planning = Planning::read(names.clone(), drain.clone(), cluster, Timestamp::now()).await?;
+        let planning = Planning::read(names.clone(), Some(drain.clone()), cluster, Timestamp::now()).await?;
         Ok::<_, Error>((names, planning))
     };
     let (names, planning) = progress::during(out, message, read).await?;
@@ -77,7 +77,7 @@ pub(super) async fn run(
     let settings = settings(&args, action, &waves);
     check_free(&name, &names, &snapshot.maintenances)?;
 
-    let wanted = objects(&name, &args, &settings, drain.as_ref(), &waves);
+    let wanted = objects(&name, &args, &settings, &drain, &waves);
     if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
         // So that no node is drained for a Job that is refused.
         let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
@@ -204,10 +204,11 @@ fn settings(args: &BeginArgs, action: Option<NodeAction>, waves: &[Vec<PoolNode>
     }
 }
 
-fn drain(args: &BeginArgs, action: Option<&NodeAction>) -> Option<DrainSpec> {
-    let drain = args.request.drain.spec();
+/// How each node is drained. A roll needs its nodes back, so autoscalers keep them.
+fn drain(args: &BeginArgs, action: Option<&NodeAction>) -> DrainSpec {
+    let drain = args.request.drain.protected_spec();
     match action {
-        Some(NodeAction::Job(_)) => Some(job::sparing_jobs(drain)),
+        Some(NodeAction::Job(_)) => job::sparing_jobs(drain),
         Some(NodeAction::Run(_)) | None => drain,
     }
 }
@@ -373,7 +374,7 @@ fn objects(
     name: &str,
     args: &BeginArgs,
     settings: &RollSettings,
-    drain: Option<&DrainSpec>,
+    drain: &DrainSpec,
     waves: &[Vec<PoolNode>],
 ) -> Vec<NodeMaintenance> {
     let now = Timestamp::now();
@@ -381,7 +382,7 @@ fn objects(
     let object = |(position, (wave, node)): (usize, (usize, &PoolNode))| {
         let mut object = NodeMaintenance::new(&node.name, args.request.spec(&node.name));
         object.spec.suspend = true;
-        object.spec.drain = drain.cloned();
+        object.spec.drain = Some(drain.clone());
         let record = planned(wave, position, now);
         object.labels_mut().insert(LABEL.to_owned(), name.to_owned());
         object.annotations_mut().extend([

@@ -108,7 +108,7 @@ impl FleetRow {
                 .metadata
                 .deletion_timestamp
                 .as_ref()
-                .filter(|_| is_ending(maintenance))
+                .filter(|_| is_ending(maintenance) && status.hold.is_none())
                 .map(|deleted| deleted.0),
             turn_in: roll_name(maintenance).filter(|_| state == State::Planned).map(str::to_owned),
             namespaces,
@@ -164,6 +164,9 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
     let status = status(maintenance);
     let first = status.blocked_pods.first();
     match (state, first) {
+        (State::Draining | State::Blocked, _) if let Some(hold) = &status.hold => {
+            format!("waiting for {hold}")
+        }
         (State::Blocked, Some(pod)) => {
             let short = remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
             match status.pod_counts.blocked - 1 {

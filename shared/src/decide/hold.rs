@@ -1,0 +1,53 @@
+//! What a maintenance waits for as a whole, before its first eviction and before it returns its node.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::condition::whole_seconds;
+use crate::api::hold::{Hold, Hook};
+use crate::api::maintenance::{DrainSpec, NodeMaintenance};
+use crate::api::status::NodeMaintenanceStatus;
+use crate::decide::drain_status::is_counted;
+
+/// What the drain waits for before its first eviction; none if it may have evicted already. Then a new hook would come too
+/// late. The status shows whether it waited until now: that it no longer does is stored before the first eviction. A definition
+/// that prunes it does not show that, and hooks hold at any time.
+pub fn before_eviction(
+    maintenance: &NodeMaintenance,
+    spec: &DrainSpec,
+    prunes_details: bool,
+    now: Timestamp,
+) -> Option<Hold> {
+    let before = maintenance.status.as_ref();
+    let may_have_evicted = is_counted(before) && !is_held(before) && !prunes_details;
+    if may_have_evicted {
+        return None;
+    }
+    let cordoned = before.and_then(NodeMaintenanceStatus::begun_at);
+    let since = cordoned.unwrap_or_else(|| whole_seconds(now).0);
+    let delay = spec.load_balancers.filter(|balancers| balancers.exclude);
+    let until = delay.and_then(|delay| {
+        since.checked_add(SignedDuration::from_secs(delay.delay_seconds)).ok().filter(|at| *at > now)
+    });
+    let hooks = Hook::before_eviction(&maintenance.metadata);
+    hold(since, hooks, until)
+}
+
+/// What the maintenance waits for before it returns its node.
+pub fn before_return(maintenance: &NodeMaintenance) -> Option<Hold> {
+    let since = maintenance.metadata.deletion_timestamp.as_ref()?.0;
+    hold(since, Hook::before_return(&maintenance.metadata), None)
+}
+
+/// Whether the status shows that the maintenance waits.
+pub fn is_held(status: Option<&NodeMaintenanceStatus>) -> bool {
+    status.is_some_and(|status| status.hold.is_some())
+}
+
+fn hold(since: Timestamp, hooks: Vec<Hook>, until: Option<Timestamp>) -> Option<Hold> {
+    let load_balancers_until = until.map(whole_seconds);
+    (!hooks.is_empty() || until.is_some()).then(|| Hold {
+        since: whole_seconds(since),
+        hooks,
+        load_balancers_until,
+    })
+}

@@ -1,0 +1,172 @@
+//! Hooks, and load balancers that let go of the node first.
+
+use super::*;
+use crate::api::group::Group;
+use crate::api::names::{LOAD_BALANCER_LABEL, PRE_DRAIN_HOOK, PRE_RETURN_HOOK};
+use crate::drain::node_patch::is_cordoned;
+
+fn at(second: i64) -> Timestamp {
+    now().checked_add(SignedDuration::from_secs(second)).unwrap()
+}
+
+fn hooked(domain: &str, extra: &Value) -> NodeMaintenance {
+    let mut all = json!({"metadata": {"annotations": {format!("{domain}/flush"): "cache"}}});
+    json_patch_merge(&mut all, extra);
+    maintenance(&all)
+}
+
+fn without_hooks(maintenance: &NodeMaintenance) -> NodeMaintenance {
+    let mut changed = maintenance.clone();
+    changed.metadata.annotations = None;
+    changed
+}
+
+fn status(decision: &Decision) -> &NodeMaintenanceStatus {
+    decision.status.as_ref().unwrap()
+}
+
+#[test]
+fn no_pod_is_evicted_before_the_hooks_are_removed() {
+    let new = hooked(PRE_DRAIN_HOOK, &json!({}));
+    let decision = decide(&new, &observed(), now());
+    assert!(decision.node.is_some() && asked(&decision).is_empty());
+    let held = status(&decision);
+    assert_eq!(condition(held, "Drained"), ("False", "WaitingForHooks"));
+    assert_eq!(
+        held.conditions.iter().find(|one| one.type_ == "Drained").unwrap().message,
+        "0 of 2 pods are gone, waiting for hook flush (owner: cache)"
+    );
+    assert_eq!(
+        (held.phase, held.pod_counts.waiting, held.last_error.as_str()),
+        (Some(Phase::Running), 2, "")
+    );
+    let waiting = after(&new, &decision);
+    let later = decide(&waiting, &cordoned(), at(600));
+    assert!(asked(&later).is_empty() && later.status.is_none(), "it waits without a limit");
+
+    let released = decide(&without_hooks(&waiting), &cordoned(), at(601));
+    assert_eq!(asked(&released), ["a", "b"]);
+    assert_eq!(status(&released).hold, None);
+}
+
+#[test]
+fn a_node_without_pods_is_not_drained_before_the_hooks_are_removed() {
+    let empty = |cluster: ClusterState| ClusterState { pods: Some(vec![]), ..cluster };
+    let new = hooked(PRE_DRAIN_HOOK, &json!({}));
+    let decision = decide(&new, &empty(observed()), now());
+    assert_eq!(
+        (status(&decision).phase, condition(status(&decision), "Drained").0),
+        (Some(Phase::Running), "False")
+    );
+    let released = without_hooks(&after(&new, &decision));
+    assert_eq!(status(&decide(&released, &empty(cordoned()), at(5))).phase, Some(Phase::Succeeded));
+}
+
+#[test]
+fn a_hook_that_is_set_after_the_first_eviction_comes_too_late() {
+    let begun = maintenance(&json!({}));
+    let begun = after(&begun, &decide(&begun, &observed(), now()));
+    let mut hooked = hooked(PRE_DRAIN_HOOK, &json!({}));
+    hooked.status = begun.status;
+    assert_eq!(asked(&decide(&hooked, &cordoned(), at(5))), ["a", "b"]);
+}
+
+#[test]
+fn no_pod_is_evicted_before_the_status_shows_the_end_of_the_hold() {
+    let new = hooked(PRE_DRAIN_HOOK, &json!({}));
+    let released = without_hooks(&after(&new, &decide(&new, &observed(), now())));
+    let just_written = ClusterState { status_written: Some(now()), ..cordoned() };
+    let early = decide(&released, &just_written, now());
+    assert!(early.status.is_none() && asked(&early).is_empty(), "or a crash would leave it held");
+    assert!(early.requeue_after.is_some_and(|wait| wait <= Duration::from_secs(1)));
+}
+
+#[test]
+fn a_drain_that_times_out_while_it_waits_says_what_for() {
+    let new = hooked(PRE_DRAIN_HOOK, &json!({"spec": {"drain": {"timeoutSeconds": 60}}}));
+    let waiting = after(&new, &decide(&new, &observed(), now()));
+    let failed = decide(&waiting, &cordoned(), at(61));
+    assert_eq!(status(&failed).phase, Some(Phase::Failed));
+    assert_eq!(
+        status(&failed).last_error,
+        "the drain timed out after 60 s, waiting for hook flush (owner: cache), 2 pods are left"
+    );
+    let mut extended = after(&waiting, &failed);
+    extended.spec.drain.as_mut().unwrap().timeout_seconds = 0;
+    let again = decide(&extended, &cordoned(), at(70));
+    assert!(asked(&again).is_empty());
+    assert_eq!(condition(status(&again), "Drained"), ("False", "WaitingForHooks"));
+}
+
+#[test]
+fn load_balancers_have_their_time_before_the_first_eviction() {
+    let new =
+        maintenance(&json!({"spec": {"drain": {"loadBalancers": {"exclude": true, "delaySeconds": 20}}}}));
+    let decision = decide(&new, &observed(), now());
+    assert_eq!(decision.node.as_ref().unwrap().0["metadata"]["labels"][LOAD_BALANCER_LABEL], "true");
+    assert_eq!(condition(status(&decision), "Drained"), ("False", "WaitingForLoadBalancers"));
+    assert_eq!(status(&decision).hold.as_ref().unwrap().load_balancers_until.as_ref().unwrap().0, at(20));
+    assert_eq!(decision.requeue_after, Some(Duration::from_secs(20)));
+    let waiting = after(&new, &decision);
+    let mut node = serde_json::to_value(observed().node.unwrap().as_ref()).unwrap();
+    json_patch_merge(&mut node, &decision.node.unwrap().0);
+    let cluster = ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed() };
+    let before = decide(&waiting, &cluster, at(19));
+    assert!(asked(&before).is_empty());
+    assert_eq!(before.requeue_after, Some(Duration::from_secs(1)));
+    assert_eq!(asked(&decide(&waiting, &cluster, at(20))), ["a", "b"]);
+}
+
+#[test]
+fn the_node_is_not_returned_before_the_hooks_are_removed() {
+    let deletion = json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}});
+    let begun = maintenance(&json!({}));
+    let begun = after(&begun, &decide(&begun, &observed(), now()));
+    let mut ending = hooked(PRE_RETURN_HOOK, &deletion);
+    ending.status = begun.status;
+    let held = decide(&ending, &cordoned(), at(5));
+    assert!(
+        held.node.is_none() && held.remove_finalizer.is_none() && !held.node_released && held.lease.is_some()
+    );
+    assert!(
+        asked(&held).is_empty() && held.evictable.as_ref().is_some_and(HashSet::is_empty),
+        "no pod is evicted any more"
+    );
+    let shown = status(&held).conditions.iter().find(|one| one.type_ == "Cordoned").unwrap();
+    assert_eq!((&*shown.status, &*shown.reason), ("True", "WaitingForHooks"));
+    assert_eq!(shown.message, "node n1 stays cordoned, waiting for hook flush (owner: cache)");
+    let again = decide(&after(&ending, &held), &cordoned(), at(600));
+    assert!(again.status.is_none() && again.remove_finalizer.is_none());
+
+    let released = decide(&without_hooks(&after(&ending, &held)), &cordoned(), at(601));
+    assert!(released.node.is_some() && released.remove_finalizer.is_some() && released.node_released);
+}
+
+#[test]
+fn a_hook_does_not_keep_a_maintenance_without_a_node_to_return() {
+    let deletion = json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}});
+    let ending = hooked(PRE_RETURN_HOOK, &deletion);
+    assert!(decide(&ending, &observed(), now()).remove_finalizer.is_some(), "it has not begun");
+    let begun = maintenance(&json!({}));
+    let begun = after(&begun, &decide(&begun, &observed(), now()));
+    let ending = NodeMaintenance { status: begun.status, ..ending };
+    let gone = ClusterState { node: None, ..observed() };
+    assert!(decide(&ending, &gone, now()).remove_finalizer.is_some(), "its node was deleted");
+}
+
+#[test]
+fn what_the_neighbours_do_follows_the_spec_without_another_cordon() {
+    let plain = after(&maintenance(&json!({})), &decide(&maintenance(&json!({})), &observed(), now()));
+    let mut changed = plain.clone();
+    changed.spec.drain = Some(
+        serde_json::from_value(json!({"loadBalancers": {"exclude": true}, "autoscalers": "Protect"}))
+            .unwrap(),
+    );
+    let decision = decide(&changed, &cordoned(), at(60));
+    let metadata = &decision.node.as_ref().unwrap().0["metadata"];
+    assert_eq!(metadata["labels"][LOAD_BALANCER_LABEL], "true");
+    assert_eq!(metadata["annotations"]["karpenter.sh/do-not-disrupt"], "true");
+    assert!(decision.recordon_count.is_none() && reasons(&decision).is_empty());
+    assert_eq!(asked(&decision), ["a", "b"], "evictions have begun");
+    assert!(is_cordoned(cordoned().node.as_deref().unwrap(), Group::Medik8s));
+}
