@@ -192,7 +192,7 @@ pub fn wait_progress(pod: &WaitingPod) -> String {
 /// What a pod waits for, where there is little space: `budget cart: 1 more Ready pod needed`.
 pub fn wait_in_short(pod: &WaitingPod) -> String {
     if pod.reason == WaitReason::EvictedLast {
-        return "nm-reconciler, evicted after all other pods".to_owned();
+        return "evicted last: nm-reconciler".to_owned();
     }
     let (WaitReason::BudgetTurn, Some(budget)) = (pod.reason, &pod.budget) else { return wait_progress(pod) };
     let when = match missing(budget) {

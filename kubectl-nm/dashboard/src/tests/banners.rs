@@ -12,7 +12,9 @@ use crate::message::Message;
 use crate::model::{Model, Options};
 use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::painted::text;
-use crate::tests::scenes::{ago, empty, fleet, maintenance, node, now, options, press, send, set_watch};
+use crate::tests::scenes::{
+    ago, empty, fleet, maintenance, node, now, options, press, send, set_watch, type_in,
+};
 
 /// How often a text is on the screen, whose lines may be broken.
 fn count(model: &Model, what: &str) -> usize {
@@ -87,6 +89,23 @@ fn a_halted_roll_is_above_the_maintenances_with_its_cause_and_what_continues_it(
         send(&mut model, Message::Maintenances(WatchChange::Listed(Vec::new())));
         press(&mut model, KeyCode::Esc);
         assert_eq!(count(&model, "halted"), 0);
+    }
+}
+
+#[test]
+fn the_stop_dialog_reports_the_roll_that_a_node_leaves() {
+    for (row, expected) in [("w1-kernel", 1), ("other", 0)] {
+        let mut model = with_rolls((120, 30), &["kernel"]);
+        type_in(&mut model, "/");
+        type_in(&mut model, row);
+        press(&mut model, KeyCode::Enter);
+        press(&mut model, KeyCode::Char('x'));
+        assert_eq!(
+            count(&model, "Nodes leave roll kernel before they are done"),
+            expected,
+            "{}",
+            text(&model)
+        );
     }
 }
 

@@ -1,9 +1,10 @@
 //! The dialogs: each lists what will happen before it does.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use nm_core::maintenance::{State, node, uid};
-use nm_core::terminal::command_context::shell_quoted;
+use nm_core::maintenance::{State, node, roll_name, uid};
+use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names};
 use nm_shared::{NodeMaintenance, PodState};
 use ratatui::layout::Rect;
@@ -177,6 +178,7 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
     lines.push(sentence("Pods that were evicted are not moved back."));
     let ignored = ignored(dialog, &model.options.kubectl);
     lines.extend(ignored.map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem)));
+    lines.extend(rolls_left(dialog, &model.options.kubectl).map(|text| sentence(&text)));
     lines.extend(age_of_nodes(model));
     let flag = if dialog.keep_cordon { " --keep-cordon" } else { "" };
     lines.push(command_line(&(plugin_command(&model.options.kubectl, "stop", &dialog.targets) + flag)));
@@ -190,6 +192,18 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
     let keys = format!("{}[Tab] {other}  [Esc] cancel", if ready { "[Enter] stop  " } else { "" });
     lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
     lines
+}
+
+/// The rolls that lose nodes, as `kubectl nm stop` reports them.
+fn rolls_left(dialog: &StopDialog, kubectl: &str) -> Option<String> {
+    let rolls: BTreeSet<&str> = dialog.targets.iter().filter_map(|target| roll_name(target)).collect();
+    let names: Vec<String> = rolls.iter().map(|roll| (*roll).to_owned()).collect();
+    let first = shell_quoted(names.first()?);
+    let abort = nm_command(kubectl, &format!("roll abort {first}"));
+    Some(format!(
+        "Nodes leave roll {} before they are done. {abort} aborts the whole roll",
+        first_names(&names)
+    ))
 }
 
 /// That the medik8s operator uncordons nodes in any case, as `kubectl nm stop --keep-cordon` reports it.
