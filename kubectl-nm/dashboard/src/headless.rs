@@ -25,7 +25,7 @@ use crate::config::appearance::Appearance;
 use crate::config::config_file::Config;
 use crate::config::key_map::KeyMap;
 use crate::message::{Effect, Message};
-use crate::model::lists::filter::{self, Fields, Filter};
+use crate::model::lists::filter::{self, Filter, FilterField, Searchable};
 use crate::model::{Model, Options, RecordingMode};
 use crate::objects::listed_node::ListedNode;
 use crate::objects::node_metadata::NodeMetadata;
@@ -162,16 +162,29 @@ pub(super) fn text(screen: &Buffer) -> String {
     (0..height).map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// A row with a node, a namespace, a state and a text.
+struct SimpleRow<'a>([&'a str; 4]);
+
+impl Searchable for SimpleRow<'_> {
+    fn any(&self, field: FilterField, is_match: &dyn Fn(&str) -> bool) -> bool {
+        let [node, namespace, state, text] = self.0;
+        match field {
+            FilterField::Node => is_match(node),
+            FilterField::Namespace => is_match(namespace),
+            FilterField::State => is_match(state),
+            FilterField::Text => is_match(text),
+            FilterField::Phase | FilterField::Reason | FilterField::Object | FilterField::Workload => false,
+        }
+    }
+
+    fn has_node(&self) -> bool {
+        true
+    }
+}
+
 /// Whether a filter selects a row with this node, namespace, state and text.
-pub fn is_selected(filter: &str, [node, namespace, state, text]: [&str; 4]) -> bool {
-    let fields = Fields {
-        node: Some(node),
-        namespaces: vec![namespace],
-        state,
-        texts: [text, "", "", ""],
-        ..Fields::default()
-    };
-    Filter::new(filter).matches(&fields)
+pub fn is_selected(filter: &str, row: [&str; 4]) -> bool {
+    Filter::new(filter).matches(&SimpleRow(row))
 }
 
 /// The words of a filter of the dashboard.

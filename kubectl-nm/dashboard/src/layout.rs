@@ -81,8 +81,8 @@ impl ScreenLayout {
         let tall = area.height;
         let two_lines = tall >= TWO_LINES_FROM && !model.shows_nodes() && model.fleet.rows.total() > 0;
         let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
-        let wrapped = |text: &str| count(wrap(text, text_columns(area)).len()).min(tall / 4).max(1);
-        let banner = model.banner().map_or(0, |(text, _)| wrapped(&text));
+        let wrapped = |text: &str| notice_lines(text, area);
+        let banner = model.banners().iter().map(|(text, _)| wrapped(text)).sum::<u16>().min(tall / 3);
         let (why, command) = remedy_lines(model, area);
         let blockers = blockers_text(model).map_or(0, |text| wrapped(&text).min(MOST_BLOCKERS));
         let message = model.message().map_or(0, |(notice, _)| wrapped(&notice.text));
@@ -151,6 +151,11 @@ impl ScreenLayout {
     pub(crate) fn side_rows(&self) -> usize {
         usize::from(self.side.height.saturating_sub(1))
     }
+}
+
+/// How many lines a notice has: a quarter of the screen at most.
+pub(crate) fn notice_lines(text: &str, area: Rect) -> u16 {
+    count(wrap(text, text_columns(area)).len()).min(area.height / 4).max(1)
 }
 
 /// From so many rows on, what a drain has done and cost is there in full.

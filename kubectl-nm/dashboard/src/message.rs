@@ -9,6 +9,7 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
+use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
 
@@ -48,6 +49,8 @@ pub(crate) enum Message {
         node: Option<String>,
         state: WatchState,
     },
+    /// Why no reconciler leads; none if one does, or if that is not known.
+    Leader(Option<LeaderGap>),
     /// How many pods run on nodes; an error ends a count early.
     PodCounts {
         counts: Vec<(String, usize)>,
@@ -180,4 +183,30 @@ pub(crate) enum ClusterRequest {
     Evict { target: PodTarget, uid: String },
     /// Delete the pod, if it still has this uid.
     DeletePod { target: PodTarget, uid: String },
+}
+
+impl ClusterRequest {
+    /// Whether it comes from the start dialog, whose plan nobody reads any more.
+    pub(crate) fn ends_start_dialog(&self) -> bool {
+        match self {
+            Self::Start(_) => true,
+            Self::Stop(_)
+            | Self::StopKeepingCordons(_)
+            | Self::Pause { .. }
+            | Self::Evict { .. }
+            | Self::DeletePod { .. } => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_start_ends_the_plan_of_the_start_dialog() {
+        assert!(ClusterRequest::Start(Vec::new()).ends_start_dialog());
+        assert!(!ClusterRequest::Stop(Vec::new()).ends_start_dialog());
+        assert!(!ClusterRequest::Pause { targets: Vec::new(), pause: true }.ends_start_dialog());
+    }
 }

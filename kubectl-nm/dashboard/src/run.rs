@@ -32,7 +32,7 @@ use crate::screen::signals::{self, Signal};
 use crate::screen::terminal::Screen;
 use crate::tasks::latest_task::LatestTask;
 use crate::tasks::pending_commands::await_results;
-use crate::tasks::{kubectl, pod_count, pod_requests, requests, start_plans};
+use crate::tasks::{kubectl, leader, pod_count, pod_requests, requests, start_plans};
 use crate::update::update;
 use crate::view;
 use crate::watches::Watches;
@@ -121,6 +121,7 @@ async fn until_ended(
         lookups: LatestTask::default(),
         causes: LatestTask::default(),
         plans: LatestTask::default(),
+        leader: LatestTask::default(),
         kubectl: LatestTask::default(),
         inputs: EventStream::new(),
         cluster,
@@ -184,6 +185,8 @@ struct Dashboard<'a> {
     causes: LatestTask,
     /// Makes the plan of the start dialog.
     plans: LatestTask,
+    /// Reads whether a reconciler leads.
+    leader: LatestTask,
     /// Runs kubectl, whose output is on the screen.
     kubectl: LatestTask,
     inputs: EventStream,
@@ -205,6 +208,7 @@ impl Dashboard<'_> {
         // A timeout too long for the clock never ends.
         let deadline = timeout.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
         let mut redraw = Redraw::default();
+        self.watch_leader();
         loop {
             if redraw.is_due() {
                 screen.draw(|frame| view::draw(&self.model, frame))?;
@@ -254,6 +258,10 @@ impl Dashboard<'_> {
                 return Ok(reason);
             }
         }
+    }
+
+    fn watch_leader(&mut self) {
+        self.leader.run(leader::watch(self.cluster.clone(), self.to.clone()));
     }
 
     /// Records what comes from the cluster.
@@ -311,6 +319,7 @@ impl Dashboard<'_> {
             }
             Effect::Reconnect => {
                 self.watches.reconnect();
+                self.watch_leader();
                 // Other programs may have written on the screen.
                 screen.wipe()?;
             }
@@ -321,7 +330,9 @@ impl Dashboard<'_> {
             // A second safeguard: `update` returns none in read-only mode.
             Effect::Send { .. } if self.model.options.readonly => {}
             Effect::Send { id, request } => {
-                self.plans.end();
+                if request.ends_start_dialog() {
+                    self.plans.end();
+                }
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
                 self.commands.spawn_local(async move {
                     let outcome = requests::send(&cluster, request).await;

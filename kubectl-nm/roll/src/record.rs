@@ -25,7 +25,7 @@ use crate::absence::{AbsentNode, LeftNode};
 use crate::error::RollError;
 use crate::settings::RollSettings;
 
-pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, NODE, Runner, STATE, Step};
+pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, NODE, Runner, STATE, Step};
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
 
 /// Annotation of each maintenance: the [`RollSettings`] as JSON.
@@ -161,20 +161,6 @@ pub struct RollRecord {
     /// Of how many nodes nothing is known, because an earlier record was deleted with its maintenance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<usize>,
-}
-
-/// Why a roll halted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Halt {
-    /// The node because of which it halted; empty if it is about the roll as a whole.
-    pub node: String,
-    /// The cause, for people.
-    pub message: String,
-    /// When it halted.
-    pub at: Timestamp,
-    /// Whether its drain timed out, and cannot continue without more time.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub timed_out: bool,
 }
 
 /// The nodes that are done.

@@ -351,6 +351,8 @@ pub enum WaitReason {
     Completing,
     /// Its disruption budget allows its eviction once evicted pods have been replaced.
     BudgetTurn,
+    /// It is the pod of the leading nm-reconciler, which is evicted after all others of the node.
+    EvictedLast,
     /// A reason that only a newer version knows.
     #[serde(other)]
     Unknown,

@@ -100,6 +100,19 @@ fn a_pod_waits_for_the_turn_of_its_budget_and_is_blocked_once_nothing_has_moved_
 }
 
 #[test]
+fn the_pod_of_the_reconciler_is_reported_as_evicted_last() {
+    let own = pod_named("b", &json!({}));
+    let own_pod = Some(pod::reference(&own));
+    let pods =
+        |pods: Vec<Arc<DrainPod>>| ClusterState { pods: Some(pods), own_pod: own_pod.clone(), ..cordoned() };
+    let status = |state: &ClusterState| status_of(&maintenance(&json!({})), state);
+    let together = status(&pods(vec![pod_named("a", &json!({})), Arc::clone(&own)]));
+    let waiting = together.waiting_pods.unwrap_or_default();
+    let told: Vec<_> = waiting.iter().map(|pod| (pod.name.as_str(), pod.reason)).collect();
+    assert_eq!(told, [("b", WaitReason::EvictedLast)]);
+}
+
+#[test]
 fn a_budget_that_can_never_allow_an_eviction_blocks_at_once() {
     let failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no scale",
         "lastTransitionTime": now()}]);

@@ -184,12 +184,16 @@ pub fn wait_progress(pod: &WaitingPod) -> String {
     match (&pod.until, pod.reason) {
         (Some(until), _) => format!("{reason}, evicted at {}", until.0),
         (None, WaitReason::BudgetTurn) => format!("{reason}: {}", budget_turn(pod)),
+        (None, WaitReason::EvictedLast) => format!("{reason}: the pod of nm-reconciler"),
         (None, _) => reason.to_owned(),
     }
 }
 
 /// What a pod waits for, where there is little space: `budget cart: 1 more Ready pod needed`.
 pub fn wait_in_short(pod: &WaitingPod) -> String {
+    if pod.reason == WaitReason::EvictedLast {
+        return "evicted last: nm-reconciler".to_owned();
+    }
     let (WaitReason::BudgetTurn, Some(budget)) = (pod.reason, &pod.budget) else { return wait_progress(pod) };
     let when = match missing(budget) {
         Some(1) => "1 more Ready pod needed".to_owned(),

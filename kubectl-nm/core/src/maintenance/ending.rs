@@ -84,8 +84,8 @@ pub fn keep_cordon_patch(uid: &str) -> Value {
     json!({"metadata": {"uid": uid, "annotations": {KEEP_CORDON_ANNOTATION: "true"}}})
 }
 
-/// The medik8s operator writes no conditions.
-fn is_of_medik8s_operator(object: &NodeMaintenance) -> bool {
+/// Whether the medik8s operator manages a maintenance, and not nm-reconciler: that operator writes no conditions.
+pub fn is_of_medik8s_operator(object: &NodeMaintenance) -> bool {
     status(object).phase.is_some() && status(object).conditions.is_empty()
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::NodeMaintenance;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -70,6 +70,20 @@ pub struct Runner {
     pub at: Timestamp,
 }
 
+/// Why a roll halted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halt {
+    /// The node because of which it halted; empty if it is about the roll as a whole.
+    pub node: String,
+    /// The cause, for people.
+    pub message: String,
+    /// When it halted.
+    pub at: Timestamp,
+    /// Whether its drain timed out, and cannot continue without more time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
+}
+
 /// Of the record of a node, what those who only look have to know.
 #[derive(Deserialize)]
 struct SeenNode {
@@ -92,18 +106,19 @@ impl SeenNode {
 }
 
 /// Of the record of a roll, what those who only look have to know.
-#[derive(Deserialize, Default)]
+#[derive(Clone, Debug, Deserialize, Default, PartialEq, Eq)]
 #[serde(default)]
 struct SeenRoll {
     revision: u64,
     runner: Option<Runner>,
     paused: bool,
-    halt: Option<IgnoredAny>,
+    halt: Option<Halt>,
+    aborted: Option<String>,
 }
 
-/// The programs that run rolls, by the names of the rolls.
+/// The programs that run rolls, and why rolls halted, by the names of the rolls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RollRunners(BTreeMap<String, (u64, Option<Runner>)>);
+pub struct RollRunners(BTreeMap<String, SeenRoll>);
 
 impl RollRunners {
     /// Those that these maintenances name.
@@ -115,11 +130,9 @@ impl RollRunners {
 
     /// Takes what a maintenance shows, unless something newer is known.
     pub fn note(&mut self, object: &NodeMaintenance) {
-        let Some((name, SeenRoll { revision, runner, paused, halt })) = record(object) else { return };
-        // While it is paused, and once it has halted, no node begins until somebody resumes it.
-        let runner = runner.filter(|_| !paused && halt.is_none());
-        if self.0.get(name).is_none_or(|(known, _)| *known <= revision) {
-            self.0.insert(name.to_owned(), (revision, runner));
+        let Some((name, seen)) = record(object) else { return };
+        if self.0.get(name).is_none_or(|known| known.revision <= seen.revision) {
+            self.0.insert(name.to_owned(), seen);
         }
     }
 
@@ -132,8 +145,22 @@ impl RollRunners {
 
     /// The user and the machine that make the nodes of a roll begin now; none if nobody runs it, or if it is paused or has halted.
     pub fn runner(&self, roll: &str, now: Timestamp) -> Option<&str> {
-        let runner = self.0.get(roll)?.1.as_ref()?;
+        // While it is paused, and once it has halted, no node begins until somebody resumes it.
+        let seen = self.0.get(roll).filter(|seen| !seen.paused && seen.halt.is_none())?;
+        let runner = seen.runner.as_ref()?;
         (now.duration_since(runner.at) < HEARTBEAT_TIMEOUT).then_some(runner.who.as_str())
+    }
+
+    /// The rolls that have halted and were not aborted, by name, and why.
+    pub fn halts(&self) -> impl Iterator<Item = (&str, &Halt)> {
+        let halted = self.0.iter().filter(|(_, seen)| seen.aborted.is_none());
+        halted.filter_map(|(name, seen)| Some((name.as_str(), seen.halt.as_ref()?)))
+    }
+
+    /// Why a roll has halted.
+    pub fn halt(&self, roll: &str) -> Option<&Halt> {
+        let seen = self.0.get(roll).filter(|seen| seen.aborted.is_none())?;
+        seen.halt.as_ref()
     }
 }
 
@@ -193,7 +220,7 @@ mod tests {
             (json!({"revision": 2, "runner": runner(100)}), 159, Some("ada@vm")),
             (json!({"revision": 2, "runner": runner(100)}), 160, None),
             (json!({"revision": 2, "runner": runner(100), "paused": true}), 101, None),
-            (json!({"revision": 2, "runner": runner(100), "halt": {"node": "n1"}}), 101, None),
+            (json!({"revision": 2, "runner": runner(100), "halt": halt()}), 101, None),
             (json!({"revision": 2}), 101, None),
             (json!("{"), 101, None),
         ] {
@@ -202,6 +229,24 @@ mod tests {
             let now = Timestamp::from_second(seconds).unwrap();
             assert_eq!(runners.runner("k2", now), expected, "{state} at {seconds}");
             assert_eq!(runners.runner("k1", now), None);
+        }
+    }
+
+    fn halt() -> Value {
+        json!({"node": "n1", "message": "its command failed", "at": Timestamp::UNIX_EPOCH})
+    }
+
+    #[test]
+    fn a_halted_roll_has_its_cause_unless_it_was_aborted() {
+        for (state, expected) in [
+            (json!({"revision": 2, "halt": halt()}), Some("its command failed")),
+            (json!({"revision": 2, "halt": halt(), "aborted": "ada"}), None),
+            (json!({"revision": 2}), None),
+        ] {
+            let rolls = RollRunners::of([&object(STATE, &state)]);
+            assert_eq!(rolls.halt("k2").map(|halt| halt.message.as_str()), expected, "{state}");
+            let all: Vec<&str> = rolls.halts().map(|(name, _)| name).collect();
+            assert_eq!(all, expected.map(|_| "k2").into_iter().collect::<Vec<_>>());
         }
     }
 

@@ -43,13 +43,16 @@ pub enum LeaderGap {
 
 /// What shows whether a reconciler leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Evidence {
+pub enum Evidence {
     /// One leads, or something else serves maintenances.
     Served,
     /// None seems to lead.
     Gap(LeaderGap),
     /// The Deployments decide.
-    Undecided,
+    Undecided {
+        /// Whether somebody has led before.
+        has_lease: bool,
+    },
 }
 
 /// Reads whether a reconciler leads: the gap, if there is one.
@@ -58,29 +61,52 @@ pub(crate) enum Evidence {
 ///
 /// What is not known, and why.
 pub async fn gap(cluster: &Cluster, now: Timestamp) -> Result<Option<LeaderGap>, Unread> {
-    const WHAT: &str = "whether a reconciler leads";
-    let unread = |error: Error| Unread::failed(WHAT, &error);
+    Ok(match read_lease(cluster, now).await? {
+        Evidence::Served => None,
+        Evidence::Gap(gap) => Some(gap),
+        Evidence::Undecided { has_lease } => read_deployments(cluster, has_lease).await?,
+    })
+}
+
+/// Reads what the lease of the leader shows, with one request.
+///
+/// # Errors
+///
+/// What is not known, and why.
+pub async fn read_lease(cluster: &Cluster, now: Timestamp) -> Result<Evidence, Unread> {
     let ours = ListParams::default().fields(&format!("metadata.name={}", leader_lease::NAME));
     let leases: Vec<Lease> =
-        cluster.list(&Api::all(cluster.client()), LEASES, &ours).await.map_err(unread)?;
-    if let Evidence::Gap(gap) = match by_leases(&leases, now) {
-        Evidence::Undecided => {
-            let of = async |which: ListParams| {
-                cluster.list(&Api::<Deployment>::all(cluster.client()), DEPLOYMENTS, &which).await
-            };
-            let labelled = of(ListParams::default().labels(LABEL_SELECTOR)).await.map_err(unread)?;
-            if labelled.is_empty() {
-                // The medik8s operator has other labels, and by OLM nm-reconciler has too.
-                by_all_deployments(&of(ListParams::default()).await.map_err(unread)?, !leases.is_empty())
-            } else {
-                by_deployments(&labelled, !leases.is_empty())
-            }
-        }
-        decided => decided,
-    } {
-        return Ok(Some(gap));
-    }
-    Ok(None)
+        cluster.list(&Api::all(cluster.client()), LEASES, &ours).await.map_err(|error| unread(&error))?;
+    Ok(by_leases(&leases, now))
+}
+
+/// Reads whether Deployments show that nobody leads, where the lease does not decide: the gap, if there is one. `has_lease`: as
+/// in [`Evidence::Undecided`].
+///
+/// # Errors
+///
+/// What is not known, and why.
+pub async fn read_deployments(cluster: &Cluster, has_lease: bool) -> Result<Option<LeaderGap>, Unread> {
+    let labelled = deployments(cluster, ListParams::default().labels(LABEL_SELECTOR)).await?;
+    let evidence = if labelled.is_empty() {
+        // The medik8s operator has other labels, and by OLM nm-reconciler has too.
+        by_all_deployments(&deployments(cluster, ListParams::default()).await?, has_lease)
+    } else {
+        by_deployments(&labelled, has_lease)
+    };
+    Ok(match evidence {
+        Evidence::Gap(gap) => Some(gap),
+        Evidence::Served | Evidence::Undecided { .. } => None,
+    })
+}
+
+async fn deployments(cluster: &Cluster, which: ListParams) -> Result<Vec<Deployment>, Unread> {
+    let api = Api::<Deployment>::all(cluster.client());
+    cluster.list(&api, DEPLOYMENTS, &which).await.map_err(|error| unread(&error))
+}
+
+fn unread(error: &Error) -> Unread {
+    Unread::failed("whether a reconciler leads", error)
 }
 
 fn by_leases(leases: &[Lease], now: Timestamp) -> Evidence {
@@ -96,7 +122,7 @@ fn by_leases(leases: &[Lease], now: Timestamp) -> Evidence {
     });
     match lapsed.max() {
         Some((renewed, valid_seconds)) => Evidence::Gap(LeaderGap::Lapsed { renewed, valid_seconds }),
-        None => Evidence::Undecided,
+        None => Evidence::Undecided { has_lease: !leases.is_empty() },
     }
 }
 
@@ -106,7 +132,7 @@ fn by_deployments(ours: &[Deployment], has_lease: bool) -> Evidence {
         deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0) > 0
     };
     match ours {
-        [] => Evidence::Undecided,
+        [] => Evidence::Undecided { has_lease },
         // A single replica may run without leader election.
         [..] if !has_lease && ours.iter().any(|deployment| is_ready(&deployment)) => Evidence::Served,
         [..] if has_lease => Evidence::Gap(LeaderGap::Released),
@@ -127,15 +153,15 @@ fn by_all_deployments(all: &[Deployment], has_lease: bool) -> Evidence {
     let by_olm: Vec<Deployment> =
         all.iter().filter(|deployment| deployment.name_any() == leader_lease::NAME).cloned().collect();
     match by_deployments(&by_olm, has_lease) {
-        Evidence::Undecided if !has_lease => Evidence::Gap(LeaderGap::NotInstalled),
+        Evidence::Undecided { .. } if !has_lease => Evidence::Gap(LeaderGap::NotInstalled),
         // A released lease may be left over, and whoever leads without one may run anywhere.
         evidence => evidence,
     }
 }
 
 impl LeaderGap {
-    /// What shows that nobody leads.
-    pub(crate) fn words(&self) -> String {
+    /// What shows that nobody leads: `no nm-reconciler leads: the last one has released its lease`.
+    pub fn words(&self) -> String {
         match self {
             Self::Lapsed { renewed, valid_seconds } => {
                 let until = renewed.saturating_add(SignedDuration::from_secs((*valid_seconds).into()));

@@ -2,6 +2,7 @@
 //!
 //! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
 
+mod banners;
 pub(crate) mod dialogs;
 pub(crate) mod fleet;
 pub(crate) mod lists;
@@ -18,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nm_core::maintenance::{State, attached_volumes};
+use nm_core::maintenance::attached_volumes;
+use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::text::counted;
 use nm_core::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 use nm_shared::{AttachedVolume, NodeMaintenance};
@@ -163,6 +165,8 @@ pub struct Model {
     /// The node of the panel a second ago.
     pub(crate) rested: Option<String>,
     pub(crate) health: WatchHealth,
+    /// Why no reconciler leads, if that is known.
+    pub(crate) leader_gap: Option<LeaderGap>,
     pub(crate) dialog: Option<Dialog>,
     /// What a command of kubectl prints, on the whole screen.
     pub(crate) output: Option<OutputPage>,
@@ -214,6 +218,7 @@ impl Model {
             followed: BTreeSet::new(),
             rested: None,
             health: WatchHealth::default(),
+            leader_gap: None,
             dialog: None,
             output: None,
             runs: 0,
@@ -289,58 +294,6 @@ impl Model {
         StartPlan::of(dialog.nodes.text(), &self.fleet, self.nodes_are_known())
             .with_reason(dialog.reason.text())
             .with_options(dialog.options.text())
-    }
-
-    /// A notice about the whole view, and whether it reports a problem.
-    pub(crate) fn banner(&self) -> Option<(String, bool)> {
-        match self.freshness() {
-            WatchState::Lost { error, .. } if self.options.is_replay() => return Some((error.clone(), true)),
-            WatchState::Lost { error, .. } => {
-                return Some((format!("Disconnected, retrying: {error}"), true));
-            }
-            WatchState::Forbidden(why) if self.is_stale() => {
-                let again = self.hint(Action::Reconnect);
-                let words = "You no longer have permission to list maintenances";
-                return Some((format!("{words}, {again} tries again: {why}"), true));
-            }
-            WatchState::Live | WatchState::Connecting | WatchState::Forbidden(_) | WatchState::Unrecorded => {
-            }
-        }
-        if self.shows_nodes() && self.nodes.pods.is_forbidden() {
-            let words = "No permission to list pods: their number is not known.";
-            return Some((format!("{words} {} tries again", self.hint(Action::Reconnect)), true));
-        }
-        let open = self.open.as_ref()?;
-        if *self.health.of(WatchKind::Pods) == WatchState::Unrecorded {
-            let words = "The recording has no pods of this node so far: showing the pods of the status";
-            return Some((words.to_owned(), true));
-        }
-        if open.pods.hidden {
-            let words = "No permission to list pods: showing the pods of the status.";
-            return Some((format!("{words} {} tries again", self.hint(Action::Reconnect)), true));
-        }
-        let Some(row) = self.open_row() else {
-            let is_unknown = self.nodes_are_known() && self.fleet.node(&open.name).is_none();
-            return Some(match (is_unknown, self.options.readonly) {
-                (true, _) => (format!("Node {} does not exist.", open.name), true),
-                (false, true) => (String::from("Not in maintenance."), false),
-                (false, false) => {
-                    let start = self.hint(Action::Start);
-                    (format!("Not in maintenance. {start} starts a maintenance"), false)
-                }
-            });
-        };
-        let gone_before = open.tree.gone_before(row.gone);
-        if open.tree.is_shown && gone_before > 0 {
-            let words = "left before you opened this node and are not shown";
-            return Some((format!("{} {words}", counted(gone_before, "pod")), false));
-        }
-        let why = self.fleet.why(&row, self.now);
-        match row.state {
-            Some(State::Blocked | State::Draining) => None,
-            _ if why.is_empty() => None,
-            state => Some((why.into_owned(), state == Some(State::Failed))),
-        }
     }
 
     pub(crate) fn blockers(&self) -> Vec<String> {

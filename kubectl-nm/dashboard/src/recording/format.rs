@@ -266,6 +266,7 @@ impl RecordedMessage {
             Message::NodeClosed(node) => Self::NodeClosed(node.clone()),
             Message::Input(_)
             | Message::Tick(_)
+            | Message::Leader(_)
             | Message::Planned { .. }
             | Message::PodFacts { .. }
             | Message::CauseFacts { .. }

@@ -3,6 +3,7 @@
 pub(crate) mod actions;
 pub(crate) mod kubectl;
 pub(crate) mod latest_task;
+pub(crate) mod leader;
 pub(crate) mod pending_commands;
 pub(crate) mod pod_count;
 pub(crate) mod pod_requests;

@@ -1,6 +1,7 @@
 //! The dashboard as a whole, without a terminal or a cluster: what is on the screen, and what keys do.
 
 mod acting;
+mod banners;
 mod benchmark;
 mod cluster;
 mod drain_options;

@@ -6,6 +6,7 @@ use crossterm::event::{Event, KeyCode};
 use jiff::SignedDuration;
 use nm_core::client::watch_stream::WatchChange;
 use nm_shared::NodeMaintenance;
+use serde_json::json;
 
 use crate::message::{ClusterRequest, CommandError, Effect, Message};
 use crate::model::Model;
@@ -13,7 +14,7 @@ use crate::model::Options;
 use crate::model::dialogs::start_preview::PlanRequest;
 use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::painted::text;
-use crate::tests::scenes::{fleet, node, now, options, press, send, set_watch, type_in};
+use crate::tests::scenes::{fleet, maintenance, node, now, options, press, send, set_watch, type_in};
 
 /// The names and uids of the maintenances to delete.
 fn stopped(effects: &[Effect]) -> Vec<(String, String)> {
@@ -58,6 +59,28 @@ fn tab_leaves_the_nodes_cordoned() {
         matches!(&effects[..], [Effect::Send { request: ClusterRequest::StopKeepingCordons(targets), .. }] if targets.len() == 1),
         "{effects:?}"
     );
+}
+
+#[test]
+fn a_node_that_the_medik8s_operator_uncordons_is_not_promised_to_stay_cordoned() {
+    let mut model = fleet(Options { size: (120, 30), ..options() });
+    let mut theirs = maintenance("worker-12", 60, json!({"phase": "Running", "evictionPods": 9}));
+    theirs.metadata.uid = Some(String::from("uid-worker-12"));
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(theirs))));
+    for key in ['/', 'w', 'o', 'r', 'k', 'e', 'r', '-', '1', '2'] {
+        press(&mut model, KeyCode::Char(key));
+    }
+    press(&mut model, KeyCode::Enter);
+    press(&mut model, KeyCode::Char('x'));
+    let ignored = "The medik8s node-maintenance-operator manages the maintenance of";
+    assert!(!text(&model).contains(ignored), "{}", text(&model));
+    press(&mut model, KeyCode::Tab);
+    let shown = text(&model);
+    assert!(shown.contains(ignored) && shown.contains("kubectl cordon worker-12"), "{shown}");
+    assert!(!shown.contains("[Enter] stop"), "{shown}");
+    assert_eq!(press(&mut model, KeyCode::Enter), []);
+    press(&mut model, KeyCode::Tab);
+    assert_eq!(stopped(&press(&mut model, KeyCode::Enter)), with_uids(&["worker-12"]));
 }
 
 #[test]

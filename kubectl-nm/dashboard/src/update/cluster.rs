@@ -48,6 +48,7 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
     for open in model.open.iter_mut().chain(model.background.iter_mut()).filter(concerns_open) {
         let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
         open.pods.apply_status(maintenance, model.now);
+        open.events.show(maintenance);
         open.tree.outdate();
     }
 }
@@ -93,6 +94,8 @@ pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>)
 pub(super) fn events(model: &mut Model, node: &str, change: &WatchChange<Event>) {
     let known = (&mut model.open, &mut model.background);
     if let Some(open) = Model::node_of_message(known, model.options.recording, node) {
+        let maintenance = model.fleet.maintenance_of(node).map(AsRef::as_ref);
+        open.events.show(maintenance);
         open.events.apply(change);
     }
 }

@@ -110,7 +110,7 @@ fn help(model: &mut Model, top: usize, key: KeyEvent) {
 fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effect> {
     match key.code {
         KeyCode::Esc => return None,
-        KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
+        KeyCode::Enter if dialog.is_confirmed() => {
             model.marked_mut().clear();
             let words = match dialog.targets.as_slice() {
                 [target] => format!("stopping {} ...", node(target)),

@@ -1,9 +1,11 @@
 //! The dialogs: each lists what will happen before it does.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use nm_core::maintenance::{State, node, uid};
-use nm_core::terminal::text::counted;
+use nm_core::maintenance::{State, node, roll_name, uid};
+use nm_core::terminal::command_context::{nm_command, shell_quoted};
+use nm_core::terminal::text::{counted, first_names};
 use nm_shared::{NodeMaintenance, PodState};
 use ratatui::layout::Rect;
 
@@ -162,6 +164,10 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
     lines.extend(listed(dialog.targets.iter().map(|target| {
         let state = state_of(model, target);
         let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
+            _ if dialog.is_ignored_by(target) => ", is uncordoned by the medik8s operator",
+            _ if dialog.keep_cordon && !FleetRow::of(target).has_started() => {
+                ", not cordoned: its maintenance has not begun"
+            }
             Some(true) if dialog.keep_cordon => ", stays cordoned",
             Some(true) => ", becomes schedulable",
             Some(false) => ", stays cordoned, as before the maintenance",
@@ -170,6 +176,9 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
         format!("  {}  {state}{back}", node(target))
     })));
     lines.push(sentence("Pods that were evicted are not moved back."));
+    let ignored = ignored(dialog, &model.options.kubectl);
+    lines.extend(ignored.map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem)));
+    lines.extend(rolls_left(dialog, &model.options.kubectl).map(|text| sentence(&text)));
     lines.extend(age_of_nodes(model));
     let flag = if dialog.keep_cordon { " --keep-cordon" } else { "" };
     lines.push(command_line(&(plugin_command(&model.options.kubectl, "stop", &dialog.targets) + flag)));
@@ -178,11 +187,38 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
         let count = typed(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
         lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
     }
-    let ready = is_confirmed(&dialog.count, count);
+    let ready = dialog.is_confirmed();
     let other = if dialog.keep_cordon { "return to service" } else { "keep cordoned" };
     let keys = format!("{}[Tab] {other}  [Esc] cancel", if ready { "[Enter] stop  " } else { "" });
     lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
     lines
+}
+
+/// The rolls that lose nodes, as `kubectl nm stop` reports them.
+fn rolls_left(dialog: &StopDialog, kubectl: &str) -> Option<String> {
+    let rolls: BTreeSet<&str> = dialog.targets.iter().filter_map(|target| roll_name(target)).collect();
+    let names: Vec<String> = rolls.iter().map(|roll| (*roll).to_owned()).collect();
+    let first = shell_quoted(names.first()?);
+    let abort = nm_command(kubectl, &format!("roll abort {first}"));
+    Some(format!(
+        "Nodes leave roll {} before they are done. {abort} aborts the whole roll",
+        first_names(&names)
+    ))
+}
+
+/// That the medik8s operator uncordons nodes in any case, as `kubectl nm stop --keep-cordon` reports it.
+fn ignored(dialog: &StopDialog, kubectl: &str) -> Option<String> {
+    let nodes: Vec<String> = dialog.ignoring().map(|target| node(target).to_owned()).collect();
+    let them = if nodes.len() == 1 { "it" } else { "them" };
+    let cordon: Vec<_> = nodes.iter().map(|node| shell_quoted(node)).collect();
+    (!nodes.is_empty()).then(|| {
+        format!(
+            "The medik8s node-maintenance-operator manages the maintenance of {}, and uncordons nodes at the end. Return {them} \
+             to service, then run {kubectl} cordon {}",
+            first_names(&nodes),
+            cordon.join(" ")
+        )
+    })
 }
 
 fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {

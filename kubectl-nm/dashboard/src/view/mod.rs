@@ -22,11 +22,22 @@ mod tree;
 mod volumes;
 
 use ratatui::Frame;
+use ratatui::layout::Rect;
 
 use self::canvas::Canvas;
 use self::theme::Tone;
-use crate::layout::ScreenLayout;
+use crate::layout::{ScreenLayout, notice_lines};
 use crate::model::Model;
+
+/// Draws the notices above the rows, one below the other, as far as there is space.
+fn draw_banners(model: &Model, canvas: &mut Canvas<'_>, mut free: Rect, screen: Rect) {
+    for (notice, is_bad) in model.banners() {
+        let tone = if is_bad { Tone::Bad } else { Tone::Plain };
+        let height = notice_lines(&notice, screen).min(free.height);
+        canvas.write_wrapped(Rect { height, ..free }, &notice, tone);
+        free = Rect { y: free.y + height, height: free.height - height, ..free };
+    }
+}
 
 pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     let area = frame.area();
@@ -36,10 +47,7 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
         return output::draw(model, page, &mut canvas, area);
     }
     header::draw(model, &mut canvas, screen.header);
-    if let Some((notice, is_bad)) = model.banner() {
-        let tone = if is_bad { Tone::Bad } else { Tone::Plain };
-        canvas.write_wrapped(screen.banner, &notice, tone);
-    }
+    draw_banners(model, &mut canvas, screen.banner, area);
     // Stale data never looks live.
     canvas.fade(model.is_stale());
     if let Some(open) = &model.open {

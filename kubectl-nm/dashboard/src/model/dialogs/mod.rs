@@ -7,6 +7,7 @@ pub(crate) mod start_preview;
 
 use std::sync::Arc;
 
+use nm_core::maintenance::ending::is_of_medik8s_operator;
 use nm_core::maintenance::node;
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_shared::NodeMaintenance;
@@ -87,6 +88,24 @@ pub(crate) struct StopDialog {
     /// Whether the nodes stay cordoned.
     pub(crate) keep_cordon: bool,
     pub(crate) count: Field,
+}
+
+impl StopDialog {
+    /// The maintenances whose nodes the medik8s operator would uncordon although they are to stay cordoned.
+    pub(crate) fn ignoring(&self) -> impl Iterator<Item = &NodeMaintenance> {
+        let targets = self.targets.iter().map(AsRef::as_ref);
+        targets.filter(|target| self.is_ignored_by(target))
+    }
+
+    /// Whether the node of a maintenance is uncordoned although it is to stay cordoned.
+    pub(crate) fn is_ignored_by(&self, target: &NodeMaintenance) -> bool {
+        self.keep_cordon && is_of_medik8s_operator(target)
+    }
+
+    /// Whether Enter stops the maintenances.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.ignoring().next().is_none() && is_confirmed(&self.count, self.targets.len())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

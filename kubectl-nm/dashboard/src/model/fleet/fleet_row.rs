@@ -13,7 +13,7 @@ use nm_core::maintenance::{
 };
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
 
-use crate::model::lists::filter::Fields;
+use crate::model::lists::filter::{FilterField, Searchable};
 use crate::model::lists::listing::{Row, Sort};
 
 pub(crate) const IDLE: &str = "Idle";
@@ -196,7 +196,8 @@ fn waits(status: &NodeMaintenanceStatus) -> String {
             (WaitReason::BudgetTurn, Some(budget)) => format!("for budget {}/{}", pod.namespace, budget.name),
             (WaitReason::BudgetTurn, None) => format!("for a budget in {}", pod.namespace),
             (WaitReason::Completing, _) => String::from("to complete"),
-            (WaitReason::Unknown, _) => continue,
+            // It ends when the others have left.
+            (WaitReason::EvictedLast | WaitReason::Unknown, _) => continue,
         };
         match causes.iter_mut().find(|(known, _)| *known == cause) {
             Some((_, count)) => *count += 1,
@@ -211,6 +212,28 @@ fn waits(status: &NodeMaintenanceStatus) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
+impl Searchable for FleetRow {
+    fn any(&self, field: FilterField, is_match: &dyn Fn(&str) -> bool) -> bool {
+        let any = |texts: &[String]| texts.iter().any(|text| is_match(text));
+        match field {
+            FilterField::Node => is_match(&self.node),
+            FilterField::Namespace => any(&self.namespaces),
+            FilterField::State => is_match(self.state_word()),
+            FilterField::Phase => is_match(self.phase),
+            FilterField::Reason => {
+                is_match(&self.reason) || self.block_reasons.iter().any(|reason| is_match(reason))
+            }
+            FilterField::Object => is_match(&self.node) || is_match(&self.name) || any(&self.blocking),
+            FilterField::Workload => false,
+            FilterField::Text => is_match(&self.why) || is_match(&self.creator),
+        }
+    }
+
+    fn has_node(&self) -> bool {
+        true
+    }
+}
+
 impl Row for FleetRow {
     const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name, Sort::Progress, Sort::Age];
 
@@ -218,31 +241,21 @@ impl Row for FleetRow {
         &self.key
     }
 
-    fn order(&self, other: &Self, by: Sort) -> Ordering {
+    fn lead(&self, other: &Self, by: Sort) -> Ordering {
         // Nodes without a maintenance come last.
         let attention = |row: &Self| (row.state.is_none(), row.state, Reverse(row.blocked));
         // A row without a start time sorts last.
         let started = |row: &Self| (row.started.is_none(), row.started);
-        let first = match by {
+        match by {
             Sort::Risk => attention(self).cmp(&attention(other)),
             Sort::Name | Sort::Pool => Ordering::Equal,
             Sort::Progress => self.percent.cmp(&other.percent),
             Sort::Age => started(self).cmp(&started(other)),
-        };
-        first.then_with(|| self.node.cmp(&other.node)).then_with(|| self.key.cmp(&other.key))
+        }
     }
 
-    fn fields(&self) -> Fields<'_> {
-        Fields {
-            node: Some(&self.node),
-            namespaces: self.namespaces.iter().map(String::as_str).collect(),
-            state: self.state_word(),
-            phase: self.phase,
-            reasons: [self.reason.as_str()].into_iter().chain(self.block_reasons.iter().copied()).collect(),
-            objects: [&self.node, &self.name].into_iter().chain(&self.blocking).map(String::as_str).collect(),
-            texts: [&self.why, &self.creator, "", ""],
-            ..Fields::default()
-        }
+    fn by_name(&self, other: &Self) -> Ordering {
+        self.node.cmp(&other.node).then_with(|| self.key.cmp(&other.key))
     }
 
     fn is_blocked(&self) -> bool {

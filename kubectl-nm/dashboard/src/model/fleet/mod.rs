@@ -181,9 +181,11 @@ impl Fleet {
         if let Some(since) = row.ending_since.filter(|_| !self.nodes.is_empty()) {
             return self.ending(&row.node, since, now);
         }
-        match row.turn_in.as_deref().and_then(|roll| self.rolls.runner(roll, now)) {
-            Some(who) => Cow::Owned(format!("{why}; run by {who}")),
-            None => Cow::Borrowed(why),
+        let Some(roll) = row.turn_in.as_deref() else { return Cow::Borrowed(why) };
+        match (self.rolls.halt(roll), self.rolls.runner(roll, now)) {
+            (Some(_), _) => Cow::Owned(format!("roll {roll} has halted")),
+            (None, Some(who)) => Cow::Owned(format!("{why}; run by {who}")),
+            (None, None) => Cow::Borrowed(why),
         }
     }
 

@@ -8,7 +8,7 @@ use nm_core::maintenance::State;
 use nm_shared::drain::cordon_owner::CordonOwner;
 
 use crate::model::fleet::fleet_row::IDLE;
-use crate::model::lists::filter::Fields;
+use crate::model::lists::filter::{FilterField, Searchable};
 use crate::model::lists::listing::{Row, Sort};
 use crate::objects::node_metadata::{NodeMetadata, NodeReadiness};
 
@@ -115,6 +115,25 @@ pub(crate) fn cordon_words(owner: &CordonOwner) -> &str {
     }
 }
 
+impl Searchable for NodeRow {
+    fn any(&self, field: FilterField, is_match: &dyn Fn(&str) -> bool) -> bool {
+        match field {
+            FilterField::Node | FilterField::Object => is_match(self.name()),
+            FilterField::State => is_match(self.state_word()),
+            FilterField::Text => {
+                [self.pool(), self.zone(), self.version(), &self.words].into_iter().any(is_match)
+            }
+            FilterField::Namespace | FilterField::Phase | FilterField::Reason | FilterField::Workload => {
+                false
+            }
+        }
+    }
+
+    fn has_node(&self) -> bool {
+        true
+    }
+}
+
 impl Row for NodeRow {
     const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name, Sort::Pool, Sort::Age];
 
@@ -122,25 +141,17 @@ impl Row for NodeRow {
         self.name()
     }
 
-    fn order(&self, other: &Self, by: Sort) -> Ordering {
-        let first = match by {
+    fn lead(&self, other: &Self, by: Sort) -> Ordering {
+        match by {
             Sort::Risk => self.rank().cmp(&other.rank()),
             Sort::Pool => self.place().cmp(&other.place()),
             Sort::Age => self.age().cmp(&other.age()),
             Sort::Name | Sort::Progress => Ordering::Equal,
-        };
-        first.then_with(|| self.name().cmp(other.name()))
+        }
     }
 
-    fn fields(&self) -> Fields<'_> {
-        Fields {
-            node: Some(self.name()),
-            namespaces: Vec::new(),
-            state: self.state_word(),
-            objects: vec![self.name()],
-            texts: [self.pool(), self.zone(), self.version(), &self.words],
-            ..Fields::default()
-        }
+    fn by_name(&self, other: &Self) -> Ordering {
+        self.name().cmp(other.name())
     }
 
     /// Whether it is unavailable: not Ready, or cordoned.

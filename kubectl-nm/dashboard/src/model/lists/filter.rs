@@ -13,20 +13,47 @@ use regex::{Regex, RegexBuilder};
 /// The largest regular expression, in bytes of its compiled form: it is matched against every row.
 const MAX_EXPRESSION: usize = 256 * 1024;
 
-#[derive(Debug, Default)]
-pub(crate) struct Fields<'a> {
+/// A field that a filter searches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FilterField {
     /// The node, where rows have different nodes.
-    pub(crate) node: Option<&'a str>,
-    pub(crate) namespaces: Vec<&'a str>,
-    pub(crate) state: &'a str,
+    Node,
+    Namespace,
+    State,
     /// The phase of the maintenance, as the API has it.
-    pub(crate) phase: &'a str,
+    Phase,
     /// Why the maintenance was started, and why pods are blocked.
-    pub(crate) reasons: Vec<&'a str>,
+    Reason,
     /// The names of objects that the row is about.
-    pub(crate) objects: Vec<&'a str>,
-    pub(crate) workload: Option<&'a Owner>,
-    pub(crate) texts: [&'a str; 4],
+    Object,
+    /// The workload, by name and with its kind.
+    Workload,
+    /// Any other text.
+    Text,
+}
+
+/// What a word without a key is searched for in.
+const ANYWHERE: [FilterField; 6] = [
+    FilterField::Text,
+    FilterField::Namespace,
+    FilterField::Node,
+    FilterField::Reason,
+    FilterField::Object,
+    FilterField::State,
+];
+
+/// A row that filters search. For each key, that is done for each of thousands of rows, so nothing is collected.
+pub(crate) trait Searchable {
+    /// Whether one of the texts of a field matches.
+    fn any(&self, field: FilterField, is_match: &dyn Fn(&str) -> bool) -> bool;
+
+    /// Whether the row has a node. Where all rows are of one node, its name does not select among them.
+    fn has_node(&self) -> bool;
+}
+
+/// Whether a workload matches: both `sts/cart` and `cart` name it.
+pub(crate) fn any_of_workload(owner: Option<&Owner>, is_match: &dyn Fn(&str) -> bool) -> bool {
+    owner.is_some_and(|owner| is_match(owner.text()) || is_match(owner.name()))
 }
 
 #[derive(Debug, Clone, Default)]
@@ -53,7 +80,8 @@ impl PartialEq for Filter {
 
 #[derive(Debug, Clone)]
 struct Term {
-    key: Key,
+    /// None for a word that is searched for anywhere.
+    key: Option<FilterField>,
     /// Whether rows that match are hidden.
     is_negated: bool,
     value: Value,
@@ -87,28 +115,16 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
     starts.any(follows)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
-    Namespace,
-    State,
-    Node,
-    Phase,
-    Reason,
-    Object,
-    Workload,
-    Anywhere,
-}
-
 /// The keys of the language, those with several names more than once.
-const KEYS: [(&str, Key); 8] = [
-    ("ns", Key::Namespace),
-    ("namespace", Key::Namespace),
-    ("state", Key::State),
-    ("node", Key::Node),
-    ("phase", Key::Phase),
-    ("reason", Key::Reason),
-    ("object", Key::Object),
-    ("workload", Key::Workload),
+const KEYS: [(&str, FilterField); 8] = [
+    ("ns", FilterField::Namespace),
+    ("namespace", FilterField::Namespace),
+    ("state", FilterField::State),
+    ("node", FilterField::Node),
+    ("phase", FilterField::Phase),
+    ("reason", FilterField::Reason),
+    ("object", FilterField::Object),
+    ("workload", FilterField::Workload),
 ];
 
 impl Filter {
@@ -139,32 +155,18 @@ impl Filter {
         self.terms.is_empty()
     }
 
-    pub(crate) fn matches(&self, fields: &Fields<'_>) -> bool {
-        self.terms.iter().all(|term| term.matches(fields))
+    pub(crate) fn matches(&self, row: &impl Searchable) -> bool {
+        self.terms.iter().all(|term| term.matches(row))
     }
 }
 
 impl Term {
-    fn matches(&self, fields: &Fields<'_>) -> bool {
-        let any = |texts: &[&str]| texts.iter().any(|text| self.value.is_match(text));
+    fn matches(&self, row: &impl Searchable) -> bool {
+        let is_match = |text: &str| self.value.is_match(text);
         let found = match self.key {
-            Key::Namespace => any(&fields.namespaces),
-            Key::State => any(&[fields.state]),
-            Key::Phase => any(&[fields.phase]),
-            Key::Reason => any(&fields.reasons),
-            Key::Object => any(&fields.objects),
-            // Both `sts/cart` and `cart` name it.
-            Key::Workload => fields.workload.is_some_and(|owner| any(&[owner.text(), owner.name()])),
-            // Where all rows are of one node, its name does not select among them.
-            Key::Node => match fields.node {
-                Some(node) => any(&[node]),
-                None => return true,
-            },
-            Key::Anywhere => {
-                let texts = fields.texts.iter().chain(&fields.namespaces).chain(fields.node.as_ref());
-                let more = fields.reasons.iter().chain(&fields.objects).chain([&fields.state]);
-                texts.chain(more).any(|text| self.value.is_match(text))
-            }
+            Some(FilterField::Node) if !row.has_node() => return true,
+            Some(field) => row.any(field, &is_match),
+            None => ANYWHERE.into_iter().any(|field| row.any(field, &is_match)),
         };
         found != self.is_negated
     }
@@ -204,9 +206,9 @@ fn term(word: &str) -> Result<Option<Term>, FilterError> {
     let (is_negated, word) = word.strip_prefix('!').map_or((false, word), |rest| (true, rest));
     let keyed = word.split_once(':').and_then(|(name, value)| {
         let (_, key) = KEYS.iter().find(|(known, _)| *known == name)?;
-        Some((*key, value))
+        Some((Some(*key), value))
     });
-    let (key, value) = keyed.unwrap_or((Key::Anywhere, word));
+    let (key, value) = keyed.unwrap_or((None, word));
     if value.is_empty() {
         return Ok(None);
     }
@@ -214,14 +216,19 @@ fn term(word: &str) -> Result<Option<Term>, FilterError> {
     let value = match (expression, key) {
         (Some(""), _) => return Ok(None),
         (Some(expression), _) => Value::Expression(compiled(expression)?),
-        (None, Key::Namespace | Key::Node | Key::Object | Key::Workload) => {
-            Value::Expression(name_expression(value)?)
-        }
-        (None, Key::State | Key::Phase) => {
+        (
+            None,
+            Some(FilterField::Namespace | FilterField::Node | FilterField::Object | FilterField::Workload),
+        ) => Value::Expression(name_expression(value)?),
+        (None, Some(FilterField::State | FilterField::Phase)) => {
             Value::Expression(compiled(&format!("^{}", regex::escape(value)))?)
         }
-        (None, Key::Reason | Key::Anywhere) if value.is_ascii() => Value::Word(value.to_owned()),
-        (None, Key::Reason | Key::Anywhere) => Value::Expression(compiled(&regex::escape(value))?),
+        (None, None | Some(FilterField::Reason | FilterField::Text)) if value.is_ascii() => {
+            Value::Word(value.to_owned())
+        }
+        (None, None | Some(FilterField::Reason | FilterField::Text)) => {
+            Value::Expression(compiled(&regex::escape(value))?)
+        }
     };
     Ok(Some(Term { key, is_negated, value }))
 }
@@ -255,22 +262,34 @@ pub(crate) fn is_pattern(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::LazyLock;
-
     use super::*;
 
-    fn fields() -> Fields<'static> {
-        static CART: LazyLock<Option<Owner>> = LazyLock::new(|| Owner::recorded("sts/cart"));
-        Fields {
-            node: Some("worker-12"),
-            namespaces: vec!["shop", "db"],
-            state: "Blocked",
-            phase: "Running",
-            reasons: vec!["new kernel", "DisruptionBudget"],
-            objects: vec!["cart-0", "cart-guard"],
-            workload: CART.as_ref(),
-            texts: ["cart-0", "sts/cart", "", "The disruption budget cart"],
+    struct TestRow {
+        node: Option<&'static str>,
+    }
+
+    impl Searchable for TestRow {
+        fn any(&self, field: FilterField, is_match: &dyn Fn(&str) -> bool) -> bool {
+            let any = |texts: &[&str]| texts.iter().any(|text| is_match(text));
+            match field {
+                FilterField::Node => self.node.is_some_and(is_match),
+                FilterField::Namespace => any(&["shop", "db"]),
+                FilterField::State => is_match("Blocked"),
+                FilterField::Phase => is_match("Running"),
+                FilterField::Reason => any(&["new kernel", "DisruptionBudget"]),
+                FilterField::Object => any(&["cart-0", "cart-guard"]),
+                FilterField::Workload => any_of_workload(Owner::recorded("sts/cart").as_ref(), is_match),
+                FilterField::Text => any(&["cart-0", "sts/cart", "", "The disruption budget cart"]),
+            }
         }
+
+        fn has_node(&self) -> bool {
+            self.node.is_some()
+        }
+    }
+
+    fn row() -> TestRow {
+        TestRow { node: Some("worker-12") }
     }
 
     #[test]
@@ -311,7 +330,7 @@ mod tests {
             ("workload:sts/*", true),
             ("workload:deploy/cart", false),
         ] {
-            assert_eq!(Filter::new(filter).matches(&fields()), matches, "{filter}");
+            assert_eq!(Filter::new(filter).matches(&row()), matches, "{filter}");
         }
     }
 
@@ -327,7 +346,7 @@ mod tests {
             ("!", true),
             ("!ns:", true),
         ] {
-            assert_eq!(Filter::new(filter).matches(&fields()), matches, "{filter}");
+            assert_eq!(Filter::new(filter).matches(&row()), matches, "{filter}");
         }
     }
 
@@ -350,7 +369,7 @@ mod tests {
         ] {
             let parsed = Filter::new(filter);
             assert!(parsed.problem().is_none(), "{filter}");
-            assert_eq!(parsed.matches(&fields()), matches, "{filter}");
+            assert_eq!(parsed.matches(&row()), matches, "{filter}");
         }
     }
 
@@ -364,14 +383,14 @@ mod tests {
             let parsed = Filter::new(filter);
             let shown = parsed.problem().unwrap().to_string();
             assert!(shown.contains(problem), "{shown}");
-            assert!(parsed.matches(&fields()), "{filter}");
+            assert!(parsed.matches(&row()), "{filter}");
         }
     }
 
     #[test]
     fn rows_without_a_node_match_any_node_filter() {
-        assert!(Filter::new("node:x").matches(&Fields { node: None, ..fields() }));
-        assert!(Filter::new("!node:x").matches(&Fields { node: None, ..fields() }));
+        assert!(Filter::new("node:x").matches(&TestRow { node: None }));
+        assert!(Filter::new("!node:x").matches(&TestRow { node: None }));
     }
 
     #[test]

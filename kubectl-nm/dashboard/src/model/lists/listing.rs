@@ -1,7 +1,8 @@
 //! Rows that stay sorted and filtered while they change, and the selected row.
 //!
 //! A change of one row costs a binary search instead of a sort, so that a node whose 10,000 pods end at once costs no
-//! more than its messages.
+//! more than its messages. Another order or filter starts from the order of the names, so that names, of which a comparison is
+//! slow, are compared only when a row is new.
 //!
 //! Until the user chooses a row, the first one is selected, whichever it is: with the default order it is the worst, and
 //! it stays in sight. A row is chosen by moving to it, and by what is done with it. From then on, the selection moves
@@ -11,7 +12,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::model::lists::filter::{Fields, Filter};
+use crate::model::lists::filter::{Filter, Searchable};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
@@ -45,14 +46,15 @@ impl Sort {
     }
 }
 
-pub(crate) trait Row {
+pub(crate) trait Row: Searchable {
     /// The orders in which the rows make sense.
     const SORTS: &'static [Sort];
 
     fn key(&self) -> &str;
-    /// The order of two rows; equal only for the same row.
-    fn order(&self, other: &Self, by: Sort) -> Ordering;
-    fn fields(&self) -> Fields<'_>;
+    /// What decides on the order of two rows before their names do. It is cheap, because thousands of rows are compared.
+    fn lead(&self, other: &Self, by: Sort) -> Ordering;
+    /// The order of two rows by their names; equal only for the same row.
+    fn by_name(&self, other: &Self) -> Ordering;
     fn is_blocked(&self) -> bool;
 }
 
@@ -91,6 +93,8 @@ pub(crate) struct Listing<R> {
     rows: Vec<Option<R>>,
     free: Vec<usize>,
     places: HashMap<String, usize>,
+    /// The slots of all rows, by name: with it, no other order compares many names.
+    named: Vec<usize>,
     /// The slots of the visible rows, in order.
     shown: Vec<usize>,
     arrangement: Arrangement,
@@ -106,6 +110,7 @@ impl<R> Default for Listing<R> {
             rows: Vec::new(),
             free: Vec::new(),
             places: HashMap::new(),
+            named: Vec::new(),
             shown: Vec::new(),
             arrangement: Arrangement::default(),
             selected: None,
@@ -185,7 +190,14 @@ impl<R: Row> Listing<R> {
     pub(crate) fn upsert(&mut self, row: R) {
         if let Some(place) = self.places.get(row.key()).copied() {
             self.hide(place);
+            let is_renamed = self.rows[place].as_ref().is_none_or(|known| known.by_name(&row).is_ne());
+            if is_renamed {
+                self.unname(place);
+            }
             self.rows[place] = Some(row);
+            if is_renamed {
+                self.name(place);
+            }
             self.show(place);
         } else {
             let key = row.key().to_owned();
@@ -195,6 +207,7 @@ impl<R: Row> Listing<R> {
             });
             self.rows[place] = Some(row);
             self.places.insert(key, place);
+            self.name(place);
             self.show(place);
         }
         self.restore_selection();
@@ -203,6 +216,7 @@ impl<R: Row> Listing<R> {
     pub(crate) fn remove(&mut self, key: &str) {
         if let Some(place) = self.places.remove(key) {
             self.hide(place);
+            self.unname(place);
             self.rows[place] = None;
             self.free.push(place);
             self.restore_selection();
@@ -212,9 +226,9 @@ impl<R: Row> Listing<R> {
     /// Replaces all rows; selection, sorting and filter stay.
     pub(crate) fn replace(&mut self, rows: impl IntoIterator<Item = R>) {
         self.free.clear();
-        // Store the rows in order: then memory order is screen order, and later sorts find them mostly sorted.
-        let (sort, mut rows) = (self.arrangement.sort, rows.into_iter().collect::<Vec<R>>());
-        rows.sort_by(|one, other| one.order(other, sort));
+        let mut rows = rows.into_iter().collect::<Vec<R>>();
+        rows.sort_by(R::by_name);
+        self.named = (0..rows.len()).collect();
         self.places = rows.iter().enumerate().map(|(place, row)| (row.key().to_owned(), place)).collect();
         self.rows = rows.into_iter().map(Some).collect();
         self.arrange();
@@ -248,17 +262,36 @@ impl<R: Row> Listing<R> {
 
     fn passes(&self, row: &R) -> bool {
         let Arrangement { filter, blocked_only, .. } = &self.arrangement;
-        (!blocked_only || row.is_blocked()) && (filter.is_empty() || filter.matches(&row.fields()))
+        (!blocked_only || row.is_blocked()) && (filter.is_empty() || filter.matches(row))
     }
 
     fn compare(&self, one: usize, other: usize) -> Ordering {
         let (Some(one), Some(other)) = (&self.rows[one], &self.rows[other]) else { return Ordering::Equal };
-        let order = one.order(other, self.arrangement.sort);
+        let order = one.lead(other, self.arrangement.sort).then_with(|| one.by_name(other));
         if self.arrangement.reversed { order.reverse() } else { order }
     }
 
     fn index_of(&self, place: usize) -> Result<usize, usize> {
         self.shown.binary_search_by(|other| self.compare(*other, place))
+    }
+
+    fn index_by_name(&self, place: usize) -> Result<usize, usize> {
+        let Some(row) = &self.rows[place] else { return Err(0) };
+        let by_name =
+            |other: &usize| self.rows[*other].as_ref().map_or(Ordering::Less, |other| other.by_name(row));
+        self.named.binary_search_by(by_name)
+    }
+
+    fn name(&mut self, place: usize) {
+        if let Err(index) = self.index_by_name(place) {
+            self.named.insert(index, place);
+        }
+    }
+
+    fn unname(&mut self, place: usize) {
+        if let Ok(index) = self.index_by_name(place) {
+            self.named.remove(index);
+        }
     }
 
     fn hide(&mut self, place: usize) {
@@ -278,10 +311,22 @@ impl<R: Row> Listing<R> {
     }
 
     fn arrange(&mut self) {
-        let passing = (0..self.rows.len())
-            .filter(|place| self.rows[*place].as_ref().is_some_and(|row| self.passes(row)));
-        let mut shown: Vec<usize> = passing.collect();
-        shown.sort_by(|one, other| self.compare(*one, *other));
+        let row_of = |place: &usize| self.rows[*place].as_ref();
+        let mut shown: Vec<usize> = self
+            .named
+            .iter()
+            .copied()
+            .filter(|place| row_of(place).is_some_and(|row| self.passes(row)))
+            .collect();
+        // Rows that are equal so far stay in the order of their names.
+        let sort = self.arrangement.sort;
+        shown.sort_by(|one, other| match (row_of(one), row_of(other)) {
+            (Some(one), Some(other)) => one.lead(other, sort),
+            _ => Ordering::Equal,
+        });
+        if self.arrangement.reversed {
+            shown.reverse();
+        }
         self.shown = shown;
         self.restore_selection();
     }

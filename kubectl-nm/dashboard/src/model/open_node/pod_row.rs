@@ -14,7 +14,7 @@ use nm_shared::drain::plan::Verdict;
 use nm_shared::drain::pod_state::{self, PodStanding};
 use nm_shared::{BlockFacts, BlockReason, PodState};
 
-use crate::model::lists::filter::Fields;
+use crate::model::lists::filter::{FilterField, Searchable, any_of_workload};
 use crate::model::lists::listing::{Row, Sort};
 use crate::objects::node_pod::{NodePod, PodId};
 
@@ -101,6 +101,27 @@ pub(crate) fn detail(row: &PodRow, now: Timestamp) -> String {
     }
 }
 
+impl Searchable for PodRow {
+    fn any(&self, field: FilterField, is_match: &dyn Fn(&str) -> bool) -> bool {
+        match field {
+            FilterField::Namespace => is_match(&self.id.namespace),
+            FilterField::State => is_match(self.progress.word()),
+            FilterField::Reason => self.progress.reason.is_some_and(|reason| is_match(reason.as_str())),
+            FilterField::Object => self.objects().any(is_match),
+            FilterField::Workload => any_of_workload(self.id.owner.as_ref(), is_match),
+            FilterField::Text => {
+                let owner = self.id.owner.as_ref().map_or("", Owner::text);
+                is_match(&self.id.name) || is_match(owner) || is_match(&self.progress.message)
+            }
+            FilterField::Node | FilterField::Phase => false,
+        }
+    }
+
+    fn has_node(&self) -> bool {
+        false
+    }
+}
+
 impl Row for PodRow {
     // Pods have no progress of their own.
     const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name, Sort::Age];
@@ -109,41 +130,24 @@ impl Row for PodRow {
         &self.id.key
     }
 
-    fn order(&self, other: &Self, by: Sort) -> Ordering {
+    fn lead(&self, other: &Self, by: Sort) -> Ordering {
         let (own, others) = (&self.progress, &other.progress);
         let since = |progress: &PodProgress| (progress.since.is_none(), progress.since);
-        let by_state = own.state.cmp(&others.state).then_with(|| match own.state {
-            // Of the pods that are gone, the latest comes first.
-            Some(PodState::Gone) => others.since.cmp(&own.since),
-            _ => Ordering::Equal,
-        });
-        let first = match by {
-            Sort::Risk | Sort::Progress => by_state,
+        match by {
+            Sort::Risk | Sort::Progress => own.state.cmp(&others.state).then_with(|| match own.state {
+                // Of the pods that are gone, the latest comes first.
+                Some(PodState::Gone) => others.since.cmp(&own.since),
+                _ => Ordering::Equal,
+            }),
             Sort::Name | Sort::Pool => Ordering::Equal,
             Sort::Age => since(own).cmp(&since(others)),
-        };
-        first
-            .then_with(|| self.id.namespace.cmp(&other.id.namespace))
-            .then_with(|| self.id.name.cmp(&other.id.name))
-            .then_with(|| self.id.key.cmp(&other.id.key))
+        }
     }
 
-    fn fields(&self) -> Fields<'_> {
-        Fields {
-            node: None,
-            namespaces: vec![&self.id.namespace],
-            state: self.progress.word(),
-            reasons: self.progress.reason.iter().map(|reason| reason.as_str()).collect(),
-            objects: self.objects().collect(),
-            workload: self.id.owner.as_ref(),
-            texts: [
-                &self.id.name,
-                self.id.owner.as_ref().map_or("", Owner::text),
-                &self.progress.message,
-                "",
-            ],
-            ..Fields::default()
-        }
+    fn by_name(&self, other: &Self) -> Ordering {
+        let (own, others) = (&self.id, &other.id);
+        let path = own.namespace.cmp(&others.namespace).then_with(|| own.name.cmp(&others.name));
+        path.then_with(|| own.key.cmp(&others.key))
     }
 
     fn is_blocked(&self) -> bool {

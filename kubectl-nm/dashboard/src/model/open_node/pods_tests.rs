@@ -98,6 +98,16 @@ fn a_pods_state_joins_the_pod_and_the_status() {
 }
 
 #[test]
+fn the_reconcilers_own_pod_waits_to_be_evicted_last_and_the_others_are_evicting() {
+    let own =
+        json!({"namespace": "shop", "name": "nm", "reason": "EvictedLast", "since": "2026-01-02T03:09:00Z"});
+    let status = running(&json!({"waitingPods": [own], "podCounts": {"waiting": 1, "evicting": 1}}));
+    let mut pods = PodList::default();
+    pods.list(&[plain("nm"), plain("web")], Some(&status), now());
+    assert_eq!(shown(&pods), ["Evicting web", "Waiting nm evicted last: nm-reconciler"]);
+}
+
+#[test]
 fn a_pod_that_is_left_to_end_by_itself_waits_and_the_others_are_evicting() {
     let completing = |until: Option<&str>| {
         let pod = json!({"namespace": "shop", "name": "job", "reason": "Completing", "since": "2026-01-02T03:09:00Z",

@@ -1,4 +1,4 @@
-//! The events about the open node and its maintenance, the latest first.
+//! The events about the open node and its maintenance, the latest first. Those of earlier maintenances of the node are left out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use nm_core::client::watch_stream::WatchChange;
+use nm_core::maintenance::uid;
+use nm_shared::NodeMaintenance;
 
 const SHOWN: usize = 500;
 
@@ -17,12 +19,16 @@ pub(crate) struct NodeEvent {
     pub(crate) reason: String,
     pub(crate) note: String,
     pub(crate) count: i32,
+    /// The uid of the maintenance that it is about; none if it is about the node.
+    maintenance: Option<String>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeEvents {
     by_uid: HashMap<String, NodeEvent>,
     latest: Vec<NodeEvent>,
+    /// The uid of the maintenance that is shown, or was last, and when it was created.
+    of: Option<(String, Option<Timestamp>)>,
     pub(crate) complete: bool,
 }
 
@@ -40,10 +46,35 @@ impl NodeEvents {
             // API servers delete events after an hour. They are still worth showing.
             WatchChange::Deleted(_) => {}
         }
-        let mut latest: Vec<NodeEvent> = self.by_uid.values().cloned().collect();
+        self.select();
+    }
+
+    /// Shows the events of this maintenance from now on. Once it is gone, they stay until there is another one.
+    pub(crate) fn show(&mut self, maintenance: Option<&NodeMaintenance>) {
+        let Some(maintenance) = maintenance else { return };
+        let created = maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let of = Some((uid(maintenance), created));
+        if self.of != of {
+            self.of = of;
+            self.select();
+        }
+    }
+
+    fn select(&mut self) {
+        let mut latest: Vec<NodeEvent> =
+            self.by_uid.values().filter(|event| self.concerns(event)).cloned().collect();
         latest.sort_by(|a, b| (b.at, &a.reason, &a.note).cmp(&(a.at, &b.reason, &b.note)));
         latest.truncate(SHOWN);
         self.latest = latest;
+    }
+
+    /// Whether an event is about the maintenance that is shown, or about its node since then.
+    fn concerns(&self, event: &NodeEvent) -> bool {
+        let Some((uid, created)) = &self.of else { return true };
+        match &event.maintenance {
+            Some(other) => other == uid,
+            None => event.at.zip(*created).is_none_or(|(at, created)| at >= created),
+        }
     }
 
     pub(crate) fn latest(&self) -> &[NodeEvent] {
@@ -64,8 +95,11 @@ impl From<&Event> for NodeEvent {
             .or_else(|| event.deprecated_last_timestamp.as_ref().map(|time| time.0))
             .or_else(|| event.event_time.as_ref().map(|time| time.0))
             .or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0));
+        let regarding = event.regarding.as_ref();
+        let about = regarding.filter(|regarding| regarding.kind.as_deref() == Some("NodeMaintenance"));
         Self {
             at,
+            maintenance: about.and_then(|regarding| regarding.uid.clone()),
             is_warning: event.type_.as_deref() == Some("Warning"),
             reason: event.reason.clone().unwrap_or_default(),
             note: event.note.clone().unwrap_or_default(),
@@ -84,6 +118,41 @@ mod tests {
         let mut event: Event = serde_json::from_value(value).unwrap();
         event.metadata.name = Some(name.to_owned());
         Arc::new(event)
+    }
+
+    #[test]
+    fn events_of_an_earlier_maintenance_of_the_node_are_left_out() {
+        let about = |name: &str, kind: &str, uid: &str, second: u32| {
+            let at = format!("2026-01-01T00:00:{second:02}.000000Z");
+            event(
+                name,
+                json!({"reason": name, "metadata": {}, "eventTime": at, "regarding": {"kind": kind, "uid": uid}}),
+            )
+        };
+        let maintenance = |uid: &str, second: u32| -> NodeMaintenance {
+            serde_json::from_value(json!({"metadata": {"name": "n1", "uid": uid,
+                "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")}, "spec": {"nodeName": "n1"}}))
+            .unwrap()
+        };
+        let shown = |events: &NodeEvents| -> Vec<String> {
+            events.latest().iter().map(|event| event.reason.clone()).collect()
+        };
+        let mut events = NodeEvents::default();
+        events.apply(&WatchChange::Listed(vec![
+            about("OldDrained", "NodeMaintenance", "old", 3),
+            about("OldUncordoned", "Node", "n1", 9),
+            about("Recordoned", "Node", "n1", 10),
+            about("Drained", "NodeMaintenance", "new", 12),
+        ]));
+        assert_eq!(shown(&events).len(), 4, "without a maintenance, everything about the node is shown");
+        events.show(Some(&maintenance("new", 10)));
+        assert_eq!(shown(&events), ["Drained", "Recordoned"]);
+        // An event of the earlier one may arrive late.
+        events.apply(&WatchChange::Applied(about("OldRemoved", "NodeMaintenance", "old", 11)));
+        events.show(None);
+        assert_eq!(shown(&events), ["Drained", "Recordoned"], "also once it is gone");
+        events.show(Some(&maintenance("newest", 20)));
+        assert!(shown(&events).is_empty());
     }
 
     #[test]

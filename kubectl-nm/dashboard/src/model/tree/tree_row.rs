@@ -9,7 +9,7 @@ use nm_core::explain::owner::Owner;
 use nm_shared::PodState;
 
 use crate::model::fleet::drain_record::{SeenReadiness, WorkloadName};
-use crate::model::lists::filter::Fields;
+use crate::model::lists::filter::{FilterField, Searchable, any_of_workload};
 use crate::model::lists::listing::{Row, Sort};
 use crate::model::open_node::pod_row::PodRow;
 use crate::objects::replacement_pod::{Replica, ReplicaState};
@@ -123,6 +123,35 @@ impl TreeRow {
     }
 }
 
+impl Searchable for TreeRow {
+    fn any(&self, field: FilterField, is_match: &dyn Fn(&str) -> bool) -> bool {
+        match (field, &self.item) {
+            (FilterField::Namespace, _) => is_match(&self.group.name.0),
+            (FilterField::State, _) => is_match(self.word()),
+            (FilterField::Workload, _) => any_of_workload(self.group.name.1.as_ref(), is_match),
+            (FilterField::Node, TreeItem::Replacement { replica, .. }) => is_match(&replica.node),
+            (FilterField::Reason | FilterField::Object, TreeItem::Pod(row)) => row.any(field, is_match),
+            (FilterField::Object, TreeItem::Replacement { replica, .. }) => is_match(&replica.id.name),
+            (FilterField::Text, item) => {
+                let (name, message) = match item {
+                    TreeItem::Workload { .. } => ("", ""),
+                    TreeItem::Pod(row) => (row.id.name.as_str(), row.progress.message.as_str()),
+                    TreeItem::Replacement { replica, message } => {
+                        (replica.id.name.as_str(), message.as_str())
+                    }
+                    TreeItem::NoReplacement(why) => ("", why.as_str()),
+                };
+                [name, self.group.text(), message].into_iter().any(is_match)
+            }
+            (FilterField::Node | FilterField::Phase | FilterField::Reason | FilterField::Object, _) => false,
+        }
+    }
+
+    fn has_node(&self) -> bool {
+        matches!(self.item, TreeItem::Replacement { .. })
+    }
+}
+
 impl Row for TreeRow {
     // Workloads have no age here.
     const SORTS: &'static [Sort] = &[Sort::Risk, Sort::Name];
@@ -131,40 +160,17 @@ impl Row for TreeRow {
         &self.key
     }
 
-    fn order(&self, other: &Self, by: Sort) -> Ordering {
-        let (own, others) = (&self.group, &other.group);
-        let first = match by {
+    fn lead(&self, other: &Self, by: Sort) -> Ordering {
+        match by {
             Sort::Name => Ordering::Equal,
-            Sort::Risk | Sort::Pool | Sort::Progress | Sort::Age => own.attention.cmp(&others.attention),
-        };
-        first.then_with(|| own.name.cmp(&others.name)).then_with(|| self.place.cmp(&other.place))
+            Sort::Risk | Sort::Pool | Sort::Progress | Sort::Age => {
+                self.group.attention.cmp(&other.group.attention)
+            }
+        }
     }
 
-    fn fields(&self) -> Fields<'_> {
-        let (name, message, node) = match &self.item {
-            TreeItem::Workload { .. } => ("", "", None),
-            TreeItem::Pod(row) => (row.id.name.as_str(), row.progress.message.as_str(), None),
-            TreeItem::Replacement { replica, message } => {
-                (replica.id.name.as_str(), message.as_str(), Some(replica.node.as_str()))
-            }
-            TreeItem::NoReplacement(why) => ("", why.as_str(), None),
-        };
-        let (reasons, objects) = match &self.item {
-            TreeItem::Pod(row) => {
-                (row.progress.reason.iter().map(|reason| reason.as_str()).collect(), row.objects().collect())
-            }
-            _ => (Vec::new(), vec![name]),
-        };
-        Fields {
-            node,
-            namespaces: vec![&self.group.name.0],
-            state: self.word(),
-            reasons,
-            objects,
-            workload: self.group.name.1.as_ref(),
-            texts: [name, self.group.text(), message, ""],
-            ..Fields::default()
-        }
+    fn by_name(&self, other: &Self) -> Ordering {
+        self.group.name.cmp(&other.group.name).then_with(|| self.place.cmp(&other.place))
     }
 
     fn is_blocked(&self) -> bool {

@@ -1,0 +1,118 @@
+//! The notices above the rows, each about the whole view.
+
+use nm_core::args::duration::age;
+use nm_core::maintenance::roll::Halt;
+use nm_core::maintenance::{State, roll_name};
+use nm_core::terminal::command_context::{nm_command, shell_quoted};
+use nm_core::terminal::text::counted;
+
+use crate::config::action_table::Action;
+use crate::model::Model;
+use crate::objects::watch_state::{WatchKind, WatchState};
+
+/// How many halted rolls have a notice of their own.
+const MOST_HALTS: usize = 2;
+
+/// A notice about the whole view, and whether it reports a problem.
+type Banner = (String, bool);
+
+impl Model {
+    /// The notices above the rows. Where the data is old, there is only that one.
+    pub(crate) fn banners(&self) -> Vec<Banner> {
+        if let Some(freshness) = self.freshness_banner() {
+            return vec![freshness];
+        }
+        self.leader_banner().into_iter().chain(self.halt_banners()).chain(self.view_banner()).collect()
+    }
+
+    fn freshness_banner(&self) -> Option<Banner> {
+        match self.freshness() {
+            WatchState::Lost { error, .. } if self.options.is_replay() => Some((error.clone(), true)),
+            WatchState::Lost { error, .. } => Some((format!("Disconnected, retrying: {error}"), true)),
+            WatchState::Forbidden(why) if self.is_stale() => {
+                let again = self.hint(Action::Reconnect);
+                let words = "You no longer have permission to list maintenances";
+                Some((format!("{words}, {again} tries again: {why}"), true))
+            }
+            WatchState::Live | WatchState::Connecting | WatchState::Forbidden(_) | WatchState::Unrecorded => {
+                None
+            }
+        }
+    }
+
+    /// That no reconciler leads.
+    fn leader_banner(&self) -> Option<Banner> {
+        let words = self.leader_gap.as_ref()?.words();
+        let mut letters = words.chars();
+        let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+        let doctor = nm_command(&self.options.kubectl, "doctor");
+        let words = format!("{first}{}. No maintenance makes progress; see {doctor}", letters.as_str());
+        Some((words, true))
+    }
+
+    /// The rolls that have halted: that of the open node, or all.
+    fn halt_banners(&self) -> Vec<Banner> {
+        let open = self.open.as_ref();
+        let rolls = &self.fleet.rolls;
+        let maintenance = open.and_then(|open| self.fleet.maintenance_of(&open.name));
+        let own = maintenance.and_then(|maintenance| roll_name(maintenance));
+        let is_shown = |(name, _): &(&str, &Halt)| open.is_none() || own == Some(*name);
+        let halts: Vec<(&str, &Halt)> = rolls.halts().filter(is_shown).collect();
+        let mut banners: Vec<Banner> =
+            halts.iter().take(MOST_HALTS).map(|(name, halt)| (self.halted(name, halt), true)).collect();
+        let more = halts.len().saturating_sub(MOST_HALTS);
+        if more > 0 {
+            let status = nm_command(&self.options.kubectl, "roll status");
+            banners.push((format!("{} halted; see {status}", counted(more, "more roll")), true));
+        }
+        banners
+    }
+
+    /// The command comes first, because a long message is cut.
+    fn halted(&self, roll: &str, halt: &Halt) -> String {
+        let ago = age(self.now.duration_since(halt.at).as_secs().max(0));
+        let resume = nm_command(&self.options.kubectl, &format!("roll resume {}", shell_quoted(roll)));
+        format!("Roll {roll} halted {ago} ago ({resume} continues it): {}", halt.message)
+    }
+
+    /// A notice about the open node, or about what is not known of all nodes.
+    fn view_banner(&self) -> Option<Banner> {
+        if self.shows_nodes() && self.nodes.pods.is_forbidden() {
+            let words = "No permission to list pods: their number is not known.";
+            return Some((format!("{words} {} tries again", self.hint(Action::Reconnect)), true));
+        }
+        let open = self.open.as_ref()?;
+        if *self.health.of(WatchKind::Pods) == WatchState::Unrecorded {
+            let words = "The recording has no pods of this node so far: showing the pods of the status";
+            return Some((words.to_owned(), true));
+        }
+        if open.pods.hidden {
+            let words = "No permission to list pods: showing the pods of the status.";
+            return Some((format!("{words} {} tries again", self.hint(Action::Reconnect)), true));
+        }
+        let Some(row) = self.open_row() else {
+            let is_unknown = self.nodes_are_known() && self.fleet.node(&open.name).is_none();
+            return Some(match (is_unknown, self.options.readonly) {
+                (true, _) => (format!("Node {} does not exist.", open.name), true),
+                (false, true) => (String::from("Not in maintenance."), false),
+                (false, false) => {
+                    let start = self.hint(Action::Start);
+                    (format!("Not in maintenance. {start} starts a maintenance"), false)
+                }
+            });
+        };
+        let gone_before = open.tree.gone_before(row.gone);
+        if open.tree.is_shown && gone_before > 0 {
+            let words = "left before you opened this node and are not shown";
+            return Some((format!("{} {words}", counted(gone_before, "pod")), false));
+        }
+        let why = self.fleet.why(&row, self.now);
+        match row.state {
+            Some(State::Blocked | State::Draining) => None,
+            // The notice about its roll says so.
+            Some(State::Planned) if !self.halt_banners().is_empty() => None,
+            _ if why.is_empty() => None,
+            state => Some((why.into_owned(), state == Some(State::Failed))),
+        }
+    }
+}

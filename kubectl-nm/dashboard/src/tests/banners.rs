@@ -1,0 +1,118 @@
+//! The notices above the rows: that no reconciler leads, and rolls that have halted.
+
+use std::sync::Arc;
+
+use crossterm::event::KeyCode;
+use nm_core::client::watch_stream::WatchChange;
+use nm_core::plan::leader::LeaderGap;
+use nm_shared::NodeMaintenance;
+use serde_json::json;
+
+use crate::message::Message;
+use crate::model::{Model, Options};
+use crate::objects::watch_state::{WatchKind, WatchState};
+use crate::tests::painted::text;
+use crate::tests::scenes::{
+    ago, empty, fleet, maintenance, node, now, options, press, send, set_watch, type_in,
+};
+
+/// How often a text is on the screen, whose lines may be broken.
+fn count(model: &Model, what: &str) -> usize {
+    let screen = text(model);
+    screen.split_whitespace().collect::<Vec<_>>().join(" ").matches(what).count()
+}
+
+#[test]
+fn where_no_reconciler_leads_the_fleet_and_a_node_report_it_once() {
+    for size in [(80, 24), (120, 40)] {
+        for mut model in [fleet(Options { size, ..options() }), node(Options { size, ..options() })] {
+            assert_eq!(count(&model, "No nm-reconciler leads"), 0);
+            send(&mut model, Message::Leader(Some(LeaderGap::Released)));
+            assert_eq!(count(&model, "No nm-reconciler leads"), 1, "{}", text(&model));
+            assert_eq!(count(&model, "kubectl nm doctor"), 1, "{}", text(&model));
+            send(&mut model, Message::Leader(None));
+            assert_eq!(count(&model, "No nm-reconciler leads"), 0);
+        }
+    }
+}
+
+#[test]
+fn where_the_data_is_old_only_that_is_reported() {
+    let mut model = fleet(options());
+    send(&mut model, Message::Leader(Some(LeaderGap::Released)));
+    let lost = WatchState::Lost { since: now(), error: String::from("no route") };
+    set_watch(&mut model, WatchKind::Maintenances, lost);
+    assert_eq!((count(&model, "no route"), count(&model, "leads")), (1, 0), "{}", text(&model));
+}
+
+/// A maintenance of a roll; `anchors` has the record of the roll, which has halted.
+fn of_roll(node: &str, roll: &str, anchors: bool) -> NodeMaintenance {
+    let suspended = json!({"type": "Suspended", "status": "True", "reason": "Planned", "message": "",
+        "lastTransitionTime": ago(290)});
+    let mut object = maintenance(node, 300, json!({"phase": "Pending", "conditions": [suspended]}));
+    object.spec.suspend = true;
+    object.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), roll.to_owned())].into());
+    let record = json!({"revision": 3, "halt": {"node": "w1", "message": "node w1 is not back after 10m", "at": ago(240)}});
+    let state = anchors.then(|| ("kubectl-nm.dev/roll-state".to_owned(), record.to_string()));
+    object.metadata.annotations = Some(state.into_iter().collect());
+    object
+}
+
+fn with_rolls(size: (u16, u16), rolls: &[&str]) -> Model {
+    let mut model = empty(Options { size, ..options() });
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+    let objects = rolls.iter().flat_map(|roll| {
+        ["w1", "w2"].map(|node| Arc::new(of_roll(&format!("{node}-{roll}"), roll, node == "w1")))
+    });
+    let change =
+        WatchChange::Listed(objects.chain([Arc::new(maintenance("other", 9, json!(null)))]).collect());
+    send(&mut model, Message::Maintenances(change));
+    model
+}
+
+#[test]
+fn a_halted_roll_is_above_the_maintenances_with_its_cause_and_what_continues_it() {
+    let halted = "Roll kernel halted 4m ago (kubectl nm roll resume kernel continues it): node w1 is not back after 10m";
+    for size in [(80, 24), (120, 40)] {
+        let mut model = with_rolls(size, &["kernel"]);
+        assert_eq!(count(&model, halted), 1, "{}", text(&model));
+        assert_eq!(count(&model, "begins when its turn"), 0, "{}", text(&model));
+        assert_eq!(count(&model, "roll kernel has halted"), 2, "{}", text(&model));
+        press(&mut model, KeyCode::Enter);
+        let open = model.opened().unwrap().to_owned();
+        assert_eq!(
+            count(&model, "Roll kernel halted 4m ago"),
+            usize::from(open != "other"),
+            "{}",
+            text(&model)
+        );
+        send(&mut model, Message::Maintenances(WatchChange::Listed(Vec::new())));
+        press(&mut model, KeyCode::Esc);
+        assert_eq!(count(&model, "halted"), 0);
+    }
+}
+
+#[test]
+fn the_stop_dialog_reports_the_roll_that_a_node_leaves() {
+    for (row, expected) in [("w1-kernel", 1), ("other", 0)] {
+        let mut model = with_rolls((120, 30), &["kernel"]);
+        type_in(&mut model, "/");
+        type_in(&mut model, row);
+        press(&mut model, KeyCode::Enter);
+        press(&mut model, KeyCode::Char('x'));
+        assert_eq!(
+            count(&model, "Nodes leave roll kernel before they are done"),
+            expected,
+            "{}",
+            text(&model)
+        );
+    }
+}
+
+#[test]
+fn many_halted_rolls_leave_space_for_the_rows() {
+    let model = with_rolls((120, 24), &["a", "b", "c", "d"]);
+    assert_eq!(count(&model, "halted 4m ago"), 2, "{}", text(&model));
+    assert_eq!(count(&model, "2 more rolls halted; see kubectl nm roll status"), 1, "{}", text(&model));
+    assert!(count(&model, "w1-a") > 0, "{}", text(&model));
+}
