@@ -346,6 +346,8 @@ pub enum WaitReason {
     Completing,
     /// Its disruption budget allows its eviction once evicted pods have been replaced.
     BudgetTurn,
+    /// It is nm-reconciler's own pod, which is evicted after all other pods of its node.
+    EvictedLast,
     /// A reason that only a newer version knows.
     #[serde(other)]
     Unknown,

@@ -37,6 +37,7 @@ pub struct DrainSurvey<'a> {
     /// When the next migration that could have begun counts as not started.
     migration_times_out: Option<Timestamp>,
     surges: &'a Surges,
+    own_pod: Option<PodReference>,
     prunes_details: bool,
 }
 
@@ -67,7 +68,10 @@ impl<'a> DrainSurvey<'a> {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
                 steady_now: observed.steady_now,
-                blocked_by_budget: queue.blocked_by_budget.get(uid),
+                blocked_by_budget: queue
+                    .blocked_by_budget
+                    .get(uid)
+                    .filter(|_| !surges.is_undecided(&planned.pod)),
                 blocked_after: observed.blocked_after,
                 before,
                 overdue: queue.overdue.contains(uid),
@@ -90,8 +94,8 @@ impl<'a> DrainSurvey<'a> {
         });
         let migrating = migrating.collect();
         let migration_times_out = plan.pods.iter().filter_map(times_out).filter(|at| *at > now).min();
-        let prunes_details = observed.prunes_details;
-        Self { plan, pods, migrating, migration_times_out, surges, prunes_details }
+        let (own_pod, prunes_details) = (observed.own_pod.clone(), observed.prunes_details);
+        Self { plan, pods, migrating, migration_times_out, surges, own_pod, prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -248,12 +252,14 @@ impl<'a> DrainSurvey<'a> {
     fn waiting_pods(&self, before: &[WaitingPod], now: Timestamp) -> Vec<WaitingPod> {
         let waiting = self.pods.iter().filter(|(_, standing)| standing.state == PodState::Waiting);
         let waiting = waiting.filter_map(|(planned, standing)| {
-            let PodReference { namespace, name } = pod::reference(&planned.pod);
+            let reference = pod::reference(&planned.pod);
             let reason = match &standing.turn {
                 Some(_) => WaitReason::BudgetTurn,
                 None if planned.verdict == Verdict::AwaitCompletion => WaitReason::Completing,
+                None if self.own_pod.as_ref() == Some(&reference) => WaitReason::EvictedLast,
                 None => return None,
             };
+            let PodReference { namespace, name } = reference;
             let same = before
                 .iter()
                 .find(|pod| pod.namespace == namespace && pod.name == name && pod.reason == reason);

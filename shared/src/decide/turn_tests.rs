@@ -100,6 +100,16 @@ fn a_pod_waits_for_the_turn_of_its_budget_and_is_blocked_once_nothing_has_moved_
 }
 
 #[test]
+fn the_reconcilers_own_pod_waits_with_a_reason_until_the_others_have_left() {
+    let pods = ["a", "b"].map(|name| pod_named(name, &json!({}))).to_vec();
+    let own_pod = Some(pod::reference(&pods[0]));
+    let state = ClusterState { pods: Some(pods), own_pod, ..cordoned() };
+    let waiting = status_of(&maintenance(&json!({})), &state).waiting_pods.unwrap();
+    let told: Vec<_> = waiting.iter().map(|pod| (pod.name.as_str(), pod.reason)).collect();
+    assert_eq!(told, [("a", WaitReason::EvictedLast)]);
+}
+
+#[test]
 fn a_budget_that_can_never_allow_an_eviction_blocks_at_once() {
     let failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no scale",
         "lastTransitionTime": now()}]);

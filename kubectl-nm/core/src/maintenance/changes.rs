@@ -184,6 +184,9 @@ pub fn wait_progress(pod: &WaitingPod) -> String {
     match (&pod.until, pod.reason) {
         (Some(until), _) => format!("{reason}, evicted at {}", until.0),
         (None, WaitReason::BudgetTurn) => format!("{reason}: {}", budget_turn(pod)),
+        (None, WaitReason::EvictedLast) => {
+            format!("{reason}: nm-reconciler runs in it, and evicts it after all other pods of the node")
+        }
         (None, _) => reason.to_owned(),
     }
 }

@@ -135,7 +135,7 @@ fn by_all_deployments(all: &[Deployment], has_lease: bool) -> Evidence {
 
 impl LeaderGap {
     /// What shows that nobody leads.
-    pub(crate) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         match self {
             Self::Lapsed { renewed, valid_seconds } => {
                 let until = renewed.saturating_add(SignedDuration::from_secs((*valid_seconds).into()));

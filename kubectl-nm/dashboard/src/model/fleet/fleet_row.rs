@@ -193,6 +193,7 @@ fn waits(status: &NodeMaintenanceStatus) -> String {
             (WaitReason::BudgetTurn, Some(budget)) => format!("for budget {}/{}", pod.namespace, budget.name),
             (WaitReason::BudgetTurn, None) => format!("for a budget in {}", pod.namespace),
             (WaitReason::Completing, _) => String::from("to complete"),
+            (WaitReason::EvictedLast, _) => String::from("for all other pods"),
             (WaitReason::Unknown, _) => continue,
         };
         match causes.iter_mut().find(|(known, _)| *known == cause) {
