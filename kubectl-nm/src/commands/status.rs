@@ -18,7 +18,7 @@ use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, 
 use nm_core::maintenance::{
     State, attached_volumes, drain_result, error_without_details, node, pending_pods, roll_name, status,
 };
-use nm_core::plan::leader;
+use nm_core::plan::leader::{self, LeaderGap};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style};
@@ -94,7 +94,9 @@ pub(crate) async fn run(
                 let message = || format!("asking {} who leads", cluster.server());
                 let gap = timeout(MAX_LEADER_WAIT, leader::gap(cluster, Timestamp::now()));
                 // Where this is not known, it is not said.
-                if let Ok(Ok(Some(gap))) = progress::during(out, message, Box::pin(gap)).await {
+                if let Ok(Ok(Some(gap))) = progress::during(out, message, Box::pin(gap)).await
+                    && (gap != LeaderGap::NotInstalled || objects.iter().any(is_requested))
+                {
                     out.message(&Line::new("warning: ").with(Style::Bad, gap.words()));
                 }
             }
@@ -107,6 +109,11 @@ pub(crate) async fn run(
     // If the node does not exist either, that is the error.
     check_exist(cluster, &missing).await?;
     Err(Error::NotInMaintenance(missing))
+}
+
+/// Whether nothing has worked on it: a reconciler that is not seen, because it leads without a lease, would have.
+fn is_requested(object: &NodeMaintenance) -> bool {
+    State::of(object) == State::Requested
 }
 
 /// Whether a reconciler has to do something for a maintenance.

@@ -127,6 +127,20 @@ fn documents_keep_unknown_fields() {
 
 #[tokio::test]
 async fn nobody_leading_is_said_where_a_maintenance_needs_a_reconciler_and_the_user_may_see_it() {
+    let nothing = || serde_json::json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []});
+    let unseen = async |object: NodeMaintenance| {
+        let (cluster, _) = cluster(move |_, path| match path.rsplit('/').next() {
+            Some("leases" | "deployments") => (200, nothing()),
+            _ => list(std::slice::from_ref(&object)),
+        });
+        let (mut out, captured) = output();
+        let args = MaintenanceStatusArgs { nodes: Vec::new(), output: OutputFormat::Table };
+        run(args, &cluster, &mut out).await.unwrap();
+        captured.messages()
+    };
+    assert!(unseen(requested("n1")).await.starts_with("warning: nothing seems to serve maintenances"));
+    let at_work = unseen(with_status("n1", running(40, &[]))).await;
+    assert!(!at_work.contains("warning"), "a reconciler may lead without a lease: {at_work}");
     let shown = async |object: NodeMaintenance, may_see: bool| {
         let (cluster, requests) = cluster(move |_, path| match path.rsplit('/').next() {
             Some("leases") if may_see => {
