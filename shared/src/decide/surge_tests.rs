@@ -153,20 +153,6 @@ fn nothing_is_read_by_default_or_for_a_pod_that_its_budget_releases() {
 }
 
 #[test]
-fn a_pod_waits_until_it_is_known_what_controls_it_unless_it_is_shown_as_blocked() {
-    let counts = |status: &Value| {
-        let decision = decided(status, &observed(None));
-        assert!(decision.evictions.is_empty());
-        let counts = decision.status.unwrap().pod_counts;
-        (counts.waiting, counts.blocked)
-    };
-    assert_eq!(counts(&json!({})), (1, 0));
-    let blocked = json!({"namespace": "shop", "name": "old", "reason": "DisruptionBudget", "message": "x",
-        "since": "2026-01-01T00:30:00Z", "attempts": 1});
-    assert_eq!(counts(&json!({"phase": "Running", "blockedPods": [blocked]})), (0, 1));
-}
-
-#[test]
 fn a_deployment_is_restarted_with_the_status_that_shows_its_pods_and_its_pods_are_not_evicted() {
     let decision = decided(&json!({}), &observed(Some(workload(3, 3))));
     let pod = shown(&decision);

@@ -193,6 +193,7 @@ fn totals(roll: &Roll, record: &RollRecord) -> String {
     let finished = match done.nodes {
         nodes if nodes >= all => return format!("{}, {pods}", counted(all, "node")),
         0 => format!("none of {} done", counted(all, "node")),
+        nodes if done.pods == 0 => format!("{nodes} of {} done", counted(all, "node")),
         nodes => format!("{nodes} of {} done ({pods})", counted(all, "node")),
     };
     let others = [(skipped.len(), "skipped"), (left.len(), "departed")];
