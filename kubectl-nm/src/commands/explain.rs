@@ -160,7 +160,9 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
         if more > 0 {
             out.data(&Line::new(format!("  {}", unlisted_words(more))))?;
         }
-        causes.into_iter().for_each(|cause| CommonCause::add(&mut common, cause, node(object)));
+        for cause in causes {
+            CommonCause::add(&mut common, cause, node(object));
+        }
     }
     if common.is_empty() && !is_blocked {
         out.data(&Line::new("Nothing is blocked."))?;
