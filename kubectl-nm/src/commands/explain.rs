@@ -20,7 +20,7 @@ use nm_core::interaction::progress;
 use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name, status};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::output::Output;
-use nm_core::terminal::text::{Line, Style, first_names};
+use nm_core::terminal::text::{Line, Style, counted, first_names};
 use nm_roll::record::{Halt, Roll};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::age_rank;
@@ -87,29 +87,29 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         out.data(&Line::new(format!("node/{name} is not in maintenance")))?;
     }
     let mut exit = if unknown.is_empty() { Exit::Done } else { Exit::Error };
+    let mut explained = 0;
     if !found.is_empty() {
         let message = || format!("asking {} who leads", cluster.server());
         let find = Box::pin(leadership::find(cluster, Timestamp::now()));
         let reconcilers = progress::during(out, message, find).await;
-        let kubectl = cluster.kubectl();
-        if nodes.is_empty() {
-            let (facts, now) = (ClusterFacts::default(), Timestamp::now());
-            let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now };
-            // Whether a replacement is stuck, only the facts show.
-            found.retain(|object| is_surging(object) || needs_explanation(object, &all, &context));
-        }
         let message = || format!("asking {} for causes", cluster.server());
-        let read = read_facts::read(cluster, found.iter().copied(), &all, Timestamp::now());
+        // Of several, the facts only matter to those that pods keep.
+        let wanted = found.iter().copied().filter(|object| !nodes.is_empty() || is_kept_by_pods(object));
+        let read = read_facts::read(cluster, wanted, &all, Timestamp::now());
         let facts = progress::during(out, message, Box::pin(read)).await;
-        let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now: Timestamp::now() };
+        let (kubectl, now) = (cluster.kubectl(), Timestamp::now());
+        let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now };
+        let judge = |object| Judged::of(object, halt_of_roll(object, &all).as_ref(), &context);
+        let mut judged: Vec<Judged<'_>> = found.into_iter().map(judge).collect();
         if nodes.is_empty() {
-            found.retain(|object| needs_explanation(object, &all, &context));
+            judged.retain(|judged| judged.is_blocked() || State::of(judged.object) == State::Failed);
         }
-        if explain_all(&found, &all, &context, out)? {
+        explained = judged.len();
+        if explain_all(judged, &context, out)? {
             exit = Exit::Failed;
         }
     }
-    if nodes.is_empty() && found.is_empty() {
+    if nodes.is_empty() && explained == 0 {
         let none =
             if all.is_empty() { "No maintenances found." } else { "No maintenance is blocked or failed." };
         out.data(&Line::new(none))?;
@@ -117,82 +117,98 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     Ok(exit)
 }
 
-/// Whether a maintenance is blocked, failed or stuck in another way.
-fn needs_explanation(object: &NodeMaintenance, all: &[NodeMaintenance], context: &Context<'_>) -> bool {
-    let causes = causes_of(object, halt_of_roll(object, all).as_ref(), context);
-    State::of(object) == State::Failed || causes.iter().any(|cause| !cause.passes)
+/// Whether pods may be why a maintenance makes no progress: they are blocked, or wait for replacements that may be stuck.
+fn is_kept_by_pods(object: &NodeMaintenance) -> bool {
+    matches!(State::of(object), State::Blocked | State::Failed)
+        || status(object).surging_pods.as_ref().is_some_and(|pods| !pods.is_empty())
 }
 
-fn is_surging(object: &NodeMaintenance) -> bool {
-    status(object).surging_pods.as_ref().is_some_and(|pods| !pods.is_empty())
+/// A maintenance with the causes why it makes no progress.
+struct Judged<'a> {
+    object: &'a NodeMaintenance,
+    causes: Vec<Cause>,
+}
+
+impl<'a> Judged<'a> {
+    fn of(object: &'a NodeMaintenance, halt: Option<&Halt>, context: &Context<'_>) -> Self {
+        Self { object, causes: causes_of(object, halt, context) }
+    }
+
+    /// Whether something blocks it that does not pass by itself.
+    fn is_blocked(&self) -> bool {
+        self.causes.iter().any(|cause| !cause.passes) || unlisted(self.object) > 0
+    }
 }
 
 /// Prints what blocks maintenances, a cause of several nodes once. Returns whether something does that does not pass by itself.
-fn explain_all(
-    found: &[&NodeMaintenance],
-    all: &[NodeMaintenance],
-    context: &Context<'_>,
-    out: &mut Output,
-) -> Result<bool, Error> {
-    let is_one_node = found.windows(2).all(|pair| node(pair[0]) == node(pair[1]));
-    let mut is_blocked = false;
+fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output) -> Result<bool, Error> {
+    let is_one_node = judged.windows(2).all(|pair| node(pair[0].object) == node(pair[1].object));
+    let is_blocked = judged.iter().any(Judged::is_blocked);
     if is_one_node {
-        for (at, object) in found.iter().enumerate() {
+        for (at, judged) in judged.iter().enumerate() {
             if at > 0 {
                 out.data(&Line::default())?;
             }
-            is_blocked |= explain(object, halt_of_roll(object, all).as_ref(), context, out)?;
+            explain_one(judged, context, out)?;
         }
         return Ok(is_blocked);
     }
     let mut common: Vec<CommonCause> = Vec::new();
-    for object in found {
+    for Judged { object, causes } in judged {
         out.data(&headline(object))?;
-        for cause in causes_of(object, halt_of_roll(object, all).as_ref(), context) {
-            is_blocked |= !cause.passes;
-            CommonCause::add(&mut common, cause, node(object));
-        }
         let more = unlisted(object);
         if more > 0 {
-            out.data(&Line::new(format!("  {more} more pods are blocked; the status does not list them.")))?;
+            out.data(&Line::new(format!("  {}", unlisted_words(more))))?;
+        }
+        for cause in causes {
+            CommonCause::add(&mut common, cause, node(object));
         }
     }
-    if common.is_empty() {
+    if common.is_empty() && !is_blocked {
         out.data(&Line::new("Nothing is blocked."))?;
     }
     // What blocks comes before what passes.
     common.sort_by_key(|common| common.cause.passes);
-    for CommonCause { cause, nodes } in &common {
+    for mut common in common {
         out.data(&Line::default())?;
-        for line in paragraph(cause, nodes, context.now) {
+        common.cause.what = common.sentences();
+        for line in paragraph(&common.cause, &common.nodes, context.now) {
             out.data(&line)?;
         }
     }
     Ok(is_blocked)
 }
 
+fn unlisted_words(pods: usize) -> String {
+    let (pods, are) = (counted(pods, "more pod"), if pods == 1 { "is" } else { "are" });
+    format!("{pods} {are} blocked; the status does not list {}.", if are == "is" { "it" } else { "them" })
+}
+
 /// A cause of one or more nodes.
 struct CommonCause {
     cause: Cause,
     nodes: Vec<String>,
+    /// What it is, each sentence with the nodes of which it is true.
+    what: Vec<(String, Vec<String>)>,
 }
 
 impl CommonCause {
     fn add(all: &mut Vec<Self>, cause: Cause, node: &str) {
         let is_alike = |known: &&mut Self| {
             let known = &known.cause;
-            let says_the_same = (&known.what, &known.advice) == (&cause.what, &cause.advice);
             let is_common = known.common.is_some() && known.common == cause.common;
-            (says_the_same || is_common) && (known.passes, known.stays) == (cause.passes, cause.stays)
+            (known.what == cause.what || is_common)
+                && (&known.advice, known.passes, known.stays) == (&cause.advice, cause.passes, cause.stays)
         };
-        let Some(Self { cause: known, nodes }) = all.iter_mut().find(is_alike) else {
-            all.push(Self { cause, nodes: vec![node.to_owned()] });
+        let Some(Self { cause: known, nodes, what }) = all.iter_mut().find(is_alike) else {
+            let what = cause.what.iter().map(|text| (text.clone(), vec![node.to_owned()])).collect();
+            all.push(Self { cause, nodes: vec![node.to_owned()], what });
             return;
         };
         if !nodes.iter().any(|known| known == node) {
             nodes.push(node.to_owned());
         }
-        add_sentences(&mut known.what, cause.what);
+        add_sentences(what, cause.what, node);
         known.pods.extend(cause.pods);
         known.since = known.since.into_iter().chain(cause.since).min();
         known.refusals = known.refusals.saturating_add(cause.refusals);
@@ -202,14 +218,35 @@ impl CommonCause {
             known.truncate(MAX_COMMANDS);
         }
     }
+
+    /// What it is. A sentence that is not true of all nodes names those that it is about.
+    fn sentences(&self) -> Vec<String> {
+        let of = |(text, nodes): &(String, Vec<String>)| {
+            let is_about_all = nodes.len() == self.nodes.len();
+            if is_about_all { text.clone() } else { format!("{}: {text}", first_names(nodes)) }
+        };
+        self.what.iter().map(of).collect()
+    }
 }
 
 /// Adds the sentences that are new, before the last one if both end with it: the cause follows the numbers of its budgets.
-fn add_sentences(known: &mut Vec<String>, more: Vec<String>) {
-    let end = known.len() - usize::from(known.last() == more.last());
-    let new: Vec<String> = more.into_iter().filter(|text| !known.contains(text)).collect();
-    let left = MAX_SENTENCES.saturating_sub(known.len());
-    known.splice(end..end, new.into_iter().take(left));
+fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node: &str) {
+    let ends_alike = known.last().map(|(text, _)| text) == more.last();
+    let end = known.len() - usize::from(ends_alike);
+    let mut left = MAX_SENTENCES.saturating_sub(known.len());
+    let mut new = Vec::new();
+    for text in more {
+        match known.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, nodes)) if nodes.iter().any(|known| known == node) => {}
+            Some((_, nodes)) => nodes.push(node.to_owned()),
+            None if left > 0 => {
+                left -= 1;
+                new.push((text, vec![node.to_owned()]));
+            }
+            None => {}
+        }
+    }
+    known.splice(end..end, new);
 }
 
 /// Why the roll of a maintenance has halted; none if it has not, or if its records cannot be read.
@@ -228,12 +265,19 @@ pub(crate) fn explain(
     context: &Context<'_>,
     out: &mut Output,
 ) -> Result<bool, Error> {
-    let causes = causes_of(object, halt, context);
+    let judged = Judged::of(object, halt, context);
+    explain_one(&judged, context, out)?;
+    Ok(judged.is_blocked())
+}
+
+fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> Result<(), Error> {
+    let Judged { object, causes } = judged;
+    let is_blocked = judged.is_blocked();
     out.data(&headline(object))?;
     if let Some(roll) = roll_name(object) {
         out.data(&Line::new(format!("It is part of roll {roll}.")))?;
     }
-    for cause in &causes {
+    for cause in causes {
         out.data(&Line::default())?;
         for line in paragraph(cause, &[], context.now) {
             out.data(&line)?;
@@ -242,10 +286,9 @@ pub(crate) fn explain(
     let more = unlisted(object);
     if more > 0 {
         out.data(&Line::default())?;
-        out.data(&Line::new(format!("{more} more pods are blocked; the status does not list them.")))?;
+        out.data(&Line::new(unlisted_words(more)))?;
     }
-    let is_blocked = causes.iter().any(|cause| !cause.passes);
-    if causes.is_empty() || (State::of(object) == State::Draining && !is_blocked) {
+    if !is_blocked && (causes.is_empty() || State::of(object) == State::Draining) {
         let outlook = match (State::of(object), context.reconcilers.leadership) {
             (State::Drained, _) => "",
             (_, Leadership::Held) => ": the maintenance continues on its own",
@@ -260,7 +303,7 @@ pub(crate) fn explain(
             format!("Nothing is blocked{outlook}.")
         }))?;
     }
-    Ok(is_blocked)
+    Ok(())
 }
 
 /// The causes of a maintenance: of its roll, of a missing reconciler, and its own.

@@ -154,8 +154,8 @@ fn a_cause_of_several_nodes_is_one_paragraph_even_if_pods_and_numbers_differ() {
         kubectl: "kubectl",
         now: "2026-01-02T03:07:25Z".parse().unwrap(),
     };
-    let found: Vec<&NodeMaintenance> = objects.iter().collect();
-    assert!(explain_all(&found, &objects, &context, &mut out).unwrap());
+    let judged = objects.iter().map(|object| Judged::of(object, None, &context)).collect();
+    assert!(explain_all(judged, &context, &mut out).unwrap());
     let patch = r#"--type=merge -p '{"spec":{"drain":{"timeoutSeconds":0}}}'"#;
     let expected = format!(
         "\
@@ -169,8 +169,8 @@ The drain timed out after 60 s.
     kubectl patch nm n1 {patch}
     kubectl patch nm n2 {patch}
 
-When the drain failed: shop/a has no controller that would replace it, and --force=false keeps it.
-When the drain failed: shop/b, shop/c have no controller that would replace them, and --force=false keeps them.
+n1: When the drain failed: shop/a has no controller that would replace it, and --force=false keeps it.
+n2: When the drain failed: shop/b, shop/c have no controller that would replace them, and --force=false keeps them.
   Nodes n1, n2.
   Blocks shop/a, shop/b, shop/c for 3m20s, since 2026-01-02T03:04:05Z; 9 evictions were refused.
   No controller replaces the pod: delete it if you no longer need it:
@@ -180,6 +180,33 @@ When the drain failed: shop/b, shop/c have no controller that would replace them
 "
     );
     assert_eq!(captured.data(), expected);
+}
+
+#[test]
+fn of_several_nodes_each_sentence_is_true_of_the_nodes_that_it_names() {
+    let context = Context {
+        reconcilers: &reconcilers(Leadership::Held),
+        facts: &ClusterFacts::default(),
+        kubectl: "kubectl",
+        now: "2026-01-02T03:07:25Z".parse().unwrap(),
+    };
+    let explained = |objects: &[NodeMaintenance]| {
+        let (mut out, captured) = output();
+        let judged = objects.iter().map(|object| Judged::of(object, None, &context)).collect();
+        let is_blocked = explain_all(judged, &context, &mut out).unwrap();
+        (captured.data(), is_blocked)
+    };
+    let healthy = || with_status("n2", running(40, &[]));
+    // The status lists no pod: its definition prunes the details.
+    let mut pruned = with_status("n1", running(40, &[]));
+    pruned.status.as_mut().unwrap().pod_counts.blocked = 1;
+    let (said, is_blocked) = explained(&[pruned.clone(), healthy()]);
+    assert!(is_blocked && said.contains("1 more pod is blocked; the status does not list it."), "{said}");
+    assert!(!said.contains("Nothing is blocked"), "{said}");
+    let (said, is_blocked) = explained(&[pruned]);
+    assert!(is_blocked && !said.contains("Nothing is blocked"), "{said}");
+    let (said, is_blocked) = explained(&[with_status("n1", running(40, &[])), healthy()]);
+    assert!(!is_blocked && said.ends_with("\nNothing is blocked.\n"), "{said}");
 }
 
 #[test]

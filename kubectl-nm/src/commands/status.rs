@@ -1,5 +1,7 @@
 //! `kubectl nm status`: the maintenances and their current states.
 
+use std::time::Duration;
+
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -16,15 +18,20 @@ use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, 
 use nm_core::maintenance::{
     State, attached_volumes, drain_result, error_without_details, node, pending_pods, roll_name, status,
 };
+use nm_core::plan::leader::{self, LeaderGap};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style};
 use nm_shared::NodeMaintenance;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::timeout;
 
 /// The results of drains are printed for so many maintenances at most.
 const MAX_RESULTS: usize = 10;
+
+/// How long it may take to find out who leads.
+const MAX_LEADER_WAIT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,6 +90,16 @@ pub(crate) async fn run(
             if objects.is_empty() && nodes.is_empty() {
                 out.message(&Line::new("No maintenances found."));
             }
+            if objects.iter().any(is_served) {
+                let message = || format!("asking {} who leads", cluster.server());
+                let gap = timeout(MAX_LEADER_WAIT, leader::gap(cluster, Timestamp::now()));
+                // Where this is not known, it is not said.
+                if let Ok(Ok(Some(gap))) = progress::during(out, message, Box::pin(gap)).await
+                    && (gap != LeaderGap::NotInstalled || objects.iter().any(is_requested))
+                {
+                    out.message(&Line::new("warning: ").with(Style::Bad, gap.words()));
+                }
+            }
         }
     }
     let missing = missing(&nodes, &found);
@@ -92,6 +109,24 @@ pub(crate) async fn run(
     // If the node does not exist either, that is the error.
     check_exist(cluster, &missing).await?;
     Err(Error::NotInMaintenance(missing))
+}
+
+/// Whether nothing has worked on it: a reconciler that is not seen, because it leads without a lease, would have.
+fn is_requested(object: &NodeMaintenance) -> bool {
+    State::of(object) == State::Requested
+}
+
+/// Whether a reconciler has to do something for a maintenance.
+fn is_served(object: &NodeMaintenance) -> bool {
+    match State::of(object) {
+        State::Requested
+        | State::Queued
+        | State::Draining
+        | State::Blocked
+        | State::Failed
+        | State::Stopping => true,
+        State::Planned | State::Paused | State::Drained => false,
+    }
 }
 
 fn missing(nodes: &[String], found: &[Value]) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
+use nm_core::testing::fake_server::{cluster, failure, list};
 use nm_core::testing::objects::{named, requested, running, with_status};
 
 use super::*;
@@ -73,7 +74,7 @@ fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
     };
     let (mut out, captured) = output();
     in_table(&[drained("n1"), requested("n2")], false, &mut out).unwrap();
-    assert_eq!(captured.messages(), "node/n1: 3 pods moved in 2m10s\n");
+    assert_eq!(captured.messages(), "node/n1: 3 pods evicted in 2m10s\n");
     let many: Vec<NodeMaintenance> = (0..=MAX_RESULTS).map(|at| drained(&format!("n{at}"))).collect();
     let (mut out, captured) = output();
     in_table(&many, false, &mut out).unwrap();
@@ -122,4 +123,47 @@ fn documents_keep_unknown_fields() {
     in_form(&[object.clone()], true, DataFormat::Json, &mut out).unwrap();
     let printed: Value = serde_json::from_str(&captured.data()).unwrap();
     assert_eq!(printed["spec"], object["spec"]);
+}
+
+#[tokio::test]
+async fn nobody_leading_is_said_where_a_maintenance_needs_a_reconciler_and_the_user_may_see_it() {
+    let nothing = || serde_json::json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []});
+    let unseen = async |object: NodeMaintenance| {
+        let (cluster, _) = cluster(move |_, path| match path.rsplit('/').next() {
+            Some("leases" | "deployments") => (200, nothing()),
+            _ => list(std::slice::from_ref(&object)),
+        });
+        let (mut out, captured) = output();
+        let args = MaintenanceStatusArgs { nodes: Vec::new(), output: OutputFormat::Table };
+        run(args, &cluster, &mut out).await.unwrap();
+        captured.messages()
+    };
+    assert!(unseen(requested("n1")).await.starts_with("warning: nothing seems to serve maintenances"));
+    let at_work = unseen(with_status("n1", running(40, &[]))).await;
+    assert!(!at_work.contains("warning"), "a reconciler may lead without a lease: {at_work}");
+    let shown = async |object: NodeMaintenance, may_see: bool| {
+        let (cluster, requests) = cluster(move |_, path| match path.rsplit('/').next() {
+            Some("leases") if may_see => {
+                let spec = serde_json::json!({"holderIdentity": "a", "renewTime": "2026-01-02T03:04:05.000000Z",
+                    "leaseDurationSeconds": 15});
+                let lease = serde_json::json!({"metadata": {"namespace": "nm", "name": "nm-reconciler"}, "spec": spec});
+                (
+                    200,
+                    serde_json::json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [lease]}),
+                )
+            }
+            Some("leases") => failure(403, "Forbidden", "leases"),
+            _ => list(std::slice::from_ref(&object)),
+        });
+        let (mut out, captured) = output();
+        let args = MaintenanceStatusArgs { nodes: Vec::new(), output: OutputFormat::Table };
+        assert_eq!(run(args, &cluster, &mut out).await.unwrap(), Exit::Done);
+        let has_asked = requests.lock().unwrap().iter().any(|request| request.ends_with("/leases"));
+        (captured.messages(), has_asked)
+    };
+    let said = "warning: no nm-reconciler leads: by this computer's clock, its lease expired at 2026-01-02T03:04:20Z\n";
+    assert_eq!(shown(requested("n1"), true).await, (said.to_owned(), true));
+    assert_eq!(shown(requested("n1"), false).await, (String::new(), true));
+    let drained = with_status("n1", serde_json::json!({"phase": "Succeeded"}));
+    assert_eq!(shown(drained, true).await, ("node/n1: no pods had to move\n".to_owned(), false));
 }

@@ -1,5 +1,6 @@
 //! `kubectl nm watch`: the dashboard on a terminal; elsewhere one line per change, for logs and scripts.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use nm_core::terminal::text::{Line, counted};
 use nm_core::watch::event_loop::{self, LoopEvent};
 use nm_core::watch::exit_summary::dashboard_summary;
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
+use nm_core::watch::leader_check::until_nobody_leads;
 use nm_core::watch::ndjson::NdjsonReporter;
 use nm_core::watch::wait_reporter::{ReportMode, WaitReporter};
 use nm_dashboard::recording::error::RecordingError;
@@ -246,7 +248,19 @@ pub(super) async fn wait(
     let reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
     let mut reporter = reporter.with_endings(endings);
     let watch = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
-    event_loop::run(watch, timeout, interrupted(), stream::empty(), |event| reporter.react(event)).await
+    let is_requested = Cell::default();
+    let warnings = stream::once(nobody_leads(cluster, &is_requested));
+    let react = |event| {
+        let flow = reporter.react(event);
+        is_requested.set(reporter.has_requested());
+        flow
+    };
+    event_loop::run(watch, timeout, interrupted(), warnings, react).await
+}
+
+/// The warning that a maintenance does not begin because no reconciler leads.
+async fn nobody_leads(cluster: &Cluster, is_requested: &Cell<bool>) -> LoopEvent {
+    LoopEvent::Warning(until_nobody_leads(cluster, is_requested).await.words())
 }
 
 /// Follows the maintenances until `react` breaks. Leaves in `last` the change that led to that, if it was one.
@@ -254,6 +268,7 @@ async fn follow(
     timeout: Option<Duration>,
     cluster: &Cluster,
     recording: Option<&mut HeadlessRecording>,
+    is_requested: &Cell<bool>,
     last: &mut Option<WatchChange<NodeMaintenance>>,
     mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
 ) -> Result<Exit, Error> {
@@ -263,7 +278,8 @@ async fn follow(
             None => pending().await,
         }
     };
-    let warnings = stream::once(warning).map(LoopEvent::Warning);
+    let warning = stream::once(warning).map(LoopEvent::Warning).boxed_local();
+    let warnings = stream::select(warning, stream::once(nobody_leads(cluster, is_requested)).boxed_local());
     let maintenances = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
     let react = |event: LoopEvent| {
         let change = match &event {
@@ -314,12 +330,17 @@ async fn watch(
     }
     let mut recording =
         recording.map(|recording| HeadlessRecording::begin(recording, cluster, tracker.nodes()));
-    let mut last = None;
+    let (mut last, is_requested) = (None, Cell::default());
     let followed = if output == Some(WatchFormat::Json) {
         let mut reporter = NdjsonReporter::new(out, &Timestamp::now, tracker);
         let followed = match existing {
             Ok(_) => {
-                follow(timeout, cluster, recording.as_mut(), &mut last, |event| reporter.react(event)).await
+                let react = |event| {
+                    let flow = reporter.react(event);
+                    is_requested.set(reporter.has_requested());
+                    flow
+                };
+                follow(timeout, cluster, recording.as_mut(), &is_requested, &mut last, react).await
             }
             Err(error) => Err(error),
         };
@@ -331,7 +352,12 @@ async fn watch(
     } else {
         existing?;
         let mut reporter = WaitReporter::new(out, ReportMode::Log(&Timestamp::now), tracker, cluster.flags());
-        follow(timeout, cluster, recording.as_mut(), &mut last, |event| reporter.react(event)).await
+        let react = |event| {
+            let flow = reporter.react(event);
+            is_requested.set(reporter.has_requested());
+            flow
+        };
+        follow(timeout, cluster, recording.as_mut(), &is_requested, &mut last, react).await
     };
     let recorded = recording.map(|recording| recording.finish(last));
     followed.map(|exit| conclude_recording(record, recorded, exit, out))

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nm_shared::decide::cluster_state::Announcement;
 use nm_shared::drain::cordon_backoff::RecordonBackoff;
 use nm_shared::gate::ownership;
 use nm_shared::{Group, GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatus};
@@ -27,6 +28,8 @@ const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maintenances as the watches delivered them, by node, and what is remembered of each.
 pub(crate) struct Maintenances {
     received: Index<(Group, String), Arc<GroupedMaintenance>>,
+    /// Those that were announced to start together, by the id that they have in common.
+    announced: Index<(Group, String), Arc<GroupedMaintenance>>,
     unlisted: HashSet<Group>,
     started: Instant,
     /// By uid.
@@ -119,6 +122,7 @@ impl Maintenances {
     pub(crate) fn new(groups: impl IntoIterator<Item = Group>) -> Self {
         Self {
             received: Index::default(),
+            announced: Index::default(),
             unlisted: groups.into_iter().collect(),
             started: Instant::now(),
             memory: HashMap::new(),
@@ -128,13 +132,18 @@ impl Maintenances {
 
     /// A maintenance was created or changed.
     pub(crate) fn applied(&mut self, received: Arc<GroupedMaintenance>) {
-        let node = received.spec.node_name.clone();
-        self.received.insert(key(&received), &node, received);
+        let (key, node) = (key(&received), received.spec.node_name.clone());
+        match Announcement::of(&received) {
+            Some(announcement) => self.announced.insert(key.clone(), announcement.id, received.clone()),
+            None => _ = self.announced.remove(&key),
+        }
+        self.received.insert(key, &node, received);
     }
 
     /// A maintenance is gone, and is forgotten.
     pub(crate) fn deleted(&mut self, maintenance: &GroupedMaintenance) {
         self.received.remove(&key(maintenance));
+        self.announced.remove(&key(maintenance));
         self.memory.remove(ownership::uid(maintenance));
     }
 
@@ -142,6 +151,7 @@ impl Maintenances {
     /// released: if etcd was restored from a backup, those writes never happened.
     pub(crate) fn listed(&mut self, group: Group, all: impl IntoIterator<Item = Arc<GroupedMaintenance>>) {
         self.received.retain(|(of, _)| *of != group);
+        self.announced.retain(|(of, _)| *of != group);
         for maintenance in all {
             if let Some(state) = self.memory.get_mut(ownership::uid(&maintenance)) {
                 (state.last_write, state.released) = (LastWrite::default(), false);
@@ -156,6 +166,11 @@ impl Maintenances {
     /// All maintenances as the watches delivered them.
     pub(crate) fn received(&self) -> impl Iterator<Item = &Arc<GroupedMaintenance>> {
         self.received.values()
+    }
+
+    /// Those that were announced to start together under this id.
+    pub(crate) fn announced(&self, id: &str) -> impl Iterator<Item = &Arc<GroupedMaintenance>> {
+        self.announced.of(id)
     }
 
     /// Those of a node.
@@ -265,4 +280,35 @@ impl Maintenances {
 
 fn key(maintenance: &GroupedMaintenance) -> (Group, String) {
     (maintenance.group, maintenance.metadata.name.clone().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_shared::NodeMaintenanceSpec;
+    use nm_shared::api::names::START_TOGETHER_ANNOTATION;
+
+    use super::*;
+
+    #[test]
+    fn what_starts_together_is_found_by_its_id_until_it_is_gone_or_announces_something_else() {
+        let of = |name: &str, announcement: Option<&str>| {
+            let spec = NodeMaintenanceSpec { node_name: name.to_owned(), ..NodeMaintenanceSpec::default() };
+            let mut maintenance = NodeMaintenance::new(name, spec);
+            maintenance.metadata.annotations =
+                announcement.map(|value| [(START_TOGETHER_ANNOTATION.to_owned(), value.to_owned())].into());
+            Arc::new(GroupedMaintenance { group: Group::Medik8s, maintenance })
+        };
+        let mut all = Maintenances::new([Group::Medik8s]);
+        all.listed(
+            Group::Medik8s,
+            [of("a", Some("x/2")), of("b", Some("x/2")), of("c", None), of("d", Some("y/1"))],
+        );
+        let count = |all: &Maintenances| (all.announced("x").count(), all.announced("y").count());
+        assert_eq!(count(&all), (2, 1));
+        all.deleted(&of("a", None));
+        all.applied(of("d", None));
+        assert_eq!(count(&all), (1, 0));
+        all.listed(Group::Medik8s, [of("c", Some("y/1"))]);
+        assert_eq!(count(&all), (0, 1));
+    }
 }

@@ -253,26 +253,27 @@ fn start_batch(state: &mut TermState, maintenance: &NodeMaintenance, now: Timest
     if age >= StartBatch::MAX_DELAY && announcement.is_none() {
         return StartBatch { age, ..StartBatch::default() };
     }
-    let is_announced = |other: &GroupedMaintenance| {
-        announcement.zip(Announcement::of(&other.maintenance)).is_some_and(|(ours, its)| ours.id == its.id)
-    };
     let uncordoned = |other: &GroupedMaintenance| {
         let phase = other.status.as_ref().and_then(|status| status.phase);
         other.metadata.uid != maintenance.metadata.uid
-            && (age < StartBatch::MAX_DELAY || is_announced(other))
             && other.metadata.deletion_timestamp.is_none()
             && !other.spec.suspend
             && (is_resumed(other) || !matches!(phase, Some(Phase::Failed | Phase::Pending)))
             && state.gate.is_uncordoned(&other.spec.node_name)
     };
+    let companions = || announcement.into_iter().flat_map(|ours| state.maintenances.announced(ours.id));
+    // Those that were not announced are awaited for less long.
+    let uncordoned = if age < StartBatch::MAX_DELAY {
+        state.maintenances.received().any(|other| uncordoned(other))
+    } else {
+        companions().any(|other| uncordoned(other))
+    };
     StartBatch {
         age,
         quiet_for: state.maintenances.quiet_for(),
-        uncordoned: state.maintenances.received().any(|other| uncordoned(other)),
+        uncordoned,
         announced: announcement.is_some(),
-        incomplete: announcement.is_some_and(|its| {
-            state.maintenances.received().filter(|other| is_announced(other)).count() < its.count
-        }),
+        incomplete: announcement.is_some_and(|its| companions().count() < its.count),
     }
 }
 

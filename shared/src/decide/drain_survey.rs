@@ -68,7 +68,10 @@ impl<'a> DrainSurvey<'a> {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
                 steady_now: observed.steady_now,
-                blocked_by_budget: queue.blocked_by_budget.get(uid),
+                blocked_by_budget: queue
+                    .blocked_by_budget
+                    .get(uid)
+                    .filter(|_| !surges.is_undecided(&planned.pod)),
                 blocked_after: observed.blocked_after,
                 before,
                 overdue: queue.overdue.contains(uid),

@@ -1,4 +1,4 @@
-//! Pods of a Deployment whose rollout does not continue.
+//! Pods of Deployments whose rollout is stalled, or that have not been read yet.
 
 use super::*;
 
@@ -91,4 +91,18 @@ fn an_exhausted_budget_is_asked_about_a_pod_of_a_stalled_rollout_only_if_the_rol
     assert!(added.evictions.is_empty(), "the rollout may end a pod at any moment");
     assert_eq!(obstacle(&added), SurgeObstacle::Stalled);
     assert!(decide(None).evictions.is_empty(), "the Deployment is not known yet");
+}
+
+#[test]
+fn a_pod_waits_until_it_is_known_what_controls_it_unless_it_is_shown_as_blocked() {
+    let counts = |status: &Value| {
+        let decision = decided(status, &observed(None));
+        assert!(decision.evictions.is_empty());
+        let counts = decision.status.unwrap().pod_counts;
+        (counts.waiting, counts.blocked)
+    };
+    assert_eq!(counts(&json!({})), (1, 0));
+    let blocked = json!({"namespace": "shop", "name": "old", "reason": "DisruptionBudget", "message": "x",
+        "since": "2026-01-01T00:30:00Z", "attempts": 1});
+    assert_eq!(counts(&json!({"phase": "Running", "blockedPods": [blocked]})), (0, 1));
 }

@@ -41,6 +41,8 @@ pub struct Surges {
     reserved: HashMap<String, i32>,
     /// What prevents the surges of other pods, by uid.
     blocked: HashMap<String, SurgeBlock>,
+    /// The pods whose controllers are being read, by uid: nothing is known that keeps them from being replaced first.
+    undecided: HashSet<String>,
     /// The `ReplicaSet`s whose state is needed.
     pub wanted: HashSet<WorkloadKey>,
     /// The `ReplicaSet`s whose Deployments were restarted, as far as they have pods on the node.
@@ -105,6 +107,9 @@ impl Surges {
                 // After a restart of the reconciler, the status is right until it is known what controls the pod.
                 None => {
                     surges.reserved.insert(pod::uid(pod).to_owned(), i32::MAX);
+                    if !before.is_blocked {
+                        surges.undecided.insert(pod::uid(pod).to_owned());
+                    }
                     surges.keep(pod, before);
                 }
                 Some(WorkloadState::Forbidden(denied)) => surges.block(pod, SurgeBlock::forbidden(denied)),
@@ -119,6 +124,12 @@ impl Surges {
     /// Whether no eviction is requested for a pod, because its Deployment terminates it.
     pub fn is_surging(&self, pod: &DrainPod) -> bool {
         self.surging.contains_key(pod::uid(pod))
+    }
+
+    /// Whether it is not known yet if the Deployment of a pod can replace it first. A pod that the status shows as blocked stays so
+    /// until then.
+    pub fn is_undecided(&self, pod: &DrainPod) -> bool {
+        self.undecided.contains(pod::uid(pod))
     }
 
     /// How many disruptions its budget has to allow beyond the eviction of a pod: a rollout that may continue ends so many other
@@ -350,6 +361,9 @@ fn recorded(status: Option<&NodeMaintenanceStatus>) -> HashMap<WorkloadKey, i64>
 #[derive(Clone, Copy)]
 struct Before<'a> {
     surging: Option<&'a SurgingPod>,
+    /// Whether it is blocked, for whatever reason.
+    is_blocked: bool,
+    /// What prevents its surge.
     blocked: Option<&'a SurgeFacts>,
 }
 
@@ -358,11 +372,11 @@ impl<'a> Before<'a> {
         let reference = pod::reference(pod);
         let mut surging = status.into_iter().flat_map(|status| status.surging_pods.iter().flatten());
         let mut blocked = status.into_iter().flat_map(|status| &status.blocked_pods);
+        let blocked = blocked.find(|before| before.reference() == reference);
         Self {
             surging: surging.find(|before| before.reference() == reference),
-            blocked: blocked
-                .find(|before| before.reference() == reference)
-                .and_then(|before| before.facts.surge.as_ref()),
+            is_blocked: blocked.is_some(),
+            blocked: blocked.and_then(|before| before.facts.surge.as_ref()),
         }
     }
 

@@ -153,13 +153,6 @@ fn nothing_is_read_by_default_or_for_a_pod_that_its_budget_releases() {
 }
 
 #[test]
-fn a_pod_is_blocked_as_usual_until_it_is_known_what_controls_it() {
-    let decision = decided(&json!({}), &observed(None));
-    let blocked = &decision.status.unwrap().blocked_pods[0];
-    assert_eq!((blocked.reason, &blocked.facts.surge), (BlockReason::DisruptionBudget, &None));
-}
-
-#[test]
 fn a_deployment_is_restarted_with_the_status_that_shows_its_pods_and_its_pods_are_not_evicted() {
     let decision = decided(&json!({}), &observed(Some(workload(3, 3))));
     let pod = shown(&decision);

@@ -338,6 +338,7 @@ impl Words<'_> {
             Obstacle::Unschedulable(message) => {
                 format!("{pods} {be} Pending, because the scheduler finds no node: {message}")
             }
+            Obstacle::Claim(claim) => format!("{pods} {be} Pending: {}", claim.words()),
             Obstacle::SchedulingGates(gates) => {
                 format!("{pods} {be} Pending: scheduling gates {}", gates.join(", "))
             }
@@ -397,6 +398,7 @@ impl Words<'_> {
                 "Add capacity, or check what the pods request and select, and their volume claims",
                 describe(),
             ),
+            Obstacle::Claim(claim) => (claim.advice(), claim.commands(self.kubectl)),
             Obstacle::SchedulingGates(_) => ("The owners of the gates have to remove them", describe()),
             Obstacle::Image { .. } => {
                 ("Check the name of the image, its registry and the pull secret", describe())

@@ -10,6 +10,7 @@ pub mod no_node_left;
 pub mod node_causes;
 pub mod obstacle;
 pub mod owner;
+pub mod pending_claim;
 pub mod read_facts;
 pub mod remedy;
 mod returned_pods;

@@ -6,11 +6,15 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition};
 
+use crate::explain::pending_claim::PendingClaim;
+
 /// What keeps a pod from being Ready.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obstacle {
     /// The scheduler finds no node; this is its message.
     Unschedulable(String),
+    /// A claim of it has no volume, so that it is not scheduled.
+    Claim(PendingClaim),
     /// Scheduling gates keep it from being scheduled.
     SchedulingGates(Vec<String>),
     /// A container waits for its image.
@@ -97,12 +101,14 @@ const VOLUME_EVENTS: [&str; 4] =
 const RECENT_FAILURE: SignedDuration = SignedDuration::from_mins(6);
 
 /// A warning about a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodWarning {
     /// Reason of the event.
     pub reason: String,
     /// Message of the event.
     pub message: String,
+    /// The claim that is the reason, instead of an event of the pod.
+    pub claim: Option<PendingClaim>,
 }
 
 impl Obstacle {
@@ -123,6 +129,11 @@ impl Obstacle {
             Self::ReadinessProbe { container, .. } => {
                 let message = last(&["Unhealthy"]).map(message).unwrap_or_default();
                 Self::ReadinessProbe { container, message }
+            }
+            Self::Unschedulable(_) | Self::Unscheduled => {
+                let mut claims = warnings.iter().filter_map(|warning| warning.claim.as_ref());
+                let pending = claims.find(|claim| !claim.is_recent(now));
+                pending.map_or(seen, |claim| Self::Claim(claim.clone()))
             }
             other => other,
         })
@@ -170,6 +181,7 @@ impl Obstacle {
             | Self::InitContainer(_)
             | Self::Starting => true,
             Self::Unschedulable(_)
+            | Self::Claim(_)
             | Self::SchedulingGates(_)
             | Self::Image { .. }
             | Self::CrashLoop { .. }

@@ -8,8 +8,9 @@ use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, ListParams};
 use kube::core::{NamespaceResourceScope, Selector};
@@ -26,6 +27,7 @@ use crate::explain::cluster_facts::{
 };
 use crate::explain::first_cause::owner_of;
 use crate::explain::obstacle::{Obstacle, PodWarning};
+use crate::explain::pending_claim::{NO_PROVISIONER, NoVolume, PendingClaim};
 
 /// How many budgets are read at most.
 const MAX_BUDGETS: usize = 50;
@@ -103,9 +105,7 @@ fn needs_nodes(facts: &ClusterFacts) -> bool {
 async fn replacement(cluster: &Cluster, name: &PodReference) -> Result<Option<ReadPod>, Unseen> {
     let Some(pod) = get::<Pod>(cluster, "pods", name).await? else { return Ok(None) };
     let warnings = match Obstacle::of(&pod, &[], Timestamp::UNIX_EPOCH) {
-        Some(obstacle) if has_events(&obstacle) => {
-            warnings(cluster, &name.namespace, &pod.uid().unwrap_or_default()).await
-        }
+        Some(obstacle) if has_more(&obstacle) => warnings_about(cluster, &pod).await,
         _ => Vec::new(),
     };
     Ok(Some(ReadPod { pod, warnings }))
@@ -132,15 +132,13 @@ async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) 
     let Ok(pods) = &guarded.pods else { return guarded };
     let unready: Vec<&Pod> = pods
         .iter()
-        .filter(|pod| Obstacle::of(pod, &[], now).is_some_and(|obstacle| has_events(&obstacle)))
+        .filter(|pod| Obstacle::of(pod, &[], now).is_some_and(|obstacle| has_more(&obstacle)))
         .take(MAX_DETAILS)
         .collect();
     let owners = controllers(pods);
-    let warnings = join_all(unready.iter().map(async |pod| {
-        let uid = pod.uid().unwrap_or_default();
-        let warnings = warnings(cluster, namespace, &uid).await;
-        (uid, warnings)
-    }));
+    let warnings = join_all(
+        unready.iter().map(async |pod| (pod.uid().unwrap_or_default(), warnings_about(cluster, pod).await)),
+    );
     let owners = join_all(owners.iter().map(|owner| incomplete(cluster, namespace, owner)));
     let (warnings, owners) = tokio::join!(warnings, owners);
     guarded.warnings = warnings.into_iter().collect();
@@ -148,9 +146,67 @@ async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) 
     guarded
 }
 
-/// Whether events show more of what keeps a pod from being Ready.
-fn has_events(obstacle: &Obstacle) -> bool {
-    matches!(obstacle, Obstacle::Starting | Obstacle::ReadinessProbe { .. })
+/// Whether events or claims show more of what keeps a pod from being Ready.
+fn has_more(obstacle: &Obstacle) -> bool {
+    is_unscheduled(obstacle) || matches!(obstacle, Obstacle::Starting | Obstacle::ReadinessProbe { .. })
+}
+
+fn is_unscheduled(obstacle: &Obstacle) -> bool {
+    matches!(obstacle, Obstacle::Unschedulable(_) | Obstacle::Unscheduled)
+}
+
+/// The warnings about a pod. One that is not scheduled may have claims without a volume.
+async fn warnings_about(cluster: &Cluster, pod: &Pod) -> Vec<PodWarning> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let obstacle = Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH);
+    if !obstacle.as_ref().is_some_and(is_unscheduled) {
+        return warnings(cluster, &namespace, &pod.uid().unwrap_or_default()).await;
+    }
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims = volumes.filter_map(|volume| {
+        let of_template = || Some(format!("{}-{}", pod.name_any(), volume.name));
+        let name = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
+        let name = name.or_else(|| volume.ephemeral.as_ref().and_then(|_| of_template()))?;
+        Some(PodReference { namespace: namespace.clone(), name })
+    });
+    let claims = join_all(claims.take(MAX_DETAILS).map(|claim| pending_claim(cluster, claim))).await;
+    let warning = |claim| PodWarning { claim: Some(claim), ..PodWarning::default() };
+    claims.into_iter().flatten().map(warning).collect()
+}
+
+/// Why a claim has no volume; none if it has one, or if that is not known.
+async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<PendingClaim> {
+    let found = get::<PersistentVolumeClaim>(cluster, "persistentvolumeclaims", &claim).await.ok()?;
+    let Some(found) = found else {
+        return Some(PendingClaim { claim, class: None, why: NoVolume::NoClaim });
+    };
+    if found.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Pending") {
+        return None;
+    }
+    let class = found.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+    let class = class.filter(|name| !name.is_empty());
+    let with = |why: NoVolume| Some(PendingClaim { claim: claim.clone(), class: class.clone(), why });
+    if let Some(name) = &class {
+        let classes: Api<StorageClass> = Api::all(cluster.client());
+        let asked = "get storageclasses.storage.k8s.io";
+        let request = cluster.request(asked, async || classes.get_opt(name).await);
+        match within_timeout(asked, request).await {
+            Ok(None) => return with(NoVolume::NoClass),
+            Ok(Some(class)) if class.provisioner == NO_PROVISIONER => return with(NoVolume::NoProvisioner),
+            _ => {}
+        }
+    }
+    let about = format!("involvedObject.uid={}", found.uid().unwrap_or_default());
+    let event = events(cluster, &claim.namespace, &about).await.pop()?;
+    let message = event.message.unwrap_or_default();
+    match event.reason.as_deref() {
+        // The pod has to be scheduled first.
+        Some("WaitForFirstConsumer" | "WaitForPodScheduled") => None,
+        Some("Provisioning" | "ExternalProvisioning" | "ExternalProvisioner") => {
+            with(NoVolume::Awaited(found.creation_timestamp()?.0, message))
+        }
+        _ => with(NoVolume::Failed(message)),
+    }
 }
 
 /// The controllers of pods, each with a pod of it.
@@ -192,19 +248,26 @@ async fn incomplete(
 
 /// The warnings about an object, the newest last. None without access, because they only add to what pods show.
 async fn warnings(cluster: &Cluster, namespace: &str, uid: &str) -> Vec<PodWarning> {
+    let found = events(cluster, namespace, &format!("type=Warning,involvedObject.uid={uid}")).await;
+    let warning = |event: Event| PodWarning {
+        reason: event.reason.unwrap_or_default(),
+        message: event.message.unwrap_or_default().trim().to_owned(),
+        claim: None,
+    };
+    found.into_iter().map(warning).collect()
+}
+
+/// The events that these fields select, the newest last. None without access.
+async fn events(cluster: &Cluster, namespace: &str, fields: &str) -> Vec<Event> {
     let events: Api<Event> = Api::namespaced(cluster.client(), namespace);
-    let about = ListParams::default().fields(&format!("type=Warning,involvedObject.uid={uid}")).limit(100);
+    let about = ListParams::default().fields(fields).limit(100);
     let mut found = list(cluster, &events, "list events", about).await.unwrap_or_default();
     let at = |event: &Event| {
         let seen = event.last_timestamp.as_ref().map(|at| at.0);
         seen.or_else(|| event.event_time.as_ref().map(|at| at.0))
     };
     found.sort_by_key(at);
-    let warning = |event: Event| PodWarning {
-        reason: event.reason.unwrap_or_default(),
-        message: event.message.unwrap_or_default().trim().to_owned(),
-    };
-    found.into_iter().map(warning).collect()
+    found
 }
 
 async fn on_node(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Unseen> {

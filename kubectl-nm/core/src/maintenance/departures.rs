@@ -1,4 +1,4 @@
-//! What became of the pods that a drain moved.
+//! What became of the pods that left in a drain.
 
 use nm_shared::NodeMaintenanceStatus;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::terminal::text::counted;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Departures {
-    /// Pods that their controllers replace elsewhere.
+    /// Pods that their controllers replace. Whether the replacements run is not known here.
     pub moved: i64,
     /// Virtual machines that were migrated.
     pub migrated: i64,
@@ -64,7 +64,7 @@ impl Departures {
 
     fn all(&self) -> [(i64, &'static str); 7] {
         [
-            (self.moved, "moved"),
+            (self.moved, "evicted"),
             (self.migrated, "migrated"),
             (self.restarted, "restarted in place"),
             (self.completed, "completed"),
@@ -80,7 +80,7 @@ impl Departures {
     }
 }
 
-/// So many pods that are gone, in words: `20 pods moved, 2 deleted (no controller)`. Unless it is known of all of them what they
+/// So many pods that are gone, in words: `20 pods evicted, 2 deleted (no controller)`. Unless it is known of all of them what they
 /// became, they are just gone.
 pub fn departure_words(gone: i64, departures: &Departures) -> String {
     let pods = |count: i64| counted(usize::try_from(count).unwrap_or_default(), "pod");
@@ -104,19 +104,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_are_only_called_moved_if_it_is_known_of_all_of_them() {
+    fn pods_are_only_called_evicted_if_it_is_known_of_all_of_them() {
         let of = |departed: Value| {
             Departures::of(&serde_json::from_value(json!({"departedPods": departed})).unwrap(), 12).unwrap()
         };
         let jobs = of(json!({"ofJobs": 1, "unmanaged": 2}));
         assert_eq!(
             departure_words(12, &jobs),
-            "9 pods moved, 2 deleted (no controller), 1 terminated (of a Job)"
+            "9 pods evicted, 2 deleted (no controller), 1 terminated (of a Job)"
         );
         let node = of(json!({"unmanaged": 2}));
-        assert_eq!(departure_words(12, &node), "10 pods moved, 2 deleted (no controller)");
+        assert_eq!(departure_words(12, &node), "10 pods evicted, 2 deleted (no controller)");
         let both = node.plus(Departures { moved: 1, ..Departures::default() });
-        assert_eq!(departure_words(13, &both), "11 pods moved, 2 deleted (no controller)");
+        assert_eq!(departure_words(13, &both), "11 pods evicted, 2 deleted (no controller)");
         assert_eq!(departure_words(22, &both), "22 pods gone");
         assert_eq!(departure_words(0, &Departures::default()), "0 pods gone");
         assert_eq!(Departures::of(&NodeMaintenanceStatus::default(), 3), None);

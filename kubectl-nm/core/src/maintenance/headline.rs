@@ -101,7 +101,7 @@ fn remaining(status: &NodeMaintenanceStatus) -> String {
     if by_state.is_empty() { remaining } else { format!("{remaining} ({})", by_state.join(", ")) }
 }
 
-/// What a drain has done once it has ended: `30 pods moved in 4m12s, 1 deleted (no controller)`. The time is from the cordon
+/// What a drain has done once it has ended: `30 pods evicted in 4m12s, 1 deleted (no controller)`. The time is from the cordon
 /// until the last pod was gone. None before.
 pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
     let status = status(maintenance);
@@ -222,15 +222,15 @@ mod tests {
         paused["pausedSeconds"] = json!(60);
         for (status, expected) in [
             (json!({"phase": "Running", "evictionPods": 3}), None),
-            (done(&conditions), Some("3 pods moved in 2m10s")),
-            (paused, Some("3 pods moved in 2m10s, paused for 60s")),
-            (done(&late), Some("3 pods moved")),
+            (done(&conditions), Some("3 pods evicted in 2m10s")),
+            (paused, Some("3 pods evicted in 2m10s, paused for 60s")),
+            (done(&late), Some("3 pods evicted")),
             (of_older, Some("3 pods gone in 2m10s")),
             (bare, Some("3 pods deleted (no controller) in 2m10s")),
             (
                 mixed,
                 Some(
-                    "32 pods moved in 2m10s, 1 migrated, 1 restarted in place, 1 deleted (no controller), \
+                    "32 pods evicted in 2m10s, 1 migrated, 1 restarted in place, 1 deleted (no controller), \
                      2 deleted (finished before), emptyDir data of 1 pod lost",
                 ),
             ),
@@ -300,7 +300,7 @@ mod tests {
             (
                 json!({"phase": "Succeeded", "evictionPods": 25,
                     "departedPods": {"unmanaged": 2, "losingEmptyDirData": 1}}),
-                "Drained: 23 pods moved, 2 deleted (no controller), emptyDir data of 1 pod lost",
+                "Drained: 23 pods evicted, 2 deleted (no controller), emptyDir data of 1 pod lost",
             ),
             (json!({"phase": "Succeeded", "departedPods": {}}), "Drained: no pods had to move"),
             (suspended("Pending", "Planned"), "Planned: begins when it is resumed"),

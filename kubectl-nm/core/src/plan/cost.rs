@@ -15,7 +15,7 @@ use crate::client::cluster::Cluster;
 use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::harm::{self, Harm, harms};
 use crate::plan::leader;
-use crate::plan::planning::Planning;
+use crate::plan::planning::{Planning, PodKind};
 use crate::plan::report::PlanReport;
 use crate::plan::time_limit::TimeLimit;
 use crate::plan::unread::{Unread, UnreadReason};
@@ -113,10 +113,9 @@ async fn plan(
     Ok(report)
 }
 
-/// Takes the denial of one pod of a workload for the answer to the others.
+/// Takes the denial of one pod of a kind for the answer to the others.
 fn spread(pods: &[&Arc<DrainPod>], answers: &mut HashMap<String, EvictionOutcome>) {
-    let owner = |pod: &DrainPod| pod::controller(pod).map(|owner| owner.uid.clone());
-    let denied: HashMap<String, EvictionOutcome> = pods
+    let denied: HashMap<PodKind, EvictionOutcome> = pods
         .iter()
         .filter_map(|pod| {
             let answer = answers.get(pod::uid(pod))?;
@@ -126,11 +125,11 @@ fn spread(pods: &[&Arc<DrainPod>], answers: &mut HashMap<String, EvictionOutcome
                     | EvictionOutcome::RefusedByPolicy { .. }
                     | EvictionOutcome::Unknown(_)
             );
-            Some((owner(pod)?, answer.clone())).filter(|_| is_alike)
+            Some((PodKind::of(pod)?, answer.clone())).filter(|_| is_alike)
         })
         .collect();
     for pod in pods {
-        if let Some(answer) = owner(pod).and_then(|owner| denied.get(&owner)) {
+        if let Some(answer) = PodKind::of(pod).and_then(|kind| denied.get(&kind)) {
             answers.entry(pod::uid(pod).to_owned()).or_insert_with(|| answer.clone());
         }
     }

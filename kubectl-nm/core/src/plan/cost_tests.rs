@@ -158,3 +158,24 @@ async fn the_denial_of_one_pod_of_a_workload_stands_for_the_others() {
     );
     assert!(requests <= 13, "one eviction is tried: {requests}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_twin_is_kept_for_its_role_is_not_said_to_stay() {
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "o", "controller": true}]);
+    let pod = move |name: &str, role: &str| {
+        let labels = json!({"role": role, "statefulset.kubernetes.io/pod-name": name});
+        json!({"metadata": {"namespace": "shop", "name": name, "uid": name, "ownerReferences": owner, "labels": labels},
+            "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"}})
+    };
+    let pods = json!([pod("db-0", "primary"), pod("db-1", "replica"), pod("db-2", "replica")]);
+    let denial = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": "admission webhook \"guard.io\" denied the request: the primary stays"});
+    let (lines, _) = cost(move |method, path| match path {
+        "/api/v1/pods" => Some(items(&pods)),
+        _ if method == "POST" && path.contains("/db-0/") => Some((403, denial.clone())),
+        _ => None,
+    })
+    .await;
+    let stays: Vec<&String> = lines.iter().filter(|line| line.starts_with("stays blocked: ")).collect();
+    assert!(matches!(&stays[..], [line] if line.starts_with("stays blocked: shop/db-0: ")), "{lines:?}");
+}

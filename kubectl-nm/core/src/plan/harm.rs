@@ -137,8 +137,18 @@ fn never_leave(forecast: &Forecast) -> Vec<Harm> {
     let mut found: Vec<Harm> = Vec::new();
     for expected in &forecast.pods {
         let PodOutcome::Blocked(Blocker { reason, message, facts, .. }) = &expected.fate else { continue };
-        let is_dead_webhook = *reason == BlockReason::ServerError && facts.webhook.is_some();
-        if !is_dead_webhook && !is_forever(*reason, expected, forecast) {
+        let is_over_soon = match Lasting::of(*reason) {
+            Lasting::Briefly => true,
+            // Of the errors of the server, only a webhook that does not respond lasts.
+            Lasting::UntilAllowed => *reason == BlockReason::ServerError && facts.webhook.is_none(),
+            // A budget that allows an eviction once all its pods are healthy needs nobody.
+            Lasting::Forever => {
+                let budget =
+                    budget_of(expected, forecast).filter(|_| *reason == BlockReason::DisruptionBudget);
+                budget.is_some_and(|budget| budget.at_most > 0 && budget.short_of == 0)
+            }
+        };
+        if is_over_soon {
             continue;
         }
         let pods = vec![pod::reference(&expected.pod)];
@@ -155,29 +165,38 @@ fn budget_of<'a>(expected: &PodForecast, forecast: &'a Forecast) -> Option<&'a B
     forecast.budgets.iter().find(|budget| Some(&budget.budget) == expected.guarded_by.as_ref())
 }
 
-/// Whether what blocks a pod does not end by itself. A budget that allows an eviction once all its pods are healthy does.
-fn is_forever(reason: BlockReason, expected: &PodForecast, forecast: &Forecast) -> bool {
-    match reason {
-        BlockReason::DisruptionBudget => {
-            let budget = budget_of(expected, forecast);
-            budget.is_none_or(|budget| budget.at_most == 0 || budget.short_of > 0)
+/// How long what blocks a pod lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lasting {
+    /// Until somebody changes it.
+    Forever,
+    /// Whoever refuses may allow it at another time, and a node may become Ready.
+    UntilAllowed,
+    /// It ends by itself.
+    Briefly,
+}
+
+impl Lasting {
+    fn of(reason: BlockReason) -> Self {
+        match reason {
+            BlockReason::DisruptionBudget
+            | BlockReason::MultipleDisruptionBudgets
+            | BlockReason::NotMigratable
+            | BlockReason::Forbidden
+            | BlockReason::Unmanaged
+            | BlockReason::LocalStorage
+            | BlockReason::KeepsReturning
+            | BlockReason::Finalizers => Self::Forever,
+            BlockReason::AdmissionWebhook
+            | BlockReason::AdmissionPolicy
+            | BlockReason::ServerError
+            | BlockReason::NodeNotReady => Self::UntilAllowed,
+            BlockReason::MigrationFailed
+            | BlockReason::MigrationNotStarted
+            | BlockReason::NamespaceTerminating
+            | BlockReason::NotEnding
+            | BlockReason::Unknown => Self::Briefly,
         }
-        BlockReason::MultipleDisruptionBudgets
-        | BlockReason::AdmissionWebhook
-        | BlockReason::AdmissionPolicy
-        | BlockReason::NotMigratable
-        | BlockReason::Forbidden
-        | BlockReason::Unmanaged
-        | BlockReason::LocalStorage
-        | BlockReason::KeepsReturning
-        | BlockReason::Finalizers
-        | BlockReason::NodeNotReady => true,
-        BlockReason::MigrationFailed
-        | BlockReason::MigrationNotStarted
-        | BlockReason::NamespaceTerminating
-        | BlockReason::ServerError
-        | BlockReason::NotEnding
-        | BlockReason::Unknown => false,
     }
 }
 
@@ -278,15 +297,8 @@ impl Harm {
                 line.and(format!(" keeps {whose} until its controller removes it: {}", named(pods)))
             }
             Self::NeverLeave { pods, reason, message } => {
-                // Whoever refuses may allow it at another time, and a node may become Ready.
-                let passes = matches!(
-                    reason,
-                    BlockReason::AdmissionWebhook
-                        | BlockReason::AdmissionPolicy
-                        | BlockReason::ServerError
-                        | BlockReason::NodeNotReady
-                );
-                let line = bad(if passes { "stays blocked: " } else { "never leaves: " });
+                let stays = Lasting::of(*reason) == Lasting::UntilAllowed;
+                let line = bad(if stays { "stays blocked: " } else { "never leaves: " });
                 line.and(format!("{}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
             }
             Self::Quorum { node, why } => Line::new(format!("node/{node}: ")).with(Style::Bad, why),

@@ -1,7 +1,7 @@
 //! The steps of a plan, for `plan` and the start dialog of the dashboard: read, dry-run the evictions, report.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -22,6 +22,30 @@ use crate::plan::unread::Unread;
 
 /// How many evictions a question tries at most.
 const MAX_SAMPLES: usize = 200;
+
+/// The labels of a pod that no other pod of its workload has.
+const OWN_LABELS: [&str; 3] = [
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+];
+
+/// Pods that webhooks and policies are taken to judge alike: those of a workload with the same labels. An operator labels the
+/// primary of a database, which its webhook keeps, and not its replicas.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PodKind {
+    owner: String,
+    labels: BTreeMap<String, String>,
+}
+
+impl PodKind {
+    /// None without a workload.
+    pub(crate) fn of(pod: &DrainPod) -> Option<Self> {
+        let mut labels = pod.metadata.labels.clone().unwrap_or_default();
+        labels.retain(|label, _| !OWN_LABELS.contains(&label.as_str()));
+        Some(Self { owner: pod::controller(pod)?.uid.clone(), labels })
+    }
+}
 
 /// What was read for a plan of these nodes.
 pub struct Planning {
@@ -132,12 +156,10 @@ impl Planning {
         PlanReport::new(nodes, self.drain.as_ref(), preview, &self.snapshot, answers, self.now)
     }
 
-    /// One pod of each workload, and every pod without one. Webhooks and policies mostly judge the pods of a workload alike;
-    /// what budgets allow is computed.
+    /// One pod of each kind, and every pod without a workload. What budgets allow is computed.
     pub(crate) fn samples(&self) -> Vec<&Arc<DrainPod>> {
         let mut known = HashSet::new();
-        let is_new =
-            |pod: &&Arc<DrainPod>| pod::controller(pod).is_none_or(|owner| known.insert(owner.uid.clone()));
+        let is_new = |pod: &&Arc<DrainPod>| PodKind::of(pod).is_none_or(|kind| known.insert(kind));
         self.to_evict().into_iter().filter(is_new).take(MAX_SAMPLES).collect()
     }
 

@@ -120,6 +120,11 @@ impl GoalTracker {
         &self.cache
     }
 
+    /// Whether a watched maintenance has not begun.
+    pub(crate) fn has_requested(&self) -> bool {
+        self.cache.objects().any(|object| State::of(object) == State::Requested)
+    }
+
     /// The watched nodes; empty if all are watched.
     pub fn nodes(&self) -> &[String] {
         &self.nodes

@@ -6,5 +6,6 @@
 pub mod event_loop;
 pub mod exit_summary;
 pub mod goal_tracker;
+pub mod leader_check;
 pub mod ndjson;
 pub mod wait_reporter;

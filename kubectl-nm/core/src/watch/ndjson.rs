@@ -172,6 +172,11 @@ impl<'a> NdjsonReporter<'a> {
         Self { out, now, tracker, live: true, results: Vec::new() }
     }
 
+    /// Whether a maintenance has not begun.
+    pub fn has_requested(&self) -> bool {
+        self.tracker.has_requested()
+    }
+
     /// Reports an event. Breaks with the exit code when the watch is over.
     ///
     /// # Errors

@@ -62,6 +62,11 @@ impl<'a> WaitReporter<'a> {
         Self { endings, ..self }
     }
 
+    /// Whether a maintenance has not begun.
+    pub fn has_requested(&self) -> bool {
+        self.tracker.has_requested()
+    }
+
     /// Reports an event. Breaks with the exit code when the watch is over.
     ///
     /// # Errors

@@ -50,8 +50,8 @@ pub enum RollEnd {
     Halted(Halt, Vec<String>),
     /// Another program runs the roll now.
     TakenOver(Runner),
-    /// Somebody aborted the roll; who.
-    Aborted(String),
+    /// Somebody aborted the roll; who, and the record as it was at the end.
+    Aborted(String, Box<RollRecord>),
     /// The user left. The roll stays as it is.
     Left,
 }
@@ -369,15 +369,15 @@ impl<'a> RollRunner<'a> {
             is_current: self.observed.is_current,
             now: self.observed.now,
         })?;
+        let record = || Box::new(self.record.clone());
         match state {
-            RollState::Done => return Ok(Some(RollEnd::Done(Box::new(self.record.clone())))),
+            RollState::Done => return Ok(Some(RollEnd::Done(record()))),
             RollState::Halted(halt) => {
                 let begun = roll.nodes.iter().filter(|node| node.is_worked_on());
-                let begun = begun.map(|node| node.node().to_owned()).collect();
-                return Ok(Some(RollEnd::Halted(halt, begun)));
+                return Ok(Some(RollEnd::Halted(halt, begun.map(|node| node.node().to_owned()).collect())));
             }
             RollState::TakenOver(other) => return Ok(Some(RollEnd::TakenOver(other))),
-            RollState::Aborted(who) => return Ok(Some(RollEnd::Aborted(who))),
+            RollState::Aborted(who) => return Ok(Some(RollEnd::Aborted(who, record()))),
             RollState::Working | RollState::Waiting(_) => {}
         }
         self.end_actions();

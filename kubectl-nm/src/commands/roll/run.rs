@@ -143,8 +143,8 @@ pub(super) async fn run(
             ));
             Exit::Failed
         }
-        Ok(RollEnd::Aborted(who)) => {
-            out.message(&Line::new(format!("{who} aborted roll {name}.")));
+        Ok(RollEnd::Aborted(who, record)) => {
+            out.message(&Line::new(format!("{who} aborted roll {name}: {}.", totals(roll, &record))));
             report_unfinished(&unfinished, out);
             Exit::Lost
         }
@@ -185,14 +185,27 @@ fn confirmation(action: Option<&NodeAction>, out: &Output) -> String {
     }
 }
 
+/// What became of the nodes of a roll: `3 nodes done, 7 pods evicted`, or `1 of 3 nodes done (7 pods evicted), 1 skipped, 1 departed`.
+fn totals(roll: &Roll, record: &RollRecord) -> String {
+    let RollRecord { left, skipped, done, .. } = record;
+    let all = roll.settings.nodes();
+    let pods = departure_words(done.pods, &done.departures.unwrap_or_default());
+    let finished = match done.nodes {
+        nodes if nodes >= all => return format!("{}, {pods}", counted(all, "node")),
+        0 => format!("none of {} done", counted(all, "node")),
+        nodes if done.pods == 0 => format!("{nodes} of {} done", counted(all, "node")),
+        nodes => format!("{nodes} of {} done ({pods})", counted(all, "node")),
+    };
+    let others = [(skipped.len(), "skipped"), (left.len(), "departed")];
+    let others = others.into_iter().filter(|(count, _)| *count > 0);
+    others.fold(finished, |text, (count, what)| format!("{text}, {count} {what}"))
+}
+
 /// The end of a roll, in sentences.
 fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
-    let RollRecord { left, skipped, done, unknown, .. } = record;
-    let all = roll.settings.nodes();
-    let nodes = if done.nodes == all { String::new() } else { format!("{} of ", done.nodes) };
-    let pods = departure_words(done.pods, &done.departures.unwrap_or_default());
-    let mut lines =
-        vec![Line::new(format!("Roll {} is done: {nodes}{}, {pods}.", roll.name, counted(all, "node")))];
+    let RollRecord { left, skipped, unknown, .. } = record;
+    let ended = if record.done.nodes >= roll.settings.nodes() { "is done" } else { "has ended" };
+    let mut lines = vec![Line::new(format!("Roll {} {ended}: {}.", roll.name, totals(roll, record)))];
     if !skipped.is_empty() {
         lines.push(Line::new(format!("Skipped: {}.", skipped.join(", "))));
     }
@@ -246,13 +259,17 @@ mod tests {
         let done = DoneNodes { nodes: 3, pods: 7, departures, ..DoneNodes::default() };
         assert_eq!(
             summary(&roll, &RollRecord { done, ..RollRecord::default() })[0].to_string(),
-            "Roll r is done: 3 nodes, 5 pods moved, 2 deleted (no controller)."
+            "Roll r is done: 3 nodes, 5 pods evicted, 2 deleted (no controller)."
         );
-        let skipped = "Roll r is done: 1 of 3 nodes, 7 pods gone.\nSkipped: n1, n2.\n";
+        let skipped = "Roll r has ended: 1 of 3 nodes done (7 pods gone), 2 skipped.\nSkipped: n1, n2.\n";
         assert_eq!(end(1, &["n1", "n2"], None), skipped);
-        let left =
-            "Roll r is done: 1 of 3 nodes, 7 pods gone.\nNot done: n3 (its maintenance was deleted).\n";
+        let left = "Roll r has ended: 1 of 3 nodes done (7 pods gone), 1 departed.\n\
+             Not done: n3 (its maintenance was deleted).\n";
         assert_eq!(end(1, &[], None), left);
+        assert!(
+            end(0, &["n1"], None)
+                .starts_with("Roll r has ended: none of 3 nodes done, 1 skipped, 1 departed.\n")
+        );
         assert!(end(2, &[], Some(1)).ends_with("Unknown: whether the other nodes (1) are done.\n"));
     }
 

@@ -19,6 +19,7 @@ use crate::maintenance::Reconcilers;
 use crate::testing::objects::with_status;
 
 mod beyond_the_table;
+mod claims;
 mod nodes;
 mod surge;
 mod table;
@@ -175,8 +176,11 @@ fn blocked_status(namespace: &str) -> Value {
 
 impl Situation {
     fn guarded(&self) -> GuardedPods {
-        let warning =
-            |(reason, message): (&str, &str)| PodWarning { reason: reason.into(), message: message.into() };
+        let warning = |(reason, message): (&str, &str)| PodWarning {
+            reason: reason.into(),
+            message: message.into(),
+            claim: None,
+        };
         let of = |(pod, reason, message): &(&str, &str, &str)| {
             (format!("uid-{pod}"), vec![warning((reason, message))])
         };

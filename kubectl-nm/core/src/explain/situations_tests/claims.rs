@@ -1,0 +1,118 @@
+//! Replacements that are Pending because a claim has no volume.
+
+use super::*;
+use crate::explain::read_facts;
+use crate::testing::fake_server::{cluster, failure};
+
+/// What is read of the claim `data` of the replacement `web-2` and said about it. `class` and `events` are what the cluster has.
+async fn said(claim: Option<Value>, class: Option<Value>, events: Value) -> Option<(String, String)> {
+    let third = edited(
+        pending("Unschedulable", UNFIT),
+        "/spec/volumes",
+        json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]),
+    );
+    let situation = beside(third);
+    let (budget, pods) = (situation.budget.clone(), situation.pods.clone());
+    let list =
+        |items: &Value| (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}));
+    let one = |object: &Option<Value>, name: &str| match object {
+        Some(object) => (200, object.clone()),
+        None => failure(404, "NotFound", name),
+    };
+    let (server, _) = cluster(move |_, path| match path.rsplit('/').next() {
+        Some("web") => (200, budget.clone()),
+        Some("pods") => list(&json!(pods)),
+        Some("data") => one(&claim, "data"),
+        Some("fast") => one(&class, "fast"),
+        Some("events") => list(&events),
+        Some("nodes") => list(&json!([node("n2", json!({}))])),
+        other => failure(404, "NotFound", other.unwrap_or_default()),
+    });
+    let object = with_status("n1", blocked_status("shop"));
+    let facts = read_facts::read(&server, [&object], [&object], NOW.parse().unwrap()).await;
+    let cause = explained(&object, &facts).remove(0);
+    check_harmless(&cause);
+    let about_claim = cause.what.iter().find(|what| what.contains("claim"))?;
+    Some((about_claim.clone(), cause.commands.join("\n")))
+}
+
+fn claim(phase: &str, class: Option<&str>, created: &str) -> Option<Value> {
+    let metadata = json!({"namespace": "shop", "name": "data", "uid": "c", "creationTimestamp": created});
+    Some(json!({"metadata": metadata, "spec": {"storageClassName": class}, "status": {"phase": phase}}))
+}
+
+fn class(provisioner: &str) -> Option<Value> {
+    Some(json!({"metadata": {"name": "fast"}, "provisioner": provisioner}))
+}
+
+fn event(reason: &str, message: &str) -> Value {
+    json!([{"metadata": {"namespace": "shop", "name": "e"}, "involvedObject": {}, "reason": reason, "message": message}])
+}
+
+#[tokio::test]
+async fn a_claim_without_a_volume_is_named_with_its_class_and_the_reason() {
+    const OLD: &str = "2026-01-02T03:00:00Z";
+    let (data, pvc) = ("shop/web-2 is Pending: claim shop/data", "kubectl -n shop describe pvc data");
+    let none = || json!([]);
+    let rows = [
+        (None, None, none(), format!("{data} does not exist."), "kubectl -n shop get pvc".to_owned()),
+        (
+            claim("Pending", Some("fast"), OLD),
+            None,
+            event("ProvisioningFailed", "storageclass.storage.k8s.io \"fast\" not found"),
+            format!("{data} has no volume, because its StorageClass fast does not exist."),
+            format!("{pvc}\nkubectl get storageclass"),
+        ),
+        (
+            claim("Pending", Some("fast"), OLD),
+            class("kubernetes.io/no-provisioner"),
+            event("WaitForFirstConsumer", "waiting for first consumer"),
+            format!(
+                "{data} of StorageClass fast has no volume, and this class creates none (kubernetes.io/no-provisioner)."
+            ),
+            format!("{pvc}\nkubectl get pv"),
+        ),
+        (
+            claim("Pending", Some("fast"), OLD),
+            class("csi.example.com"),
+            event("ProvisioningFailed", "quota exceeded"),
+            format!("{data} of StorageClass fast has no volume: quota exceeded."),
+            format!("{pvc}\nkubectl describe storageclass fast"),
+        ),
+        (
+            claim("Pending", Some("fast"), OLD),
+            class("csi.example.com"),
+            event("ExternalProvisioning", "Waiting for csi.example.com."),
+            format!("{data} of StorageClass fast has no volume: Waiting for csi.example.com."),
+            format!("{pvc}\nkubectl describe storageclass fast"),
+        ),
+        (
+            claim("Pending", None, OLD),
+            None,
+            event(
+                "FailedBinding",
+                "no persistent volumes available for this claim and no storage class is set",
+            ),
+            format!(
+                "{data} has no volume: no persistent volumes available for this claim and no storage class is set."
+            ),
+            pvc.to_owned(),
+        ),
+    ];
+    for (claim, class, events, what, commands) in rows {
+        assert_eq!(said(claim, class, events).await, Some((what, commands)));
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_bound_or_waits_for_the_pod_or_is_new_is_not_the_cause() {
+    let waits = || event("WaitForFirstConsumer", "waiting for first consumer");
+    let provisions = || event("ExternalProvisioning", "Waiting for csi.example.com.");
+    for (claim, events) in [
+        (claim("Bound", Some("fast"), "2026-01-02T03:00:00Z"), json!([])),
+        (claim("Pending", Some("fast"), "2026-01-02T03:00:00Z"), waits()),
+        (claim("Pending", Some("fast"), "2026-01-02T03:07:00Z"), provisions()),
+    ] {
+        assert_eq!(said(claim, class("csi.example.com"), events).await, None);
+    }
+}

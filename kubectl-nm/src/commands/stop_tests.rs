@@ -1,0 +1,224 @@
+//! Which maintenances are stopped, and what is said about it.
+
+use nm_core::maintenance::{ROLL_LABEL, uid};
+use nm_core::terminal::output::captured::output;
+use nm_core::testing::fake_server::{cluster, failure, list, nodes};
+use nm_core::testing::objects::{named, requested, stopping};
+use nm_roll::record::{NODE, SETTINGS, STATE};
+use nm_shared::NodeMaintenanceStatus;
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn every_object_of_a_node_is_found_whatever_its_name() {
+    let existing =
+        [requested("n2"), named("a", "n1", "u"), stopping(named("b", "n1", "v")), named("n1", "n3", "w")];
+    let existing = existing.map(|maintenance| GroupedMaintenance { group: Group::Medik8s, maintenance });
+    let nodes = ["n1".to_owned(), "n2".to_owned()];
+    let found: Vec<String> = of_nodes(&nodes, &existing).iter().map(|object| uid(object)).collect();
+    assert_eq!(found, ["u", "v", "uid-n2"]);
+}
+
+/// Stops in a cluster with these objects: the result, the printed text, and the deleted objects.
+async fn stop(args: StopArgs, existing: Vec<NodeMaintenance>) -> (Result<Exit, Error>, String, Vec<String>) {
+    let (cluster, requests) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
+        ("DELETE", Some("n3")) => failure(403, "Forbidden", "n3"),
+        ("DELETE", Some("n6")) => failure(409, "Conflict", "n6"),
+        ("DELETE", _) => {
+            (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
+        }
+        (_, Some("nodes")) => nodes(&["n1", "n2", "n4"]),
+        (_, Some("nodemaintenances")) => list(&existing),
+        (_, Some("n9")) => failure(404, "NotFound", "n9"),
+        (_, Some("n8")) => failure(403, "Forbidden", "n8"),
+        (_, name) => (200, json!({"metadata": {"name": name}})),
+    });
+    let (mut out, captured) = output();
+    let ended = run(args, &cluster, &mut out).await;
+    let log = requests.lock().unwrap();
+    let deleted = log.iter().filter_map(|line| line.strip_prefix("DELETE "));
+    let deleted = deleted.filter_map(|path| path.rsplit('/').next()).map(str::to_owned).collect();
+    (ended, captured.data() + &captured.messages(), deleted)
+}
+
+fn args(line: &str) -> StopArgs {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: StopArgs,
+    }
+    <Line as clap::Parser>::try_parse_from(std::iter::once("nm").chain(line.split(' '))).unwrap().args
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_in_maintenance_is_not_an_error_if_it_exists() {
+    let (ended, printed, deleted) = stop(args("n1 n8"), vec![]).await;
+    assert_eq!((ended.unwrap(), deleted.len()), (Exit::Done, 0));
+    assert_eq!(
+        printed,
+        "node/n1 is not in maintenance\n\
+         node/n8 is not in maintenance\n\
+         node/n8: cannot check that it exists, because you have no permission to read nodes\n"
+    );
+    let (ended, _, deleted) = stop(args("n1 n9 -y"), vec![requested("n1")]).await;
+    assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));
+    assert!(deleted.is_empty(), "{deleted:?}");
+}
+
+#[test]
+fn a_roll_that_was_aborted_or_is_done_with_the_node_is_not_warned_of() {
+    let warned = |record: Value| {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let step = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z"});
+        let mut object = requested("n1");
+        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "kernel".to_owned())].into());
+        let annotations = [(SETTINGS, settings), (NODE, step), (STATE, record)];
+        object.metadata.annotations =
+            Some(annotations.map(|(name, value)| (name.to_owned(), value.to_string())).into());
+        let all = [GroupedMaintenance { group: Group::Medik8s, maintenance: object.clone() }];
+        of_roll(&object, &all).is_some()
+    };
+    assert!(warned(json!({"revision": 1})));
+    assert!(!warned(json!({"revision": 2, "aborted": "ada"})));
+    assert!(!warned(json!({"revision": 2, "released": ["n1"]})));
+    assert!(warned(json!("unreadable")));
+}
+
+#[test]
+fn machines_that_leave_nevertheless_are_named_with_the_grant_that_would_keep_others() {
+    let pod = |machine: &str| MigratingPod {
+        namespace: "vms".to_owned(),
+        name: format!("virt-launcher-{machine}"),
+        machine: machine.to_owned(),
+        ..MigratingPod::default()
+    };
+    let shown = |pods: Vec<MigratingPod>| {
+        let status = NodeMaintenanceStatus { migrating_pods: Some(pods), ..NodeMaintenanceStatus::default() };
+        let object = NodeMaintenance { status: Some(status), ..requested("n1") };
+        machines(&object).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let stays = MigratingPod { stays_on_stop: true, ..pod("a") };
+    let begun = MigratingPod { target: Some("n2".to_owned()), ..pod("b") };
+    assert_eq!(shown(vec![stays.clone()]), [""; 0]);
+    let warning = "warning: 1 virtual machine still leaves node/n1: vms/b to n2";
+    assert_eq!(shown(vec![stays, begun]), [warning]);
+    let unknown = shown(vec![pod("c")]);
+    assert!(unknown.len() == 2 && unknown[1].contains("--grant virtual-machines"), "{unknown:?}");
+}
+
+#[test]
+fn machines_that_are_blocked_without_a_visible_migration_are_named_too() {
+    let blocked = |migration: Value| {
+        let mut pod = json!({"namespace": "vms", "name": "virt-launcher-u", "reason": "MigrationNotStarted",
+            "message": "", "since": "2026-01-01T00:00:00Z", "attempts": 0});
+        if !migration.is_null() {
+            pod["migration"] = migration;
+        }
+        let status = serde_json::from_value(json!({"blockedPods": [pod]})).unwrap();
+        let object = NodeMaintenance { status: Some(status), ..requested("n1") };
+        machines(&object).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let unseen = blocked(Value::Null);
+    assert_eq!(unseen[0], "warning: 1 virtual machine still leaves node/n1: vms/virt-launcher-u");
+    assert!(unseen[1].contains("--grant virtual-machines"), "{unseen:?}");
+    assert_eq!(blocked(json!({"name": "m", "phase": "Pending"})), [""; 0], "its migration is deleted");
+}
+
+#[tokio::test]
+async fn a_cordon_is_kept_by_an_annotation_that_is_written_before_the_maintenance_is_deleted() {
+    let conditions = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let begun = |node: &str, conditions: &Value| NodeMaintenance {
+        status: serde_json::from_value(json!({"phase": "Succeeded", "conditions": conditions})).unwrap(),
+        ..requested(node)
+    };
+    let existing = [
+        begun("n1", &conditions),
+        begun("n2", &json!([])),
+        stopping(begun("n3", &conditions)),
+        begun("n4", &conditions),
+    ];
+    let (cluster, requests) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
+        ("DELETE", name) => (
+            200,
+            json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1",
+            "kind": "NodeMaintenance", "metadata": {"name": name, "uid": format!("uid-{}", name.unwrap()),
+            "deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["f"]}, "spec": {"nodeName": name}}),
+        ),
+        ("PATCH", Some(name)) => (200, json!(existing.iter().find(|object| node(object) == name))),
+        (_, Some("nodemaintenances")) => list(&existing),
+        (_, name) => {
+            let record = json!({"madeUnschedulable": name != Some("n4")}).to_string();
+            (
+                200,
+                json!({"metadata": {"name": name, "annotations": {"kubectl-nm.dev/undo": record},
+                "labels": {"remediation.medik8s.io/exclude-from-remediation": "true"}}}),
+            )
+        }
+    });
+    let (mut out, captured) = output();
+    let ended = run(args("--all -y --keep-cordon"), &cluster, &mut out).await;
+    assert_eq!(ended.unwrap(), Exit::Error);
+    assert_eq!(
+        captured.data(),
+        "node/n1 maintenance is stopping: the node stays cordoned\n\
+         node/n4 maintenance is stopping: the node stays cordoned, as before\n"
+    );
+    let messages = captured.messages();
+    for expected in ["medik8s node-maintenance-operator, which uncordons", "is already stopping"] {
+        assert!(messages.contains(expected), "{messages}");
+    }
+    let log = requests.lock().unwrap();
+    let of_first: Vec<&str> = log
+        .iter()
+        .filter(|line| line.ends_with("nodemaintenances/n1"))
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(of_first, ["PATCH", "DELETE"]);
+    assert!(!log.iter().any(|line| line.ends_with("nodemaintenances/n2")), "it is left alone: {log:?}");
+}
+
+#[tokio::test]
+async fn labels_and_all_select_nodes_in_maintenance() {
+    let existing = || vec![requested("n4"), requested("n2"), requested("n5")];
+    for (line, expected) in [("-l a=b -y", vec!["n2", "n4"]), ("--all -y", vec!["n2", "n4", "n5"])] {
+        let (ended, printed, deleted) = stop(args(line), existing()).await;
+        assert_eq!(
+            (ended.unwrap(), deleted),
+            (Exit::Done, expected.iter().map(ToString::to_string).collect())
+        );
+        let stopped = expected
+            .iter()
+            .fold(String::new(), |all, node| format!("{all}node/{node} maintenance stopped\n"));
+        assert_eq!(printed, stopped, "{line}");
+        let (ended, printed, _) = stop(args(line), vec![]).await;
+        assert_eq!((ended.unwrap(), printed.as_str()), (Exit::Done, "No maintenances found.\n"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_maintenance_that_was_started_meanwhile_is_not_stopped_and_reported() {
+    let (ended, printed, _) = stop(args("n6"), vec![requested("n6")]).await;
+    let said = "node/n6 maintenance stopped, and another one was started\n";
+    assert_eq!((ended.unwrap(), printed.as_str()), (Exit::Done, said));
+}
+
+#[tokio::test]
+async fn more_than_one_node_has_to_be_confirmed() {
+    for line in ["n1 n2", "--all", "-l a=b"] {
+        let (ended, _, deleted) = stop(args(line), vec![requested("n1"), requested("n2")]).await;
+        assert!(matches!(ended, Err(Error::Unconfirmed)), "{line}");
+        assert!(deleted.is_empty(), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_for_one_node_does_not_affect_the_others() {
+    let (ended, printed, _) = stop(args("--all -y"), vec![requested("n3"), requested("n4")]).await;
+    assert_eq!(ended.unwrap(), Exit::Error);
+    let expected =
+        "node/n4 maintenance stopped\nError from server (Forbidden): n3 Forbidden (node/n3)\nhint: ";
+    assert!(printed.starts_with(expected), "{printed}");
+}
