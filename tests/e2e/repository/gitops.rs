@@ -5,11 +5,18 @@ use std::fmt::Write as _;
 use std::process::Command;
 use std::sync::Arc;
 
+use kube::Api;
 use kube_cel::KubeCelExt;
 use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, Program, Value as Cel};
+use nm_shared::api::status::BlockReason;
+use nm_shared::{NodeMaintenance, Suspension};
+use nm_tests::cluster::Cluster;
 use nm_tests::files::repository;
+use nm_tests::maintenance::{plan, stop, suspend, until_blocked, until_drained, until_suspension};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::skip::has_program;
+use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
 /// A maintenance, its state, and its health for Argo CD and for Flux.
@@ -33,12 +40,14 @@ fn object(status: &Value) -> Value {
 /// The states, and then what the states do not distinguish.
 fn cases() -> Vec<Case> {
     let case = |state, status: Value, argo, flux| Case { state, object: object(&status), argo, flux };
-    let with = |phase: &str, blocked: u32, conditions: &[Value]| json!({"phase": phase, "podCounts": {"blocked": blocked}, "conditions": conditions, "lastError": "why"});
+    let with = |phase: &str, blocked: u32, conditions: &[&Value]| {
+        let counts = json!({"blocked": blocked});
+        json!({"phase": phase, "podCounts": counts, "conditions": conditions, "lastError": "why"})
+    };
     let (not_drained, drained) = (condition("Drained", "False", 2), condition("Drained", "True", 2));
     let (suspended, resumed) = (condition("Suspended", "True", 2), condition("Suspended", "False", 2));
     let degraded = condition("Degraded", "True", 2);
-    let mut stopping =
-        case("Stopping", with("Succeeded", 0, &[drained.clone()]), "Progressing", "InProgress");
+    let mut stopping = case("Stopping", with("Succeeded", 0, &[&drained]), "Progressing", "InProgress");
     stopping.object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let mut requested = case("Requested", json!({}), "Progressing", "InProgress");
     requested.object.as_object_mut().unwrap().remove("status");
@@ -46,37 +55,32 @@ fn cases() -> Vec<Case> {
     vec![
         requested,
         stopping,
-        case("Queued", with("Pending", 0, &[not_drained.clone()]), "Progressing", "InProgress"),
-        case(
-            "Planned",
-            with("Pending", 0, &[not_drained.clone(), suspended.clone()]),
-            "Suspended",
-            "Current",
-        ),
-        case("Draining", with("Running", 0, &[not_drained.clone()]), "Progressing", "InProgress"),
-        case("Blocked", with("Running", 1, &[not_drained.clone()]), "Degraded", "Failed"),
-        case("Paused", with("Running", 1, &[not_drained.clone(), suspended.clone()]), "Suspended", "Current"),
-        case("Drained", with("Succeeded", 0, &[drained.clone()]), "Healthy", "Current"),
-        case("Failed", with("Failed", 0, &[not_drained.clone(), degraded.clone()]), "Degraded", "Failed"),
+        case("Queued", with("Pending", 0, &[&not_drained]), "Progressing", "InProgress"),
+        case("Planned", with("Pending", 0, &[&not_drained, &suspended]), "Suspended", "Current"),
+        case("Draining", with("Running", 0, &[&not_drained]), "Progressing", "InProgress"),
+        case("Blocked", with("Running", 1, &[&not_drained]), "Degraded", "Failed"),
+        case("Paused", with("Running", 1, &[&not_drained, &suspended]), "Suspended", "Current"),
+        case("Drained", with("Succeeded", 0, &[&drained]), "Healthy", "Current"),
+        case("Failed", with("Failed", 0, &[&not_drained, &degraded]), "Degraded", "Failed"),
         // The medik8s operator writes no conditions.
         case("Draining", bare("Running"), "Progressing", "InProgress"),
         case("Drained", bare("Succeeded"), "Healthy", "Current"),
         case("Failed", bare("Failed"), "Degraded", "Failed"),
         // nm-reconciler lacks a permission, before and during a drain.
-        case("Queued", with("Pending", 0, &[not_drained.clone(), degraded.clone()]), "Degraded", "Failed"),
-        case("Draining", with("Running", 0, &[not_drained.clone(), degraded.clone()]), "Degraded", "Failed"),
+        case("Queued", with("Pending", 0, &[&not_drained, &degraded]), "Degraded", "Failed"),
+        case("Draining", with("Running", 0, &[&not_drained, &degraded]), "Degraded", "Failed"),
         // Its volumes were not detached in time.
-        case("Drained", with("Succeeded", 0, &[drained, degraded]), "Healthy", "Current"),
+        case("Drained", with("Succeeded", 0, &[&drained, &degraded]), "Healthy", "Current"),
         // It continues after a pause, and it was drained for an older spec.
-        case("Draining", with("Running", 0, &[not_drained.clone(), resumed]), "Progressing", "InProgress"),
+        case("Draining", with("Running", 0, &[&not_drained, &resumed]), "Progressing", "InProgress"),
         case(
             "Draining",
-            with("Succeeded", 0, &[condition("Drained", "True", 1)]),
+            with("Succeeded", 0, &[&condition("Drained", "True", 1)]),
             "Progressing",
             "InProgress",
         ),
         // Another pod has arrived, and is blocked.
-        case("Blocked", with("Succeeded", 1, &[not_drained]), "Degraded", "Failed"),
+        case("Blocked", with("Succeeded", 1, &[&not_drained]), "Degraded", "Failed"),
     ]
 }
 
@@ -94,10 +98,25 @@ fn lua(value: &Value) -> String {
         Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
         Value::Array(items) => format!("{{{}}}", items.iter().map(lua).collect::<Vec<_>>().join(", ")),
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| format!("[\"{name}\"] = {}", lua(value)));
+            let fields = fields.iter().map(|(name, value)| format!("[{}] = {}", json!(name), lua(value)));
             format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
         }
     }
+}
+
+/// What the script for Argo CD says of these objects.
+fn argo_health(objects: &[&Value]) -> Vec<String> {
+    let config = block("resource.customizations");
+    let script = &config["data"]["resource.customizations.health.nodemaintenance.medik8s.io_NodeMaintenance"];
+    // Argo CD loads no library of strings.
+    let mut program = "string, io, debug, utf8, math = nil\n".to_owned();
+    writeln!(program, "local function health(obj)\n{}\nend", script.as_str().unwrap()).unwrap();
+    for object in objects {
+        writeln!(program, "print(health({}).status)", lua(object)).unwrap();
+    }
+    let output = Command::new("lua5.4").arg("-e").arg(&program).output().unwrap();
+    assert!(output.status.success(), "{}\n{program}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -105,20 +124,10 @@ fn the_script_for_argo_cd_knows_the_health_of_every_state() {
     if !has_program("lua5.4", &["-v"]) {
         return;
     }
-    let config = block("resource.customizations");
-    let script = &config["data"]["resource.customizations.health.nodemaintenance.medik8s.io_NodeMaintenance"];
-    let mut program = format!("local function health(obj)\n{}\nend\n", script.as_str().unwrap());
-    // Argo CD loads no library of strings.
-    program.insert_str(0, "string, io, debug, utf8, math = nil\n");
-    for case in cases() {
-        writeln!(program, "print(health({}).status)", lua(&case.object)).unwrap();
-    }
-    let output = Command::new("lua5.4").arg("-e").arg(&program).output().unwrap();
-    assert!(output.status.success(), "{}\n{program}", String::from_utf8_lossy(&output.stderr));
-    let printed = String::from_utf8(output.stdout).unwrap();
-    let found: Vec<&str> = printed.lines().collect();
-    let expected: Vec<&str> = cases().iter().map(|case| case.argo).collect();
-    assert_eq!(found, expected);
+    let cases = cases();
+    let objects: Vec<&Value> = cases.iter().map(|case| &case.object).collect();
+    let expected: Vec<&str> = cases.iter().map(|case| case.argo).collect();
+    assert_eq!(argo_health(&objects), expected);
 }
 
 /// A JSON value as Flux gives it to its expressions: whole numbers are `int`.
@@ -164,6 +173,42 @@ fn the_expressions_for_flux_know_the_health_of_every_state() {
     for case in cases() {
         assert_eq!(flux_health(expressions, &case.object), case.flux, "{} {}", case.state, case.object);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_health_checks_understand_what_nm_reconciler_writes() {
+    let cluster = Cluster::start(2).await;
+    let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "gitops").await;
+    workload.pod_on(node, "guarded", json!({})).await;
+    workload.budget("guarded", 1).await;
+    let _reconciler = Reconciler::start(&cluster);
+    plan(&cluster, "e2e-gitops", node).await;
+    let now = async || {
+        let all: Api<NodeMaintenance> = Api::all(cluster.client.clone());
+        serde_json::to_value(all.get("e2e-gitops").await.unwrap()).unwrap()
+    };
+    until_suspension(&cluster, "e2e-gitops", Some(Suspension::Planned)).await;
+    let planned = now().await;
+    suspend(&cluster, "e2e-gitops", false).await;
+    until_blocked(&cluster, "e2e-gitops", BlockReason::DisruptionBudget).await;
+    let blocked = now().await;
+    suspend(&cluster, "e2e-gitops", true).await;
+    until_suspension(&cluster, "e2e-gitops", Some(Suspension::Paused)).await;
+    let paused = now().await;
+    suspend(&cluster, "e2e-gitops", false).await;
+    workload.delete_budget("guarded").await;
+    until_drained(&cluster, "e2e-gitops").await;
+    let objects = [planned, blocked, paused, now().await];
+    let kustomization = block("healthCheckExprs");
+    let expressions = &kustomization["spec"]["healthCheckExprs"][0];
+    let flux = objects.iter().map(|object| flux_health(expressions, object));
+    assert_eq!(flux.collect::<Vec<_>>(), ["Current", "Failed", "Current", "Current"], "{objects:#?}");
+    if has_program("lua5.4", &["-v"]) {
+        let found = argo_health(&objects.each_ref());
+        assert_eq!(found, ["Suspended", "Degraded", "Suspended", "Healthy"], "{objects:#?}");
+    }
+    stop(&cluster, "e2e-gitops").await;
 }
 
 #[test]
