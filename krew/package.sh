@@ -7,6 +7,8 @@
 #   krew/package.sh --binary FILE linux-amd64         packs a program that is built already
 #   krew/package.sh --manifest                        packs nothing; every archive must be there
 #   --out FOLDER                                      where the archives and nm.yaml go; target/krew if not given
+#   --url URL                                         where the archives are served; the releases of the homepage if not given
+#   --index FOLDER                                    also puts the manifest into an index of your own, as plugins/nm.yaml
 #
 # The manifest covers the archives of this version in the folder; those that are missing are reported. It needs cargo with
 # the platforms' targets, cargo-zigbuild for other platforms than this machine's, and GNU tar. The same programs and
@@ -18,12 +20,14 @@ absolute() { case "$1" in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 
 platforms="linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64"
 out="${CARGO_TARGET_DIR:-target}/krew"
-binary= only_manifest= wanted=
+binary= only_manifest= wanted= base= index=
 die() { echo "package.sh: $1" >&2 && exit "${2:-2}"; }
 while [ $# -gt 0 ]; do
     case "$1" in
         --binary) binary=$(absolute "${2:?--binary needs a file}") && shift ;;
         --out) out=$(absolute "${2:?--out needs a folder}") && shift ;;
+        --url) base="${2:?--url needs the address of a folder}" && base="${base%/}" && shift ;;
+        --index) index=$(absolute "${2:?--index needs a folder}") && shift ;;
         --manifest) only_manifest=yes ;;
         *) case " $platforms " in *" $1 "*) wanted="$wanted $1" ;; *) die "no such platform: $1; known: $platforms" ;; esac ;;
     esac
@@ -103,6 +107,7 @@ render() {
             *'{{addURIAndSha "'*)
                 url="${line#*'{{addURIAndSha "'}" && url="${url%%\"*}" && url="${url//'{{ .TagName }}'/$tag}"
                 archive="$out/${url##*/}" left_out=
+                url="${base:-${url%/*}}/${url##*/}"
                 if [ -f "$archive" ]; then
                     printf '%s\n    sha256: %s\n' "${line%%'{{'*}uri: $url" "$(digest "$archive")"
                 else
@@ -135,3 +140,8 @@ if [ -s "$work/missing" ]; then
 fi
 mv "$work/nm.yaml" "$out/nm.yaml"
 echo "$out/nm.yaml"
+if [ -n "$index" ]; then
+    mkdir -p "$index/plugins"
+    cp "$out/nm.yaml" "$index/plugins/nm.yaml"
+    echo "$index/plugins/nm.yaml"
+fi

@@ -76,6 +76,7 @@ mod maintenance {
     mod suspended;
 }
 mod manifests {
+    mod alerts;
     mod applied;
     mod deployment;
     mod field_managers;
@@ -127,10 +128,12 @@ mod reconciler {
     mod stolen_token;
 }
 mod repository {
+    mod book;
     mod cases;
     mod command_reference;
     mod documentation;
     mod evidence;
+    mod gitops;
     mod links;
     mod reference;
     mod workflows;

@@ -12,12 +12,14 @@ pub fn skipped(why: &str) {
 
 /// Whether there is a kubectl. Where there is none, the test is reported as skipped.
 pub fn has_kubectl() -> bool {
-    let found = Command::new("kubectl")
-        .args(["version", "--client"])
-        .output()
-        .is_ok_and(|output| output.status.success());
+    has_program("kubectl", &["version", "--client"])
+}
+
+/// Whether a program runs with these arguments. Where it does not, the test is reported as skipped.
+pub fn has_program(name: &str, arguments: &[&str]) -> bool {
+    let found = Command::new(name).args(arguments).output().is_ok_and(|output| output.status.success());
     if !found {
-        skipped("no kubectl on PATH");
+        skipped(&format!("no {name} on PATH"));
     }
     found
 }

@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use nm_shared::api::condition::{self, ConditionReason, ConditionType};
+use nm_shared::api::names::ROLL_STATE_ANNOTATION;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::transitions::StatusTransitions;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, Suspension};
@@ -19,6 +21,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// The media type of [`Metrics::expose`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -35,6 +39,9 @@ const UNLISTED: &str = "Unlisted";
 
 /// A metric with one label, whose name and value come from closed sets.
 type ByLabel<M> = Family<[(&'static str, &'static str); 1], M>;
+
+/// A metric that does not exist before it has a value.
+type Optional<M> = Family<[(&'static str, &'static str); 0], M>;
 
 /// The kind of a request to the API server, in the words of RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
@@ -63,7 +70,12 @@ pub(crate) struct Metrics {
     registry: Registry,
     maintenances: ByLabel<Gauge>,
     suspended_maintenances: ByLabel<Gauge>,
+    degraded_maintenances: ByLabel<Gauge>,
+    halted_rolls: Optional<Gauge>,
+    oldest_maintenance: Optional<Gauge>,
+    stalest_drain: Optional<Gauge>,
     blocked_pods: ByLabel<Gauge>,
+    longest_blocked_pod: Optional<Gauge>,
     evictions: ByLabel<Counter>,
     evictions_queued: Gauge,
     eviction_queue_duration: Histogram,
@@ -73,8 +85,7 @@ pub(crate) struct Metrics {
     reconcile_failures: Counter,
     api_requests: Family<[(&'static str, Cow<'static, str>); 2], Counter>,
     leader: Gauge,
-    /// It does not exist before it has a value.
-    certificate_expiry: Family<[(&'static str, &'static str); 0], Gauge>,
+    certificate_expiry: Optional<Gauge>,
     known: Mutex<KnownMaintenances>,
 }
 
@@ -91,7 +102,28 @@ impl Metrics {
         let mut metrics = Self {
             maintenances: register(to, "maintenances", "Maintenances by phase"),
             suspended_maintenances: register(to, "suspended_maintenances", "Suspended maintenances by state"),
+            degraded_maintenances: register(
+                to,
+                "degraded_maintenances",
+                "Maintenances whose condition Degraded is True, by its reason",
+            ),
+            halted_rolls: register(to, "halted_rolls", "Rolls that have halted"),
+            oldest_maintenance: register(
+                to,
+                "oldest_maintenance_timestamp_seconds",
+                "When the node that has been in maintenance longest was cordoned, in seconds since 1970",
+            ),
+            stalest_drain: register(
+                to,
+                "stalest_drain_timestamp_seconds",
+                "When the status of the drain that has not changed for longest last changed, in seconds since 1970",
+            ),
             blocked_pods: register(to, "blocked_pods", "Blocked pods by reason"),
+            longest_blocked_pod: register(
+                to,
+                "longest_blocked_pod_timestamp_seconds",
+                "When the pod that has been blocked longest became blocked, in seconds since 1970",
+            ),
             evictions: register(to, "evictions", "Answers to evictions and deletions of pods by outcome"),
             evictions_queued: register(
                 to,
@@ -198,7 +230,11 @@ impl Metrics {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         self.maintenances.clear();
         self.suspended_maintenances.clear();
+        self.degraded_maintenances.clear();
         self.blocked_pods.clear();
+        let optional =
+            [&self.halted_rolls, &self.oldest_maintenance, &self.stalest_drain, &self.longest_blocked_pod];
+        optional.into_iter().for_each(Optional::clear);
         if known(&mut |maintenance, status| self.count(maintenance, status)) {
             self.show_zeros();
         }
@@ -216,26 +252,61 @@ impl Metrics {
         for suspension in [Suspension::Planned, Suspension::Paused] {
             drop(self.suspended_maintenances.get_or_create(&[("state", suspension.as_str())]));
         }
+        drop(self.halted_rolls.get_or_create(&[]));
     }
 
     fn count(&self, maintenance: &NodeMaintenance, status: Option<&NodeMaintenanceStatus>) {
+        if has_halted_roll(maintenance) {
+            self.halted_rolls.get_or_create(&[]).inc();
+        }
         // A maintenance that has not been reconciled is pending too.
         let phase = status.and_then(|status| status.phase).unwrap_or(Phase::Pending);
         self.maintenances.get_or_create(&[("phase", phase.as_str())]).inc();
         let Some(status) = status.filter(|_| maintenance.metadata.deletion_timestamp.is_none()) else {
             return;
         };
-        if let Some(suspension) = Suspension::in_status(status) {
+        let suspension = Suspension::in_status(status);
+        if let Some(suspension) = suspension {
             self.suspended_maintenances.get_or_create(&[("state", suspension.as_str())]).inc();
         }
+        let degraded = condition::find(&status.conditions, ConditionType::Degraded);
+        if let Some(reason) = degraded.filter(|it| it.status == "True").and_then(ConditionReason::of) {
+            self.degraded_maintenances.get_or_create(&[("reason", reason.as_str())]).inc();
+        }
+        keep_earliest(&self.oldest_maintenance, status.begun_at());
+        // Nothing changes during a pause.
+        let is_draining = phase == Phase::Running && suspension.is_none();
+        let changed = status.last_update.as_ref().filter(|_| is_draining);
+        keep_earliest(&self.stalest_drain, changed.map(|at| at.0));
         for pod in &status.blocked_pods {
             self.blocked_pods.get_or_create(&[("reason", pod.reason.as_str())]).inc();
+            keep_earliest(&self.longest_blocked_pod, Some(pod.since.0));
         }
         let listed = i64::try_from(status.blocked_pods.len()).unwrap_or(i64::MAX);
         let unlisted = i64::from(status.pod_counts.blocked) - listed;
         if unlisted > 0 {
             self.blocked_pods.get_or_create(&[("reason", UNLISTED)]).inc_by(unlisted);
         }
+    }
+}
+
+/// Whether a maintenance has the record of a roll that has halted.
+fn has_halted_roll(maintenance: &NodeMaintenance) -> bool {
+    #[derive(Deserialize)]
+    struct SeenRoll {
+        halt: Option<IgnoredAny>,
+    }
+    let state = maintenance.metadata.annotations.as_ref().and_then(|all| all.get(ROLL_STATE_ANNOTATION));
+    let seen = state.and_then(|text| serde_json::from_str::<SeenRoll>(text).ok());
+    seen.is_some_and(|roll| roll.halt.is_some())
+}
+
+fn keep_earliest(gauge: &Optional<Gauge>, at: Option<Timestamp>) {
+    let Some(at) = at.map(Timestamp::as_second) else { return };
+    let gauge = gauge.get_or_create(&[]);
+    // It is 0 if it did not exist.
+    if gauge.get() == 0 || at < gauge.get() {
+        gauge.set(at);
     }
 }
 

@@ -40,7 +40,14 @@ fn running() -> Value {
         "namespace": "a", "name": "b", "reason": "DisruptionBudget", "message": "",
         "since": "2026-01-01T00:00:00Z", "attempts": 1,
     });
-    json!({"phase": "Running", "blockedPods": [blocked], "podCounts": {"blocked": 4}})
+    json!({"phase": "Running", "lastUpdate": "2026-01-01T00:00:00Z", "blockedPods": [blocked], "podCounts": {"blocked": 4},
+        "conditions": [condition("Cordoned", "True", "Cordoned", 100), condition("Degraded", "True", "CordonContested", 0)]})
+}
+
+/// A condition that has had its status since this second.
+fn condition(type_: &str, status: &str, reason: &str, since: i64) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": "",
+        "lastTransitionTime": Timestamp::from_second(since).unwrap().to_string()})
 }
 
 #[test]
@@ -143,11 +150,7 @@ fn maintenances_are_counted_during_the_term_only() {
     let watched = watched([
         maintenance("one", &running),
         maintenance("two", &running),
-        maintenance(
-            "three",
-            &json!({"conditions": [{"type": "Suspended", "status": "True",
-            "reason": "Planned", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
-        ),
+        maintenance("three", &json!({"conditions": [condition("Suspended", "True", "Planned", 0)]})),
     ]);
     observe(&metrics, &watched);
     let mut counted = of("nm_maintenances");
@@ -173,6 +176,66 @@ fn maintenances_are_counted_during_the_term_only() {
     );
     drop(watched);
     assert!(of("nm_maintenances").is_empty());
+}
+
+#[test]
+fn the_oldest_maintenance_drain_and_blocked_pod_are_shown_with_their_times() {
+    let metrics = Metrics::new();
+    let shown = || -> Vec<String> {
+        let lines = samples(&metrics).into_iter();
+        lines.filter(|line| line.contains("timestamp_seconds") && !line.contains("certificate")).collect()
+    };
+    assert_eq!(shown(), [""; 0]);
+    let at = |second| Timestamp::from_second(second).unwrap().to_string();
+    let status = |phase: &str, cordoned: i64, updated: i64, blocked: &[i64], more: &[Value]| {
+        let conditions = [&[condition("Cordoned", "True", "Cordoned", cordoned)], more].concat();
+        let pod = |since: &i64| json!({"namespace": "a", "name": "b", "reason": "Finalizers", "message": "", "since": at(*since), "attempts": 1});
+        json!({"phase": phase, "lastUpdate": at(updated), "conditions": conditions,
+            "blockedPods": blocked.iter().map(pod).collect::<Vec<_>>()})
+    };
+    let paused = [condition("Suspended", "True", "Paused", 0)];
+    let term = watched([
+        maintenance("newer", &status("Running", 300, 500, &[420, 410], &[])),
+        maintenance("stale", &status("Running", 200, 400, &[], &[])),
+        maintenance("paused", &status("Running", 250, 260, &[], &paused)),
+        maintenance("drained", &status("Succeeded", 100, 150, &[], &[])),
+        maintenance("pending", &json!({"phase": "Pending", "lastUpdate": at(10)})),
+    ]);
+    observe(&metrics, &term);
+    let expected = [
+        "nm_oldest_maintenance_timestamp_seconds{} 100",
+        "nm_stalest_drain_timestamp_seconds{} 400",
+        "nm_longest_blocked_pod_timestamp_seconds{} 410",
+    ];
+    assert_eq!(shown(), expected);
+    assert_eq!(shown(), expected, "each scrape counts anew");
+    drop(term);
+    assert_eq!(shown(), [""; 0]);
+}
+
+#[test]
+fn halted_rolls_and_degraded_maintenances_are_counted() {
+    let metrics = Metrics::new();
+    let of = |word: &str| -> Vec<String> {
+        samples(&metrics).into_iter().filter(|line| line.starts_with(word)).collect()
+    };
+    let of_roll = |name: &str, state: &str| {
+        let mut object = maintenance(name, &running());
+        let annotations = [(ROLL_STATE_ANNOTATION.to_owned(), state.to_owned())];
+        object.maintenance.metadata.annotations = Some(annotations.into());
+        object
+    };
+    let halted = r#"{"revision": 3, "halt": {"node": "a", "message": "m", "at": "2026-01-01T00:00:00Z"}}"#;
+    let term = watched([
+        of_roll("halted", halted),
+        of_roll("running", r#"{"revision": 3, "paused": true}"#),
+        of_roll("unreadable", "x"),
+        maintenance("alone", &json!({"conditions": [condition("Degraded", "False", "AsExpected", 0)]})),
+    ]);
+    assert_eq!(of("nm_halted_rolls"), [""; 0], "a standby replica reports none");
+    observe(&metrics, &term);
+    assert_eq!(of("nm_halted_rolls"), ["nm_halted_rolls{} 1"]);
+    assert_eq!(of("nm_degraded"), [r#"nm_degraded_maintenances{reason="CordonContested"} 3"#]);
 }
 
 #[test]
@@ -208,8 +271,7 @@ fn events_are_counted_in_their_metrics() {
 fn drains_and_blocked_pods_are_measured_when_they_end() {
     let metrics = Metrics::new();
     let at = |second| Timestamp::from_second(second).unwrap();
-    let condition = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
-                           "lastTransitionTime": at(100).to_string()});
+    let condition = condition("Cordoned", "True", "Cordoned", 100);
     let blocked = json!({"namespace": "a", "name": "b", "reason": "DisruptionBudget", "message": "",
                          "since": at(110).to_string(), "attempts": 1});
     let before = maintenance("one", &json!({"phase": "Running", "blockedPods": [blocked]}))

@@ -69,6 +69,10 @@ pub const LOAD_BALANCER_LABEL: &str = "node.kubernetes.io/exclude-from-external-
 pub const AUTOSCALER_ANNOTATIONS: [&str; 2] =
     ["cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"];
 
+/// Annotation of one maintenance of a roll: the record of the roll as JSON. `kubectl nm roll` writes it; nm-reconciler only counts
+/// the rolls that have halted.
+pub const ROLL_STATE_ANNOTATION: &str = "kubectl-nm.dev/roll-state";
+
 /// Annotation of a mirror pod, which the kubelet runs from a file and no API request can end.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 

@@ -140,6 +140,39 @@ fn a_platform_without_an_archive_is_left_out_of_a_manifest_and_fails_a_release()
     assert_eq!(package(&out, &["linux-riscv64"]).status.code(), Some(2));
 }
 
+#[test]
+fn an_index_of_ones_own_has_the_manifest_with_the_address_of_the_archives() {
+    let files = tempfile::tempdir().unwrap();
+    let (out, index, small) =
+        (files.path().join("out"), files.path().join("index"), files.path().join("program"));
+    fs::write(&small, "small").unwrap();
+    let folder = index.to_str().unwrap();
+    let to =
+        ["--url", "https://files.example.com/nm/", "--index", folder, "--binary", small.to_str().unwrap()];
+    let output = package(&out, &[&to[..], &["linux-amd64"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(index.join("plugins/nm.yaml")).unwrap();
+    assert_eq!(text, fs::read_to_string(out.join("nm.yaml")).unwrap());
+    let manifest: Value = serde_saphyr::from_str(&text).unwrap();
+    assert_eq!(violations("nm", &manifest), Vec::<String>::new());
+    let platform = &manifest["spec"]["platforms"][0];
+    let name = format!("kubectl-nm-v{}-linux-amd64.tar.gz", env!("CARGO_PKG_VERSION"));
+    assert_eq!(platform["uri"], format!("https://files.example.com/nm/{name}"));
+    assert_eq!(platform["sha256"], sha256(&out.join(name)));
+}
+
+#[test]
+fn the_description_lists_no_commands_and_fits_eighty_columns() {
+    let template = fs::read_to_string(repository().join("krew/nm.yaml")).unwrap();
+    let (_, rest) = template.split_once("  description: |\n").unwrap();
+    let (description, caveats) = rest.split_once("  caveats: |\n").unwrap();
+    assert!(!description.contains("kubectl nm"), "krew's index refuses lists of commands: {description}");
+    let (caveats, _) = caveats.split_once("  platforms:").unwrap();
+    for line in description.lines().chain(caveats.lines()) {
+        assert!(line.trim_start().len() <= 80, "{line}");
+    }
+}
+
 /// A stand-in for cargo: it records its flags, and creates a program where cargo would.
 const CARGO: &str = r#"#!/bin/sh
 [ "$1" != pkgid ] || exec "$REAL_CARGO" "$@"

@@ -163,6 +163,7 @@ async fn a_kustomization_can_add_every_component() {
         format!("{up}{}", folder().canonicalize().unwrap().display().to_string().trim_start_matches('/'));
     let image = "{name: localhost/nm-reconciler, newName: registry.example.com/nm-reconciler, newTag: mine}";
     let components = [
+        "alerts",
         "dashboard",
         "flow_schema",
         "network_policy",
@@ -180,7 +181,15 @@ async fn a_kustomization_can_add_every_component() {
     std::fs::write(overlay_path.join("kustomization.yaml"), kustomization).unwrap();
     let built = kubectl_at(Path::new(""), &["kustomize", path(&overlay_path)]).await.ok().stdout;
     assert!(built.contains("image: registry.example.com/nm-reconciler:mine\n"), "{built}");
-    for kind in ["ConfigMap", "FlowSchema", "NetworkPolicy", "PriorityLevelConfiguration", "ServiceMonitor"] {
+    let kinds = [
+        "ConfigMap",
+        "FlowSchema",
+        "NetworkPolicy",
+        "PriorityLevelConfiguration",
+        "PrometheusRule",
+        "ServiceMonitor",
+    ];
+    for kind in kinds {
         assert!(built.contains(&format!("\nkind: {kind}\n")), "{kind}");
     }
     for role in ["node-conditions", "pod-deletion", "volume-detach", "surge", "virtual-machines"] {
@@ -189,7 +198,7 @@ async fn a_kustomization_can_add_every_component() {
     let there = std::fs::read_dir(folder().join("components")).unwrap();
     assert_eq!(there.count(), components.len(), "every component is tested");
     let cluster = EmptyCluster::start().await;
-    // The ServiceMonitor cannot be applied: its definition belongs to the Prometheus operator.
+    // The ServiceMonitor and the PrometheusRule cannot be applied: their definitions belong to the Prometheus operator.
     let _ = cluster.kubectl(&["apply", "-f", path(&folder().join("namespace.yaml"))]).await;
     for component in ["flow_schema", "network_policy"] {
         for file in files_of(&format!("components/{component}/kustomization.yaml")) {

@@ -1,6 +1,6 @@
 //! Every manifest has only fields of its kind, and every file is listed in a kustomization.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -43,6 +43,40 @@ struct Endpoint {
     path: String,
 }
 
+/// The fields of the Prometheus operator's `PrometheusRule` that the manifests use.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PrometheusRule {
+    api_version: String,
+    kind: String,
+    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    spec: RuleGroups,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleGroups {
+    groups: Vec<RuleGroup>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleGroup {
+    name: String,
+    rules: Vec<AlertingRule>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AlertingRule {
+    alert: String,
+    expr: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    r#for: Option<String>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
 /// The object after a round trip through its type, which drops unknown fields.
 fn round_trip(object: &Value) -> Result<Value, String> {
     fn through<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, String> {
@@ -69,6 +103,7 @@ fn round_trip(object: &Value) -> Result<Value, String> {
         ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => through::<ClusterRoleBinding>(object),
         ("rbac.authorization.k8s.io/v1", "Role") => through::<Role>(object),
         ("rbac.authorization.k8s.io/v1", "RoleBinding") => through::<RoleBinding>(object),
+        ("monitoring.coreos.com/v1", "PrometheusRule") => through::<PrometheusRule>(object),
         ("monitoring.coreos.com/v1", "ServiceMonitor") => through::<ServiceMonitor>(object),
         ("nodemaintenance.medik8s.io/v1beta1", "NodeMaintenance") => through::<NodeMaintenance>(object),
         ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration") => {

@@ -39,7 +39,7 @@ fn prose(text: &str) -> Vec<&str> {
 }
 
 /// The targets of all links.
-fn links(text: &str) -> Vec<String> {
+pub(crate) fn links(text: &str) -> Vec<String> {
     let prose = prose(text).join("\n");
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     targets.map(|(target, _)| target.to_owned()).collect()

@@ -1,6 +1,7 @@
 //! Rolls that halt: nothing new begins, the reason is in one sentence, and the roll continues from there.
 
 use nm_tests::cluster::Cluster;
+use nm_tests::probes::{sample, until_served};
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, pod_spec};
@@ -26,12 +27,18 @@ async fn halted(cluster: &Cluster, name: &str, nodes: &[String], flags: &[&str])
 async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
-    let _reconciler = Reconciler::start(&cluster);
+    let reconciler = Reconciler::start_with(&cluster, &["--metrics-addr", "127.0.0.1:0"]);
+    let metrics = reconciler.metrics_address().await;
+    let until_halted_rolls = async |count: f64| {
+        let is_shown = |text: &str| sample(text, "nm_halted_rolls{}") == Some(count);
+        let _ = until_served(metrics, "/metrics", is_shown).await;
+    };
     let marker = tempfile::TempDir::new().unwrap();
     let command = format!("echo now; test -e {}/{{}}", marker.path().display());
     let message = halted(&cluster, "fails", &nodes[..2], &["--run", &command]).await;
     let node = nodes[..2].iter().find(|node| message.contains(node.as_str())).unwrap();
     assert_eq!(message, format!("the action for node {node} failed: the command ended with exit code 1"));
+    until_halted_rolls(1.0).await;
 
     // Without a terminal, the command that runs here has to be confirmed by its text.
     let refused = plugin(&cluster, &["roll", "resume", "fails"]).await;
@@ -59,6 +66,7 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
     assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
     assert_eq!((resumed.output(&nodes[0]), resumed.output(&nodes[1])), (vec!["now"], vec!["now"]));
     assert_eq!(resumed.summary()["done"], 2);
+    until_halted_rolls(0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

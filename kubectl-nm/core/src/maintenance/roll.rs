@@ -13,8 +13,7 @@ use crate::maintenance::fields::roll_name;
 /// Annotation of each maintenance of a roll: the record of its node as JSON.
 pub const NODE: &str = "kubectl-nm.dev/roll-node";
 
-/// Annotation of one maintenance of a roll: the record of the roll as JSON.
-pub const STATE: &str = "kubectl-nm.dev/roll-state";
+pub use nm_shared::api::names::ROLL_STATE_ANNOTATION as STATE;
 
 /// After this time without a heartbeat, a roll has no runner.
 pub const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);

@@ -62,7 +62,8 @@ fn screenshots_are_current() {
             buffer(&replayed(size(18), &DEMO)),
         ),
     ] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots").join(format!("{name}.svg"));
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/screenshots").join(format!("{name}.svg"));
         let svg = svg(&buffer, what);
         if std::env::var_os("NM_UPDATE").is_some() {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
