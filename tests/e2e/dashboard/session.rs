@@ -172,6 +172,10 @@ async fn the_fleet_view_watches_the_selected_node_too_and_opening_it_requests_no
     let mut all = [fleet, both(&on_node).to_vec(), both(&about_node).to_vec()].concat();
     // Which of the older groups are served.
     all.push("get whole /apis".to_owned());
+    // Whether a reconciler leads.
+    all.extend(
+        ["list whole leases metadata.name=nm-reconciler", "list whole deployments"].map(str::to_owned),
+    );
     all.sort();
     until_requested(&all).await;
     assert_eq!(["pods", "events"].map(watches), before.map(|count| count + 1));

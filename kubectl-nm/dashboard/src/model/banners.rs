@@ -3,6 +3,7 @@
 use nm_core::args::duration::age;
 use nm_core::maintenance::roll::Halt;
 use nm_core::maintenance::{State, roll_name};
+use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::counted;
 
@@ -40,9 +41,14 @@ impl Model {
         }
     }
 
-    /// That no reconciler leads.
+    /// That no reconciler leads. One that leads without a lease is not seen, but it begins every maintenance.
     fn leader_banner(&self) -> Option<Banner> {
-        let words = self.leader_gap.as_ref()?.words();
+        let gap = self.leader_gap.as_ref()?;
+        let mut all = self.fleet.maintenances_by_node().into_values();
+        if *gap == LeaderGap::NotInstalled && !all.any(|one| State::of(one) == State::Requested) {
+            return None;
+        }
+        let words = gap.words();
         let mut letters = words.chars();
         let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
         let doctor = nm_command(&self.options.kubectl, "doctor");
