@@ -101,16 +101,21 @@ impl UndoRecord {
         neighbours: Neighbours,
     ) -> (Map<String, Value>, Map<String, Value>) {
         let (mut labels, mut annotations) = (Map::new(), Map::new());
-        let is = |all: &Option<BTreeMap<String, String>>, key: &str| all.as_ref()?.get(key).cloned();
-        let label = is(&metadata.labels, LOAD_BALANCER_LABEL);
+        let label = value(metadata.labels.as_ref(), LOAD_BALANCER_LABEL);
         // Load balancers go by its presence; service controllers of later Kubernetes versions let `false` mean its absence.
         let wanted = neighbours
             .excluded_from_load_balancers
-            .then(|| label.clone().filter(|value| value != "false").unwrap_or_else(|| "true".to_owned()));
+            .then(|| label.filter(|value| *value != "false").unwrap_or("true").to_owned());
         mark(&mut self.labels_before, LOAD_BALANCER_LABEL, label, wanted, &mut labels);
         for key in AUTOSCALER_ANNOTATIONS {
             let wanted = neighbours.protected_from_autoscalers.then(|| "true".to_owned());
-            mark(&mut self.annotations_before, key, is(&metadata.annotations, key), wanted, &mut annotations);
+            mark(
+                &mut self.annotations_before,
+                key,
+                value(metadata.annotations.as_ref(), key),
+                wanted,
+                &mut annotations,
+            );
         }
         (labels, annotations)
     }
@@ -172,19 +177,23 @@ pub(super) fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
     Some(undo)
 }
 
+fn value<'a>(all: Option<&'a BTreeMap<String, String>>, key: &str) -> Option<&'a str> {
+    all?.get(key).map(String::as_str)
+}
+
 /// Sets a label or an annotation to the `wanted` value, and records the one before it; if none is wanted, undoes that. Writes
 /// the change, if any.
 fn mark(
     before: &mut BTreeMap<String, Option<String>>,
     key: &str,
-    is: Option<String>,
+    is: Option<&str>,
     wanted: Option<String>,
     changes: &mut Map<String, Value>,
 ) {
     let next = match wanted {
         Some(_) if before.contains_key(key) => return,
         Some(wanted) => {
-            before.insert(key.to_owned(), is.clone());
+            before.insert(key.to_owned(), is.map(str::to_owned));
             Some(wanted)
         }
         None => match before.remove(key) {
@@ -192,7 +201,7 @@ fn mark(
             None => return,
         },
     };
-    if next != is {
+    if next.as_deref() != is {
         changes.insert(key.to_owned(), json!(next));
     }
 }

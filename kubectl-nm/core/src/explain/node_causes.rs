@@ -136,9 +136,10 @@ pub(super) fn suspended(
 pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     let hold = status(maintenance).hold.as_ref()?;
     let ends = State::of(maintenance) == State::Stopping;
-    let (what, domain) = match ends {
-        true => ("The node stays cordoned", PRE_RETURN_HOOK),
-        false => ("No pod is evicted yet", PRE_DRAIN_HOOK),
+    let (what, domain) = if ends {
+        ("The node stays cordoned", PRE_RETURN_HOOK)
+    } else {
+        ("No pod is evicted yet", PRE_DRAIN_HOOK)
     };
     let name = maintenance.name_any();
     let name = shell_quoted(&name);

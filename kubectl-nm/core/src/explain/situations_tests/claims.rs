@@ -36,13 +36,13 @@ async fn said(claim: Option<Value>, class: Option<Value>, events: Value) -> Opti
     Some((about_claim.clone(), cause.commands.join("\n")))
 }
 
-fn claim(phase: &str, class: Option<&str>, created: &str) -> Option<Value> {
+fn claim(phase: &str, class: Option<&str>, created: &str) -> Value {
     let metadata = json!({"namespace": "shop", "name": "data", "uid": "c", "creationTimestamp": created});
-    Some(json!({"metadata": metadata, "spec": {"storageClassName": class}, "status": {"phase": phase}}))
+    json!({"metadata": metadata, "spec": {"storageClassName": class}, "status": {"phase": phase}})
 }
 
-fn class(provisioner: &str) -> Option<Value> {
-    Some(json!({"metadata": {"name": "fast"}, "provisioner": provisioner}))
+fn class(provisioner: &str) -> Value {
+    json!({"metadata": {"name": "fast"}, "provisioner": provisioner})
 }
 
 fn event(reason: &str, message: &str) -> Value {
@@ -57,15 +57,15 @@ async fn a_claim_without_a_volume_is_named_with_its_class_and_the_reason() {
     let rows = [
         (None, None, none(), format!("{data} does not exist."), "kubectl -n shop get pvc".to_owned()),
         (
-            claim("Pending", Some("fast"), OLD),
+            Some(claim("Pending", Some("fast"), OLD)),
             None,
             event("ProvisioningFailed", "storageclass.storage.k8s.io \"fast\" not found"),
             format!("{data} has no volume, because its StorageClass fast does not exist."),
             format!("{pvc}\nkubectl get storageclass"),
         ),
         (
-            claim("Pending", Some("fast"), OLD),
-            class("kubernetes.io/no-provisioner"),
+            Some(claim("Pending", Some("fast"), OLD)),
+            Some(class("kubernetes.io/no-provisioner")),
             event("WaitForFirstConsumer", "waiting for first consumer"),
             format!(
                 "{data} of StorageClass fast has no volume, and this class creates none (kubernetes.io/no-provisioner)."
@@ -73,21 +73,21 @@ async fn a_claim_without_a_volume_is_named_with_its_class_and_the_reason() {
             format!("{pvc}\nkubectl get pv"),
         ),
         (
-            claim("Pending", Some("fast"), OLD),
-            class("csi.example.com"),
+            Some(claim("Pending", Some("fast"), OLD)),
+            Some(class("csi.example.com")),
             event("ProvisioningFailed", "quota exceeded"),
             format!("{data} of StorageClass fast has no volume: quota exceeded."),
             format!("{pvc}\nkubectl describe storageclass fast"),
         ),
         (
-            claim("Pending", Some("fast"), OLD),
-            class("csi.example.com"),
+            Some(claim("Pending", Some("fast"), OLD)),
+            Some(class("csi.example.com")),
             event("ExternalProvisioning", "Waiting for csi.example.com."),
             format!("{data} of StorageClass fast has no volume: Waiting for csi.example.com."),
             format!("{pvc}\nkubectl describe storageclass fast"),
         ),
         (
-            claim("Pending", None, OLD),
+            Some(claim("Pending", None, OLD)),
             None,
             event(
                 "FailedBinding",
@@ -109,10 +109,10 @@ async fn a_claim_that_is_bound_or_waits_for_the_pod_or_is_new_is_not_the_cause()
     let waits = || event("WaitForFirstConsumer", "waiting for first consumer");
     let provisions = || event("ExternalProvisioning", "Waiting for csi.example.com.");
     for (claim, events) in [
-        (claim("Bound", Some("fast"), "2026-01-02T03:00:00Z"), json!([])),
-        (claim("Pending", Some("fast"), "2026-01-02T03:00:00Z"), waits()),
-        (claim("Pending", Some("fast"), "2026-01-02T03:07:00Z"), provisions()),
+        (Some(claim("Bound", Some("fast"), "2026-01-02T03:00:00Z")), json!([])),
+        (Some(claim("Pending", Some("fast"), "2026-01-02T03:00:00Z")), waits()),
+        (Some(claim("Pending", Some("fast"), "2026-01-02T03:07:00Z")), provisions()),
     ] {
-        assert_eq!(said(claim, class("csi.example.com"), events).await, None);
+        assert_eq!(said(claim, Some(class("csi.example.com")), events).await, None);
     }
 }
