@@ -203,7 +203,7 @@ fn only_flags_of_the_drain_are_under_its_heading() {
     assert!(options.contains("--yes") && options.contains("--reason"), "{help}");
     let drain = drain.split("\n\n").next().unwrap();
     let flags = drain.lines().filter(|line| line.starts_with("      --")).count();
-    assert_eq!((flags, drain.contains("--grace-period")), (13, true), "{drain}");
+    assert_eq!((flags, drain.contains("--grace-period")), (15, true), "{drain}");
 }
 
 #[test]
