@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use nm_core::maintenance::{State, status};
+use nm_core::maintenance::{State, hold, status};
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::decide::drain_status;
 use nm_shared::{BlockedPod, NodeMaintenance, Phase};
@@ -409,8 +409,11 @@ impl Gates<'_> {
             return self.step(node, Step::Recovering);
         }
         let error = &status(&node.object).last_error;
-        let error = if error.is_empty() { String::new() } else { format!(": {error}") };
-        let why = format!("waits for nm-reconciler to uncordon the node{error}");
+        let why = match hold(&node.object) {
+            Some(hold) => format!("waits for {hold}"),
+            None if error.is_empty() => String::from("waits for nm-reconciler to uncordon the node"),
+            None => format!("waits for nm-reconciler to uncordon the node: {error}"),
+        };
         let timeout = self.settings.return_timeout_seconds;
         if self.observed.has_timed_out(node, timeout) {
             let name = node.node();

@@ -18,6 +18,7 @@ use nm_core::interaction::progress;
 use nm_core::maintenance::start::{self, Existing, StartRequest, Started, Together, check_definition};
 use nm_core::maintenance::{name_unless_node, node, uid};
 use nm_core::plan::cost::{self, DrainCost};
+use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
@@ -301,6 +302,16 @@ async fn start_node(
 fn check_existing(object: NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<Started, Error> {
     let request = if args.wait { args.request.without_timeout() } else { args.request.clone() };
     request.check(&object, cluster.kubectl())?;
+    let annotations = object.annotations();
+    if let Some(missing) = args.hook.iter().find(|hook| !annotations.contains_key(&hook.annotation())) {
+        let name = object.name_any();
+        let (name, owner) = (shell_quoted(&name), shell_quoted(&missing.owner));
+        return Err(Error::Differs {
+            node: node(&object).to_owned(),
+            differences: format!("it has no hook {}", missing.name),
+            remedy: format!("{} annotate nm {name} {}={owner}", cluster.kubectl(), missing.annotation()),
+        });
+    }
     if object.spec.suspend != args.suspend {
         let (differences, command) =
             if args.suspend { ("it is not suspended", "pause") } else { ("it is suspended", "resume") };

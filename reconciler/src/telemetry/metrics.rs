@@ -13,6 +13,7 @@ use nm_shared::api::condition::{self, ConditionReason, ConditionType};
 use nm_shared::api::names::ROLL_STATE_ANNOTATION;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::transitions::StatusTransitions;
+use nm_shared::gate::ownership;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, Suspension};
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
@@ -262,6 +263,10 @@ impl Metrics {
         // A maintenance that has not been reconciled is pending too.
         let phase = status.and_then(|status| status.phase).unwrap_or(Phase::Pending);
         self.maintenances.get_or_create(&[("phase", phase.as_str())]).inc();
+        // A hook may keep a node whose maintenance is being deleted.
+        if !ownership::is_released(maintenance) {
+            keep_earliest(&self.oldest_maintenance, status.and_then(NodeMaintenanceStatus::begun_at));
+        }
         let Some(status) = status.filter(|_| maintenance.metadata.deletion_timestamp.is_none()) else {
             return;
         };
@@ -273,7 +278,6 @@ impl Metrics {
         if let Some(reason) = degraded.filter(|it| it.status == "True").and_then(ConditionReason::of) {
             self.degraded_maintenances.get_or_create(&[("reason", reason.as_str())]).inc();
         }
-        keep_earliest(&self.oldest_maintenance, status.begun_at());
         // Nothing changes during a pause.
         let is_draining = phase == Phase::Running && suspension.is_none();
         let changed = status.last_update.as_ref().filter(|_| is_draining);
@@ -295,10 +299,11 @@ fn has_halted_roll(maintenance: &NodeMaintenance) -> bool {
     #[derive(Deserialize)]
     struct SeenRoll {
         halt: Option<IgnoredAny>,
+        aborted: Option<IgnoredAny>,
     }
     let state = maintenance.metadata.annotations.as_ref().and_then(|all| all.get(ROLL_STATE_ANNOTATION));
     let seen = state.and_then(|text| serde_json::from_str::<SeenRoll>(text).ok());
-    seen.is_some_and(|roll| roll.halt.is_some())
+    seen.is_some_and(|roll| roll.halt.is_some() && roll.aborted.is_none())
 }
 
 fn keep_earliest(gauge: &Optional<Gauge>, at: Option<Timestamp>) {

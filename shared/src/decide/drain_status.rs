@@ -34,7 +34,7 @@ impl<'a> StatusDraft<'a> {
     /// The present status without the reasons why a maintenance does not work.
     fn new(maintenance: &'a NodeMaintenance, now: Timestamp) -> Self {
         let mut status = maintenance.status.clone().unwrap_or_default();
-        (status.queue, status.forbidden, status.hold) = (None, None, None);
+        (status.queue, status.forbidden) = (None, None);
         Self { status, maintenance, now }
     }
 
@@ -250,7 +250,7 @@ pub fn failed(
         status.blocked_pods.clear();
         (status.migrating_pods, status.surging_pods) = (None, None);
         (status.waiting_pods, status.attached_volumes) = (None, None);
-        status.returned_pods = None;
+        (status.returned_pods, status.hold) = (None, None);
         status.pod_counts = PodCounts::default();
         draft.record_detach(None);
     }
@@ -295,7 +295,7 @@ pub fn waiting(
     let mut draft = StatusDraft::new(maintenance, now);
     draft.status.phase = Some(Phase::Pending);
     draft.status.last_error = error;
-    draft.status.queue = queue;
+    (draft.status.queue, draft.status.hold) = (queue, None);
     // A status without this condition shows that the medik8s operator began, and may have cordoned.
     if ownership::cordoned_by(maintenance) != CordonedBy::Medik8s {
         draft.record_uncordoned(reason);
@@ -314,6 +314,7 @@ pub fn planned(
     let mut draft = StatusDraft::new(maintenance, now);
     draft.status.phase = Some(Phase::Pending);
     draft.status.last_error.clear();
+    draft.status.hold = None;
     draft.record_uncordoned(ConditionReason::Planned);
     draft.record(ConditionType::Drained, false, ConditionReason::Planned, String::new());
     let (is_degraded, reason, message) = match &observed.node_conditions_forbidden {

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::condition::whole_seconds;
+use crate::api::condition::{self, ConditionReason, ConditionType, whole_seconds};
 use crate::api::hold::{Hold, Hook};
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::api::status::NodeMaintenanceStatus;
@@ -18,7 +18,8 @@ pub fn before_eviction(
     now: Timestamp,
 ) -> Option<Hold> {
     let before = maintenance.status.as_ref();
-    let may_have_evicted = is_counted(before) && !is_held(before) && !prunes_details;
+    let has_conditions = before.and_then(drained_reason).is_some();
+    let may_have_evicted = is_counted(before) && !is_held(before) && has_conditions && !prunes_details;
     if may_have_evicted {
         return None;
     }
@@ -38,9 +39,19 @@ pub fn before_return(maintenance: &NodeMaintenance) -> Option<Hold> {
     hold(since, Hook::before_return(&maintenance.metadata), None)
 }
 
-/// Whether the status shows that the maintenance waits.
+/// Whether the status shows that the maintenance waits. A definition of an older version keeps only the conditions.
 pub fn is_held(status: Option<&NodeMaintenanceStatus>) -> bool {
-    status.is_some_and(|status| status.hold.is_some())
+    let is_reason = |reason: &str| {
+        [ConditionReason::WaitingForHooks, ConditionReason::WaitingForLoadBalancers]
+            .iter()
+            .any(|held| held.as_str() == reason)
+    };
+    status.is_some_and(|status| status.hold.is_some() || drained_reason(status).is_some_and(is_reason))
+}
+
+/// The reason of the condition `Drained`; none if the definition prunes conditions.
+fn drained_reason(status: &NodeMaintenanceStatus) -> Option<&str> {
+    condition::find(&status.conditions, ConditionType::Drained).map(|drained| drained.reason.as_str())
 }
 
 fn hold(since: Timestamp, hooks: Vec<Hook>, until: Option<Timestamp>) -> Option<Hold> {

@@ -170,3 +170,34 @@ fn what_the_neighbours_do_follows_the_spec_without_another_cordon() {
     assert_eq!(asked(&decision), ["a", "b"], "evictions have begun");
     assert!(is_cordoned(cordoned().node.as_deref().unwrap(), Group::Medik8s));
 }
+
+#[test]
+fn a_failure_in_between_does_not_end_a_hold() {
+    let new = hooked(PRE_DRAIN_HOOK, &json!({}));
+    let waiting = after(&new, &decide(&new, &observed(), now()));
+    let lease = json!({"spec": {"holderIdentity": "nhc", "leaseDurationSeconds": 60, "renewTime": "2026-01-01T01:00:00.000000Z"}});
+    let taken = ClusterState { lease: Some(Arc::new(serde_json::from_value(lease).unwrap())), ..cordoned() };
+    let lost = after(&waiting, &decide(&waiting, &taken, at(5)));
+    assert_eq!(lost.status.as_ref().unwrap().error_on_lease_count, 1);
+    let again = decide(&lost, &cordoned(), at(70));
+    assert!(asked(&again).is_empty(), "{:?}", again.status);
+
+    let mut invalid = waiting.clone();
+    invalid.spec.drain = Some(
+        serde_json::from_value(json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "x"}]}}))
+            .unwrap(),
+    );
+    let failed = after(&waiting, &decide(&invalid, &cordoned(), at(5)));
+    assert_eq!(failed.status.as_ref().unwrap().phase, Some(Phase::Failed));
+    assert!(asked(&decide(&failed, &cordoned(), at(10))).is_empty());
+}
+
+#[test]
+fn a_definition_that_prunes_the_hold_or_all_conditions_keeps_it() {
+    let new = hooked(PRE_DRAIN_HOOK, &json!({}));
+    let mut waiting = after(&new, &decide(&new, &observed(), now()));
+    waiting.status.as_mut().unwrap().hold = None;
+    assert!(asked(&decide(&waiting, &cordoned(), at(5))).is_empty(), "the conditions show it");
+    waiting.status.as_mut().unwrap().conditions.clear();
+    assert!(asked(&decide(&waiting, &cordoned(), at(5))).is_empty(), "nothing shows it");
+}

@@ -78,12 +78,15 @@ impl Decider<'_> {
         self.decision.node_released = false;
         self.evict_nothing();
         let lease = observed.lease.as_deref();
-        if let GateResult::Ours { write, renew_at } = evaluate(maintenance, node, lease, &observed.gate, now)
-        {
-            self.decision.lease = write;
-            if let Some(at) = renew_at {
-                self.requeue_at(at);
+        match evaluate(maintenance, node, lease, &observed.gate, now) {
+            GateResult::Ours { write, renew_at } => {
+                self.decision.lease = write;
+                if let Some(at) = renew_at {
+                    self.requeue_at(at);
+                }
             }
+            GateResult::Lost { next, .. } => self.requeue_at(next),
+            GateResult::Waits { .. } | GateResult::Forfeited { .. } => {}
         }
         let status = drain_status::stopping(maintenance, hold, self.is_uncordoned(), now);
         self.settle_status(status, observed.status_written);

@@ -160,3 +160,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_neighbours_were_asked_is_undone_if_the_record_is_gone_or_cannot_be_read() {
+    let node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {}});
+    let maintenance = Maintenance::alone("m");
+    let neighbours = Neighbours { excluded_from_load_balancers: true, protected_from_autoscalers: true };
+    let requester = Requester { neighbours, ..maintenance.requester(CordonedBy::NmReconciler) };
+    let cordoned = apply(&node, node_patch::cordon(&parse(&node), &requester));
+    let (mut unreadable, mut gone) = (cordoned.clone(), cordoned);
+    unreadable["metadata"]["annotations"][UNDO_ANNOTATION] = json!("{");
+    gone["metadata"]["annotations"].as_object_mut().unwrap().remove(UNDO_ANNOTATION);
+    for broken in [unreadable, gone] {
+        for there in [broken.clone(), apply(&broken, node_patch::cordon(&parse(&broken), &requester))] {
+            let back = apply(&there, node_patch::uncordon(&parse(&there), &requester));
+            assert_eq!(tidy(maintenance.remove_record(&back)), node);
+        }
+    }
+}

@@ -20,6 +20,7 @@ use crate::drain::node_marks::{id, label, marks, planned_taint, taints};
 /// The undo record: what the cordon changed, or the plan before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(super) struct UndoRecord {
     /// The uid of the maintenance that owns the record.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,6 +41,9 @@ pub(super) struct UndoRecord {
     pub(super) added_taints: Vec<String>,
     /// The previous values of our labels; null if they did not exist.
     pub(super) labels_before: BTreeMap<String, Option<String>>,
+    /// The record cannot be read, and counts as one that reverts everything.
+    #[serde(skip)]
+    pub(super) unreadable: bool,
     /// The previous values of our annotations; null if they did not exist.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) annotations_before: BTreeMap<String, Option<String>>,
@@ -165,6 +169,7 @@ pub(super) fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
         made_unschedulable: true,
         added_taints: marks.clone(),
         labels_before: BTreeMap::from([(EXCLUDE_LABEL.to_owned(), None)]),
+        unreadable: true,
         ..UndoRecord::default()
     });
     undo.added_taints.retain(|added| marks.contains(added));

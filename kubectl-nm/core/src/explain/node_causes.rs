@@ -17,7 +17,7 @@ use crate::explain::remedy;
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
-    error_without_details, kept_by_roll, node, pending_pods, reason, roll_name, status,
+    error_without_details, hold, kept_by_roll, node, pending_pods, reason, roll_name, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -134,7 +134,7 @@ pub(super) fn suspended(
 
 /// What the maintenance waits for before its first eviction, or before it returns its node.
 pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
-    let hold = status(maintenance).hold.as_ref()?;
+    let hold = hold(maintenance)?;
     let ends = State::of(maintenance) == State::Stopping;
     let (what, domain) = if ends {
         ("The node stays cordoned", PRE_RETURN_HOOK)

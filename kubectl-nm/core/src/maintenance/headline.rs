@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names::FINALIZER;
 use nm_shared::decide::drain_status;
-use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
+use nm_shared::{Hold, Hook, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
 use crate::args::duration::age;
 use crate::maintenance::departures::Departures;
@@ -35,7 +35,7 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
                 volumes if volumes.is_empty() => volumes,
                 volumes => format!(", waiting for {volumes} to be detached"),
             };
-            let hold = status.hold.as_ref().map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
+            let hold = hold(maintenance).map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
             line.and(format!(" {}%: {}{gone}{volumes}{hold}", status.drain_progress, remaining(status)))
         }
         State::Drained => {
@@ -60,11 +60,18 @@ pub fn is_ending(maintenance: &NodeMaintenance) -> bool {
     is_ours && maintenance.metadata.deletion_timestamp.is_some()
 }
 
+/// What a maintenance waits for as a whole. One that is being deleted waits for the hooks before the return of its node.
+pub fn hold(maintenance: &NodeMaintenance) -> Option<&Hold> {
+    let is_deleted = maintenance.metadata.deletion_timestamp.is_some();
+    let keeps_node = || is_ending(maintenance) && !Hook::before_return(&maintenance.metadata).is_empty();
+    status(maintenance).hold.as_ref().filter(|_| !is_deleted || keeps_node())
+}
+
 /// What a maintenance that is being deleted waits for: nm-reconciler until the node is back in service, then others'
 /// finalizers.
 pub fn stop_progress(maintenance: &NodeMaintenance) -> String {
     let finalizers = maintenance.finalizers();
-    if let Some(hold) = status(maintenance).hold.as_ref().filter(|_| is_ending(maintenance)) {
+    if let Some(hold) = hold(maintenance) {
         return format!("the node stays cordoned, waiting for {hold}");
     }
     if is_ending(maintenance) {

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::change_lines::{LineDetail, lines};
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::{State, drain_result, headline, is_ending, node, status, stop_progress, uid};
+use crate::maintenance::{State, drain_result, headline, hold, node, stop_progress, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop::LoopEvent;
@@ -334,16 +334,14 @@ fn stall_reason(object: &NodeMaintenance, goal: Option<Goal>, flags: &str, now: 
             ))
         }
         (Goal::Drained, State::Draining | State::Blocked) => {
-            status(object).hold.as_ref().map(|hold| format!("waiting for {hold}"))
+            hold(object).map(|hold| format!("waiting for {hold}"))
         }
         (Goal::Drained, state @ (State::Planned | State::Paused)) => Some(format!(
             "the maintenance is {}; `kubectl nm resume {}{flags}` continues it",
             state.word().to_lowercase(),
             node(object)
         )),
-        (Goal::Stopped, State::Stopping) if is_ending(object) && status(object).hold.is_some() => {
-            Some(stop_progress(object))
-        }
+        (Goal::Stopped, State::Stopping) if hold(object).is_some() => Some(stop_progress(object)),
         (Goal::Stopped, State::Stopping) if finalizers.is_empty() => {
             Some(String::from("the object still exists, although it has no finalizers"))
         }

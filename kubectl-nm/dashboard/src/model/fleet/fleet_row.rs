@@ -8,7 +8,7 @@ use nm_core::explain::remedy;
 use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::roll::{planned_begin, roll_progress};
 use nm_core::maintenance::{
-    PICKUP_TIMEOUT, State, drain_began, drain_ended, is_ending, pods_gone, reason, roll_name, status,
+    PICKUP_TIMEOUT, State, drain_began, drain_ended, hold, is_ending, pods_gone, reason, roll_name, status,
     stop_progress, uid,
 };
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
@@ -108,7 +108,7 @@ impl FleetRow {
                 .metadata
                 .deletion_timestamp
                 .as_ref()
-                .filter(|_| is_ending(maintenance) && status.hold.is_none())
+                .filter(|_| is_ending(maintenance) && hold(maintenance).is_none())
                 .map(|deleted| deleted.0),
             turn_in: roll_name(maintenance).filter(|_| state == State::Planned).map(str::to_owned),
             namespaces,
@@ -164,7 +164,7 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
     let status = status(maintenance);
     let first = status.blocked_pods.first();
     match (state, first) {
-        (State::Draining | State::Blocked, _) if let Some(hold) = &status.hold => {
+        (State::Draining | State::Blocked, _) if let Some(hold) = hold(maintenance) => {
             format!("waiting for {hold}")
         }
         (State::Blocked, Some(pod)) => {
