@@ -259,6 +259,7 @@ pub(crate) fn halt_of_roll(object: &NodeMaintenance, all: &[NodeMaintenance]) ->
 }
 
 /// Prints what blocks a maintenance, and returns whether something does that does not pass by itself.
+#[cfg(feature = "testing")]
 pub(crate) fn explain(
     object: &NodeMaintenance,
     halt: Option<&Halt>,
