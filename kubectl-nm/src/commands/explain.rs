@@ -289,9 +289,11 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
         out.data(&Line::default())?;
         out.data(&Line::new(unlisted_words(more)))?;
     }
+    let waits_for_hooks = maintenance::hold(object).is_some_and(|hold| !hold.hooks.is_empty());
     if !is_blocked && (causes.is_empty() || State::of(object) == State::Draining) {
         let outlook = match (State::of(object), context.reconcilers.leadership) {
             (State::Drained, _) => "",
+            _ if waits_for_hooks => ": the maintenance continues when the hooks are removed",
             (_, Leadership::Held) => ": the maintenance continues on its own",
             _ => ": the maintenance continues as long as nm-reconciler runs",
         };

@@ -90,6 +90,24 @@ the details:
 }
 
 #[test]
+fn a_maintenance_that_waits_for_a_hook_does_not_continue_on_its_own() {
+    let mut status = running(0, &[]);
+    status["hold"] =
+        json!({"since": "2026-01-02T03:04:05Z", "hooks": [{"name": "flush", "owner": "cache-team"}]});
+    let expected = "\
+node/n1: Draining 0%: 3 pods remaining (1 terminating, 2 evicting), 4 gone, waiting for hook flush (owner: cache-team)
+
+No pod is evicted yet: the maintenance waits for hook flush (owner: cache-team).
+  Lasting for 3m20s, since 2026-01-02T03:04:05Z.
+  The owner of the hook removes it when the work is done; to go on without that, remove the annotation:
+    kubectl annotate nm n1 pre-drain.hook.kubectl-nm.dev/flush-
+
+Nothing is blocked: the maintenance continues when the hooks are removed.
+";
+    assert_eq!(explained(&with_status("n1", status)), (expected.to_owned(), false));
+}
+
+#[test]
 fn a_maintenance_that_waits_for_pods_to_end_is_not_blocked() {
     let mut status = running(40, &[]);
     status["waitingPods"] = json!([{"namespace": "shop", "name": "import-x", "reason": "Completing",

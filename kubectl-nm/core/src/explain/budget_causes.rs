@@ -281,7 +281,11 @@ pub(super) fn terminating(
             .map(|unseen| format!("The grace period is not known, because {}.", unseen.why()))
             .into_iter()
             .collect(),
-        advice: String::from("Wait until the pod has terminated; its events show how far it is"),
+        advice: String::from(if count == 1 {
+            "Wait until the pod has terminated; its events show how far it is"
+        } else {
+            "Wait until the pods have terminated; their events show how far they are"
+        }),
         commands: few(commands),
         passes: true,
         ..Cause::default()
