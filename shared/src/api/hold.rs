@@ -19,7 +19,8 @@ const MAX_HOOKS: usize = 10;
 /// The length of the owner in a status, in characters.
 const MAX_OWNER_LENGTH: usize = 100;
 
-/// What a maintenance waits for before its first eviction or before it returns the node.
+/// What a maintenance waits for before its first eviction or before it returns the node. What is over is written too, or a merge
+/// patch would leave it.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
@@ -27,10 +28,9 @@ pub struct Hold {
     pub since: Time,
     /// The hooks that are set, sorted by name; at most 10.
     #[schemars(length(max = 10))]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub hooks: Vec<Hook>,
     /// When load balancers have had time to stop using the node (`spec.drain.loadBalancers`).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancers_until: Option<Time>,
 }
 
@@ -157,6 +157,14 @@ mod tests {
             let warning = Hook::warning(&metadata(&json!({wrong: "x"}))).unwrap();
             assert!(warning.starts_with(&format!("annotation {wrong} is not a hook")), "{warning}");
         }
+    }
+
+    #[test]
+    fn what_is_over_is_written_so_that_a_merge_patch_removes_it() {
+        let since = Time("2026-01-01T00:00:00Z".parse().unwrap());
+        let hold = Hold { since, hooks: Vec::new(), load_balancers_until: None };
+        let written = json!(hold);
+        assert_eq!((&written["hooks"], written.get("loadBalancersUntil")), (&json!([]), Some(&json!(null))));
     }
 
     #[test]
