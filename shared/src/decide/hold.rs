@@ -1,6 +1,7 @@
 //! What a maintenance waits for as a whole, before its first eviction and before it returns its node.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::condition::{self, ConditionReason, ConditionType, whole_seconds};
 use crate::api::hold::{Hold, Hook};
@@ -18,7 +19,7 @@ pub fn before_eviction(
     now: Timestamp,
 ) -> Option<Hold> {
     let before = maintenance.status.as_ref();
-    let has_conditions = before.and_then(drained_reason).is_some();
+    let has_conditions = before.and_then(drained).is_some();
     let may_have_evicted = is_counted(before) && !is_held(before) && has_conditions && !prunes_details;
     if may_have_evicted {
         return None;
@@ -41,17 +42,16 @@ pub fn before_return(maintenance: &NodeMaintenance) -> Option<Hold> {
 
 /// Whether the status shows that the maintenance waits. A definition of an older version keeps only the conditions.
 pub fn is_held(status: Option<&NodeMaintenanceStatus>) -> bool {
-    let is_reason = |reason: &str| {
-        [ConditionReason::WaitingForHooks, ConditionReason::WaitingForLoadBalancers]
-            .iter()
-            .any(|held| held.as_str() == reason)
-    };
-    status.is_some_and(|status| status.hold.is_some() || drained_reason(status).is_some_and(is_reason))
+    use ConditionReason::{WaitingForHooks, WaitingForLoadBalancers};
+    status.is_some_and(|status| {
+        let reason = drained(status).and_then(ConditionReason::of);
+        status.hold.is_some() || matches!(reason, Some(WaitingForHooks | WaitingForLoadBalancers))
+    })
 }
 
-/// The reason of the condition `Drained`; none if the definition prunes conditions.
-fn drained_reason(status: &NodeMaintenanceStatus) -> Option<&str> {
-    condition::find(&status.conditions, ConditionType::Drained).map(|drained| drained.reason.as_str())
+/// The condition `Drained`; none if the definition prunes conditions.
+fn drained(status: &NodeMaintenanceStatus) -> Option<&Condition> {
+    condition::find(&status.conditions, ConditionType::Drained)
 }
 
 fn hold(since: Timestamp, hooks: Vec<Hook>, until: Option<Timestamp>) -> Option<Hold> {

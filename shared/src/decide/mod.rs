@@ -30,7 +30,7 @@ use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{ForbiddenAccess, NodeMaintenanceStatus, Phase};
 use crate::api::suspension;
-use crate::cluster::node_lease;
+use crate::cluster::node_lease::{self, LeaseWrite};
 use crate::cluster::pod;
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, LeaseRelease, PendingEvent};
@@ -166,10 +166,7 @@ impl Decider<'_> {
         match evaluate(maintenance, node, observed.lease.as_deref(), &observed.gate, now) {
             GateResult::Ours { write, renew_at } => {
                 self.decision.at_work = true;
-                self.decision.lease = write;
-                if let Some(at) = renew_at {
-                    self.requeue_at(at);
-                }
+                self.keep_lease(write, renew_at);
                 return true;
             }
             GateResult::Waits { reason, error, queue, until } => {
@@ -197,6 +194,14 @@ impl Decider<'_> {
             }
         }
         false
+    }
+
+    /// Takes or renews the lease, now or later.
+    fn keep_lease(&mut self, write: Option<LeaseWrite>, renew_at: Option<Timestamp>) {
+        self.decision.lease = write;
+        if let Some(at) = renew_at {
+            self.requeue_at(at);
+        }
     }
 
     /// Whether only the numbers of the queue differ in the `next` status, too soon after the last write.
@@ -362,8 +367,8 @@ impl Decider<'_> {
         }
         // The status that counts the pods, or that shows the end of a hold, may be due later: no pod is evicted before it is
         // written.
-        let is_recorded = drain_status::is_counted(before) && !hold::is_held(before);
-        let is_recorded = is_recorded || self.decision.status.is_some();
+        let is_recorded =
+            self.decision.status.is_some() || (drain_status::is_counted(before) && !hold::is_held(before));
         // A pod that is evicted from a schedulable node may be scheduled to it again.
         if timed_out || withheld || postponed.is_some() || !is_recorded {
             return self.evict_nothing();

@@ -79,12 +79,7 @@ impl Decider<'_> {
         self.evict_nothing();
         let lease = observed.lease.as_deref();
         match evaluate(maintenance, node, lease, &observed.gate, now) {
-            GateResult::Ours { write, renew_at } => {
-                self.decision.lease = write;
-                if let Some(at) = renew_at {
-                    self.requeue_at(at);
-                }
-            }
+            GateResult::Ours { write, renew_at } => self.keep_lease(write, renew_at),
             GateResult::Lost { next, .. } => self.requeue_at(next),
             GateResult::Waits { .. } | GateResult::Forfeited { .. } => {}
         }

@@ -1,14 +1,13 @@
 //! The health checks of `docs/how-to/use-gitops.md`, on maintenances in every state.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::Command;
-use std::sync::Arc;
 
 use kube::Api;
 use kube_cel::KubeCelExt;
-use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, Program, Value as Cel};
+use kube_sandbox::cluster::admission::cel;
 use nm_shared::api::status::BlockReason;
 use nm_shared::{NodeMaintenance, Suspension};
 use nm_tests::cluster::Cluster;
@@ -128,22 +127,6 @@ fn the_script_for_argo_cd_knows_the_health_of_every_state() {
     let objects: Vec<&Value> = cases.iter().map(|case| &case.object).collect();
     let expected: Vec<&str> = cases.iter().map(|case| case.argo).collect();
     assert_eq!(argo_health(&objects), expected);
-}
-
-/// A JSON value as Flux gives it to its expressions: whole numbers are `int`.
-fn cel(value: &Value) -> Cel {
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(value) => Cel::Bool(*value),
-        Value::Number(number) => Cel::Int(number.as_i64().unwrap()),
-        Value::String(text) => Cel::String(Arc::new(text.clone())),
-        Value::Array(items) => Cel::List(Arc::new(items.iter().map(cel).collect())),
-        Value::Object(fields) => {
-            let fields: HashMap<Key, Cel> =
-                fields.iter().map(|(name, value)| (Key::from(name.clone()), cel(value))).collect();
-            Cel::Map(Map { map: Arc::new(fields) })
-        }
-    }
 }
 
 /// The health of an object: the first of Flux's expressions that is true (RFC 0009 of Flux). While one cannot be evaluated,

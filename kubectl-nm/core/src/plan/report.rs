@@ -128,15 +128,15 @@ impl PlanReport {
         let mut forecast = preview.map(|preview| preview.forecast(budgets, answers, now));
         let mut nodes = node_reports(planned, snapshot, now);
         for node in &mut nodes {
-            let balancers = drain_of(&node.node, requested, snapshot).load_balancers;
-            let delay =
-                balancers.filter(|balancers| balancers.exclude).map(|balancers| balancers.delay_seconds);
+            let drain = drain_of(&node.node, requested, snapshot);
+            let delay = drain
+                .load_balancers
+                .filter(|balancers| balancers.exclude)
+                .map(|balancers| balancers.delay_seconds);
             node.load_balancer_delay =
                 delay.and_then(|seconds| Some(Duration::from_secs(seconds.try_into().ok()?)));
-        }
-        for (node, forecast) in nodes.iter_mut().filter_map(|node| Some((node, forecast.as_ref()?))) {
-            let wait = drain_of(&node.node, requested, snapshot).wait_for_volume_detach;
-            node.detach = wait.map(|wait| DetachReport::new(&node.node, wait, forecast));
+            let wait = drain.wait_for_volume_detach.zip(forecast.as_ref());
+            node.detach = wait.map(|(wait, forecast)| DetachReport::new(&node.node, wait, forecast));
         }
         let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, snapshot));
         if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {

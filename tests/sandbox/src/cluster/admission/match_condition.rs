@@ -106,7 +106,7 @@ fn context(request: &Value) -> Context<'static> {
 }
 
 /// A JSON value as a CEL value: whole numbers are `int`.
-fn cel(value: &Value) -> Cel {
+pub fn cel(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(value) => Cel::Bool(*value),

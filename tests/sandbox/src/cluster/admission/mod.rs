@@ -23,5 +23,6 @@ mod webhook;
 
 pub use crate::cluster::admission::chain::Admission;
 pub(crate) use crate::cluster::admission::chain::is_idle;
+pub use crate::cluster::admission::match_condition::cel;
 pub(crate) use crate::cluster::admission::review_request::{ReviewRequest, View};
 pub use crate::cluster::admission::services::{Reviewer, Services};
