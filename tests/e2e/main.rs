@@ -145,11 +145,13 @@ mod roll {
     mod control;
     mod halt;
     mod health;
+    mod in_cluster;
     mod job;
     mod last_node;
     mod reboot;
     mod resume;
     mod retry;
+    mod runner_pods;
     mod running_roll;
     mod unwritable;
     mod window;

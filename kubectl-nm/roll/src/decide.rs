@@ -157,7 +157,7 @@ pub(crate) fn heartbeat(roll: &Roll, record: &RollRecord, observed: &Observed) -
 }
 
 /// Whether it is time for a heartbeat.
-fn is_due(record: &RollRecord, now: Timestamp) -> bool {
+pub(crate) fn is_due(record: &RollRecord, now: Timestamp) -> bool {
     record.runner.as_ref().is_none_or(|runner| now.duration_since(runner.at).abs() >= HEARTBEAT_INTERVAL)
 }
 
@@ -380,9 +380,14 @@ impl Pass<'_> {
         // A wave is done before the next one begins.
         let wave = under_way.iter().map(|progress| progress.wave).chain([first.record.wave]).min()?;
         let slots = self.settings().max_unavailable.saturating_sub(under_way.len());
-        let next = planned.iter().filter(exists).filter(|node| node.record.wave == wave).take(slots);
+        let mut next: Vec<&&RollNode> =
+            planned.iter().filter(exists).filter(|node| node.record.wave == wave).collect();
+        // Its drain ends this program, and the next one should not start on a node whose turn is still to come.
+        next.sort_by_key(|node| self.observed.own_node.as_deref() == Some(node.node()));
         let (now, began_millis) = (self.observed.now, self.worked_millis());
         let begun: Vec<RollChange> = next
+            .into_iter()
+            .take(slots)
             .map(|node| {
                 let (step, began, record) = (Step::Draining, Some(now), node.record.clone());
                 let record = NodeRecord { step, since: now, began, began_millis, ..record };

@@ -6,6 +6,8 @@ use nm_core::error::Failure;
 use nm_core::error::exit::Exit;
 use nm_core::terminal::text::are;
 
+use crate::in_cluster::runner_job::NAMESPACE;
+
 /// Why a roll cannot start, continue or be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RollError {
@@ -140,6 +142,32 @@ pub enum RollError {
     #[error("the confirmation of each node, which --confirm asks for, needs a terminal")]
     NoTerminal,
 
+    /// A roll in the cluster cannot use this flag.
+    #[error("{0} needs a person's computer, and a roll in the cluster has none")]
+    NeedsComputer(&'static str),
+
+    /// The Job of a roll in the cluster is for another namespace.
+    #[error(
+        "a roll in the cluster creates its Jobs in namespace {ours}, and the Job in the file is for namespace {0}",
+        ours = NAMESPACE
+    )]
+    OtherJobNamespace(String),
+
+    /// The cluster has no namespace for rolls.
+    #[error("this cluster is not set up to run rolls: namespace {NAMESPACE} does not exist")]
+    NotGranted,
+
+    /// No image with the plugin is known.
+    #[error("the image for the Job that runs the roll is unknown: nm-reconciler is not installed")]
+    NoRunnerImage,
+
+    /// The settings are not those that were confirmed when the Job was created.
+    #[error(
+        "the settings in the maintenances of roll \"{0}\" are not those that this Job was created for: somebody has changed \
+         them, or another version of kubectl-nm wrote them"
+    )]
+    UnconfirmedSettings(String),
+
     /// Another user paused this roll before it was resumed.
     #[error("somebody has paused roll \"{0}\" meanwhile")]
     PausedMeanwhile(String),
@@ -251,6 +279,17 @@ impl Failure for RollError {
                 "the action of a roll cannot be changed: abort the roll (`kubectl nm roll abort`) and start a new one",
             ),
             Self::NoTerminal => String::from("run it on a terminal, or without --confirm"),
+            Self::NeedsComputer(_) => String::from(
+                "write the command as a Job: `kubectl nm roll job-template` prints one to begin with, for --job FILE",
+            ),
+            Self::OtherJobNamespace(_) => String::from("remove metadata.namespace from the file"),
+            Self::NotGranted => String::from("`kubectl nm install --grant roll` sets it up"),
+            Self::NoRunnerImage => {
+                String::from("name an image that contains /kubectl-nm with --runner-image")
+            }
+            Self::UnconfirmedSettings(name) => {
+                format!("`kubectl nm roll abort {name}` ends the roll; then begin a new one")
+            }
             Self::ShortRecovery { .. } => String::from("raise --recovery-timeout, or lower --min-ready"),
             Self::Contended => String::from("try again"),
             Self::Job { .. } => return None,
@@ -262,6 +301,8 @@ impl Failure for RollError {
             Self::NoTerminal
             | Self::UnconfirmedAction { .. }
             | Self::OtherAction { .. }
+            | Self::NeedsComputer(_)
+            | Self::OtherJobNamespace(_)
             | Self::ShortRecovery { .. } => Exit::Usage,
             _ => Exit::Error,
         }

@@ -41,6 +41,12 @@ pub struct RollSettings {
     /// The roll halts if a pod blocks a drain for longer than this; `None` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt_on_blocked_seconds: Option<u64>,
+    /// Whether a Job in the cluster runs the roll.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_cluster: bool,
+    /// Who started the roll, for people; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub started_by: String,
     /// When nodes may start; at any time if there are no windows.
     #[serde(default, skip_serializing_if = "Windows::is_empty")]
     pub windows: Windows,
@@ -74,6 +80,15 @@ impl RollSettings {
     /// Number of nodes in all waves.
     pub fn nodes(&self) -> usize {
         self.waves.iter().fold(0, |nodes, wave| nodes.saturating_add(*wave))
+    }
+
+    /// A digest of the settings as `sha256:…`. Whoever lets the cluster run the roll confirms it: the settings are in objects
+    /// that others may write.
+    pub fn digest(&self) -> String {
+        // Maps with text keys and finite numbers are always valid JSON.
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        let digest = ring::digest::digest(&ring::digest::SHA256, &text);
+        digest.as_ref().iter().fold(String::from("sha256:"), |text, byte| format!("{text}{byte:02x}"))
     }
 
     /// The command of `--run`; `None` if the action is a Job, or there is none.

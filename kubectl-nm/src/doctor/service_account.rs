@@ -100,6 +100,8 @@ fn is_used(
         Grant::PodDeletion => drains_with(maintenances, |drain| drain.delete_after_seconds > 0),
         Grant::VolumeDetach => drains_with(maintenances, |drain| drain.wait_for_volume_detach.is_some()),
         Grant::Surge => drains_with(maintenances, |drain| drain.surge == SurgePolicy::WhenBlocked),
+        // Not a permission of nm-reconciler.
+        Grant::Roll => Ok(false),
         Grant::VirtualMachines => {
             let maintenances = maintenances.as_ref().map_err(Clone::clone)?;
             let migrates = |object: &GroupedMaintenance| {

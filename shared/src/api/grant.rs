@@ -18,6 +18,8 @@ pub enum Grant {
     Surge,
     /// To read and delete the migrations of virtual machines, beside KubeVirt.
     VirtualMachines,
+    /// To run rolls in the cluster, for `kubectl nm roll --in-cluster`: a service account of its own, and not nm-reconciler's.
+    Roll,
 }
 
 /// A permission: verb, API group and resource.
@@ -25,15 +27,21 @@ pub type Permission = (&'static str, &'static str, &'static str);
 
 impl Grant {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::NodeConditions, Self::PodDeletion, Self::VolumeDetach, Self::Surge, Self::VirtualMachines];
+    pub const ALL: [Self; 6] = [
+        Self::NodeConditions,
+        Self::PodDeletion,
+        Self::VolumeDetach,
+        Self::Surge,
+        Self::VirtualMachines,
+        Self::Roll,
+    ];
 
     /// The value of `kubectl nm install --grant`. The component of the manifests is named so with an underscore.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
-    /// What it permits.
+    /// What it permits nm-reconciler.
     pub fn permissions(self) -> &'static [Permission] {
         match self {
             Self::NodeConditions => &[("patch", "", "nodes/status")],
@@ -54,6 +62,7 @@ impl Grant {
                 ("list", "kubevirt.io", "virtualmachineinstancemigrations"),
                 ("watch", "kubevirt.io", "virtualmachineinstancemigrations"),
             ],
+            Self::Roll => &[],
         }
     }
 
@@ -65,6 +74,7 @@ impl Grant {
             Self::VolumeDetach => "watch volumeattachments and get persistentvolumes",
             Self::Surge => "watch and patch deployments and get replicasets",
             Self::VirtualMachines => "watch and delete virtualmachineinstancemigrations",
+            Self::Roll => "run rolls",
         }
     }
 
@@ -76,6 +86,7 @@ impl Grant {
             Self::VolumeDetach => "spec.drain.waitForVolumeDetach",
             Self::Surge => "spec.drain.surge",
             Self::VirtualMachines => "reading and ending the migrations of virtual machines",
+            Self::Roll => "kubectl nm roll --in-cluster",
         }
     }
 

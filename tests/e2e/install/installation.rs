@@ -435,7 +435,7 @@ async fn an_optional_permission_is_granted_on_request_and_removed_by_uninstall()
     assert_eq!(granted().await, [""; 0]);
     let unknown = plugin(&cluster, &["install", "--grant", "everything"]).await;
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
-    let grants = "node-conditions, pod-deletion, volume-detach, surge, virtual-machines";
+    let grants = "node-conditions, pod-deletion, volume-detach, surge, virtual-machines, roll";
     assert!(unknown.stderr.contains(grants), "{}", unknown.stderr);
     let spec = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": "e2e-impatient"},

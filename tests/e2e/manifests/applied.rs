@@ -169,6 +169,7 @@ async fn a_kustomization_can_add_every_component() {
         "network_policy",
         "node_conditions",
         "pod_deletion",
+        "roll",
         "service_monitor",
         "surge",
         "virtual_machines",

@@ -13,13 +13,14 @@ use nm_tests::skip::has_kubectl;
 use nm_tests::wait::wait_until;
 use serde_json::json;
 
-const COMPONENTS: [&str; 7] = [
+const COMPONENTS: [&str; 8] = [
     "flow_schema",
     "network_policy",
     "node_conditions",
     "pod_deletion",
     "surge",
     "virtual_machines",
+    "roll",
     "volume_detach",
 ];
 

@@ -60,6 +60,7 @@ impl Step {
 
 /// Who runs a roll.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Runner {
     /// Distinguishes the programs.
     pub id: String,
@@ -67,6 +68,9 @@ pub struct Runner {
     pub who: String,
     /// When the program last wrote this.
     pub at: Timestamp,
+    /// Whether it is the Job of a roll in the cluster. Unlike a program on a computer, it stays while the roll is halted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_cluster: bool,
 }
 
 /// Why a roll halted.

@@ -101,7 +101,7 @@ impl World {
             objects.insert(node.clone(), object(&node, wave, position, &settings));
             observed.nodes.insert(node, view("first", "boot-0", 0));
         }
-        let runner = Some(Runner { id: ME.into(), who: "me@here".into(), at: at(0) });
+        let runner = Some(Runner { id: ME.into(), who: "me@here".into(), at: at(0), in_cluster: false });
         let mut world = Self {
             now: 0,
             settings,
@@ -169,7 +169,12 @@ impl World {
 
     /// Another program runs the roll from now on.
     pub(super) fn take_over(&mut self) {
-        let runner = Some(Runner { id: "other".into(), who: "other@there".into(), at: at(self.now) });
+        let runner = Some(Runner {
+            id: "other".into(),
+            who: "other@there".into(),
+            at: at(self.now),
+            in_cluster: false,
+        });
         self.change_record(|record| RollRecord { runner, ..record });
     }
 
@@ -207,7 +212,8 @@ impl World {
             retried: self.record.halt.take(),
             ..Observed::default()
         };
-        self.record.runner = Some(Runner { id: ME.into(), who: "me@here".into(), at: at(self.now) });
+        self.record.runner =
+            Some(Runner { id: ME.into(), who: "me@here".into(), at: at(self.now), in_cluster: false });
     }
 
     pub(super) fn step_of(&self, node: &str) -> Option<Step> {

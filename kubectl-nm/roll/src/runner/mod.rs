@@ -139,6 +139,13 @@ impl<'a> RollRunner<'a> {
         }
     }
 
+    /// The same program as a pod on this node, whose drain ends it.
+    #[must_use]
+    pub fn on_node(mut self, node: Option<String>) -> Self {
+        self.observed.own_node = node;
+        self
+    }
+
     /// Runs the roll until it is done or halts, or somebody else takes it over.
     ///
     /// # Errors

@@ -39,7 +39,8 @@ impl RollReporter for Silent {
 /// A roll of one planned node, whose runner has last written this long ago.
 fn planned(since_heartbeat: SignedDuration) -> (NodeMaintenance, RollRecord) {
     let now = Timestamp::now();
-    let runner = Some(Runner { id: "me".into(), who: "me@here".into(), at: now - since_heartbeat });
+    let runner =
+        Some(Runner { id: "me".into(), who: "me@here".into(), at: now - since_heartbeat, in_cluster: false });
     let record = RollRecord { revision: 1, runner, ..RollRecord::default() };
     let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
         "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});

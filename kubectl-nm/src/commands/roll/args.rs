@@ -95,6 +95,21 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) halt_on_blocked: Option<Duration>,
 
+    /// Let a Job in the cluster run the roll, so that it goes on without this computer. `kubectl nm install --grant roll` sets
+    /// this up. The action has to be a Job, or the reboot that --expect-reboot waits for
+    #[arg(long, help_heading = "In the cluster")]
+    pub(super) in_cluster: bool,
+
+    /// With --in-cluster, the image that contains /kubectl-nm; the default is the image of nm-reconciler
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        requires = "in_cluster",
+        help_heading = "In the cluster",
+        hide_short_help = true
+    )]
+    pub(super) runner_image: Option<String>,
+
     /// Print the waves and what each drain would do, and change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
@@ -164,6 +179,17 @@ pub(super) struct NameArgs {
 }
 
 #[derive(Args, Debug)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    pub(super) roll: NameArgs,
+
+    /// Digest of the settings that were confirmed
+    #[arg(long, value_name = "DIGEST")]
+    pub(super) settings: String,
+}
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(super) struct ResumeArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,
@@ -193,6 +219,14 @@ pub(super) struct ResumeArgs {
     /// a minute to make sure that nobody runs the roll
     #[arg(long)]
     pub(super) take_over: bool,
+
+    /// Run a roll that was started with --in-cluster on this computer. The Job in the cluster then ends
+    #[arg(long)]
+    pub(super) here: bool,
+
+    /// The image for the Job of a roll that was started with --in-cluster; the default is the image of nm-reconciler
+    #[arg(long, value_name = "IMAGE", conflicts_with = "here")]
+    pub(super) runner_image: Option<String>,
 
     #[command(flatten)]
     pub(super) output: OutputArgs,

@@ -27,6 +27,7 @@ use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_roll::error::RollError;
 use nm_roll::health;
+use nm_roll::in_cluster::runner_job;
 use nm_roll::job;
 use nm_roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, Runner, SETTINGS, Step, roll_name};
 use nm_roll::settings::{NodeAction, RollSettings};
@@ -39,6 +40,7 @@ use nm_shared::gate::etcd::EtcdRole;
 use nm_shared::{DrainSpec, NodeMaintenance};
 
 use super::args::BeginArgs;
+use super::in_cluster;
 use super::run::{report_windows, run as run_roll, this_runner};
 use crate::commands::plan::answers;
 
@@ -53,12 +55,22 @@ pub(super) async fn run(
     if args.confirm && !args.dry_run && !out.can_ask() {
         return Err(RollError::NoTerminal.into());
     }
+    if let Some(flag) = [("--run", args.run.is_some()), ("--confirm", args.confirm)]
+        .into_iter()
+        .find_map(|(flag, is_given)| (args.in_cluster && is_given).then_some(flag))
+    {
+        return Err(RollError::NeedsComputer(flag).into());
+    }
     if args.recovery_timeout <= args.min_ready {
         let [recovery, min_ready] = [args.recovery_timeout, args.min_ready].map(duration::show);
         return Err(RollError::ShortRecovery { recovery, min_ready }.into());
     }
+    let namespace = if args.in_cluster { Some(runner_job::NAMESPACE) } else { namespace };
     let job = args.job.as_ref().map(|file| job::read(file, namespace));
     let action = args.run.clone().map(NodeAction::Run).or(job.transpose()?.map(NodeAction::Job));
+    if let Some(NodeAction::Job(job)) = action.as_ref().filter(|_| args.in_cluster) {
+        in_cluster::check_job(job)?;
+    }
     let drain = drain(&args, action.as_ref());
     let message = || format!("asking {} about nodes and pods", cluster.server());
     let read = async {
@@ -83,6 +95,14 @@ pub(super) async fn run(
         let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
         job::check_creation(cluster, &first).await?;
     }
+    let runner = if args.in_cluster {
+        let image = in_cluster::image(args.runner_image.as_deref(), cluster).await?;
+        let job = runner_job::of(&name, &settings, &image);
+        in_cluster::check(cluster, &job).await?;
+        Some(job)
+    } else {
+        None
+    };
     let forecasts = if args.no_plan {
         RollForecast::default()
     } else {
@@ -107,7 +127,9 @@ pub(super) async fn run(
     if args.dry_run {
         return Ok(Exit::Done);
     }
-    let what = format!("Roll {}, at most {} at once", counted(names.len(), "node"), settings.at_once());
+    let place = if args.in_cluster { " in the cluster" } else { "" };
+    let what =
+        format!("Roll {}{place}, at most {} at once", counted(names.len(), "node"), settings.at_once());
     let runs = settings.action.as_ref().map(ToString::to_string);
     let question = Question {
         what: &what,
@@ -127,8 +149,9 @@ pub(super) async fn run(
         start::start(cluster, first, true).await?;
     }
     let created = create(&wanted, &name, cluster, out).await?;
-    let me = this_runner();
-    let claim = |roll: &Roll, record| Ok(claim(roll, record, &settings, &me)?);
+    // The pod of the Job claims the roll itself.
+    let me = runner.is_none().then(this_runner);
+    let claim = |roll: &Roll, record| Ok(claim(roll, record, &settings, me.as_ref())?);
     let claimed = store::update(cluster, &name, claim).await;
     let refusal = claimed.as_ref().err().and_then(Error::above);
     if let Some(RollError::Exists(_) | RollError::OtherSettings(_)) = refusal {
@@ -136,6 +159,15 @@ pub(super) async fn run(
         delete(&created, cluster, out).await?;
     }
     let (roll, record) = claimed?;
+    if let Some(job) = runner {
+        if let Err(error) = in_cluster::ensure(cluster, &job).await {
+            delete(&created, cluster, out).await?;
+            return Err(error);
+        }
+        out.data(&Line::new(format!("Roll {name} begins in the cluster: {}.", in_cluster::title(&name))))?;
+        out.hint(&format!("`kubectl nm roll status {name}` shows how far it is"));
+        return Ok(Exit::Done);
+    }
     out.message(&Line::new(format!("Roll {name} begins.")));
     run_roll(&roll, record, None, &args.output, cluster, out).await
 }
@@ -146,7 +178,7 @@ fn claim(
     roll: &Roll,
     record: RollRecord,
     settings: &RollSettings,
-    me: &Runner,
+    me: Option<&Runner>,
 ) -> Result<RollRecord, RollError> {
     if roll.record.is_some() {
         return Err(RollError::Exists(roll.name.clone()));
@@ -154,7 +186,7 @@ fn claim(
     if !roll.has_only(settings) {
         return Err(RollError::OtherSettings(roll.name.clone()));
     }
-    Ok(RollRecord { runner: Some(me.clone()), nodes: record::node_names(roll), ..record })
+    Ok(RollRecord { runner: me.cloned(), nodes: record::node_names(roll), ..record })
 }
 
 async fn pool(
@@ -201,6 +233,8 @@ fn settings(args: &BeginArgs, action: Option<NodeAction>, waves: &[Vec<PoolNode>
         recovery_timeout_seconds: args.recovery_timeout.as_secs(),
         halt_on_blocked_seconds: args.halt_on_blocked.as_ref().map(Duration::as_secs),
         windows: Windows(args.window.clone()),
+        in_cluster: args.in_cluster,
+        started_by: if args.in_cluster { this_runner().who } else { String::new() },
     }
 }
 

@@ -36,7 +36,7 @@ fn roll(commands: [&str; 2], runner: Option<&Runner>) -> Roll {
 #[test]
 fn a_roll_begins_only_with_its_own_settings_in_every_object_and_if_nobody_else_runs_it() {
     let (me, other) = (this_runner(), Runner { id: "other".into(), ..this_runner() });
-    let begin = |roll: &Roll| claim(roll, RollRecord::default(), &settings("mine"), &me);
+    let begin = |roll: &Roll| claim(roll, RollRecord::default(), &settings("mine"), Some(&me));
     assert_eq!(begin(&roll(["mine"; 2], None)).unwrap().runner, Some(me.clone()));
     for commands in [["theirs", "mine"], ["mine", "theirs"], ["theirs"; 2]] {
         let refused = begin(&roll(commands, None));

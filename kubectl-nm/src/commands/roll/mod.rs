@@ -3,8 +3,10 @@
 mod args;
 mod begin;
 mod control;
+mod in_cluster;
 mod resume;
 mod run;
+mod serve;
 pub(crate) mod status;
 
 use clap::{Arg, Args, Subcommand};
@@ -13,7 +15,7 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::terminal::output::Output;
 
-use self::args::{AbortArgs, BeginArgs, NameArgs, ResumeArgs, StatusArgs};
+use self::args::{AbortArgs, BeginArgs, NameArgs, ResumeArgs, ServeArgs, StatusArgs};
 
 /// What a first roll needs.
 const FIRST_EXAMPLES: &str = "\
@@ -106,6 +108,9 @@ enum RollCommand {
     Pause(NameArgs),
     /// Abort a roll: delete planned maintenances, and return nodes to service unless their command or Job has started
     Abort(AbortArgs),
+    /// Run a roll as the Job in the cluster does
+    #[command(hide = true)]
+    Serve(ServeArgs),
 }
 
 impl RollArgs {
@@ -125,6 +130,7 @@ pub(crate) async fn run(
         None => Box::pin(begin::run(args.begin, namespace, cluster, out)).await,
         Some(RollCommand::Status(args)) => status::run(&args, cluster, out).await,
         Some(RollCommand::Resume(args)) => resume::resume(args, namespace, cluster, out).await,
+        Some(RollCommand::Serve(args)) => serve::serve(&args, cluster, out).await,
         Some(RollCommand::Pause(args)) => control::pause(&args.name, cluster, out).await,
         Some(RollCommand::Abort(args)) => control::abort(&args, cluster, out).await,
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use nm_core::args::duration;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
@@ -12,6 +13,7 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::decide::HEARTBEAT_TIMEOUT;
 use nm_roll::error::RollError;
+use nm_roll::in_cluster::runner_job;
 use nm_roll::job;
 use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner, Step};
 use nm_roll::settings::NodeAction;
@@ -19,6 +21,7 @@ use nm_roll::store;
 use nm_roll::unfinished::{run_again, unfinished};
 
 use super::args::ResumeArgs;
+use super::in_cluster;
 use super::run::{report_windows, run as run_roll, this_runner};
 
 /// How long the program that runs a roll may take to answer before the user is asked something.
@@ -38,6 +41,9 @@ pub(super) async fn resume(
         |name: &String| is_absent(name) || (roll.node(name).is_some() && !before.released.contains(name));
     if let Some(unknown) = args.skip.iter().find(|node| !is_left(node)) {
         return Err(RollError::NotInRoll { name: name.to_owned(), node: unknown.clone() }.into());
+    }
+    if roll.settings.in_cluster && !args.here {
+        return resume_in_cluster(&args, &roll, &before, cluster, out).await;
     }
     // The program that runs a paused roll continues it itself, and nothing has to be confirmed. Otherwise, the question comes
     // before the wait: nobody watches that.
@@ -100,6 +106,49 @@ pub(super) async fn resume(
         |changed| (changed.skipped, changed.absent),
     );
     run_roll(&roll, RollRecord { absent, skipped, ..record }, before.halt, &args.output, cluster, out).await
+}
+
+/// Lets the cluster continue a roll. Its Job waits for that, or is created again.
+async fn resume_in_cluster(
+    args: &ResumeArgs,
+    roll: &Roll,
+    before: &RollRecord,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let name = roll.name.as_str();
+    let stands_still = before.paused || before.halt.is_some() || before.aborted.is_some();
+    let may_wait = |runner: &&Runner| runner.in_cluster && stands_still;
+    if let Some(last) = before.runner.as_ref().filter(|runner| !args.take_over && !may_wait(runner)) {
+        let runner = store::find_runner(cluster, name, last, FIRST_ANSWER_TIMEOUT).await?;
+        if let Some(runner) = runner.filter(|_| !stands_still || !last.in_cluster) {
+            return Err(RollError::Running { name: name.to_owned(), who: runner.who }.into());
+        }
+    }
+    confirm(args, Some(runner_job::NAMESPACE), roll, before, cluster.context(), out)?;
+    let image = in_cluster::image(args.runner_image.as_deref(), cluster).await?;
+    let job = runner_job::of(name, &roll.settings, &image);
+    skip(args, roll, cluster, out).await?;
+    let (roll, _) = store::update(cluster, name, |now, record| {
+        if now.settings != roll.settings {
+            return Err(RollError::Contended.into());
+        }
+        refuse_what_others_ended(name, before, &record)?;
+        // A program on a computer that runs the roll ends when it sees another runner.
+        let job = || Runner {
+            id: runner_job::name(name),
+            who: in_cluster::title(name),
+            at: Timestamp::now(),
+            in_cluster: true,
+        };
+        let runner = if args.take_over { Some(job()) } else { record.runner.clone() };
+        Ok(RollRecord { paused: false, halt: None, aborted: None, runner, ..record })
+    })
+    .await?;
+    continue_drains(roll, args, cluster).await?;
+    in_cluster::ensure(cluster, &job).await?;
+    out.data(&Line::new(format!("roll {name} continues in the cluster: {}", in_cluster::title(name))))?;
+    Ok(Exit::Done)
 }
 
 /// A roll that somebody else has aborted, or that has halted, since it was read is not continued.

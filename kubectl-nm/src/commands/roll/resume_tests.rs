@@ -40,6 +40,8 @@ fn args() -> ResumeArgs {
         timeout: None,
         yes: false,
         take_over: false,
+        here: false,
+        runner_image: None,
         output: OutputArgs { output: Some(RollFormat::Lines), appearance: AppearanceFlags::default() },
     }
 }
@@ -81,7 +83,7 @@ fn an_action_from_the_objects_is_not_begun_unless_it_is_confirmed_word_for_word(
 }
 
 fn runner() -> Runner {
-    Runner { id: "other".into(), who: "other@there".into(), at: Timestamp::UNIX_EPOCH }
+    Runner { id: "other".into(), who: "other@there".into(), at: Timestamp::UNIX_EPOCH, in_cluster: false }
 }
 
 /// Resumes a roll whose runner has died while the command of its only node ran. When somebody asks for a heartbeat, the

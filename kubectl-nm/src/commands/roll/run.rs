@@ -31,7 +31,12 @@ pub(super) fn this_runner() -> Runner {
     let variable = |names: [&str; 2]| names.iter().find_map(|name| env::var(name).ok());
     let user = variable(["USER", "USERNAME"]).unwrap_or_else(|| String::from("somebody"));
     let who = format!("{user}@{}", host());
-    Runner { id: format!("{who}/{}/{}", std::process::id(), now.as_nanosecond()), who, at: now }
+    Runner {
+        id: format!("{who}/{}/{}", std::process::id(), now.as_nanosecond()),
+        who,
+        at: now,
+        in_cluster: false,
+    }
 }
 
 #[cfg(unix)]
@@ -202,7 +207,7 @@ fn totals(roll: &Roll, record: &RollRecord) -> String {
 }
 
 /// The end of a roll, in sentences.
-fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
+pub(super) fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
     let RollRecord { left, skipped, unknown, .. } = record;
     let ended = if record.done.nodes >= roll.settings.nodes() { "is done" } else { "has ended" };
     let mut lines = vec![Line::new(format!("Roll {} {ended}: {}.", roll.name, totals(roll, record)))];

@@ -1,0 +1,4 @@
+//! Rolls that a Job in the cluster runs, with the same decisions as on a computer.
+
+pub mod runner_job;
+pub mod standby;

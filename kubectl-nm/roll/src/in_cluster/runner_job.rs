@@ -1,0 +1,158 @@
+//! The Job that runs a roll in the cluster.
+//!
+//! Its pod is evicted like any other when its node is drained, and the Job controller starts another one elsewhere. The
+//! controller waits for 10 s before that, and twice as long each time. So the roll drains the node of its pod last in each wave.
+
+use nm_shared::api::names::{
+    DRAIN_TAINT, EXCLUDE_LABEL, KUBEVIRT_DRAIN_TAINT, NO_SCHEDULE, UNSCHEDULABLE_TAINT,
+};
+use serde_json::{Value, json};
+
+use crate::settings::RollSettings;
+
+/// The namespace of the Jobs that run rolls, and of the Jobs that these rolls run on nodes. Whoever may create Jobs in it may do
+/// what a roll may, so it is not the namespace of nm-reconciler.
+pub const NAMESPACE: &str = "node-maintenance-rolls";
+
+/// The service account of the Jobs that run rolls.
+pub const SERVICE_ACCOUNT: &str = "nm-roll";
+
+/// Label of the Job that runs a roll, and of its pods: the name of the roll. Unlike the label of its maintenances, it does not
+/// keep a pod from being evicted.
+pub const RUNNER_LABEL: &str = "kubectl-nm.dev/roll-runner";
+
+/// The plugin in the image of nm-reconciler.
+pub const PROGRAM: &str = "/kubectl-nm";
+
+/// Environment variable with the name of the pod.
+pub const POD_VARIABLE: &str = "NM_POD";
+
+/// Environment variable with the name of the node of the pod.
+pub const NODE_VARIABLE: &str = "NM_RUNNER_NODE";
+
+/// Each eviction of a pod of the Job counts as a failure.
+const BACKOFF_LIMIT: u32 = 1000;
+
+/// Seconds after which the finished Job, its log and the record of the roll are deleted.
+const TTL: u32 = 7 * 86_400;
+
+/// Seconds after which a pod on a lost node is replaced. The node is considered lost after 40 to 50 s.
+const LOST_SECONDS: u32 = 10;
+
+/// The name of the Job that runs a roll, and of the ConfigMap with the record of its nodes.
+pub fn name(roll: &str) -> String {
+    format!("nm-roll-{roll}")
+}
+
+/// The Job that runs a roll with exactly these settings.
+pub fn of(roll: &str, settings: &RollSettings, image: &str) -> Value {
+    let labels = json!({
+        "app.kubernetes.io/name": "kubectl-nm",
+        "app.kubernetes.io/component": "roll",
+        RUNNER_LABEL: roll,
+    });
+    let tolerated = [
+        UNSCHEDULABLE_TAINT,
+        DRAIN_TAINT,
+        KUBEVIRT_DRAIN_TAINT,
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
+    ];
+    let tolerated = tolerated.map(|key| json!({"key": key, "operator": "Exists", "effect": NO_SCHEDULE}));
+    let lost = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+    let lost = lost.map(|key| {
+        json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_SECONDS})
+    });
+    let field =
+        |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name(roll), "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "backoffLimit": BACKOFF_LIMIT,
+            "ttlSecondsAfterFinished": TTL,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": SERVICE_ACCOUNT,
+                    "restartPolicy": "Never",
+                    "enableServiceLinks": false,
+                    // A drained node is better than none.
+                    "tolerations": tolerated.into_iter().chain(lost).collect::<Vec<_>>(),
+                    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 100, "preference": {"matchExpressions": [
+                            {"key": EXCLUDE_LABEL, "operator": "DoesNotExist"},
+                        ]}},
+                        // Control-plane nodes are the last ones of a roll.
+                        {"weight": 10, "preference": {"matchExpressions": [
+                            {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
+                        ]}},
+                    ]}},
+                    "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+                    "containers": [{
+                        "name": "roll",
+                        "image": image,
+                        "command": [PROGRAM],
+                        "args": ["roll", "serve", roll, format!("--settings={}", settings.digest())],
+                        "env": [field(POD_VARIABLE, "metadata.name"), field(NODE_VARIABLE, "spec.nodeName")],
+                        "resources": {
+                            "requests": {"cpu": "10m", "memory": "32Mi"},
+                            "limits": {"memory": "512Mi"},
+                        },
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false,
+                            "readOnlyRootFilesystem": true,
+                            "capabilities": {"drop": ["ALL"]},
+                        },
+                    }],
+                },
+            },
+        },
+    })
+}
+
+/// Whether the Job has ended, so that none of its pods runs the roll any more.
+pub fn has_ended(job: &Value) -> bool {
+    let conditions = job["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| {
+        matches!(condition["type"].as_str(), Some("Complete" | "Failed")) && condition["status"] == "True"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::batch::v1::Job;
+    use serde::Deserialize;
+
+    use super::*;
+
+    fn settings() -> RollSettings {
+        let settings = json!({"waves": [3], "maxUnavailable": 1, "minReadySeconds": 30,
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        serde_json::from_value(settings).unwrap()
+    }
+
+    #[test]
+    fn the_job_runs_these_settings_only_and_may_be_evicted() {
+        let job = of("kernel-6.12", &settings(), "r.example.com/nm:1");
+        Job::deserialize(&job).unwrap();
+        assert_eq!(job["metadata"]["name"], "nm-roll-kernel-6.12");
+        let other = RollSettings { max_unavailable: 2, ..settings() };
+        assert_ne!(settings().digest(), other.digest());
+        assert!(job.to_string().contains(&settings().digest()), "{job}");
+        assert!(
+            !job.to_string().contains(&format!("\"{}\"", crate::record::LABEL)),
+            "its pod is not evicted"
+        );
+    }
+
+    #[test]
+    fn a_job_has_ended_when_a_condition_says_so() {
+        let of = |type_: &str, status: &str| {
+            has_ended(&json!({"status": {"conditions": [{"type": type_, "status": status}]}}))
+        };
+        assert!(of("Complete", "True") && of("Failed", "True"));
+        assert!(!of("Complete", "False") && !of("FailureTarget", "True") && !has_ended(&json!({})));
+    }
+}

@@ -1,0 +1,58 @@
+//! Lets the cluster run a roll: creates the Job that does.
+
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects;
+use nm_core::client::reconciler_deployment;
+use nm_core::error::Error;
+use nm_roll::error::RollError;
+use nm_roll::in_cluster::runner_job;
+use serde_json::{Value, json};
+
+use crate::install::installation::Installation;
+
+/// The image with the plugin for the Job: the one that was asked for, or that of nm-reconciler.
+pub(super) async fn image(given: Option<&str>, cluster: &Cluster) -> Result<String, Error> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
+    let installation = Installation::find(cluster, None).await?;
+    let image = installation.deployment.as_ref().and_then(reconciler_deployment::image);
+    Ok(image.ok_or(RollError::NoRunnerImage)?.to_owned())
+}
+
+/// Lets the API server check the Job before anything is created.
+pub(super) async fn check(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+    objects::create(cluster, job, true).await.map(drop).map_err(explained)
+}
+
+/// Creates the Job, unless it runs already. One that has ended is replaced.
+pub(super) async fn ensure(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+    if let Some(found) = objects::get(cluster, job).await? {
+        if !runner_job::has_ended(&found) && found["metadata"].get("deletionTimestamp").is_none() {
+            return Ok(());
+        }
+        objects::delete(cluster, &found).await?;
+        objects::wait_until_gone(cluster, &found).await;
+    }
+    objects::create(cluster, job, false).await.map(drop).map_err(explained)
+}
+
+/// The Job, for people: its namespace and name.
+pub(super) fn title(roll: &str) -> String {
+    format!("Job {}/{}", runner_job::NAMESPACE, runner_job::name(roll))
+}
+
+/// Without its namespace, no Job can be created.
+fn explained(error: Error) -> Error {
+    let is_missing = error.is_not_found() && error.to_string().contains("namespaces");
+    if is_missing { RollError::NotGranted.into() } else { error }
+}
+
+/// The namespace of the Jobs that a roll in the cluster runs on nodes; an error if the file names another one.
+pub(super) fn check_job(job: &Value) -> Result<(), RollError> {
+    let namespace = &job["metadata"]["namespace"];
+    if *namespace == json!(runner_job::NAMESPACE) {
+        return Ok(());
+    }
+    Err(RollError::OtherJobNamespace(namespace.as_str().unwrap_or_default().to_owned()))
+}

@@ -1,0 +1,174 @@
+//! `kubectl nm roll serve`: the program of the Job that runs a roll in the cluster.
+//!
+//! It ends when the roll does. While the roll is halted it waits for `roll resume`, and while the control plane is away it
+//! waits for that. If its pod is evicted, it releases the roll, so that the next pod continues it at once.
+
+use std::env;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nm_core::client::cluster::Cluster;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::signals::interrupted;
+use nm_core::terminal::text::Line;
+use nm_roll::decide::HEARTBEAT_TIMEOUT;
+use nm_roll::error::RollError;
+use nm_roll::in_cluster::runner_job::{self, NODE_VARIABLE, POD_VARIABLE};
+use nm_roll::in_cluster::standby;
+use nm_roll::record::{Halt, Roll, RollRecord, Runner};
+use nm_roll::report::{LineFormat, LineReporter};
+use nm_roll::runner::{RollEnd, RollRunner};
+use nm_roll::store;
+
+use super::args::ServeArgs;
+use super::run::summary;
+
+/// How long it waits after a request that failed for a while.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+pub(super) async fn serve(args: &ServeArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+    let name = args.roll.name.as_str();
+    let me = this_pod(name);
+    let served = tokio::select! {
+        () = interrupted() => Ok(Exit::Interrupted),
+        served = until_over(args, &me, cluster, out) => served,
+    };
+    if !matches!(served, Ok(Exit::Done)) {
+        store::release_runner(cluster, name, &me.id).await;
+    }
+    served
+}
+
+/// This pod, as the runner of a roll.
+fn this_pod(roll: &str) -> Runner {
+    let pod = env::var(POD_VARIABLE).unwrap_or_default();
+    let who = format!("Job {}", runner_job::name(roll));
+    let at = Timestamp::now();
+    Runner { id: format!("{pod}/{}", at.as_nanosecond()), who, at, in_cluster: true }
+}
+
+async fn until_over(
+    args: &ServeArgs,
+    me: &Runner,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let mut retried = None;
+    loop {
+        match step(args, me, &mut retried, cluster, out).await {
+            Ok(Some(exit)) => return Ok(exit),
+            Ok(None) => {}
+            Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {
+                out.message(&Line::new(format!("Roll {} is over.", args.roll.name)));
+                return Ok(Exit::Done);
+            }
+            Err(error) if is_waited_for(&error) => {
+                error.print(out);
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Runs the roll until it ends or halts, or waits until it is resumed. Returns an exit if the roll is over.
+async fn step(
+    args: &ServeArgs,
+    me: &Runner,
+    retried: &mut Option<Halt>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Option<Exit>, Error> {
+    let name = args.roll.name.as_str();
+    let roll = confirmed(store::load(cluster, name).await?, &args.settings)?;
+    let before = roll.complete_record()?;
+    // Whoever let the Job take over has written its name.
+    let is_other = |runner: &&Runner| runner.id != me.id && runner.id != runner_job::name(name);
+    if let Some(last) = before.runner.as_ref().filter(is_other)
+        && let Some(other) = store::find_runner(cluster, name, last, HEARTBEAT_TIMEOUT.unsigned_abs()).await?
+    {
+        return Ok(taken_over(&other, name, out));
+    }
+    let is_free = |record: &RollRecord| {
+        let last = record.runner.as_ref().map(|runner| &runner.id);
+        last.is_none() || last == Some(&me.id) || last == before.runner.as_ref().map(|runner| &runner.id)
+    };
+    let (roll, record) = store::update(cluster, name, |_, record| {
+        let runner = Some(Runner { at: Timestamp::now(), ..me.clone() });
+        if is_free(&record) {
+            Ok(RollRecord { asked: false, runner, ..record })
+        } else {
+            Err(RollError::Contended.into())
+        }
+    })
+    .await?;
+    if let Some(halt) = record.halt.clone().filter(|_| record.aborted.is_none()) {
+        out.message(&Line::new(format!(
+            "Halted: {}. Waiting for `kubectl nm roll resume {name}`.",
+            halt.message
+        )));
+        *retried = Some(halt);
+        standby::wait_until_resumed(cluster, name, me).await?;
+        return Ok(None);
+    }
+    let roll = confirmed(roll, &args.settings)?;
+    let mut runner = RollRunner::new(cluster, &roll, record, retried.take(), None)
+        .on_node(env::var(NODE_VARIABLE).ok().filter(|node| !node.is_empty()));
+    Ok(match runner.run(&mut LineReporter::new(out, LineFormat::Text)).await? {
+        RollEnd::Done(record) => {
+            for line in summary(&roll, &record) {
+                out.message(&line);
+            }
+            Some(Exit::Done)
+        }
+        RollEnd::Aborted(who, _) => {
+            out.message(&Line::new(format!("{who} aborted roll {name}.")));
+            Some(Exit::Done)
+        }
+        RollEnd::TakenOver(other) => taken_over(&other, name, out),
+        RollEnd::Halted(..) => None,
+        RollEnd::Left => Some(Exit::Interrupted),
+    })
+}
+
+/// Another pod of the Job is waited for, as two may run while a node is lost. A person who runs the roll on a computer has taken
+/// it over.
+fn taken_over(other: &Runner, name: &str, out: &mut Output) -> Option<Exit> {
+    out.message(&Line::new(format!("{} runs roll {name} now.", other.who)));
+    (!other.in_cluster).then_some(Exit::Done)
+}
+
+/// The roll, if its settings are the ones that were confirmed when the Job was created. Others may write those in the objects.
+fn confirmed(roll: Roll, digest: &str) -> Result<Roll, RollError> {
+    if roll.settings.digest() == digest && roll.has_only(&roll.settings) {
+        return Ok(roll);
+    }
+    Err(RollError::UnconfirmedSettings(roll.name))
+}
+
+/// Whether a request may succeed later. The Job controller starts the program again after other errors.
+fn is_waited_for(error: &Error) -> bool {
+    error.is_transient() || error.needs_login() || matches!(error.above(), Some(RollError::Contended))
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_roll::settings::RollSettings;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_confirmed_settings_are_run() {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let settings: RollSettings = serde_json::from_value(settings).unwrap();
+        let digest = settings.digest();
+        let roll = |settings| Roll { name: "r".into(), settings, nodes: Vec::new(), record: None };
+        assert!(confirmed(roll(settings.clone()), &digest).is_ok());
+        let other = RollSettings { max_unavailable: 9, ..settings };
+        assert!(matches!(confirmed(roll(other), &digest), Err(RollError::UnconfirmedSettings(_))));
+    }
+}

@@ -1,0 +1,174 @@
+//! Rolls that a Job in the cluster runs.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::runtime::watcher::Config;
+use kube::{Resource, ResourceExt};
+use kube_sandbox::controllers::kubelet::annotations::RUN_FOR;
+use nm_tests::cluster::Cluster;
+use nm_tests::files::temp_file;
+use nm_tests::maintenance::until_gone;
+use nm_tests::programs::{Outcome, plugin};
+use nm_tests::reconciler::Reconciler;
+use nm_tests::wait::{wait_until, wait_until_all};
+use nm_tests::workload::pod_spec;
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
+use super::runner_pods::{NAMESPACE, RunnerPods};
+use super::running_roll::{abort, change_annotation};
+
+/// A Job for each node that ends after a moment, or never.
+fn action(ends: bool) -> NamedTempFile {
+    let annotations = if ends { json!({RUN_FOR: "300ms"}) } else { json!({}) };
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"backoffLimit": 0,
+        "template": {"metadata": {"annotations": annotations}, "spec": pod_spec()}}});
+    temp_file(job.to_string())
+}
+
+async fn begin(cluster: &Cluster, name: &str, nodes: &[String], action: &NamedTempFile) -> Outcome {
+    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let action = action.path().to_str().unwrap();
+    let flags = ["--name", name, "--job", action, "--min-ready", "1s", "--yes", "--in-cluster"];
+    plugin(cluster, &[&["roll"], nodes.as_slice(), &flags, &["--runner-image", "nm:test"]].concat()).await
+}
+
+fn jobs(cluster: &Cluster) -> Api<Job> {
+    Api::namespaced(cluster.client.clone(), NAMESPACE)
+}
+
+/// Waits until the Job that runs a roll is complete.
+async fn until_complete(cluster: &Cluster, roll: &str) {
+    let is_complete = |job: Option<&Job>| {
+        let status = job.and_then(|job| job.status.as_ref());
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        conditions.iter().any(|condition| condition.type_ == "Complete" && condition.status == "True")
+    };
+    wait_until(&jobs(cluster), &format!("nm-roll-{roll}"), "the Job is complete", is_complete).await;
+}
+
+/// Waits until the record of a roll is like this.
+async fn until_record(cluster: &Cluster, node: &str, what: &str, is_so: impl Fn(&Value) -> bool) {
+    wait_until(&cluster.maintenances(), node, what, |object| {
+        let text = object.and_then(|object| object.annotations().get("kubectl-nm.dev/roll-state"));
+        text.and_then(|text| serde_json::from_str(text).ok()).is_some_and(|record| is_so(&record))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let pods = RunnerPods::start(&cluster).await;
+    let begun = begin(&cluster, "own", &nodes, &action(true)).await.ok();
+    let expected = format!("Roll own begins in the cluster: Job {NAMESPACE}/nm-roll-own.\n");
+    assert_eq!(begun.stdout, expected, "{begun:?}");
+    until_complete(&cluster, "own").await;
+    for node in &nodes {
+        until_gone(&cluster, node).await;
+    }
+    let ran = pods.nodes();
+    assert!(ran.len() > 1, "its pod was evicted, and another one has continued: {ran:?}");
+    let of_roll = ListParams::default().labels("kubectl-nm.dev/roll=own");
+    let acted = jobs(&cluster).list(&of_roll).await.unwrap().items;
+    let mut on: Vec<String> =
+        acted.iter().map(|job| job.spec.clone().unwrap().template.spec.unwrap().node_name.unwrap()).collect();
+    on.sort_unstable();
+    assert_eq!(on, nodes, "each node was acted on once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_halts_in_the_cluster_waits_there_until_it_is_resumed() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let pods = RunnerPods::start(&cluster).await;
+    let _ = begin(&cluster, "halts", &nodes[..1], &action(false)).await.ok();
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let is_action = |pod: &Pod| {
+        pod.labels().contains_key("kubectl-nm.dev/roll") && pod.meta().deletion_timestamp.is_none()
+    };
+    let action_pod = async || {
+        let what = "the Job of the node has a pod";
+        let all = wait_until_all(&api, Config::default(), what, |pods| pods.iter().any(is_action)).await;
+        all.into_iter().find(is_action).unwrap()
+    };
+    // A pod that is deleted counts as failed, and the Job has no other attempt.
+    let failed = action_pod().await;
+    api.delete(&failed.name_any(), &DeleteParams::default()).await.unwrap();
+    until_record(&cluster, &nodes[0], "halted", |record| record["halt"].is_object()).await;
+    let before = pods.nodes();
+    let status = plugin(&cluster, &["roll", "status", "halts"]).await.ok();
+    assert!(status.stdout.contains("halted: "), "{status:?}");
+
+    let resumed =
+        plugin(&cluster, &["roll", "resume", "halts", "--yes", "--runner-image", "nm:test"]).await.ok();
+    let expected = format!("roll halts continues in the cluster: Job {NAMESPACE}/nm-roll-halts\n");
+    assert_eq!(resumed.stdout, expected, "{resumed:?}");
+    let again = action_pod().await;
+    assert_ne!(again.uid(), failed.uid());
+    let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    api.patch_status(&again.name_any(), &PatchParams::default(), &ended).await.unwrap();
+    until_complete(&cluster, "halts").await;
+    assert_eq!(pods.nodes(), before, "the program has waited");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_somebody_has_changed_are_not_run_in_the_cluster() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let _ = cluster.grant("roll").await;
+    let _ = begin(&cluster, "changed", &nodes[..1], &action(true)).await.ok();
+    change_annotation(&cluster, &nodes[0], "kubectl-nm.dev/roll-settings", |settings| {
+        settings["action"]["job"]["spec"]["template"]["spec"]["containers"][0]["image"] = json!("evil");
+    })
+    .await;
+    let mut pods = RunnerPods::start(&cluster).await;
+    let _ = pods.until(2).await;
+    let of_roll = ListParams::default().labels("kubectl-nm.dev/roll=changed");
+    assert_eq!(jobs(&cluster).list(&of_roll).await.unwrap().items.len(), 0);
+    assert!(cluster.maintenances().get(&nodes[0]).await.unwrap().spec.suspend, "nothing has begun");
+    abort(&cluster, "changed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_cluster_cannot_run_is_refused_before_anything_begins() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    // Other tests may have set a real cluster up.
+    if cluster.is_sandbox() {
+        let refused = begin(&cluster, "early", &nodes, &action(true)).await;
+        refused.expect(
+            1,
+            "",
+            "error: this cluster is not set up to run rolls: namespace node-maintenance-rolls does not exist\n\
+             hint: `kubectl nm install --grant roll` sets it up\n",
+        );
+    }
+    cluster.grant("roll").await;
+    let node = nodes[0].as_str();
+    let run = plugin(&cluster, &["roll", node, "--run", "true", "--in-cluster", "--yes"]).await;
+    run.expect(
+        2,
+        "",
+        "error: --run needs a person's computer, and a roll in the cluster has none\n\
+         hint: write the command as a Job: `kubectl nm roll job-template` prints one to begin with, for --job FILE\n",
+    );
+    let elsewhere = temp_file(
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "ops"},
+            "spec": {"template": {"spec": pod_spec()}}})
+        .to_string(),
+    );
+    let refused = begin(&cluster, "elsewhere", &nodes, &elsewhere).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("in namespace node-maintenance-rolls, and the Job in the file is for namespace ops")
+    );
+    assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items.len(), 0);
+}

@@ -1,0 +1,122 @@
+//! In place of a container runtime: runs the plugin for each pod of the Jobs that run rolls in the cluster.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::ResourceExt;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::program;
+use serde_json::json;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The namespace of the Jobs.
+pub(super) const NAMESPACE: &str = "node-maintenance-rolls";
+
+/// Runs the containers of the pods until it is dropped.
+pub(super) struct RunnerPods {
+    task: JoinHandle<()>,
+    /// The nodes on which a pod has run, in order.
+    nodes: watch::Receiver<Vec<String>>,
+}
+
+impl Drop for RunnerPods {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl RunnerPods {
+    /// Sets the cluster up to run rolls, and runs their pods with the service account of the manifests.
+    pub(super) async fn start(cluster: &Cluster) -> Self {
+        cluster.grant("roll").await;
+        let metadata = ObjectMeta {
+            name: Some(String::from("nm-roll")),
+            namespace: Some(String::from(NAMESPACE)),
+            ..ObjectMeta::default()
+        };
+        let kubeconfig =
+            cluster.kubeconfig_of(&ServiceAccount { metadata, ..ServiceAccount::default() }).await;
+        let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+        let (sender, nodes) = watch::channel(Vec::new());
+        Self { task: tokio::spawn(run(pods, kubeconfig, sender)), nodes }
+    }
+
+    /// The nodes on which a pod has run so far, in order.
+    pub(super) fn nodes(&self) -> Vec<String> {
+        self.nodes.borrow().clone()
+    }
+
+    /// Waits until so many pods have run.
+    pub(super) async fn until(&mut self, pods: usize) -> Vec<String> {
+        self.nodes.wait_for(|nodes| nodes.len() >= pods).await.unwrap().clone()
+    }
+}
+
+async fn run(pods: Api<Pod>, kubeconfig: PathBuf, nodes: watch::Sender<Vec<String>>) {
+    let mut ends: BTreeMap<String, watch::Sender<bool>> = BTreeMap::new();
+    let selection = watcher::Config::default().labels("kubectl-nm.dev/roll-runner");
+    let mut changes = watcher(pods.clone(), selection).touched_objects().boxed();
+    while let Some(change) = changes.next().await {
+        let Ok(pod) = change else { continue };
+        let uid = pod.uid().unwrap();
+        let status = pod.status.clone().unwrap_or_default();
+        if pod.metadata.deletion_timestamp.is_some() {
+            if let Some(end) = ends.get(&uid) {
+                end.send_replace(true);
+            }
+        } else if status.phase.as_deref() == Some("Running") && !ends.contains_key(&uid) {
+            let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
+            nodes.send_modify(|nodes| nodes.push(node));
+            let (sender, receiver) = watch::channel(false);
+            ends.insert(uid, sender);
+            tokio::spawn(container(pods.clone(), start(&kubeconfig, &pod), pod.name_any(), receiver));
+        }
+    }
+}
+
+/// Starts the container of a pod: the plugin, with its arguments and variables.
+fn start(kubeconfig: &Path, pod: &Pod) -> Child {
+    let spec = pod.spec.as_ref().unwrap();
+    let container = &spec.containers[0];
+    assert_eq!(container.command.as_deref().unwrap_or_default(), ["/kubectl-nm"]);
+    Command::new(program("kubectl-nm"))
+        .args(container.args.as_deref().unwrap_or_default())
+        .env("KUBECONFIG", kubeconfig)
+        .env("NM_POD", pod.name_any())
+        .env("NM_RUNNER_NODE", spec.node_name.as_deref().unwrap_or_default())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+/// Reports the end of a container as its kubelet does, and ends it when its pod is deleted.
+async fn container(pods: Api<Pod>, mut child: Child, name: String, mut is_deleted: watch::Receiver<bool>) {
+    let deleted = async {
+        // The sender outlives the pod, or the test is over.
+        let _ = is_deleted.wait_for(|is_deleted| *is_deleted).await;
+    };
+    let ended = tokio::select! {
+        ended = child.wait() => Some(ended),
+        () = deleted => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            let pid = child.id().unwrap().to_string();
+            assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+            child.wait().await
+        }
+    };
+    let phase = if ended.unwrap().success() { "Succeeded" } else { "Failed" };
+    let ended = Patch::Merge(json!({"status": {"phase": phase}}));
+    // A pod that was deleted may be gone.
+    let _ = pods.patch_status(&name, &PatchParams::default(), &ended).await;
+}
