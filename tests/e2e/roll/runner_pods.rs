@@ -92,6 +92,8 @@ fn start(kubeconfig: &Path, pod: &Pod) -> Child {
         .env("NM_POD", pod.name_any())
         .env("NM_RUNNER_NODE", spec.node_name.as_deref().unwrap_or_default())
         .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .unwrap()

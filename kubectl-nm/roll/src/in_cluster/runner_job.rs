@@ -14,6 +14,9 @@ use crate::settings::RollSettings;
 /// what a roll may, so it is not the namespace of nm-reconciler.
 pub const NAMESPACE: &str = "node-maintenance-rolls";
 
+/// A Job that runs a command on a drained node, as a file to begin with.
+pub const JOB_TEMPLATE: &str = include_str!("job_template.yaml");
+
 /// The service account of the Jobs that run rolls.
 pub const SERVICE_ACCOUNT: &str = "nm-roll";
 
@@ -145,6 +148,14 @@ mod tests {
             !job.to_string().contains(&format!("\"{}\"", crate::record::LABEL)),
             "its pod is not evicted"
         );
+    }
+
+    #[test]
+    fn the_template_is_a_job_that_a_roll_may_run() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), JOB_TEMPLATE).unwrap();
+        let job = crate::job::read(file.path(), Some(NAMESPACE)).unwrap();
+        assert_eq!(job["metadata"]["namespace"], NAMESPACE);
     }
 
     #[test]

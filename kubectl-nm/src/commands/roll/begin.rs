@@ -89,12 +89,6 @@ pub(super) async fn run(
     let settings = settings(&args, action, &waves);
     check_free(&name, &names, &snapshot.maintenances)?;
 
-    let wanted = objects(&name, &args, &settings, &drain, &waves);
-    if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
-        // So that no node is drained for a Job that is refused.
-        let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
-        job::check_creation(cluster, &first).await?;
-    }
     let runner = if args.in_cluster {
         let image = in_cluster::image(args.runner_image.as_deref(), cluster).await?;
         let job = runner_job::of(&name, &settings, &image);
@@ -103,6 +97,12 @@ pub(super) async fn run(
     } else {
         None
     };
+    let wanted = objects(&name, &args, &settings, &drain, &waves);
+    if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
+        // So that no node is drained for a Job that is refused.
+        let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
+        job::check_creation(cluster, &first).await?;
+    }
     let forecasts = if args.no_plan {
         RollForecast::default()
     } else {

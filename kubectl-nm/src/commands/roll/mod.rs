@@ -14,6 +14,8 @@ use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::terminal::output::Output;
+use nm_core::terminal::text::Line;
+use nm_roll::in_cluster::runner_job::JOB_TEMPLATE;
 
 use self::args::{AbortArgs, BeginArgs, NameArgs, ResumeArgs, ServeArgs, StatusArgs};
 
@@ -108,6 +110,8 @@ enum RollCommand {
     Pause(NameArgs),
     /// Abort a roll: delete planned maintenances, and return nodes to service unless their command or Job has started
     Abort(AbortArgs),
+    /// Print a Job that runs a command on a node, to begin with for --job FILE
+    JobTemplate,
     /// Run a roll as the Job in the cluster does
     #[command(hide = true)]
     Serve(ServeArgs),
@@ -130,6 +134,10 @@ pub(crate) async fn run(
         None => Box::pin(begin::run(args.begin, namespace, cluster, out)).await,
         Some(RollCommand::Status(args)) => status::run(&args, cluster, out).await,
         Some(RollCommand::Resume(args)) => resume::resume(args, namespace, cluster, out).await,
+        Some(RollCommand::JobTemplate) => {
+            JOB_TEMPLATE.lines().try_for_each(|line| out.data(&Line::new(line)))?;
+            Ok(Exit::Done)
+        }
         Some(RollCommand::Serve(args)) => serve::serve(&args, cluster, out).await,
         Some(RollCommand::Pause(args)) => control::pause(&args.name, cluster, out).await,
         Some(RollCommand::Abort(args)) => control::abort(&args, cluster, out).await,
