@@ -129,7 +129,9 @@ async fn resume_in_cluster(
     let image = in_cluster::image(args.runner_image.as_deref(), cluster).await?;
     let job = runner_job::of(name, &roll.settings, &image);
     skip(args, roll, cluster, out).await?;
-    let (roll, _) = store::update(cluster, name, |now, record| {
+    // Before the roll continues: its runner would see a drain that has timed out, and halt again.
+    continue_drains(roll.clone(), args, cluster).await?;
+    store::update(cluster, name, |now, record| {
         if now.settings != roll.settings {
             return Err(RollError::Contended.into());
         }
@@ -145,7 +147,6 @@ async fn resume_in_cluster(
         Ok(RollRecord { paused: false, halt: None, aborted: None, runner, ..record })
     })
     .await?;
-    continue_drains(roll, args, cluster).await?;
     in_cluster::ensure(cluster, &job).await?;
     out.data(&Line::new(format!("roll {name} continues in the cluster: {}", in_cluster::title(name))))?;
     Ok(Exit::Done)

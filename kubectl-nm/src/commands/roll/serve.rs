@@ -28,6 +28,10 @@ use super::run::summary;
 /// How long it waits after a request that failed for a while.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How long an earlier pod of the Job may take to answer. Two of them do no harm: all that they write depends on the state that they
+/// have read, and the Job of a node is created once.
+const POD_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
 pub(super) async fn serve(args: &ServeArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
     let me = this_pod(name);
@@ -86,10 +90,11 @@ async fn step(
     let before = roll.complete_record()?;
     // Whoever let the Job take over has written its name.
     let is_other = |runner: &&Runner| runner.id != me.id && runner.id != runner_job::name(name);
-    if let Some(last) = before.runner.as_ref().filter(is_other)
-        && let Some(other) = store::find_runner(cluster, name, last, HEARTBEAT_TIMEOUT.unsigned_abs()).await?
-    {
-        return Ok(taken_over(&other, name, out));
+    if let Some(last) = before.runner.as_ref().filter(is_other) {
+        let timeout = if last.in_cluster { POD_ANSWER_TIMEOUT } else { HEARTBEAT_TIMEOUT.unsigned_abs() };
+        if let Some(other) = store::find_runner(cluster, name, last, timeout).await? {
+            return Ok(taken_over(&other, name, out));
+        }
     }
     let is_free = |record: &RollRecord| {
         let last = record.runner.as_ref().map(|runner| &runner.id);
