@@ -64,6 +64,8 @@ fn content(object: &DynamicObject) -> serde_json::Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_field_managers_that_apply_a_manifest_have_no_conflict() {
     let cluster = Cluster::start(0).await;
+    // Its objects below have another name, and this namespace.
+    cluster.grant("roll").await;
     let mut conflicts = Vec::new();
     for object in objects() {
         let (api, name) = (api_of(&cluster, &object), object.name_any());

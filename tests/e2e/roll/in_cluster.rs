@@ -2,13 +2,14 @@
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
 use kube::{Resource, ResourceExt};
 use kube_sandbox::controllers::kubelet::annotations::RUN_FOR;
+use nm_shared::NodeMaintenance;
 use nm_tests::cluster::Cluster;
 use nm_tests::files::temp_file;
-use nm_tests::maintenance::until_gone;
+use nm_tests::maintenance::{maintenance, plan, until_gone};
 use nm_tests::programs::{Outcome, plugin};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::wait::{wait_until, wait_until_all};
@@ -16,7 +17,7 @@ use nm_tests::workload::pod_spec;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use super::runner_pods::{NAMESPACE, RunnerPods};
+use super::runner_pods::{NAMESPACE, RunnerPods, service_account};
 use super::running_roll::{abort, change_annotation};
 
 /// A Job for each node that ends after a moment, or never.
@@ -171,4 +172,36 @@ async fn what_the_cluster_cannot_run_is_refused_before_anything_begins() {
             .contains("in namespace node-maintenance-rolls, and the Job in the file is for namespace ops")
     );
     assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_account_of_rolls_can_write_only_maintenances_and_jobs_of_rolls() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    cluster.grant("roll").await;
+    let rolls = nm_tests::cluster::client(&cluster.kubeconfig_of(&service_account()).await).await;
+    let patch = Patch::Merge(json!({"spec": {"suspend": false}}));
+    let is_forbidden = |answer: kube::Result<()>| {
+        let error = answer.unwrap_err().to_string();
+        assert!(error.contains("nm-roll may write only the maintenances and the Jobs of rolls"), "{error}");
+    };
+    let maintenances: Api<NodeMaintenance> = Api::all(rolls.clone());
+    plan(&cluster, "theirs", &nodes[0]).await;
+    is_forbidden(maintenances.patch("theirs", &PatchParams::default(), &patch).await.map(drop));
+    is_forbidden(maintenances.delete("theirs", &DeleteParams::default()).await.map(drop));
+    let mut own = maintenance("own", &nodes[1]);
+    is_forbidden(maintenances.create(&PostParams::default(), &own).await.map(drop));
+    own.labels_mut().insert("kubectl-nm.dev/roll".into(), "r".into());
+    maintenances.create(&PostParams::default(), &own).await.unwrap();
+    maintenances.delete("own", &DeleteParams::default()).await.unwrap();
+
+    let jobs: Api<Job> = Api::namespaced(rolls, NAMESPACE);
+    let job = |labels: Value| {
+        let job = json!({"metadata": {"name": "j", "labels": labels}, "spec": {"suspend": true,
+            "template": {"spec": pod_spec()}}});
+        serde_json::from_value::<Job>(job).unwrap()
+    };
+    is_forbidden(jobs.create(&PostParams::default(), &job(json!({}))).await.map(drop));
+    jobs.create(&PostParams::default(), &job(json!({"kubectl-nm.dev/roll": "r"}))).await.unwrap();
+    jobs.delete("j", &DeleteParams::background()).await.unwrap();
 }

@@ -32,17 +32,20 @@ impl Drop for RunnerPods {
     }
 }
 
+/// The service account of the pods.
+pub(super) fn service_account() -> ServiceAccount {
+    let (name, namespace) = (Some(String::from("nm-roll")), Some(String::from(NAMESPACE)));
+    ServiceAccount {
+        metadata: ObjectMeta { name, namespace, ..ObjectMeta::default() },
+        ..ServiceAccount::default()
+    }
+}
+
 impl RunnerPods {
     /// Sets the cluster up to run rolls, and runs their pods with the service account of the manifests.
     pub(super) async fn start(cluster: &Cluster) -> Self {
         cluster.grant("roll").await;
-        let metadata = ObjectMeta {
-            name: Some(String::from("nm-roll")),
-            namespace: Some(String::from(NAMESPACE)),
-            ..ObjectMeta::default()
-        };
-        let kubeconfig =
-            cluster.kubeconfig_of(&ServiceAccount { metadata, ..ServiceAccount::default() }).await;
+        let kubeconfig = cluster.kubeconfig_of(&service_account()).await;
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
         let (sender, nodes) = watch::channel(Vec::new());
         Self { task: tokio::spawn(run(pods, kubeconfig, sender)), nodes }

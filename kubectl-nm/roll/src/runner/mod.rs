@@ -1,5 +1,6 @@
 //! Runs a roll: watches its maintenances and the nodes, and carries out what [`decide`] decides.
 
+mod end;
 mod outcomes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,29 +33,16 @@ use crate::decide::{Decisions, RollChange, RollState, decide, heartbeat};
 use crate::health;
 use crate::job;
 use crate::observed::{Health, Observed};
-use crate::record::{ActionState, Halt, NodeRecord, Roll, RollRecord, Runner, STATE, Step, roll_name};
+use crate::record::{ActionState, Halt, NodeRecord, Roll, RollRecord, STATE, Step, roll_name};
 use crate::settings::RollSettings;
 use crate::store;
 use crate::unfinished::{UnfinishedNode, unfinished};
 use crate::view::{RollInput, RollReporter, RollView};
 
+pub use self::end::RollEnd;
+
 /// How often gates are checked that no watch reports.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How a run of a roll ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RollEnd {
-    /// With the record as it was at the end.
-    Done(Box<RollRecord>),
-    /// The nodes whose command or Job has begun, and that `roll abort` leaves in maintenance.
-    Halted(Halt, Vec<String>),
-    /// Another program runs the roll now.
-    TakenOver(Runner),
-    /// Somebody aborted the roll; who, and the record as it was at the end.
-    Aborted(String, Box<RollRecord>),
-    /// The user left. The roll stays as it is.
-    Left,
-}
 
 enum Event {
     Maintenances(WatchUpdate<NodeMaintenance>),
