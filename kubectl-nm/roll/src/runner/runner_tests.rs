@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::observed::NodeView;
-use crate::record::{DisturbedKind, DisturbedObject, LABEL, NODE, SETTINGS, annotation};
+use crate::record::{DisturbedKind, DisturbedObject, LABEL, NODE, SETTINGS, STATE, annotation};
 use crate::settings::NodeAction;
 
 /// Nobody looks at it.
