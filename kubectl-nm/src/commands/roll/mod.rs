@@ -77,8 +77,8 @@ killed, `resume` continues it from any computer; a command that was under way is
 Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted or not every node done, 4 taken over or aborted by somebody else, 130 interrupted.";
 
 const ABORT_NOTES: &str = "\
-A node whose command or Job has begun stays in maintenance, even if the command or the Job failed: `kubectl nm stop NODE` or \
-`kubectl nm roll abort NAME --return` returns it to service.
+A node whose command or Job has begun stays in maintenance, even if the command or the Job failed. Return it to service with \
+`kubectl nm stop NODE`, or all such nodes with `kubectl nm roll abort NAME --return`.
 
 Exit codes: 0 aborted, even if nodes stay in maintenance, 1 error, 2 usage error or not confirmed.";
 
