@@ -141,7 +141,16 @@ fn roll_screens_of(roll: &Roll, received: &Received, size: (u16, u16), now: Time
     let nodes = received.nodes.iter().map(|node| (node.name_any(), NodeView::of(node, None, now)));
     let observed = Observed::shown_at(now, roll, nodes.collect());
     let Decisions { progress, state, .. } = decide(roll, &record, &observed);
-    let view = RollView { roll, record: &record, progress: &progress, state: &state, is_current: true, now };
+    let aborted = record.aborted.as_deref();
+    let view = RollView {
+        roll,
+        record: &record,
+        progress: &progress,
+        state: &state,
+        aborted,
+        is_current: true,
+        now,
+    };
     let mut model = RollModel::new(&roll.name, Appearance::default(), KeyMap::default(), size, now);
     model.show(&view);
     for node in &progress {

@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use nm_core::args::duration;
 use nm_core::client::watch_stream::WatchChange;
-use nm_core::maintenance::status;
+use nm_core::maintenance::{roll_name, status};
+use nm_shared::api::roll_state::SeenRoll;
 use nm_shared::cluster::node;
 use nm_shared::{BlockedPod, NodeMaintenance};
 
@@ -226,6 +227,22 @@ impl Observed {
             WatchChange::Deleted(node) => {
                 self.nodes.remove(&node.name_any());
             }
+        }
+    }
+
+    /// Remembers that somebody has aborted the roll of this name, whose record is known until now: the object with that record is
+    /// deleted soon.
+    pub(super) fn note_abort(
+        &mut self,
+        change: &WatchChange<NodeMaintenance>,
+        roll: &str,
+        known: &RollRecord,
+    ) {
+        let WatchChange::Applied(object) = change else { return };
+        let seen = SeenRoll::of(object).filter(|_| roll_name(object) == Some(roll));
+        if let Some(SeenRoll { aborted: Some(who), .. }) = seen.filter(|seen| seen.revision > known.revision)
+        {
+            self.aborted = Some(who);
         }
     }
 

@@ -139,10 +139,8 @@ impl<'a> LineReporter<'a> {
             line.with(Style::Good, "Done")
                 .and(format!(" ({done} of {})", counted(all, "node")))
                 .and(estimate.map(|text| format!(", {text}")).unwrap_or_default())
-        } else if view.record.skipped.contains(&last.node) {
-            line.and("was skipped")
         } else {
-            line.and("is not part of the roll any more: its maintenance was deleted")
+            line.and(format!("is not part of the roll any more: {}", view.departure(&last.node)))
         })?)
     }
 
@@ -253,4 +251,53 @@ pub fn estimate_text(estimate: &Estimate, now: Timestamp) -> String {
         duration::age(estimate.average.as_secs()),
         counted(estimate.nodes, "node")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_core::terminal::output::captured::output;
+
+    use super::*;
+    use crate::record::{Roll, RollRecord};
+
+    #[tokio::test]
+    async fn a_node_that_leaves_an_aborted_roll_names_who_aborted_it() {
+        let settings = json!({"waves": [3], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let settings = serde_json::from_value(settings).unwrap();
+        let roll = Roll { name: "r".into(), settings, nodes: Vec::new(), record: None };
+        let node = |node: &str, position| NodeProgress {
+            node: node.to_owned(),
+            wave: 0,
+            position,
+            step: Step::Planned,
+            since: Timestamp::UNIX_EPOCH,
+            detail: String::new(),
+            ready_time: None,
+            pods: (0, 0),
+        };
+        let all = [node("n1", 0), node("n2", 1), node("n3", 2)];
+        let record = RollRecord { skipped: vec![String::from("n1")], ..RollRecord::default() };
+        let (mut out, captured) = output();
+        let mut reporter = LineReporter::new(&mut out, LineFormat::Text);
+        for (left, aborted) in
+            [(&all[..], None), (&all[1..], None), (&all[2..], None), (&[], Some("ada@laptop"))]
+        {
+            let (progress, state, now) = (left, &RollState::Working, Timestamp::UNIX_EPOCH);
+            let (roll, record, is_current) = (&roll, &record, true);
+            let view = RollView { roll, record, progress, state, aborted, is_current, now };
+            reporter.show(&view).unwrap();
+        }
+        let lines = captured.data();
+        let lines: Vec<&str> =
+            lines.lines().filter_map(|line| line.strip_prefix("1970-01-01T00:00:00Z ")).collect();
+        assert_eq!(
+            lines,
+            [
+                "node/n1 is not part of the roll any more: skipped",
+                "node/n2 is not part of the roll any more: its maintenance was deleted",
+                "node/n3 is not part of the roll any more: ada@laptop aborted the roll",
+            ]
+        );
+    }
 }

@@ -76,6 +76,16 @@ pub fn run_again(nodes: &[UnfinishedNode]) -> Vec<&str> {
     nodes.iter().filter(|node| node.runs_again).map(|node| node.node.as_str()).collect()
 }
 
+/// How the nodes that an aborted roll leaves in maintenance return to service.
+pub fn return_hint(roll: &str, nodes: &[&str]) -> String {
+    let them = match nodes {
+        [_] => "the node",
+        _ => "them",
+    };
+    let stop = nodes.join(" ");
+    format!("`kubectl nm stop {stop}` or `kubectl nm roll abort {roll} --return` returns {them} to service")
+}
+
 #[cfg(test)]
 mod tests {
     use nm_core::testing::objects::requested;
@@ -123,5 +133,9 @@ mod tests {
         assert_eq!(run_again(&left), ["n2"]);
         assert_eq!(by_step(&unfinished(None, &record)), "n2, n3, n4, n5");
         assert_eq!(by_step(&[]), "");
+        assert_eq!(
+            return_hint("r", &["n1", "n2"]),
+            "`kubectl nm stop n1 n2` or `kubectl nm roll abort r --return` returns them to service"
+        );
     }
 }

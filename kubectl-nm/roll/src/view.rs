@@ -4,6 +4,7 @@ use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use nm_core::error::Error;
 
+use crate::absence::Departure;
 use crate::command::NodeOutputLine;
 use crate::decide::{NodeProgress, RollState};
 use crate::record::{Roll, RollRecord, Step};
@@ -29,6 +30,8 @@ pub struct RollView<'a> {
     pub progress: &'a [NodeProgress],
     /// State of the roll as a whole.
     pub state: &'a RollState,
+    /// Who has aborted the roll; none if nobody has.
+    pub aborted: Option<&'a str>,
     /// Whether the maintenances and nodes are up to date, as far as is known.
     pub is_current: bool,
     /// The time of the view.
@@ -77,6 +80,15 @@ pub trait RollReporter {
 }
 
 impl RollView<'_> {
+    /// Why a node is no longer part of the roll although it is not done.
+    pub fn departure(&self, node: &str) -> String {
+        match self.aborted {
+            _ if self.record.skipped.iter().any(|skipped| skipped == node) => String::from("skipped"),
+            Some(who) => format!("{who} aborted the roll"),
+            None => Departure::MaintenanceDeleted.words().to_owned(),
+        }
+    }
+
     /// Pods that are gone from the nodes so far.
     pub fn moved_pods(&self) -> i64 {
         self.progress.iter().fold(self.record.done.pods, |pods, node| pods.saturating_add(node.pods.0))

@@ -1,7 +1,5 @@
 //! `kubectl nm explain`: why maintenances make no progress, and what to do about it.
 
-use std::sync::Arc;
-
 use clap::Args;
 use jiff::Timestamp;
 use nm_core::args::duration::age;
@@ -17,11 +15,11 @@ use nm_core::explain::explanation::{causes, unlisted};
 use nm_core::explain::node_causes::abandoned;
 use nm_core::explain::read_facts;
 use nm_core::interaction::progress;
+use nm_core::maintenance::roll::{Halt, RollRunners};
 use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name, status};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
-use nm_roll::record::{Halt, Roll};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::age_rank;
 
@@ -251,11 +249,7 @@ fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node
 
 /// Why the roll of a maintenance has halted; none if it has not, or if its records cannot be read.
 pub(crate) fn halt_of_roll(object: &NodeMaintenance, all: &[NodeMaintenance]) -> Option<Halt> {
-    let name = roll_name(object)?;
-    let of_roll = all.iter().filter(|object| roll_name(object) == Some(name));
-    let objects: Vec<_> = of_roll.cloned().map(Arc::new).collect();
-    let record = Roll::find(name, &objects).ok()??.record?;
-    record.halt.filter(|_| record.aborted.is_none())
+    RollRunners::of(all).halt(roll_name(object)?).cloned()
 }
 
 /// Prints what blocks a maintenance, and returns whether something does that does not pass by itself.

@@ -11,7 +11,7 @@ use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::start::Existing;
 use nm_core::maintenance::suspend::suspend;
-use nm_core::maintenance::{State, name_unless_node, node, roll_name};
+use nm_core::maintenance::{State, name_unless_node, node, roll_name, status};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_roll::record::roll_names;
@@ -109,7 +109,7 @@ pub(crate) async fn run(
     let mut failures = Vec::new();
     for (object, changed) in progress::for_each(out, todo.iter(), "maintenances", change).await {
         match changed {
-            Ok(()) => out.data(&line(object, pause))?,
+            Ok(changed) => out.data(&line(&changed, pause))?,
             Err(error) => failures.push((node(object).to_owned(), error)),
         }
     }
@@ -159,9 +159,10 @@ async fn find(args: &PauseArgs, cluster: &Cluster) -> Result<Vec<NodeMaintenance
 }
 
 fn line(object: &NodeMaintenance, pause: bool) -> Line {
-    let words = match (pause, State::of(object)) {
-        (true, State::Requested | State::Queued) => "maintenance suspended before it began",
-        (true, _) => "maintenance paused",
+    let words = match (pause, status(object).has_begun()) {
+        (true, true) => "maintenance paused",
+        // It may have begun at the same moment: the node is cordoned before the status shows it.
+        (true, false) => "maintenance suspended",
         (false, _) => "maintenance resumed",
     };
     Line::new(format!("node/{} ", node(object))).with(Style::Good, words).and(name_unless_node(object))
@@ -199,7 +200,7 @@ mod tests {
         object
     }
 
-    /// Changes a cluster with these objects, whose definition prunes `spec.suspend` for n3: the result, the printed text,
+    /// Changes a cluster with these objects, whose definition prunes `spec.suspend` for n3, and where n6 has not begun: the result, the printed text,
     /// and the names of the patched objects.
     async fn change(
         line: &str,
@@ -208,6 +209,11 @@ mod tests {
     ) -> (Result<Exit, Error>, String, Vec<String>) {
         let (cluster, requests) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
             ("PATCH", Some("n3")) => (200, json!(draining("n3"))),
+            ("PATCH", Some("n6")) => {
+                let mut object = requested("n6");
+                object.spec.suspend = pause;
+                (200, json!(object))
+            }
             ("PATCH", Some(name)) => {
                 let mut object = draining(name);
                 object.spec.suspend = pause;
@@ -233,12 +239,16 @@ mod tests {
     async fn pausing_and_resuming_twice_changes_nothing_the_second_time() {
         for (pause, object, printed, patched) in [
             (true, draining("n1"), "node/n1 maintenance paused\n", 1),
-            (true, requested("n1"), "node/n1 maintenance suspended before it began\n", 1),
+            // It has begun since it was listed.
+            (true, requested("n1"), "node/n1 maintenance paused\n", 1),
+            // Its status may not show yet that it has begun.
+            (true, requested("n6"), "node/n6 maintenance suspended\n", 1),
             (true, suspended("n1"), "node/n1 maintenance is already suspended\n", 0),
             (false, suspended("n1"), "node/n1 maintenance resumed\n", 1),
             (false, draining("n1"), "node/n1 maintenance is not suspended\n", 0),
         ] {
-            let (ended, said, requests) = change("n1", pause, vec![object]).await;
+            let name = object.spec.node_name.clone();
+            let (ended, said, requests) = change(&name, pause, vec![object]).await;
             assert_eq!((ended.unwrap(), said.as_str(), requests.len()), (Exit::Done, printed, patched));
         }
     }

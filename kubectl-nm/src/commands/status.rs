@@ -15,6 +15,7 @@ use nm_core::error::exit::Exit;
 use nm_core::format::{self, DataFormat, OutputFormat, list};
 use nm_core::interaction::progress;
 use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
+use nm_core::maintenance::roll::{RollRunners, halted_line};
 use nm_core::maintenance::{
     State, attached_volumes, drain_result, error_without_details, node, pending_pods, roll_name, status,
 };
@@ -74,6 +75,8 @@ pub(crate) async fn run(
     for warning in &older.warnings {
         out.message(warning);
     }
+    // The record of a roll may be in the maintenance of another node.
+    let rolls = RollRunners::of(&found.iter().flat_map(NodeMaintenance::deserialize).collect::<Vec<_>>());
     found.retain(|object| {
         nodes.is_empty() || nodes.iter().any(|wanted| object["spec"]["nodeName"] == *wanted)
     });
@@ -89,6 +92,9 @@ pub(crate) async fn run(
             in_table(&objects, format == OutputFormat::Wide, out)?;
             if objects.is_empty() && nodes.is_empty() {
                 out.message(&Line::new("No maintenances found."));
+            }
+            for (roll, halt) in rolls.halts_of(&objects) {
+                out.message(&halted_line(roll, halt, cluster.flags()));
             }
             if objects.iter().any(is_served) {
                 let message = || format!("asking {} who leads", cluster.server());

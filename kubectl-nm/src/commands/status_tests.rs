@@ -74,7 +74,7 @@ fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
     };
     let (mut out, captured) = output();
     in_table(&[drained("n1"), requested("n2")], false, &mut out).unwrap();
-    assert_eq!(captured.messages(), "node/n1: 3 pods evicted in 2m10s\n");
+    assert_eq!(captured.messages(), "node/n1: 3 pods gone in 2m10s\n");
     let many: Vec<NodeMaintenance> = (0..=MAX_RESULTS).map(|at| drained(&format!("n{at}"))).collect();
     let (mut out, captured) = output();
     in_table(&many, false, &mut out).unwrap();
@@ -165,5 +165,38 @@ async fn nobody_leading_is_said_where_a_maintenance_needs_a_reconciler_and_the_u
     assert_eq!(shown(requested("n1"), true).await, (said.to_owned(), true));
     assert_eq!(shown(requested("n1"), false).await, (String::new(), true));
     let drained = with_status("n1", serde_json::json!({"phase": "Succeeded"}));
-    assert_eq!(shown(drained, true).await, ("node/n1: no pods had to move\n".to_owned(), false));
+    assert_eq!(
+        shown(drained, true).await,
+        ("node/n1: no pods had to move when the drain began\n".to_owned(), false)
+    );
+}
+
+#[tokio::test]
+async fn a_halted_roll_is_reported_with_the_nodes_that_are_part_of_it() {
+    let of_roll = |node: &str, state: Option<Value>| {
+        let mut object = with_status(node, serde_json::json!({"phase": "Succeeded"}));
+        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
+        let state = state.map(|state| (String::from("kubectl-nm.dev/roll-state"), state.to_string()));
+        object.metadata.annotations = Some(state.into_iter().collect());
+        object
+    };
+    let halt =
+        serde_json::json!({"node": "n2", "message": "its command failed", "at": "2026-01-02T03:04:05Z"});
+    let halted = serde_json::json!({"revision": 2, "halt": halt});
+    let alone = with_status("n3", serde_json::json!({"phase": "Succeeded"}));
+    let existing = [of_roll("n1", None), of_roll("n2", Some(halted)), alone];
+    let line = "roll kernel halted: its command failed; `kubectl nm roll status kernel` shows more\n";
+    for (nodes, format, count) in [
+        (&[][..], OutputFormat::Table, 1),
+        (&["n1"], OutputFormat::Table, 1),
+        (&["n3"], OutputFormat::Table, 0),
+        (&[], OutputFormat::Data(DataFormat::Json), 0),
+    ] {
+        let existing = existing.clone();
+        let (cluster, _) = cluster(move |_, _| list(&existing));
+        let (mut out, captured) = output();
+        let nodes = nodes.iter().map(ToString::to_string).collect();
+        run(MaintenanceStatusArgs { nodes, output: format }, &cluster, &mut out).await.unwrap();
+        assert_eq!(captured.messages().matches(line).count(), count, "{}", captured.messages());
+    }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::api::condition::{self, ConditionReason, ConditionType};
-use nm_shared::api::names::ROLL_STATE_ANNOTATION;
+use nm_shared::api::roll_state::SeenRoll;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::transitions::StatusTransitions;
 use nm_shared::gate::ownership;
@@ -22,8 +22,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 /// The media type of [`Metrics::expose`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -257,7 +255,7 @@ impl Metrics {
     }
 
     fn count(&self, maintenance: &NodeMaintenance, status: Option<&NodeMaintenanceStatus>) {
-        if has_halted_roll(maintenance) {
+        if SeenRoll::of(maintenance).is_some_and(|roll| roll.halt().is_some()) {
             self.halted_rolls.get_or_create(&[]).inc();
         }
         // A maintenance that has not been reconciled is pending too.
@@ -292,18 +290,6 @@ impl Metrics {
             self.blocked_pods.get_or_create(&[("reason", UNLISTED)]).inc_by(unlisted);
         }
     }
-}
-
-/// Whether a maintenance has the record of a roll that has halted.
-fn has_halted_roll(maintenance: &NodeMaintenance) -> bool {
-    #[derive(Deserialize)]
-    struct SeenRoll {
-        halt: Option<IgnoredAny>,
-        aborted: Option<IgnoredAny>,
-    }
-    let state = maintenance.metadata.annotations.as_ref().and_then(|all| all.get(ROLL_STATE_ANNOTATION));
-    let seen = state.and_then(|text| serde_json::from_str::<SeenRoll>(text).ok());
-    seen.is_some_and(|roll| roll.halt.is_some() && roll.aborted.is_none())
 }
 
 fn keep_earliest(gauge: &Optional<Gauge>, at: Option<Timestamp>) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nm_shared::GroupedMaintenance;
+use nm_shared::api::names::ROLL_STATE_ANNOTATION;
 use nm_shared::api::status::BlockReason;
 use nm_shared::drain::transitions::transitions;
 use serde_json::{Value, json};
@@ -230,12 +231,13 @@ fn halted_rolls_and_degraded_maintenances_are_counted() {
         of_roll("halted", halted),
         of_roll("running", r#"{"revision": 3, "paused": true}"#),
         of_roll("unreadable", "x"),
+        of_roll("aborted", &halted.replace("\"halt\"", "\"aborted\": \"ada@laptop\", \"halt\"")),
         maintenance("alone", &json!({"conditions": [condition("Degraded", "False", "AsExpected", 0)]})),
     ]);
     assert_eq!(of("nm_halted_rolls"), [""; 0], "a standby replica reports none");
     observe(&metrics, &term);
     assert_eq!(of("nm_halted_rolls"), ["nm_halted_rolls{} 1"]);
-    assert_eq!(of("nm_degraded"), [r#"nm_degraded_maintenances{reason="CordonContested"} 3"#]);
+    assert_eq!(of("nm_degraded"), [r#"nm_degraded_maintenances{reason="CordonContested"} 4"#]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod pod_reference;
 pub mod pod_selector;
 pub mod pod_state;
 pub mod returned_pod;
+pub mod roll_state;
 pub mod status;
 pub mod surge;
 pub mod suspension;

@@ -36,7 +36,7 @@ async fn the_tree_shows_replacements_and_the_summary_of_a_drain_stays() {
     let _reconciler = Reconciler::start(&cluster);
     terminal.until_shown(&format!("on {other}")).await;
     terminal.until_shown("Unscheduled").await;
-    let screen = terminal.until_shown("pods evicted in").await;
+    let screen = terminal.until_shown("pods gone in").await;
     assert!(screen.contains("0/1 ready") && screen.contains("lowest 0/1"), "{screen}");
     for (rows, columns) in [(30, 45), (30, 80), (30, 120), (40, 200)] {
         terminal.resize(rows, columns);
@@ -51,9 +51,9 @@ async fn the_tree_shows_replacements_and_the_summary_of_a_drain_stays() {
     terminal.press(ESCAPE);
     terminal.until_shown("NAMESPACE/POD").await;
     let left = quit(terminal).await.until_shown("readiness lost:").await;
-    assert!(left.contains(&format!("node/{node}: ")) && left.contains("pods evicted in"), "{left}");
+    assert!(left.contains(&format!("node/{node}: ")) && left.contains("pods gone in"), "{left}");
     let status = plugin(&cluster, &["status", &node]).await;
-    assert!(status.stderr.contains("pods evicted in"), "{}", status.stderr);
+    assert!(status.stderr.contains("pods gone in"), "{}", status.stderr);
     assert!(!status.stderr.contains("readiness"), "the object does not have it: {}", status.stderr);
 }
 

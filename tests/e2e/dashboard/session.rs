@@ -220,7 +220,10 @@ async fn a_wait_on_a_terminal_leaves_its_lines_in_the_scrollback() {
     assert_eq!(terminal.exit_code().await, 0);
     let screen = terminal.screen();
     assert!(screen.contains(&format!("node/{node} maintenance started")), "{screen}");
-    assert!(screen.contains(&format!("node/{node} drained: no pods had to move")), "{screen}");
+    assert!(
+        screen.contains(&format!("node/{node} drained: no pods had to move when the drain began")),
+        "{screen}"
+    );
     assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
 }
 

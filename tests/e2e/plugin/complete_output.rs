@@ -54,7 +54,9 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
     let blocked = format!("blocked {pod}: DisruptionBudget: {budget}");
     let failed =
         format!("the drain timed out after 3 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
-    let stderr = format!("node/{a}: 0 of 1 pod gone\nnode/{b}: no pods had to move\nnode/{a}: {blocked}\n");
+    let stderr = format!(
+        "node/{a}: 0 of 1 pod gone\nnode/{b}: no pods had to move when the drain began\nnode/{a}: {blocked}\n"
+    );
     expect(
         &plugin(&cluster, &["status"]).await,
         0,
@@ -71,7 +73,7 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
         &stderr,
     );
     let lines = format!(
-        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to move \
+        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to move when the drain began \
          (reason: kernel)\n"
     );
     expect(
@@ -92,7 +94,9 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
     expect(
         &plugin(&cluster, &["start", b, "--wait"]).await,
         0,
-        &format!("node/{b} is already in maintenance\nnode/{b} drained: no pods had to move\n"),
+        &format!(
+            "node/{b} is already in maintenance\nnode/{b} drained: no pods had to move when the drain began\n"
+        ),
         "",
     );
 }

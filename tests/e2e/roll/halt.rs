@@ -70,6 +70,34 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_action_failed_stays_in_maintenance_when_its_roll_is_aborted_until_it_is_stopped() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let message = halted(&cluster, "ended", &nodes[..2], &["--run", "false"]).await;
+    let node = nodes[..2].iter().find(|node| message.contains(node.as_str())).unwrap();
+    let shown = format!("roll ended halted: the action for node {node} failed: ");
+    let listed = plugin(&cluster, &["status"]).await.ok();
+    assert!(listed.stderr.contains(&shown), "{listed:?}");
+    let aborted = plugin(&cluster, &["roll", "abort", "ended", "--yes"]).await.ok();
+    let done = "planned maintenance deleted\nroll ended aborted: 1 node stays in maintenance\n";
+    assert!(aborted.stdout.ends_with(done), "{aborted:?}");
+    assert!(aborted.stderr.contains(&format!("node/{node} (Acting) stays in maintenance: ")), "{aborted:?}");
+    assert!(aborted.stderr.contains(&format!("hint: `kubectl nm stop {node}` or ")), "{aborted:?}");
+    let status = plugin(&cluster, &["roll", "status", "ended"]).await.ok();
+    assert!(
+        status.stdout.contains(", aborted by ")
+            && status.stderr.contains(&format!("`kubectl nm stop {node}`"))
+    );
+    let listed = plugin(&cluster, &["status"]).await.ok();
+    assert!(!listed.stderr.contains("halted"), "{listed:?}");
+    let _ = plugin(&cluster, &["stop", node, "--wait"]).await.ok();
+    assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None);
+    let gone = plugin(&cluster, &["roll", "status"]).await.ok();
+    assert!(gone.stderr.contains("No rolls found."), "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;

@@ -67,7 +67,7 @@ async fn a_roll_that_halts_at_its_last_node_is_continued_or_aborted() {
             assert_eq!(resumed.summary()["done"], 1);
         } else {
             let aborted = plugin(&cluster, &["roll", "abort", &name, "--yes"]).await.ok();
-            let expected = format!("node/{node} in service, and no longer checked\n");
+            let expected = format!("node/{node} in service, and no longer checked\nroll {name} aborted\n");
             assert_eq!(aborted.stdout, expected, "{aborted:?}");
         }
         until_gone(&cluster, node).await;

@@ -9,7 +9,8 @@ use crate::terminal::text::counted;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Departures {
-    /// Pods that their controllers replace. Whether the replacements run is not known here.
+    /// Pods that their controllers replace, whether the drain evicted them or somebody else deleted them. Whether the
+    /// replacements run is not known here.
     pub moved: i64,
     /// Virtual machines that were migrated.
     pub migrated: i64,
@@ -59,12 +60,13 @@ impl Departures {
 
     /// Number of pods.
     pub fn total(&self) -> i64 {
-        self.all().iter().fold(0, |sum, (count, _)| sum.saturating_add(*count))
+        self.known().iter().fold(self.moved, |sum, (count, _)| sum.saturating_add(*count))
     }
 
-    fn all(&self) -> [(i64, &'static str); 7] {
+    /// The kinds of departures for which something is known, with their words. How the others left is not: they were evicted, or
+    /// somebody or their controllers deleted them.
+    fn known(&self) -> [(i64, &'static str); 6] {
         [
-            (self.moved, "evicted"),
             (self.migrated, "migrated"),
             (self.restarted, "restarted in place"),
             (self.completed, "completed"),
@@ -73,28 +75,25 @@ impl Departures {
             (self.finished, "deleted (finished before)"),
         ]
     }
-
-    /// What there is at least one pod of, with its number.
-    pub(crate) fn kinds(&self) -> Vec<(i64, &'static str)> {
-        self.all().into_iter().filter(|(count, _)| *count > 0).collect()
-    }
 }
 
-/// So many pods that are gone, in words: `20 pods evicted, 2 deleted (no controller)`. Unless it is known of all of them what they
-/// became, they are just gone.
-pub fn departure_words(gone: i64, departures: &Departures) -> String {
+/// So many pods that are gone `in` a time, in words: `20 pods gone in 2m, including 2 deleted (no controller)`. If it is not known
+/// what became of each of them, they are just gone.
+pub fn departure_words(gone: i64, departures: &Departures, time: &str) -> String {
     let pods = |count: i64| counted(usize::try_from(count).unwrap_or_default(), "pod");
-    if gone <= 0 || departures.total() != gone {
-        return format!("{} gone", pods(gone));
+    let all = departures.total();
+    if all < gone {
+        return format!("{} gone{time}", pods(gone));
     }
-    let kinds = departures.kinds().into_iter().enumerate();
-    let kinds =
-        kinds.map(
-            |(index, (count, what))| {
-                if index == 0 { format!("{} {what}", pods(count)) } else { format!("{count} {what}") }
-            },
-        );
-    kinds.collect::<Vec<_>>().join(", ")
+    let kinds: Vec<(i64, &str)> = departures.known().into_iter().filter(|(count, _)| *count > 0).collect();
+    match kinds.as_slice() {
+        [] => format!("{} gone{time}", pods(all)),
+        [(count, what)] if *count == all => format!("{} {what}{time}", pods(all)),
+        kinds => {
+            let kinds: Vec<String> = kinds.iter().map(|(count, what)| format!("{count} {what}")).collect();
+            format!("{} gone{time}, including {}", pods(all), kinds.join(", "))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -104,21 +103,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_are_only_called_evicted_if_it_is_known_of_all_of_them() {
+    fn how_pods_left_is_only_reported_where_it_is_known() {
         let of = |departed: Value| {
             Departures::of(&serde_json::from_value(json!({"departedPods": departed})).unwrap(), 12).unwrap()
         };
+        let words = |gone, departures: &Departures| departure_words(gone, departures, " in 5s");
+        // They may have been evicted, deleted by somebody else or after a time, or replaced by a rollout.
+        assert_eq!(words(12, &of(json!({}))), "12 pods gone in 5s");
         let jobs = of(json!({"ofJobs": 1, "unmanaged": 2}));
         assert_eq!(
-            departure_words(12, &jobs),
-            "9 pods evicted, 2 deleted (no controller), 1 terminated (of a Job)"
+            words(12, &jobs),
+            "12 pods gone in 5s, including 2 deleted (no controller), 1 terminated (of a Job)"
         );
-        let node = of(json!({"unmanaged": 2}));
-        assert_eq!(departure_words(12, &node), "10 pods evicted, 2 deleted (no controller)");
-        let both = node.plus(Departures { moved: 1, ..Departures::default() });
-        assert_eq!(departure_words(13, &both), "11 pods evicted, 2 deleted (no controller)");
-        assert_eq!(departure_words(22, &both), "22 pods gone");
-        assert_eq!(departure_words(0, &Departures::default()), "0 pods gone");
+        assert_eq!(words(12, &of(json!({"unmanaged": 12}))), "12 pods deleted (no controller) in 5s");
+        let both = of(json!({"unmanaged": 2})).plus(Departures { moved: 1, ..Departures::default() });
+        assert_eq!(words(13, &both), "13 pods gone in 5s, including 2 deleted (no controller)");
+        assert_eq!(words(22, &both), "22 pods gone in 5s", "of some nothing is known");
+        let late = Departures { migrated: 1, ..Departures::default() };
+        assert_eq!(words(0, &late), "1 pod migrated in 5s");
+        assert_eq!(departure_words(0, &Departures::default(), ""), "0 pods gone");
         assert_eq!(Departures::of(&NodeMaintenanceStatus::default(), 3), None);
     }
 }

@@ -8,13 +8,16 @@ use nm_shared::decide::drain_status;
 use nm_shared::{Hold, Hook, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
 use crate::args::duration::age;
-use crate::maintenance::departures::Departures;
+use crate::maintenance::departures::{Departures, departure_words};
 use crate::maintenance::fields::{
     ROLL_FINALIZER, attached_volumes, condition, cordoned_since, pods_to_go, roll_name, status, true_since,
 };
 use crate::maintenance::roll::{planned_begin, roll_progress};
 use crate::maintenance::state::State;
-use crate::terminal::text::{Line, counted};
+use crate::terminal::text::Line;
+
+/// A pod that appears later is moved too, and the status does not count it.
+const NOTHING_TO_MOVE: &str = "no pods had to move when the drain began";
 
 /// `Blocked 40%: 4 pods remaining (1 blocked, 3 evicting), 4 gone`.
 pub fn headline(maintenance: &NodeMaintenance) -> Line {
@@ -42,11 +45,10 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
             let of_roll = roll_progress(maintenance).map(|what| format!("; {what}")).unwrap_or_default();
             // Reconcilers that do not tell departures apart report how many pods are gone.
             let result = drain_result(maintenance).filter(|_| status.departed_pods.is_some());
-            let result = match (result, pods_gone(status)) {
-                (Some(result), 1..) => result,
-                (None, gone @ 1..) => format!("{} gone", pods(gone)),
-                _ => String::from("no pods had to move"),
-            };
+            let result = result.unwrap_or_else(|| match pods_gone(status) {
+                gone @ 1.. => format!("{} gone", pods(gone)),
+                _ => String::from(NOTHING_TO_MOVE),
+            });
             line.and(format!(": {result}{}{of_roll}", still_attached(maintenance)))
         }
         State::Stopping => line.and(": ").and(stop_progress(maintenance)),
@@ -108,13 +110,16 @@ fn remaining(status: &NodeMaintenanceStatus) -> String {
     if by_state.is_empty() { remaining } else { format!("{remaining} ({})", by_state.join(", ")) }
 }
 
-/// What a drain has done once it has ended: `30 pods evicted in 4m12s, 1 deleted (no controller)`. The time is from the cordon
-/// until the last pod was gone. None before.
+/// What a drain has done once it has ended: `30 pods gone in 4m12s, including 1 deleted (no controller)`. The time is from the
+/// cordon until the last pod was gone. None before.
 pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
     let status = status(maintenance);
     let gone = pods_gone(status);
+    let departures = Departures::of(status, gone).unwrap_or_default();
     match status.phase {
-        Some(Phase::Succeeded) if gone == 0 => return Some(String::from("no pods had to move")),
+        Some(Phase::Succeeded) if gone == 0 && departures.total() == 0 => {
+            return Some(String::from(NOTHING_TO_MOVE));
+        }
         Some(Phase::Succeeded) => {}
         Some(Phase::Failed) if status.eviction_pods > 0 => {
             return Some(format!("{gone} of {} gone", pods(status.eviction_pods)));
@@ -129,19 +134,9 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
         };
         format!(" in {}{paused}", age(drained.duration_since(cordoned).as_secs()))
     });
-    // Where the status does not tell the pods apart, they are just gone.
-    let kinds = Departures::of(status, gone).map_or_else(|| vec![(gone.into(), "gone")], |all| all.kinds());
+    let words = departure_words(gone.into(), &departures, time.as_deref().unwrap_or_default());
     let lost = status.departed_pods.map_or(0, |departed| departed.losing_empty_dir_data);
-    let kinds = kinds.into_iter().enumerate().map(|(index, (count, what)): (usize, (i64, &str))| {
-        if index == 0 {
-            let pods = counted(usize::try_from(count).unwrap_or_default(), "pod");
-            format!("{pods} {what}{}", time.as_deref().unwrap_or_default())
-        } else {
-            format!("{count} {what}")
-        }
-    });
-    let lost = (lost > 0).then(|| format!("emptyDir data of {} lost", pods(lost)));
-    Some(kinds.chain(lost).collect::<Vec<_>>().join(", "))
+    Some(if lost > 0 { format!("{words}; emptyDir data of {} lost", pods(lost)) } else { words })
 }
 
 /// When a drain began: when its node was cordoned. None before.
@@ -229,19 +224,19 @@ mod tests {
         paused["pausedSeconds"] = json!(60);
         for (status, expected) in [
             (json!({"phase": "Running", "evictionPods": 3}), None),
-            (done(&conditions), Some("3 pods evicted in 2m10s")),
-            (paused, Some("3 pods evicted in 2m10s, paused for 60s")),
-            (done(&late), Some("3 pods evicted")),
+            (done(&conditions), Some("3 pods gone in 2m10s")),
+            (paused, Some("3 pods gone in 2m10s, paused for 60s")),
+            (done(&late), Some("3 pods gone")),
             (of_older, Some("3 pods gone in 2m10s")),
             (bare, Some("3 pods deleted (no controller) in 2m10s")),
             (
                 mixed,
                 Some(
-                    "32 pods evicted in 2m10s, 1 migrated, 1 restarted in place, 1 deleted (no controller), \
-                     2 deleted (finished before), emptyDir data of 1 pod lost",
+                    "37 pods gone in 2m10s, including 1 migrated, 1 restarted in place, 1 deleted (no controller), \
+                     2 deleted (finished before); emptyDir data of 1 pod lost",
                 ),
             ),
-            (json!({"phase": "Succeeded"}), Some("no pods had to move")),
+            (json!({"phase": "Succeeded"}), Some("no pods had to move when the drain began")),
             (
                 json!({"phase": "Failed", "evictionPods": 3, "podCounts": {"gone": 1, "blocked": 2}}),
                 Some("1 of 3 pods gone"),
@@ -307,12 +302,15 @@ mod tests {
             (
                 json!({"phase": "Succeeded", "evictionPods": 25,
                     "departedPods": {"unmanaged": 2, "losingEmptyDirData": 1}}),
-                "Drained: 23 pods evicted, 2 deleted (no controller), emptyDir data of 1 pod lost",
+                "Drained: 25 pods gone, including 2 deleted (no controller); emptyDir data of 1 pod lost",
             ),
-            (json!({"phase": "Succeeded", "departedPods": {}}), "Drained: no pods had to move"),
+            (
+                json!({"phase": "Succeeded", "departedPods": {}}),
+                "Drained: no pods had to move when the drain began",
+            ),
             (suspended("Pending", "Planned"), "Planned: begins when it is resumed"),
             (suspended("Running", "Paused"), "Paused 0%: 0 pods remaining"),
-            (json!({"phase": "Succeeded"}), "Drained: no pods had to move"),
+            (json!({"phase": "Succeeded"}), "Drained: no pods had to move when the drain began"),
             (
                 json!({"phase": "Failed", "lastError": "nodes \"x\" not found"}),
                 "Failed: nodes \"x\" not found",

@@ -1,19 +1,23 @@
 //! What the annotations of a roll show of it to those who only look: who runs it, and how far a node has come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::NodeMaintenance;
+use nm_shared::api::roll_state::SeenRoll;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::maintenance::fields::roll_name;
+use crate::terminal::command_context::shell_quoted;
+use crate::terminal::text::{Line, Style};
 
 /// Annotation of each maintenance of a roll: the record of its node as JSON.
 pub const NODE: &str = "kubectl-nm.dev/roll-node";
 
 pub use nm_shared::api::names::ROLL_STATE_ANNOTATION as STATE;
+pub use nm_shared::api::roll_state::{Halt, Runner};
 
 /// After this time without a heartbeat, a roll has no runner.
 pub const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
@@ -58,35 +62,6 @@ impl Step {
     }
 }
 
-/// Who runs a roll.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Runner {
-    /// Distinguishes the programs.
-    pub id: String,
-    /// The user and the machine, for people.
-    pub who: String,
-    /// When the program last wrote this.
-    pub at: Timestamp,
-    /// Whether it is the Job of a roll in the cluster. Unlike a program on a computer, it stays while the roll is halted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub in_cluster: bool,
-}
-
-/// Why a roll halted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Halt {
-    /// The node because of which it halted; empty if it is about the roll as a whole.
-    pub node: String,
-    /// The cause, for people.
-    pub message: String,
-    /// When it halted.
-    pub at: Timestamp,
-    /// Whether its drain timed out, and cannot continue without more time.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub timed_out: bool,
-}
-
 /// Of the record of a node, what those who only look have to know.
 #[derive(Deserialize)]
 struct SeenNode {
@@ -106,17 +81,6 @@ impl SeenNode {
         // The states of actions that failed have details.
         self.action.as_ref().is_some_and(|action| action.state.is_object())
     }
-}
-
-/// Of the record of a roll, what those who only look have to know.
-#[derive(Clone, Debug, Deserialize, Default, PartialEq, Eq)]
-#[serde(default)]
-struct SeenRoll {
-    revision: u64,
-    runner: Option<Runner>,
-    paused: bool,
-    halt: Option<Halt>,
-    aborted: Option<String>,
 }
 
 /// The programs that run rolls, and why rolls halted, by the names of the rolls.
@@ -149,26 +113,33 @@ impl RollRunners {
     /// The user and the machine that make the nodes of a roll begin now; none if nobody runs it, or if it is paused or has halted.
     pub fn runner(&self, roll: &str, now: Timestamp) -> Option<&str> {
         // While it is paused, and once it has halted, no node begins until somebody resumes it.
-        let seen = self.0.get(roll).filter(|seen| !seen.paused && seen.halt.is_none())?;
+        let seen = self.0.get(roll).filter(|seen| seen.begins_nodes())?;
         let runner = seen.runner.as_ref()?;
         (now.duration_since(runner.at) < HEARTBEAT_TIMEOUT).then_some(runner.who.as_str())
     }
 
     /// The rolls that have halted and were not aborted, by name, and why.
     pub fn halts(&self) -> impl Iterator<Item = (&str, &Halt)> {
-        let halted = self.0.iter().filter(|(_, seen)| seen.aborted.is_none());
-        halted.filter_map(|(name, seen)| Some((name.as_str(), seen.halt.as_ref()?)))
+        self.0.iter().filter_map(|(name, seen)| Some((name.as_str(), seen.halt()?)))
+    }
+
+    /// Of [`Self::halts`], those of the rolls that these maintenances are part of.
+    pub fn halts_of<'a>(
+        &self,
+        shown: impl IntoIterator<Item = &'a NodeMaintenance>,
+    ) -> BTreeMap<&str, &Halt> {
+        let names: BTreeSet<&str> = shown.into_iter().filter_map(roll_name).collect();
+        self.halts().filter(|(name, _)| names.contains(name)).collect()
     }
 
     /// Why a roll has halted.
     pub fn halt(&self, roll: &str) -> Option<&Halt> {
-        let seen = self.0.get(roll).filter(|seen| seen.aborted.is_none())?;
-        seen.halt.as_ref()
+        self.0.get(roll)?.halt()
     }
 }
 
 fn record(object: &NodeMaintenance) -> Option<(&str, SeenRoll)> {
-    Some((roll_name(object)?, parse(object, STATE)?))
+    Some((roll_name(object)?, SeenRoll::of(object)?))
 }
 
 fn parse<T: DeserializeOwned>(object: &NodeMaintenance, annotation: &str) -> Option<T> {
@@ -189,6 +160,15 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
         Step::Planned | Step::Draining | Step::Returning | Step::Recovering | Step::Soaking => return None,
     };
     Some(format!("roll {roll} {what}"))
+}
+
+/// That a roll has halted, why, and the command that shows more. `flags` are the connection flags of the command, each with a
+/// space before it.
+pub fn halted_line(roll: &str, halt: &Halt, flags: &str) -> Line {
+    let status = format!("`kubectl nm roll status {}{flags}`", shell_quoted(roll));
+    Line::new(format!("roll {roll} "))
+        .with(Style::Bad, "halted")
+        .and(format!(": {}; {status} shows more", halt.message))
 }
 
 /// What lets a planned maintenance begin: `begins when its turn in roll kernel comes`.
@@ -251,6 +231,19 @@ mod tests {
             let all: Vec<&str> = rolls.halts().map(|(name, _)| name).collect();
             assert_eq!(all, expected.map(|_| "k2").into_iter().collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn a_roll_has_halted_for_each_of_its_maintenances_and_for_no_other() {
+        let anchor = object(STATE, &json!({"revision": 2, "halt": halt()}));
+        let other = object(NODE, &json!({"step": "Planned"}));
+        let rolls = RollRunners::of([&anchor, &other]);
+        assert_eq!(rolls.halts_of([&requested("n3")]).len(), 0);
+        let of_other = rolls.halts_of([&other]);
+        assert_eq!(
+            halted_line("k2", of_other["k2"], " --context blue").to_string(),
+            "roll k2 halted: its command failed; `kubectl nm roll status k2 --context blue` shows more"
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::change_lines::{LineDetail, lines};
 use crate::maintenance::changes::MaintenanceChange;
+use crate::maintenance::roll::{Halt, RollRunners, halted_line};
 use crate::maintenance::{State, drain_result, headline, hold, node, stop_progress, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
@@ -48,12 +49,23 @@ pub struct WaitReporter<'a> {
     is_active: bool,
     /// What becomes of nodes whose maintenance ends, as far as that is known.
     endings: BTreeMap<String, String>,
+    /// The rolls of the watched nodes that have halted, as they were reported.
+    halts: BTreeMap<String, Halt>,
 }
 
 impl<'a> WaitReporter<'a> {
     /// Prints to `out`. `flags` are the connection flags for hints, each with a leading blank.
     pub fn new(out: &'a mut Output, mode: ReportMode<'a>, tracker: GoalTracker, flags: &'a str) -> Self {
-        Self { out, mode, tracker, flags, lost: None, is_active: false, endings: BTreeMap::new() }
+        Self {
+            out,
+            mode,
+            tracker,
+            flags,
+            lost: None,
+            is_active: false,
+            endings: BTreeMap::new(),
+            halts: BTreeMap::new(),
+        }
     }
 
     /// Reports this of the nodes whose maintenance has ended.
@@ -133,6 +145,7 @@ impl<'a> WaitReporter<'a> {
         for change in shown {
             self.report_change(change)?;
         }
+        self.report_halts()?;
         if update.is_first_list {
             self.report_missing();
         }
@@ -186,6 +199,31 @@ impl<'a> WaitReporter<'a> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Reports each roll of the watched nodes that has halted since the last change. Whoever stops a maintenance does not wait
+    /// for its roll.
+    fn report_halts(&mut self) -> Result<(), Error> {
+        let is_stop = matches!(self.mode, ReportMode::Progress) && self.tracker.goal() == Some(Goal::Stopped);
+        let cache = self.tracker.cache();
+        if is_stop || !cache.is_complete() {
+            return Ok(());
+        }
+        let rolls = RollRunners::of(cache.all().map(AsRef::as_ref));
+        let halts = rolls.halts_of(cache.objects());
+        for (roll, halt) in &halts {
+            if self.halts.get(*roll) == Some(*halt) {
+                continue;
+            }
+            let line = halted_line(roll, halt, self.flags);
+            self.is_active = true;
+            match self.mode {
+                ReportMode::Log(now) => self.out.data(&timestamp(now()).and(" ").join(line))?,
+                ReportMode::Progress => self.out.message(&line),
+            }
+        }
+        self.halts = halts.into_iter().map(|(roll, halt)| (roll.to_owned(), halt.clone())).collect();
         Ok(())
     }
 

@@ -410,3 +410,33 @@ fn a_drain_that_times_out_together_with_its_wait_does_not_continue() {
         assert_eq!(named("maintenance continues: "), others, "{said}");
     }
 }
+
+#[test]
+fn a_roll_that_halts_is_reported_once_to_those_who_watch_a_node_of_it() {
+    let of_roll = |node: &str, halt: Option<u32>| {
+        let mut object = requested(node);
+        object.metadata.labels = Some([(String::from("kubectl-nm.dev/roll"), String::from("k2"))].into());
+        let at = |minute| json!({"node": "n2", "message": "its command failed", "at": format!("2026-01-02T03:0{minute}:00Z")});
+        let state = json!({"revision": 1, "halt": halt.map(at)}).to_string();
+        let state = (node == "n2").then(|| (String::from("kubectl-nm.dev/roll-state"), state));
+        object.metadata.annotations = state.map(|state| [state].into());
+        object
+    };
+    let events = || {
+        let mut events = list(vec![of_roll("n1", None), of_roll("n2", None), requested("n3")]);
+        events.extend([
+            applied(2, of_roll("n2", Some(1))),
+            applied(3, of_roll("n2", Some(1))),
+            applied(4, of_roll("n2", None)),
+            applied(5, of_roll("n2", Some(2))),
+        ]);
+        events
+    };
+    let halted = "roll k2 halted: its command failed; `kubectl nm roll status k2` shows more\n";
+    let (_, captured) = watch(None, &["n1"], events());
+    assert_eq!(captured.data().matches(&format!("2026-01-02T12:00:00Z {halted}")).count(), 2);
+    assert_eq!(watch(None, &["n3"], events()).1.data().matches("roll k2").count(), 0);
+    let (_, captured) = wait(Goal::Drained, &["n1"], events());
+    assert_eq!(captured.messages(), halted.repeat(2));
+    assert_eq!(wait(Goal::Stopped, &["n1"], events()).1.messages(), "");
+}

@@ -44,8 +44,7 @@ impl Model {
     /// That no reconciler leads. One that leads without a lease is not seen, but it begins every maintenance.
     fn leader_banner(&self) -> Option<Banner> {
         let gap = self.leader_gap.as_ref()?;
-        let mut all = self.fleet.maintenances_by_node().into_values();
-        if *gap == LeaderGap::NotInstalled && !all.any(|one| State::of(one) == State::Requested) {
+        if *gap == LeaderGap::NotInstalled && !self.fleet.has_requested() {
             return None;
         }
         let words = gap.words();

@@ -177,7 +177,7 @@ impl RollModel {
         let nodes: HashMap<&str, &RollNode> =
             view.roll.nodes.iter().map(|node| (node.node(), node)).collect();
         let key = |row: &RollRow| (row.progress.position, row.progress.node.clone());
-        let mut rows: BTreeMap<_, _> = self.rows.drain(..).map(|row| (key(&row), row.left(record))).collect();
+        let mut rows: BTreeMap<_, _> = self.rows.drain(..).map(|row| (key(&row), row.left(view))).collect();
         for progress in view.progress {
             let row = RollRow::of(progress, nodes.get(progress.node.as_str()).copied(), record);
             rows.insert(key(&row), row);

@@ -5,6 +5,7 @@ use nm_core::maintenance::State;
 use nm_core::maintenance::departures::{Departures, departure_words};
 use nm_roll::decide::NodeProgress;
 use nm_roll::record::{RollNode, RollRecord, Step};
+use nm_roll::view::RollView;
 
 /// A node of the roll.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,20 +67,19 @@ impl RollRow {
 
     /// The pods that are gone, in words.
     pub(crate) fn pod_words(&self) -> String {
-        departure_words(self.progress.pods.0, &self.departures.unwrap_or_default())
+        departure_words(self.progress.pods.0, &self.departures.unwrap_or_default(), "")
     }
 
     /// The row of a node that is no longer part of the roll.
-    pub(crate) fn left(mut self, record: &RollRecord) -> Self {
+    pub(crate) fn left(mut self, view: &RollView) -> Self {
         if !self.state.has_left() {
-            self.state = if record.released.contains(&self.progress.node) {
+            let record = view.record;
+            (self.state, self.progress.detail) = if record.released.contains(&self.progress.node) {
                 let took = |began| SignedDuration::from_millis(record.worked_millis.saturating_sub(began));
-                RowState::Done(self.began_millis.map(took))
+                (RowState::Done(self.began_millis.map(took)), String::new())
             } else {
-                RowState::Removed
+                (RowState::Removed, view.departure(&self.progress.node))
             };
-            let is_skipped = record.skipped.contains(&self.progress.node);
-            self.progress.detail = String::from(if is_skipped { "skipped" } else { "" });
         }
         self
     }

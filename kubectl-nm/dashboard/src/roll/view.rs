@@ -365,7 +365,6 @@ fn cell(
 fn detail(row: &RollRow, now: Timestamp) -> String {
     let NodeProgress { detail, ready_time, .. } = &row.progress;
     match (row.state, ready_time) {
-        (RowState::Removed, _) if detail.is_empty() => String::from("its maintenance was deleted"),
         (RowState::UnderWay, Some(ReadyTime { since, wanted })) => {
             let ready = age(now.duration_since(*since).as_secs());
             format!("Ready for {ready} of {}", show(Duration::from_secs(*wanted)))

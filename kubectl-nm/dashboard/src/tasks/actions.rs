@@ -79,7 +79,7 @@ pub(crate) async fn suspend(
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(targets)
         .map(async |target| {
             let changed = maintenance::suspend::suspend(cluster, target, suspend).await;
-            (target.name_any(), changed.map(|()| word))
+            (target.name_any(), changed.map(|_| word))
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()

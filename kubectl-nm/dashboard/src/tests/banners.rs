@@ -37,6 +37,31 @@ fn where_no_reconciler_leads_the_fleet_and_a_node_report_it_once() {
 }
 
 #[test]
+fn where_nothing_is_installed_that_is_reported_while_a_node_waits_for_its_maintenance() {
+    let mut model = empty(options());
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+    send(&mut model, Message::Leader(Some(LeaderGap::NotInstalled)));
+    let named = |name: &str, seconds, status| {
+        let mut object = maintenance("w1", seconds, status);
+        (object.metadata.name, object.metadata.uid) = (Some(name.to_owned()), Some(name.to_owned()));
+        Arc::new(object)
+    };
+    let requested = |seconds| named("a", seconds, json!(null));
+    let begun = || named("b", 90, json!({"phase": "Running"}));
+    for (objects, expected) in [
+        (vec![], 0),
+        (vec![begun()], 0),
+        (vec![requested(9)], 1),
+        // The oldest maintenance of a node counts, as in nm-reconciler.
+        (vec![begun(), requested(9)], 0),
+        (vec![begun(), requested(900)], 1),
+    ] {
+        send(&mut model, Message::Maintenances(WatchChange::Listed(objects)));
+        assert_eq!(count(&model, "Nothing seems to serve maintenances"), expected, "{}", text(&model));
+    }
+}
+
+#[test]
 fn where_the_data_is_old_only_that_is_reported() {
     let mut model = fleet(options());
     send(&mut model, Message::Leader(Some(LeaderGap::Released)));

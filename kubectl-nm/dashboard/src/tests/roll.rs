@@ -146,6 +146,7 @@ impl Scene {
             record: &self.record,
             progress: &self.progress,
             state: &self.state,
+            aborted: self.record.aborted.as_deref(),
             is_current: self.is_current,
             now,
         });
@@ -330,9 +331,14 @@ fn a_maintenance_that_somebody_deleted_is_not_shown_as_done() {
     scene.progress.remove(2);
     scene.show(&mut model);
     assert_eq!(model.rows[3].state, RowState::Removed);
+    assert_eq!(model.rows[3].progress.detail, "its maintenance was deleted");
     // What is seen again was not deleted.
     Scene::later().show(&mut model);
     assert_eq!(model.rows[3].state, RowState::Blocked);
+    // The roll is aborted.
+    scene.record.aborted = Some("ada@laptop".into());
+    scene.show(&mut model);
+    assert_eq!(model.rows[3].progress.detail, "ada@laptop aborted the roll");
 }
 
 #[test]

@@ -33,7 +33,7 @@ use crate::decide::{Decisions, RollChange, RollState, decide, heartbeat};
 use crate::health;
 use crate::job;
 use crate::observed::{Health, Observed};
-use crate::record::{ActionState, Halt, NodeRecord, Roll, RollRecord, STATE, Step, roll_name};
+use crate::record::{ActionState, Halt, NodeRecord, Roll, RollRecord, Step};
 use crate::settings::RollSettings;
 use crate::store;
 use crate::unfinished::{UnfinishedNode, unfinished};
@@ -194,7 +194,7 @@ impl<'a> RollRunner<'a> {
                 if self.is_older(&object) => {}
             Event::Maintenances(WatchUpdate::Change(change)) => {
                 if let Some(change) = self.valid(change) {
-                    self.note_abort(&change);
+                    self.observed.note_abort(&change, &self.name, &self.record);
                     if let WatchChange::Applied(object) | WatchChange::Deleted(object) = &change {
                         self.observed.note_maintenance(object);
                     }
@@ -270,19 +270,6 @@ impl<'a> RollRunner<'a> {
         known.zip(version(object)).is_some_and(|(known, new)| new < known)
     }
 
-    /// Remembers that somebody has aborted the roll: the object with that record is deleted soon.
-    fn note_abort(&mut self, change: &WatchChange<NodeMaintenance>) {
-        let WatchChange::Applied(object) = change else { return };
-        if roll_name(object) != Some(&self.name) {
-            return;
-        }
-        let record = object.annotations().get(STATE).and_then(|text| serde_json::from_str(text).ok());
-        let Some(RollRecord { revision, aborted: Some(who), .. }) = record else { return };
-        if revision > self.record.revision {
-            self.observed.aborted = Some(who);
-        }
-    }
-
     /// Whether all objects have been listed.
     fn is_known(&self) -> bool {
         self.maintenances.is_complete() && self.are_nodes_listed
@@ -334,6 +321,11 @@ impl<'a> RollRunner<'a> {
         }
     }
 
+    /// Who has aborted the roll; none if nobody has.
+    pub fn aborted(&self) -> Option<&str> {
+        self.observed.aborted.as_deref().or(self.record.aborted.as_deref())
+    }
+
     /// The nodes that are not done, as far as is known.
     pub fn unfinished(&self) -> Vec<UnfinishedNode> {
         unfinished(self.roll().ok().flatten().as_ref(), &self.record)
@@ -361,6 +353,7 @@ impl<'a> RollRunner<'a> {
             record: &self.record,
             progress: &progress,
             state: &state,
+            aborted: self.aborted(),
             is_current: self.observed.is_current,
             now: self.observed.now,
         })?;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::observed::NodeView;
-use crate::record::{DisturbedKind, DisturbedObject, LABEL, NODE, SETTINGS, annotation};
+use crate::record::Runner;
+use crate::record::{DisturbedKind, DisturbedObject, LABEL, NODE, SETTINGS, STATE, annotation};
 use crate::settings::NodeAction;
 
 /// Nobody looks at it.

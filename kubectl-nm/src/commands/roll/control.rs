@@ -7,8 +7,10 @@ use nm_core::interaction::confirm::Question;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_roll::error::RollError;
-use nm_roll::record::{Roll, RollNode, RollRecord, Step};
+use nm_roll::record::{Roll, RollNode, RollRecord, Runner, Step};
+use nm_roll::settings::NodeAction;
 use nm_roll::store;
+use nm_roll::unfinished::return_hint;
 
 use super::args::AbortArgs;
 use super::run::this_runner;
@@ -60,32 +62,50 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         };
         out.data(&Line::new(format!("node/{} ", node.node())).with(Style::Good, words))?;
     }
-    let left = match store::load(cluster, name).await {
-        Ok(roll) => roll.nodes.into_iter().filter(is_left).collect(),
-        Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => Vec::new(),
+    let rest = match store::load(cluster, name).await {
+        Ok(roll) => Some(roll),
+        Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => None,
         Err(error) => return Err(error),
     };
-    for node in &left {
-        out.message(&Line::new(format!(
-            "node/{} is {}: its maintenance stays",
-            node.node(),
-            node.record.step.word()
-        )));
-    }
-    if !left.is_empty() {
-        let resume = format!("`kubectl nm roll resume {name}` finishes these nodes");
-        let finishes = match &record.runner {
-            Some(runner) => {
-                format!(
-                    "the program of {} finishes these nodes; if that program no longer runs, {resume}",
-                    runner.who
-                )
-            }
-            None => resume,
-        };
-        out.hint(&format!("{finishes}; `kubectl nm roll abort {name} --return` returns them to service now"));
-    }
+    let left: Vec<&RollNode> =
+        rest.iter().flat_map(|roll| &roll.nodes).filter(|node| is_left(node)).collect();
+    report_left(&roll, record.runner.as_ref(), &left, out)?;
     Ok(Exit::Done)
+}
+
+/// Reports that a roll is aborted, and which nodes it leaves in maintenance. `runner` may still finish them.
+fn report_left(
+    roll: &Roll,
+    runner: Option<&Runner>,
+    left: &[&RollNode],
+    out: &mut Output,
+) -> Result<(), Error> {
+    let name = roll.name.as_str();
+    let aborted = Line::new(format!("roll {name} ")).with(Style::Good, "aborted");
+    if left.is_empty() {
+        return Ok(out.data(&aborted)?);
+    }
+    let stay = if left.len() == 1 { "stays" } else { "stay" };
+    out.data(&aborted.and(format!(": {} {stay} in maintenance", counted(left.len(), "node"))))?;
+    for node in left {
+        let begun = match (&node.record.action, &roll.settings.action) {
+            (None, _) => String::from("its drain has ended"),
+            (Some(_), Some(NodeAction::Job(_))) => String::from("its Job had begun"),
+            (Some(_), _) => String::from("its command had begun"),
+        };
+        let step = node.record.step.word();
+        out.message(&Line::new(format!("node/{} ({step}) stays in maintenance: {begun}", node.node())));
+    }
+    let nodes: Vec<&str> = left.iter().map(|node| node.node()).collect();
+    let resume = format!("`kubectl nm roll resume {name}`");
+    let finishes = match runner {
+        Some(Runner { who, .. }) => format!(
+            "the program of {who} finishes the command or the Job; if that program no longer runs, {resume} does"
+        ),
+        None => format!("{resume} finishes the command or the Job first"),
+    };
+    out.hint(&format!("{}; {finishes}", return_hint(name, &nodes)));
+    Ok(())
 }
 
 /// Ends a roll whose records cannot be read: all of its nodes return to service.
@@ -106,4 +126,47 @@ async fn abort_unread(
         out.data(&node.with(Style::Good, "maintenance is stopping"))?;
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_core::terminal::output::captured::output;
+    use nm_core::testing::objects::requested;
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is reported of nodes that are at their action, which is a command, or past it.
+    fn report(left: &[&str], runner: Option<&Runner>) -> (String, String) {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "action": {"run": "reboot"}, "minReadySeconds": 30,
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z",
+            "action": {"attempt": 1, "state": {"failed": "exit code 1"}}});
+        let nodes = left.iter().map(|name| RollNode {
+            object: requested(name).into(),
+            record: serde_json::from_value(node.clone()).unwrap(),
+            revision: None,
+        });
+        let settings = serde_json::from_value(settings).unwrap();
+        let roll = Roll { name: "r".into(), settings, nodes: nodes.collect(), record: None };
+        let (mut out, captured) = output();
+        report_left(&roll, runner, &Vec::from_iter(&roll.nodes), &mut out).unwrap();
+        (captured.data(), captured.messages())
+    }
+
+    #[test]
+    fn an_abort_names_the_nodes_that_stay_in_maintenance_and_what_returns_them() {
+        assert_eq!(report(&[], None), (String::from("roll r aborted\n"), String::new()));
+        let (done, messages) = report(&["n1"], None);
+        assert_eq!(done, "roll r aborted: 1 node stays in maintenance\n");
+        assert_eq!(
+            messages,
+            "node/n1 (Acting) stays in maintenance: its command had begun\n\
+             hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return` returns the node to service; \
+             `kubectl nm roll resume r` finishes the command or the Job first\n"
+        );
+        let (done, messages) = report(&["n1", "n2"], Some(&this_runner()));
+        assert_eq!(done, "roll r aborted: 2 nodes stay in maintenance\n");
+        assert!(messages.contains("`kubectl nm stop n1 n2` or ") && messages.contains("; the program of "));
+    }
 }

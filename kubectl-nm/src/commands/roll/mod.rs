@@ -76,6 +76,12 @@ killed, `resume` continues it from any computer; a command that was under way is
 
 Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted or not every node done, 4 taken over or aborted by somebody else, 130 interrupted.";
 
+const ABORT_NOTES: &str = "\
+A node whose command or Job has begun stays in maintenance, even if the command or the Job failed. Return it to service with \
+`kubectl nm stop NODE`, or all such nodes with `kubectl nm roll abort NAME --return`.
+
+Exit codes: 0 aborted, even if nodes stay in maintenance, 1 error, 2 usage error or not confirmed.";
+
 /// The flag means more to `start`.
 const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, the default, means none. When it expires, \
     the maintenance fails and the roll halts";
@@ -109,6 +115,7 @@ enum RollCommand {
     /// Pause a roll: no further node, command or Job begins, and the drains under way are paused
     Pause(NameArgs),
     /// Abort a roll: delete planned maintenances, and return nodes to service unless their command or Job has started
+    #[command(after_help = ABORT_NOTES)]
     Abort(AbortArgs),
     /// Print a Job that runs a command on a node, to begin with for --job FILE
     JobTemplate,

@@ -19,7 +19,7 @@ use nm_roll::record::{Halt, Roll, RollRecord, Runner};
 use nm_roll::report::LineReporter;
 use nm_roll::runner::{RollEnd, RollRunner};
 use nm_roll::settings::NodeAction;
-use nm_roll::unfinished::{UnfinishedNode, by_step, run_again};
+use nm_roll::unfinished::{UnfinishedNode, by_step, return_hint, run_again};
 use nm_roll::view::RollReporter;
 use nm_roll::window::Windows;
 
@@ -124,6 +124,14 @@ pub(super) async fn run(
         Ok(RollEnd::Halted(halt, begun)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             report_unfinished(&unfinished, out);
+            if let Some(who) = runner.aborted() {
+                out.message(&Line::new(format!("{who} aborted the roll.")));
+                let begun: Vec<&str> = begun.iter().map(String::as_str).collect();
+                if !begun.is_empty() {
+                    out.hint(&format!("{}; {continues}", return_hint(name, &begun)));
+                }
+                return Ok(Exit::Failed);
+            }
             if halt.timed_out {
                 out.hint(&format!(
                     "`{resume} --timeout 1h{confirmed}` continues the drain for up to another hour"
@@ -190,11 +198,11 @@ fn confirmation(action: Option<&NodeAction>, out: &Output) -> String {
     }
 }
 
-/// What became of the nodes of a roll: `3 nodes done, 7 pods evicted`, or `1 of 3 nodes done (7 pods evicted), 1 skipped, 1 departed`.
+/// What became of the nodes of a roll: `3 nodes done, 7 pods gone`, or `1 of 3 nodes done (7 pods gone), 1 skipped, 1 departed`.
 fn totals(roll: &Roll, record: &RollRecord) -> String {
     let RollRecord { left, skipped, done, .. } = record;
     let all = roll.settings.nodes();
-    let pods = departure_words(done.pods, &done.departures.unwrap_or_default());
+    let pods = departure_words(done.pods, &done.departures.unwrap_or_default(), "");
     let finished = match done.nodes {
         nodes if nodes >= all => return format!("{}, {pods}", counted(all, "node")),
         0 => format!("none of {} done", counted(all, "node")),
@@ -264,7 +272,7 @@ mod tests {
         let done = DoneNodes { nodes: 3, pods: 7, departures, ..DoneNodes::default() };
         assert_eq!(
             summary(&roll, &RollRecord { done, ..RollRecord::default() })[0].to_string(),
-            "Roll r is done: 3 nodes, 5 pods evicted, 2 deleted (no controller)."
+            "Roll r is done: 3 nodes, 7 pods gone, including 2 deleted (no controller)."
         );
         let skipped = "Roll r has ended: 1 of 3 nodes done (7 pods gone), 2 skipped.\nSkipped: n1, n2.\n";
         assert_eq!(end(1, &["n1", "n2"], None), skipped);

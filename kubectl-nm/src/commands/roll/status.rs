@@ -19,7 +19,7 @@ use nm_roll::error::RollError;
 use nm_roll::health::if_permitted;
 use nm_roll::observed::{NodeView, Observed};
 use nm_roll::record::{Roll, RollNode, RollRecord, roll_names};
-use nm_roll::unfinished::{run_again, unfinished};
+use nm_roll::unfinished::{return_hint, run_again, unfinished};
 use nm_roll::window::{WindowState, Windows};
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
@@ -136,8 +136,9 @@ impl RollStatus {
             _ if roll.record.is_none() => {
                 (StatusWord::Incomplete, String::from("not all maintenances are created"))
             }
+            // Nobody has to continue a roll that was aborted after it had halted.
+            (_, Some(who), _) => (StatusWord::Aborted, format!("aborted by {who}, with nodes to finish")),
             (Some(halt), ..) => (StatusWord::Halted, format!("halted: {}", halt.message)),
-            (None, Some(who), _) => (StatusWord::Aborted, format!("aborted by {who}, with nodes to finish")),
             (None, None, _) if record.paused => (StatusWord::Paused, String::from("paused")),
             (None, None, Some(runner)) => match seconds_ago(runner.at, now) {
                 // The time is that of another computer, whose clock may differ.
@@ -165,7 +166,7 @@ fn seconds_ago(at: Timestamp, now: Timestamp) -> Option<i64> {
 }
 
 fn row(status: &RollStatus) -> Vec<(Style, String)> {
-    let style = if status.record.halt.is_some() { Style::Bad } else { Style::Plain };
+    let style = if status.state == StatusWord::Halted { Style::Bad } else { Style::Plain };
     vec![
         (Style::Plain, status.roll.name.clone()),
         (Style::Plain, status.record.done.nodes.to_string()),
@@ -208,7 +209,13 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
             [] => String::new(),
             again => format!(", and runs the action of {} again", again.join(", ")),
         };
-        out.hint(&format!("`kubectl nm roll resume {}` continues it{again}", roll.name));
+        let begun = roll.nodes.iter().filter(|node| node.is_worked_on() && !node.is_leaving());
+        let begun: Vec<&str> = begun.map(RollNode::node).collect();
+        let returned = match (status.state, begun.as_slice()) {
+            (StatusWord::Aborted, [_, ..]) => return_hint(&roll.name, &begun) + "; ",
+            _ => String::new(),
+        };
+        out.hint(&format!("{returned}`kubectl nm roll resume {}` continues it{again}", roll.name));
     }
     Ok(())
 }
@@ -272,13 +279,14 @@ mod tests {
 
     use super::*;
 
-    /// A maintenance of a roll that somebody has aborted, at a step of its node.
+    /// A maintenance of a roll that somebody has aborted after it had halted, at a step of its node.
     fn maintenance(step: &str, is_deleted: bool, finalizers: &[&str]) -> NodeMaintenance {
         let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
             "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
         let node = json!({"wave": 0, "position": 0, "step": step, "since": "2026-01-02T03:04:05Z",
             "action": {"attempt": 1, "state": "running"}});
-        let state = json!({"revision": 2, "paused": true, "aborted": "ada@laptop"});
+        let halt = json!({"node": "n1", "message": "its command failed", "at": "2026-01-02T03:04:05Z"});
+        let state = json!({"revision": 2, "paused": true, "aborted": "ada@laptop", "halt": halt});
         let annotations =
             json!({SETTINGS: settings.to_string(), NODE: node.to_string(), STATE: state.to_string()});
         serde_json::from_value(json!({
@@ -341,7 +349,11 @@ mod tests {
         check(maintenance("Draining", true, &ours), ends, "");
         let left = "aborted by ada@laptop, with nodes to finish";
         let hint = "hint: `kubectl nm roll resume r` continues it\n";
-        check(maintenance("Acting", false, &ours), left, hint);
+        let returned = format!(
+            "hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return` returns the node to service; {}",
+            hint.trim_start_matches("hint: ")
+        );
+        check(maintenance("Acting", false, &ours), left, &returned);
         check(maintenance("Recovering", true, &[FINALIZER]), left, hint);
     }
 }

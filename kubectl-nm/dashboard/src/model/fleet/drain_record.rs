@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(
             records.summary(&last),
             [
-                "5 pods evicted in 2m10s",
+                "5 pods gone in 2m10s",
                 "slowest, since the cordon: shop/a 2m10s, shop/b 70s, shop/c 30s",
                 "blocked by: PDB shop/cart (2 pods, 10 evictions refused), finalizers in shop (1 pod)",
             ]
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn a_drain_that_was_over_before_has_only_what_its_object_says() {
         let (records, last) = follow(vec![draining(130, &[], &json!([]))]);
-        assert_eq!(records.summary(&last), ["5 pods evicted in 2m10s"]);
+        assert_eq!(records.summary(&last), ["5 pods gone in 2m10s"]);
         assert!(records.ended(|_| Some(&last)).is_empty());
         let (records, last) = follow(vec![draining(5, &["a"], &json!([]))]);
         assert_eq!(records.summary(&last), Vec::<String>::new());

@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use nm_core::args::duration::age;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
+use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
@@ -126,6 +127,14 @@ impl Fleet {
     pub(crate) fn maintenance_of(&self, node: &str) -> Option<&Arc<NodeMaintenance>> {
         let of_node = self.tracker.cache().all().filter(|object| object.spec.node_name == node);
         oldest(of_node)
+    }
+
+    /// Whether the maintenance of some node has not begun. Each frame asks that while no reconciler is installed.
+    pub(crate) fn has_requested(&self) -> bool {
+        let mut requested = self.tracker.cache().all().filter(|object| State::of(object) == State::Requested);
+        requested.any(|object| {
+            self.maintenance_of(&object.spec.node_name).is_some_and(|oldest| Arc::ptr_eq(oldest, object))
+        })
     }
 
     /// The maintenances by node, each as [`Self::maintenance_of`] has it.

@@ -1,0 +1,71 @@
+//! The record of a roll as a whole, as programs read it that do not run the roll. `kubectl nm roll` writes it, with more fields, to
+//! an annotation of one of its maintenances.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::api::maintenance::NodeMaintenance;
+use crate::api::names::ROLL_STATE_ANNOTATION;
+
+/// Who runs a roll.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Runner {
+    /// Distinguishes the programs.
+    pub id: String,
+    /// The user and the machine, for people.
+    pub who: String,
+    /// When the program last wrote this.
+    pub at: Timestamp,
+    /// Whether it is the Job of a roll in the cluster. Unlike a program on a computer, it stays while the roll is halted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_cluster: bool,
+}
+
+/// Why a roll halted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halt {
+    /// The node because of which it halted; empty if it is about the roll as a whole.
+    pub node: String,
+    /// The cause, for people.
+    pub message: String,
+    /// When it halted.
+    pub at: Timestamp,
+    /// Whether its drain timed out, and cannot continue without more time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
+}
+
+/// Of the record of a roll, what those who only look have to know.
+#[derive(Clone, Debug, Deserialize, Default, PartialEq, Eq)]
+#[serde(default)]
+pub struct SeenRoll {
+    /// The highest revision counts.
+    pub revision: u64,
+    /// The program that runs the roll; none if it has ended properly.
+    pub runner: Option<Runner>,
+    /// Whether somebody paused the roll.
+    pub paused: bool,
+    /// Why the roll halted, even if it was aborted since: see [`Self::halt`].
+    halt: Option<Halt>,
+    /// Who aborted the roll.
+    pub aborted: Option<String>,
+}
+
+impl SeenRoll {
+    /// The record that a maintenance has; none if it has none, or one that cannot be read.
+    pub fn of(maintenance: &NodeMaintenance) -> Option<Self> {
+        let annotations = maintenance.metadata.annotations.as_ref()?;
+        serde_json::from_str(annotations.get(ROLL_STATE_ANNOTATION)?).ok()
+    }
+
+    /// Why the roll has halted; none if it was aborted: nobody has to continue it.
+    pub fn halt(&self) -> Option<&Halt> {
+        self.halt.as_ref().filter(|_| self.aborted.is_none())
+    }
+
+    /// Whether nodes begin when their turn comes, if somebody runs the roll.
+    pub fn begins_nodes(&self) -> bool {
+        !self.paused && self.halt.is_none()
+    }
+}
