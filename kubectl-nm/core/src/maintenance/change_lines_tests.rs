@@ -248,8 +248,7 @@ fn creation_and_deletion_are_reported() {
 #[test]
 fn the_hooks_that_a_drain_waits_for_are_reported_and_their_removal_too() {
     let held = |hooks: &[&str]| {
-        let hooks: Vec<Value> =
-            hooks.iter().map(|name| json!({"name": name, "owner": "ceph"})).collect();
+        let hooks: Vec<Value> = hooks.iter().map(|name| json!({"name": name, "owner": "ceph"})).collect();
         let hold = json!({"since": "2026-01-02T03:04:05Z", "hooks": hooks});
         let mut status = running(0, &[]);
         status["hold"] = if hooks.is_empty() { json!(null) } else { hold };
