@@ -365,8 +365,8 @@ fn paragraph(cause: &Cause, nodes: &[String], now: Timestamp) -> Vec<Line> {
     lines
 }
 
-/// The pods, since when, and how often they were refused: `Blocks shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; 3 evictions were
-/// refused.`
+/// The pods, since when, and how often they were refused: `Blocks shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; at least 3
+/// evictions were refused.`
 fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
     let since = cause
         .since
@@ -379,8 +379,9 @@ fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
     };
     let refused = match cause.refusals {
         0 => String::new(),
-        1 => String::from("; 1 eviction was refused"),
-        refusals => format!("; {refusals} evictions were refused"),
+        // The status has the latest count once a minute.
+        1 => String::from("; at least 1 eviction was refused"),
+        refusals => format!("; at least {refusals} evictions were refused"),
     };
     let verb = match (cause.stays, cause.passes) {
         (true, _) => "Staying:",

@@ -59,8 +59,8 @@ fn a_cause_is_a_paragraph() {
 node/n1: Blocked 40%: 5 pods remaining (2 blocked, 1 terminating, 2 evicting), 4 gone
 
 PDB shop/cart needs 3, has 3.
-  Blocks shop/cart-0, shop/cart-1 for 3m20s, since 2026-01-02T03:04:05Z; 6 evictions were refused.
-  Find out which of the budget's pods are not Ready before you change anything:
+  Blocks shop/cart-0, shop/cart-1 for 3m20s, since 2026-01-02T03:04:05Z; at least 6 evictions were refused.
+  Find out why the budget allows no eviction before you change anything:
     kubectl -n shop describe pdb cart
 ";
     assert_eq!(explained(&object), (expected.to_owned(), true));
@@ -190,7 +190,7 @@ The drain timed out after 60 s.
 n1: When the drain failed: shop/a has no controller that would replace it, and --force=false keeps it.
 n2: When the drain failed: shop/b, shop/c have no controller that would replace them, and --force=false keeps them.
   Nodes n1, n2.
-  Blocks shop/a, shop/b, shop/c for 3m20s, since 2026-01-02T03:04:05Z; 9 evictions were refused.
+  Blocks shop/a, shop/b, shop/c for 3m20s, since 2026-01-02T03:04:05Z; at least 9 evictions were refused.
   No controller replaces the pod: delete it if you no longer need it:
     kubectl -n shop delete pod a
     kubectl -n shop delete pod b

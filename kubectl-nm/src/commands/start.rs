@@ -16,7 +16,7 @@ use nm_core::format::{self, OutputFormat};
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::start::{self, Existing, StartRequest, Started, Together, check_definition};
-use nm_core::maintenance::{name_unless_node, node, uid};
+use nm_core::maintenance::{self, hold, hooks_removed, name_unless_node, node, uid};
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
@@ -145,7 +145,14 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         };
         question.ask_if_needed(args.yes, out)?;
         if let Some(first) = new.first() {
-            check_definition(cluster, &wanted(&args, first)).await?;
+            match check_definition(cluster, &wanted(&args, first)).await {
+                Err(error) if error.status().is_some() => {
+                    let exit = error.exit();
+                    Error::print_all(&[(first.clone(), error)], out);
+                    return Ok(exit);
+                }
+                checked => checked?,
+            }
         }
     }
 
@@ -162,6 +169,10 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             Ok(one) => {
                 if args.output.is_none() {
                     out.data(&line(&one, &node, &args))?;
+                    let delay = delayed_by_hooks(&one.object, &node);
+                    // A wait reports what it waits for.
+                    let is_said = !args.wait && args.dry_run == DryRun::None;
+                    delay.filter(|_| is_said).iter().for_each(|delay| out.message(delay));
                 }
                 started.push(one);
             }
@@ -255,6 +266,16 @@ fn line(started: &Started, node: &str, args: &StartArgs) -> Line {
         DryRun::Client => line.and(" (dry run)"),
         DryRun::Server => line.and(" (server dry run)"),
     }
+}
+
+/// The hooks that delay the first eviction.
+fn delayed_by_hooks(object: &NodeMaintenance, node: &str) -> Option<Line> {
+    let hooks = if maintenance::status(object).has_begun() {
+        hold(object).map(|hold| hold.hooks.clone()).unwrap_or_default()
+    } else {
+        Hook::before_eviction(&object.metadata)
+    };
+    Some(Line::new(format!("node/{node}: no pod is evicted until {}", hooks_removed(&hooks)?)))
 }
 
 fn wanted(args: &StartArgs, node: &str) -> NodeMaintenance {

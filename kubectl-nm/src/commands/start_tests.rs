@@ -265,3 +265,47 @@ async fn the_timeout_of_a_wait_is_not_compared_with_an_existing_maintenance() {
         (ExitCondition::Goal(Goal::Drained), ExitCondition::Never)
     );
 }
+
+#[tokio::test]
+async fn the_hooks_that_delay_the_first_eviction_are_named() {
+    let hooked = || {
+        let mut object = requested("n1");
+        let hook = ("pre-drain.hook.kubectl-nm.dev/flush".to_owned(), "cache-team".to_owned());
+        object.metadata.annotations = Some([hook].into());
+        object
+    };
+    let answer = move |exists: bool| {
+        move |method: &str, path: &str| match method {
+            "POST" => (201, serde_json::to_value(hooked()).unwrap()),
+            _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n1"}})),
+            _ => list(&if exists { vec![hooked()] } else { vec![] }),
+        }
+    };
+    let named = "node/n1: no pod is evicted until hook flush (owner: cache-team) is removed\n";
+    let (_, printed, _) = start("n1 --hook flush=cache-team", answer(false)).await;
+    assert_eq!(printed, format!("node/n1 maintenance started\n{named}"));
+    let (_, printed, _) = start("n1", answer(true)).await;
+    assert_eq!(printed, format!("node/n1 is already in maintenance\n{named}"));
+}
+
+#[tokio::test]
+async fn a_webhook_that_nobody_serves_is_reported_with_the_node_and_the_remedy() {
+    let raw = "Internal error occurred: failed calling webhook \"validate.nodemaintenance.medik8s.io\": failed to call webhook: \
+               Post \"https://nm-reconciler.nm.svc:443/v\": no endpoints available for service \"nm-reconciler\"";
+    for flags in ["", " --timeout 1m"] {
+        let (ended, printed, _) = start(&format!("n1{flags}"), move |method, path| match method {
+            "POST" => (
+                500,
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": raw,
+                    "reason": "InternalError", "code": 500}),
+            ),
+            _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n1"}})),
+            _ => list(&[]),
+        })
+        .await;
+        assert_eq!(ended.unwrap(), Exit::Error);
+        let (error, hint) = printed.split_once('\n').unwrap();
+        assert!(error.ends_with("the webhook of nm-reconciler does not respond (node/n1)"), "{printed}");
+        assert!(hint.contains("`kubectl nm doctor`") && hint.contains("no endpoints available"), "{printed}");
+    }
+}

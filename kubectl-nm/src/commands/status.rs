@@ -179,7 +179,9 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         for volume in attached_volumes(object) {
             out.message(&Line::new(format!("node/{}: ", node(object))).join(attached_volume(volume)));
         }
-        for pod in status(object).waiting_pods.iter().flatten() {
+        // A drain that has failed evicts no pod: none waits.
+        let is_waiting = State::of(object) != State::Failed;
+        for pod in status(object).waiting_pods.iter().flatten().filter(|_| is_waiting) {
             out.message(&Line::new(format!("node/{}: ", node(object))).join(waiting_pod(pod)));
         }
         for pod in status(object).returned_pods.iter().flatten() {

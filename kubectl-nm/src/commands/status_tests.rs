@@ -87,9 +87,14 @@ fn pods_that_the_drain_waits_for_are_printed_on_stderr() {
     status["waitingPods"] = serde_json::json!([{"namespace": "shop", "name": "import-x", "reason": "Completing",
             "since": "2026-01-02T03:04:05Z"}]);
     let (mut out, captured) = output();
-    in_table(&[with_status("n1", status)], false, &mut out).unwrap();
+    in_table(&[with_status("n1", status.clone())], false, &mut out).unwrap();
     let line = "node/n1: waiting shop/import-x since 2026-01-02T03:04:05Z: Completing\n";
     assert_eq!(captured.messages(), line);
+    // Nothing waits in a maintenance that has failed: no pod is evicted.
+    status["phase"] = serde_json::json!("Failed");
+    let (mut out, captured) = output();
+    in_table(&[with_status("n1", status)], false, &mut out).unwrap();
+    assert!(!captured.messages().contains("waiting"), "{}", captured.messages());
 }
 
 #[test]
@@ -138,7 +143,7 @@ async fn nobody_leading_is_said_where_a_maintenance_needs_a_reconciler_and_the_u
         run(args, &cluster, &mut out).await.unwrap();
         captured.messages()
     };
-    assert!(unseen(requested("n1")).await.starts_with("warning: nothing seems to serve maintenances"));
+    assert!(unseen(requested("n1")).await.starts_with("warning: no nm-reconciler is seen: "));
     let at_work = unseen(with_status("n1", running(40, &[]))).await;
     assert!(!at_work.contains("warning"), "a reconciler may lead without a lease: {at_work}");
     let shown = async |object: NodeMaintenance, may_see: bool| {

@@ -14,14 +14,14 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
-use nm_core::maintenance::ending::{NodeEnding, endings, keep_cordon};
-use nm_core::maintenance::{name_unless_node, node, roll_name, status};
+use nm_core::maintenance::ending::{NodeEnding, endings, is_of_medik8s_operator, keep_cordon};
+use nm_core::maintenance::{hooks_removed, name_unless_node, node, roll_name, status};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
 use nm_roll::record::{Roll, RollRecord};
 use nm_shared::gate::ownership;
-use nm_shared::{BlockReason, Grant, Group, GroupedMaintenance, MigratingPod, NodeMaintenance};
+use nm_shared::{BlockReason, Grant, Group, GroupedMaintenance, Hook, MigratingPod, NodeMaintenance};
 
 use crate::commands::watch;
 
@@ -136,6 +136,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
                 if deletion == Deletion::UnderWay {
                     let roll = of_roll(&object.maintenance, &existing);
                     let warnings = roll.into_iter().chain(machines(&object.maintenance));
+                    let warnings = warnings.chain(unready(object)).chain(kept_by_hooks(object));
                     warnings.for_each(|warning| out.message(&warning));
                 }
                 targets
@@ -177,6 +178,29 @@ fn of_roll(object: &NodeMaintenance, all: &[GroupedMaintenance]) -> Option<Line>
         "warning: node/{node} leaves roll {roll} before the node is done, so that the roll exits with code 3 even if its other \
          nodes are done. `kubectl nm roll abort {roll}` aborts the whole roll"
     )))
+}
+
+/// The hooks that keep the node cordoned.
+fn kept_by_hooks(object: &NodeMaintenance) -> Option<Line> {
+    let is_kept = status(object).has_begun() && !is_of_medik8s_operator(object);
+    let removed = hooks_removed(&Hook::before_return(&object.metadata)).filter(|_| is_kept)?;
+    Some(Line::new(format!("node/{}: the node stays cordoned until {removed}", node(object))))
+}
+
+/// The pods that are terminating on a node that is not Ready. The end of the maintenance does not end them.
+fn unready(object: &NodeMaintenance) -> Option<Line> {
+    let pods = status(object).blocked_pods.iter().filter(|pod| pod.reason == BlockReason::NodeNotReady);
+    let pods: Vec<String> = pods.map(|pod| pod.reference().to_string()).collect();
+    let (verb, its) = if pods.len() == 1 { ("is", "it does") } else { ("are", "they do") };
+    (!pods.is_empty()).then(|| {
+        Line::new(format!(
+            "warning: node/{} is not Ready, and {} of its pods {verb} terminating: {its} not end until its kubelet reports \
+             again, or the node has the taint node.kubernetes.io/out-of-service: {}",
+            node(object),
+            pods.len(),
+            first_names(&pods)
+        ))
+    })
 }
 
 /// The virtual machines that leave although the maintenance ends, and how others could be kept.

@@ -222,3 +222,45 @@ async fn a_refusal_for_one_node_does_not_affect_the_others() {
         "node/n4 maintenance stopped\nError from server (Forbidden): n3 Forbidden (node/n3)\nhint: ";
     assert!(printed.starts_with(expected), "{printed}");
 }
+
+/// What is printed about a maintenance that has begun, with these annotations and this status.
+async fn stopped(annotations: Value, mut status: Value) -> String {
+    status["phase"] = json!("Running");
+    status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let mut object = requested("n1");
+    object.status = serde_json::from_value(status).unwrap();
+    object.metadata.annotations = serde_json::from_value(annotations).unwrap();
+    let ending = json!(stopping(object.clone()));
+    let (cluster, _) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
+        ("DELETE", _) => (200, ending.clone()),
+        (_, Some("nodemaintenances")) => list(std::slice::from_ref(&object)),
+        (_, name) => (200, json!({"metadata": {"name": name}})),
+    });
+    let (mut out, captured) = output();
+    assert_eq!(run(args("n1"), &cluster, &mut out).await.unwrap(), Exit::Done);
+    captured.messages()
+}
+
+#[tokio::test]
+async fn the_hooks_that_keep_the_node_are_named() {
+    let kept = stopped(
+        json!({"pre-return.hook.kubectl-nm.dev/heal": "ceph", "pre-drain.hook.kubectl-nm.dev/flush": "x"}),
+        json!({}),
+    )
+    .await;
+    assert_eq!(kept, "node/n1: the node stays cordoned until hook heal (owner: ceph) is removed\n");
+    assert_eq!(stopped(json!({}), json!({})).await, "");
+}
+
+#[tokio::test]
+async fn pods_that_no_kubelet_ends_are_named() {
+    let pod = |name: &str| {
+        json!({"namespace": "shop", "name": name, "reason": "NodeNotReady", "message": "m", "attempts": 0,
+            "since": "2026-01-02T03:04:05Z", "node": "n1"})
+    };
+    let said = stopped(json!({}), json!({"blockedPods": [pod("db-0"), pod("web")]})).await;
+    let expected = "warning: node/n1 is not Ready, and 2 of its pods are terminating: they do not end until its kubelet reports \
+                    again, or the node has the taint node.kubernetes.io/out-of-service: shop/db-0, shop/web\n";
+    assert_eq!(said, expected);
+}

@@ -96,9 +96,9 @@ pub struct NodeMaintenanceStatus {
     #[schemars(length(max = 50))]
     pub attached_volumes: Option<Vec<AttachedVolume>>,
 
-    /// Pods that are not evicted yet for a known reason: they may terminate on their own (`waitForCompletion`), or their
-    /// disruption budget allows their eviction once evicted pods have been replaced. Sorted by namespace and name; at most
-    /// 50. Absent if there are none.
+    /// Pods that are not evicted yet for a known reason: they may terminate on their own (`waitForCompletion`), their
+    /// disruption budget allows their eviction once evicted pods have been replaced, or others are evicted first (`order`).
+    /// Sorted by namespace and name; at most 50. Absent if there are none.
     #[schemars(length(max = 50))]
     pub waiting_pods: Option<Vec<WaitingPod>>,
     /// Pods that their Deployments replace first (`spec.drain.surge`), sorted by namespace and name; at most 50. Absent if
@@ -332,7 +332,8 @@ pub struct WaitingPod {
     /// The disruption budget that it waits for (`BudgetTurn`), if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetFacts>,
-    /// Number of pods of the node that wait for the same budget and are evicted before it (`BudgetTurn`).
+    /// Number of pods of the node that are evicted before it: of those that wait for the same budget (`BudgetTurn`), or by the
+    /// order of the drain (`Order`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ahead: i32,
 }
@@ -351,6 +352,8 @@ pub enum WaitReason {
     Completing,
     /// Its disruption budget allows its eviction once evicted pods have been replaced.
     BudgetTurn,
+    /// Other pods of the node leave first (`order`).
+    Order,
     /// It is the pod of the leading nm-reconciler, which is evicted after all others of the node.
     EvictedLast,
     /// A reason that only a newer version knows.

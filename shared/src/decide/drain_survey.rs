@@ -1,5 +1,7 @@
 //! The states of all pods of a node, and their part of the status.
 
+use std::collections::HashMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::whole_seconds;
@@ -37,6 +39,8 @@ pub struct DrainSurvey<'a> {
     /// When the next migration that could have begun counts as not started.
     migration_times_out: Option<Timestamp>,
     surges: &'a Surges,
+    /// How many pods leave before those that wait because of the order, by uid.
+    by_order: HashMap<String, usize>,
     own_pod: Option<PodReference>,
     prunes_details: bool,
 }
@@ -96,7 +100,8 @@ impl<'a> DrainSurvey<'a> {
         let migration_times_out = plan.pods.iter().filter_map(times_out).filter(|at| *at > now).min();
         let prunes_details = observed.prunes_details;
         let own_pod = observed.own_pod.clone();
-        Self { plan, pods, migrating, migration_times_out, surges, own_pod, prunes_details }
+        let by_order = queue.by_order.clone();
+        Self { plan, pods, migrating, migration_times_out, surges, by_order, own_pod, prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -254,10 +259,12 @@ impl<'a> DrainSurvey<'a> {
         let waiting = self.pods.iter().filter(|(_, standing)| standing.state == PodState::Waiting);
         let waiting = waiting.filter_map(|(planned, standing)| {
             let reference = pod::reference(&planned.pod);
+            let by_order = self.by_order.get(pod::uid(&planned.pod));
             let reason = match &standing.turn {
                 Some(_) => WaitReason::BudgetTurn,
                 None if planned.verdict == Verdict::AwaitCompletion => WaitReason::Completing,
                 None if self.own_pod.as_ref() == Some(&reference) => WaitReason::EvictedLast,
+                None if by_order.is_some() => WaitReason::Order,
                 None => return None,
             };
             let PodReference { namespace, name } = reference;
@@ -268,7 +275,8 @@ impl<'a> DrainSurvey<'a> {
             let until =
                 self.plan.completion_ends.filter(|_| reason == WaitReason::Completing).map(whole_seconds);
             let turn = standing.turn.as_ref();
-            let ahead = turn.map_or(0, |turn| count(turn.ahead));
+            let by_order = by_order.filter(|_| reason == WaitReason::Order).copied();
+            let ahead = count(turn.map(|turn| turn.ahead).or(by_order).unwrap_or(0));
             let budget = turn.and_then(|turn| turn.budget.clone());
             Some(WaitingPod { namespace, name, reason, since, until, budget, ahead })
         });

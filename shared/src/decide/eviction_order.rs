@@ -46,6 +46,19 @@ impl<'a> EvictionOrder<'a> {
         let is_needed = self.needs_plugins && pod.registers_plugin;
         !is_needed && self.lowest.is_none_or(|lowest| pod.priority <= lowest)
     }
+
+    /// How many pods leave before one that may not leave now. A plugin leaves after the last pod that mounts a volume, whatever
+    /// its own priority.
+    pub(super) fn ahead(&self, pod: &DrainPod, plan: &DrainPlan) -> usize {
+        let is_needed = |pod: &DrainPod| self.needs_plugins && pod.registers_plugin;
+        let counts = |other: &&DrainPod| !is_needed(other) && !is_own(other, self.observed);
+        let others = || plan.pending().map(|planned| &*planned.pod).filter(counts);
+        if is_needed(pod) {
+            let last = others().filter(|other| other.mounts_served_volume).map(|other| other.priority).max();
+            return others().filter(|other| Some(other.priority) <= last).count();
+        }
+        others().filter(|other| other.priority < pod.priority).count()
+    }
 }
 
 fn is_own(pod: &DrainPod, observed: &ClusterState) -> bool {

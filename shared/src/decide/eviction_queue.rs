@@ -38,6 +38,8 @@ pub struct EvictionQueue {
     pub evictions: Vec<Eviction>,
     /// The pods whose eviction a budget would refuse, by uid.
     pub blocked_by_budget: HashMap<String, BudgetBlock>,
+    /// How many pods leave before those that wait because of the order, by uid.
+    pub by_order: HashMap<String, usize>,
     /// The uids of the pods whose eviction has been refused for `deleteAfterSeconds`.
     pub overdue: HashSet<String>,
     /// When the next of the other pods is due.
@@ -59,7 +61,11 @@ impl EvictionQueue {
         let mut ahead: HashMap<BudgetKey, usize> = HashMap::new();
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;
-            if pod::deadline(pod).is_some() || !order.allows(pod) || surges.is_surging(pod) {
+            if pod::deadline(pod).is_some() || surges.is_surging(pod) {
+                continue;
+            }
+            if !order.allows(pod) {
+                queue.by_order.insert(pod::uid(pod).to_owned(), order.ahead(pod, plan));
                 continue;
             }
             let attempt = observed.attempts.get(pod::uid(pod)).cloned().unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::api::status::WaitReason;
+use crate::api::status::{WaitReason, WaitingPod};
 use crate::cluster::disruption_budget::Budget;
 use crate::drain::budget_allowance::RemainingBudget;
 
@@ -214,4 +214,28 @@ fn numbers_of_budgets_alone_are_not_written_at_once() {
     let minute = now() + SignedDuration::from_secs(60);
     let status = decide(&object, &state(4, 160), minute).status.unwrap();
     assert_eq!(status.waiting_pods.unwrap()[0].budget.as_ref().unwrap().current_healthy, Some(4));
+}
+
+#[test]
+fn pods_that_wait_only_because_of_the_order_are_reported_with_the_pods_before_them() {
+    let of = |name: &str, priority: i32, edit: &dyn Fn(&mut DrainPod)| {
+        let mut pod = DrainPod::clone(&pod_named(name, &json!({})));
+        pod.priority = priority;
+        edit(&mut pod);
+        Arc::new(pod)
+    };
+    let told = |pods: Vec<Arc<DrainPod>>, drain: Value| {
+        let state = ClusterState { pods: Some(pods), ..cordoned() };
+        let waiting = status_of(&maintenance(&json!({"spec": {"drain": drain}})), &state).waiting_pods;
+        let shown = |pod: &WaitingPod| format!("{} {} {}", pod.name, pod.reason.as_str(), pod.ahead);
+        waiting.iter().flatten().map(shown).collect::<Vec<_>>()
+    };
+    let ordered = json!({"order": "PriorityAscending"});
+    let plain = |name: &str, priority: i32| of(name, priority, &|_| {});
+    let pods = vec![plain("a", 1000), plain("b", 10), plain("c", 0), plain("d", 0)];
+    assert_eq!(told(pods.clone(), ordered.clone()), ["a Order 3", "b Order 2"]);
+    assert_eq!(told(pods, json!({})), [""; 0]);
+    let mounts = of("database", 1000, &|pod| pod.mounts_served_volume = true);
+    let driver = of("driver", -10, &|pod| pod.registers_plugin = true);
+    assert_eq!(told(vec![mounts, driver, plain("web", 0)], ordered), ["database Order 1", "driver Order 2"]);
 }

@@ -28,8 +28,10 @@ pub struct PodToPlace<'a> {
 pub struct CapacityEstimate {
     /// The number of pods that fit.
     pub fit: usize,
-    /// The number of available nodes.
+    /// The number of nodes.
     pub nodes: usize,
+    /// The number of those that are Ready and not cordoned.
+    pub schedulable: usize,
     /// The pods that do not fit.
     pub unplaced: Vec<UnplacedPods>,
     /// The requirements that were not considered, and how many pods have them.
@@ -75,7 +77,13 @@ pub fn estimate<'a>(
         NodeCapacity { node, free }
     };
     let mut nodes_left: Vec<NodeCapacity<'_>> = nodes.into_iter().map(with_free_resources).collect();
-    let mut estimate = CapacityEstimate { nodes: nodes_left.len(), ..CapacityEstimate::default() };
+    let takes_pods = |left: &&NodeCapacity<'_>| {
+        let is_cordoned = left.node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+        node::is_ready(left.node) && !is_cordoned
+    };
+    let schedulable = nodes_left.iter().filter(takes_pods).count();
+    let mut estimate =
+        CapacityEstimate { nodes: nodes_left.len(), schedulable, ..CapacityEstimate::default() };
     for aspect in pods.iter().flat_map(|pod| node_fit::left_out(pod.pod)) {
         *estimate.left_out.entry(aspect).or_default() += 1;
     }
@@ -201,7 +209,10 @@ mod tests {
         let full = tried(&pods, &nodes, &[("n1", &busy)]);
         assert_eq!((full.fit, full.nodes), (2, 2));
         assert_eq!(unplaced(&full), [(vec!["shop/c".to_owned()], vec!["2 short of cpu".to_owned()])]);
-        assert_eq!(tried(&[], &nodes, &[]), CapacityEstimate { nodes: 2, ..CapacityEstimate::default() });
+        assert_eq!(
+            tried(&[], &nodes, &[]),
+            CapacityEstimate { nodes: 2, schedulable: 2, ..CapacityEstimate::default() }
+        );
     }
 
     #[test]

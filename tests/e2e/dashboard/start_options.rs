@@ -27,10 +27,7 @@ async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
     terminal.press("n");
     terminal.press(&node);
     let screen = terminal.until_shown("never leaves: ").await;
-    assert!(
-        screen.contains("Plan: nothing seems to serve maintenances") && screen.contains("/cart"),
-        "{screen}"
-    );
+    assert!(screen.contains("Plan: no nm-reconciler is seen") && screen.contains("/cart"), "{screen}");
     assert!(screen.contains("emptyDir data is lost of 1 pod: "), "{screen}");
     assert!(screen.contains("no capacity for ") && screen.contains("/here"), "{screen}");
     terminal.press("\t\t");
@@ -38,7 +35,7 @@ async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
     terminal.press("--pod-selector app=nobody");
     let is_planned = |screen: &vt100::Screen| {
         let screen = screen.contents();
-        screen.contains("Plan: nothing seems")
+        screen.contains("Plan: no nm-reconciler")
             && !screen.contains("never leaves")
             && !screen.contains("emptyDir data is lost")
     };

@@ -117,7 +117,9 @@ async fn a_class_waits_for_a_completing_pod_of_a_lower_priority() {
     let drain = json!({"order": "PriorityAscending", "waitForCompletion": {"podSelector": selector}});
     start_with_drain(&cluster, "e2e-classes", node, drain).await;
     until_status(&cluster, "e2e-classes", "both wait", |status| {
-        status.waiting_pods.as_ref().is_some_and(|pods| pods.len() == 1) && status.pod_counts.waiting == 2
+        let reasons =
+            status.waiting_pods.iter().flatten().map(|pod| (pod.name.as_str(), pod.reason.as_str()));
+        reasons.eq([("batch", "Completing"), ("high", "Order")]) && status.pod_counts.waiting == 2
     })
     .await;
     let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));

@@ -70,7 +70,7 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     let unseen = format!(
         "\nPDB {namespace}/cart needs 1, has 1.\n  Blocks {namespace}/{pod} for LONG\n  \
          Not known, because you have no permission to get poddisruptionbudgets.policy.\n  \
-         Somebody who may read the budget and its pods can find out which of them are not Ready, and why:\n    \
+         Somebody who may read the budget and its pods can find out why it allows no eviction:\n    \
          kubectl nm explain {node}"
     );
     assert_eq!(

@@ -6,8 +6,7 @@ use nm_shared::cluster::admission_webhook::{denied_by, failed_call};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
 use crate::client::cluster::Cluster;
-use crate::error::Error;
-use crate::error::hint::is_own_webhook;
+use crate::error::{Error, is_own_webhook};
 
 /// Result of a [`probe`].
 #[derive(Clone, Debug, PartialEq)]

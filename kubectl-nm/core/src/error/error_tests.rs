@@ -54,3 +54,18 @@ fn only_errors_that_may_pass_are_transient() {
         );
     }
 }
+
+#[test]
+fn a_webhook_of_nm_reconciler_that_does_not_respond_is_said_first_and_in_plain_words() {
+    let raw = "Internal error occurred: failed calling webhook \"validate.nodemaintenance.medik8s.io\": failed to call webhook: \
+               Post \"https://nm-reconciler.nm.svc:443/v?timeout=10s\": no endpoints available for service \"nm-reconciler\"";
+    let error = answered(&serde_json::json!({"message": raw, "reason": "InternalError", "code": 500}));
+    assert_eq!(
+        error.headline(),
+        "error: cannot create nodemaintenances.nodemaintenance.medik8s.io: the webhook of nm-reconciler does not respond"
+    );
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("nm-reconciler does not run") && hint.contains("`kubectl nm doctor`"), "{hint}");
+    assert!(hint.ends_with("no endpoints available for service \"nm-reconciler\""), "{hint}");
+    assert!(error.is_transient());
+}

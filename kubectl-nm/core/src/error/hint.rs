@@ -6,11 +6,8 @@ use kube::core::Status;
 use nm_shared::cluster::admission_webhook;
 use nm_shared::cluster::refusal::Refusal;
 
-use crate::error::{Error, UnreachableCause};
+use crate::error::{Error, UnreachableCause, silent_webhook};
 use crate::terminal::command_context::shell_quoted;
-
-/// The suffix of the names of nm-reconciler's webhooks.
-const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io";
 
 impl Error {
     /// What to do about it; `None` if the message is complete or no remedy is known. Commands are in backticks, without
@@ -108,17 +105,17 @@ impl Error {
 }
 
 fn of_server(asked: &str, status: &Status) -> Option<String> {
+    if let Some((name, why)) = silent_webhook(status) {
+        return Some(format!(
+            "either nm-reconciler does not run, or the API server cannot reach its webhook {name}: `kubectl nm doctor` shows \
+             which. The API server reports: {why}"
+        ));
+    }
     if let Some((name, _)) = admission_webhook::failed_call(&status.message) {
-        return Some(if is_own_webhook(name) {
-            format!(
-                "the webhook {name} of nm-reconciler does not respond; `kubectl nm doctor` shows the cause"
-            )
-        } else {
-            format!(
-                "the webhook {name} does not respond; \
-                 `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o wide` shows its owner"
-            )
-        });
+        return Some(format!(
+            "the webhook {name} does not respond; \
+             `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o wide` shows its owner"
+        ));
     }
     match Refusal::from(status) {
         Refusal::AccessDenied(_) => {
@@ -152,10 +149,6 @@ fn of_server(asked: &str, status: &Status) -> Option<String> {
         // The server's message explains an invalid request.
         _ => return None,
     })
-}
-
-pub(crate) fn is_own_webhook(name: &str) -> bool {
-    name.ends_with(OWN_WEBHOOKS)
 }
 
 #[cfg(test)]

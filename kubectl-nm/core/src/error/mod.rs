@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 use nm_connection::UnsupportedCertificate;
+use nm_shared::cluster::admission_webhook;
 
 use crate::args::duration;
 use crate::connection::ConnectionError;
@@ -22,6 +23,9 @@ use crate::terminal::text::Line;
 
 /// The resource as RBAC and `kubectl get` name it.
 pub(crate) const RESOURCE: &str = "nodemaintenances.nodemaintenance.medik8s.io";
+
+/// The suffix of the names of nm-reconciler's webhooks.
+const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io";
 
 /// The reason that kube sets if the body of a refusal is not a Status, for example because a proxy sent it.
 pub(crate) const UNPARSED_REASON: &str = "Failed to parse error data";
@@ -46,7 +50,7 @@ pub enum Error {
     Above(Box<dyn Failure>),
 
     /// The API server refused a request.
-    #[error("{}", server_message(.status))]
+    #[error("{}", server_message(.asked, .status))]
     Server {
         /// The request as RBAC words it: `create nodemaintenances…`.
         asked: String,
@@ -329,6 +333,7 @@ impl Error {
     /// The message with its prefix. As in kubectl, refusals and connection errors have a wording of their own.
     fn headline(&self) -> String {
         match self {
+            Self::Server { status, .. } if silent_webhook(status).is_some() => format!("error: {self}"),
             Self::Server { status, .. } if status.reason != "Unauthorized" => self.to_string(),
             Self::Refused { .. } | Self::Unreachable { .. } | Self::UnknownNodes { .. } => self.to_string(),
             _ => format!("error: {self}"),
@@ -387,7 +392,20 @@ impl Error {
     }
 }
 
-fn server_message(status: &Status) -> String {
+/// nm-reconciler's webhook that the API server could not call, and why.
+pub(crate) fn silent_webhook(status: &Status) -> Option<(&str, &str)> {
+    admission_webhook::failed_call(&status.message).filter(|(name, _)| is_own_webhook(name))
+}
+
+/// Whether a webhook of this name is nm-reconciler's.
+pub(crate) fn is_own_webhook(name: &str) -> bool {
+    name.ends_with(OWN_WEBHOOKS)
+}
+
+fn server_message(asked: &str, status: &Status) -> String {
+    if silent_webhook(status).is_some() {
+        return format!("cannot {asked}: the webhook of nm-reconciler does not respond");
+    }
     match status.reason.as_str() {
         "Unauthorized" => format!("You must be logged in to the server ({})", status.message),
         "" | UNPARSED_REASON => format!("Error from server: {}", status.message),

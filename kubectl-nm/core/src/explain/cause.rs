@@ -16,7 +16,7 @@ pub struct Cause {
     pub pods: Vec<String>,
     /// When it started, for pods when the first became blocked; `None` if unknown.
     pub since: Option<Timestamp>,
-    /// Total number of refused evictions of its pods.
+    /// Total number of refused evictions of its pods: at least so many, because the status has the count once a minute.
     pub refusals: i32,
     /// What could not be read, and therefore is not known; sentences.
     pub unseen: Vec<String>,

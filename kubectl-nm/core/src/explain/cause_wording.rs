@@ -97,9 +97,11 @@ impl Words<'_> {
         let retried = "The eviction is retried within seconds";
         let status = || vec![nm_command(self.kubectl, &format!("status {}", shell_quoted(self.node)))];
         match cause {
-            FirstCause::PodsGone => {
-                told("The pods have left the node by now, or are terminating".into(), "The next status shows it", status())
-            }
+            FirstCause::PodsGone => told(
+                "The pods have left the node by now, or are terminating".into(),
+                "The next status shows it",
+                status(),
+            ),
             FirstCause::BudgetGone => told("The budget does not exist any more".into(), retried, status()),
             FirstCause::AllowsNow => told(
                 format!(
@@ -144,15 +146,18 @@ impl Words<'_> {
                     format!("-n {namespace} describe {}", shell_quoted(&owner.owner.argument()))
                 }),
             ),
-            FirstCause::PodsUnseen(Unseen::Forbidden(_)) | FirstCause::BudgetUnseen(Unseen::Forbidden(_)) => Told {
-                what: None,
-                advice: "Somebody who may read the budget and its pods can find out which of them are not Ready, and why"
-                    .into(),
-                commands: vec![nm_command(self.kubectl, &format!("explain {}", shell_quoted(self.node)))],
-            },
+            FirstCause::PodsUnseen(Unseen::Forbidden(_)) | FirstCause::BudgetUnseen(Unseen::Forbidden(_)) => {
+                Told {
+                    what: None,
+                    advice:
+                        "Somebody who may read the budget and its pods can find out why it allows no eviction"
+                            .into(),
+                    commands: vec![nm_command(self.kubectl, &format!("explain {}", shell_quoted(self.node)))],
+                }
+            }
             FirstCause::PodsUnseen(_) | FirstCause::BudgetUnseen(_) => Told {
                 what: None,
-                advice: "Find out which of the budget's pods are not Ready before you change anything".into(),
+                advice: "Find out why the budget allows no eviction before you change anything".into(),
                 commands: self.describe_budgets(),
             },
             FirstCause::TooFew => told(
@@ -169,7 +174,7 @@ impl Words<'_> {
         let advice = if waits {
             "Wait: each pod is evicted once the pods that were evicted before it have been replaced"
         } else {
-            "Find out which of the budget's pods are not Ready before you change anything"
+            "Find out why the budget allows no eviction before you change anything"
         };
         Told { what: None, advice: advice.to_owned(), commands: self.describe_budgets() }
     }
@@ -294,11 +299,11 @@ impl Words<'_> {
 
     /// What to do about pods for which no node is left.
     fn for_want_of_a_node(&self, left: &NoNodeLeft) -> (String, Vec<String>) {
-        // The node that is explained first, because the others may be drained for longer.
+        // The node that is explained is the one that is to be drained: it comes last.
         let (own, others): (Vec<&String>, Vec<&String>) =
             left.in_maintenance.iter().partition(|node| *node == self.node);
         let stop = |node: &String| nm_command(self.kubectl, &format!("stop {}", shell_quoted(node)));
-        let stop = few(own.into_iter().chain(others).map(stop));
+        let stop = few(others.into_iter().chain(own).map(stop));
         let is_one = left.in_maintenance.len() == 1;
         let Some(selection) = &left.selection else {
             let one = if is_one { "one" } else { "one of these nodes" };

@@ -25,8 +25,9 @@ use crate::explain::node_causes::{
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
 use crate::explain::surge_causes;
+use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{Reconcilers, State, attached_volumes, condition, node, reason, status};
-use crate::terminal::command_context::shell_quoted;
+use crate::terminal::command_context::{nm_command, shell_quoted};
 
 /// The causes, those that concern the whole node first. `kubectl` is the command with the flags for this cluster.
 pub fn causes(
@@ -66,6 +67,7 @@ pub fn causes(
         causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now));
         causes.extend(of_volumes(maintenance, kubectl));
         causes.extend(completing(maintenance, kubectl));
+        causes.extend(ordered(maintenance, kubectl));
         causes.extend(surge_causes::surging(maintenance, facts, kubectl, now));
         causes.extend(returned(maintenance, kubectl));
     }
@@ -227,7 +229,12 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
         return None;
     }
     let name = maintenance.name_any();
+    let has_failed = State::of(maintenance) == State::Failed;
     let what = match pods.iter().filter_map(|pod| pod.until.as_ref()).min() {
+        _ if has_failed => format!(
+            "When the drain failed, it waited for pods to terminate on their own ({}).",
+            WaitReason::Completing.as_str()
+        ),
         Some(until) => format!(
             "The drain waits for pods to terminate on their own ({}), and evicts them at {}.",
             WaitReason::Completing.as_str(),
@@ -242,8 +249,31 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
         what: vec![what],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         since: pods.iter().map(|pod| pod.since.0).min(),
-        advice: String::from("Wait until the pods terminate. To evict them now, remove the setting"),
+        advice: String::from(if has_failed {
+            "To evict them once the drain continues, remove the setting"
+        } else {
+            "Wait until the pods terminate. To evict them now, remove the setting"
+        }),
         commands: vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")],
+        passes: true,
+        ..Cause::default()
+    })
+}
+
+/// The pods that wait because of the order of the drain. A drain that has failed has no next one.
+fn ordered(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
+    let pods = waiting(maintenance, WaitReason::Order);
+    let next = pods.iter().min_by_key(|pod| pod.ahead).filter(|_| State::of(maintenance) != State::Failed)?;
+    Some(Cause {
+        what: vec![format!(
+            "The drain evicts pods in order ({}): the next of these follows {}.",
+            WaitReason::Order.as_str(),
+            others_of_node(next.ahead)
+        )],
+        pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
+        since: pods.iter().map(|pod| pod.since.0).min(),
+        advice: String::from("Wait until the pods before them have left; this shows how far they are"),
+        commands: vec![nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance))))],
         passes: true,
         ..Cause::default()
     })

@@ -309,3 +309,50 @@ fn a_status_that_was_written_without_facts_is_explained_by_its_messages() {
         (vec![format!("{numbers}.")], vec!["kubectl -n shop get pdb".to_owned()])
     );
 }
+
+#[test]
+fn a_drain_that_timed_out_names_the_hooks_that_it_was_waiting_for() {
+    let failed = |hold: Value| {
+        let mut object = with_condition("Failed", "Drained", "False", "TimedOut", "0 of 8 pods are gone");
+        object.spec.drain = serde_json::from_value(json!({"timeoutSeconds": 60})).unwrap();
+        object.status.as_mut().unwrap().hold = serde_json::from_value(hold).unwrap();
+        only(&object)
+    };
+    let patch = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"timeoutSeconds":0}}}'"#;
+    let since = "2026-01-02T03:04:05Z";
+    let cause = failed(json!({"since": since, "hooks": [{"name": "flush", "owner": "cache-team"}]}));
+    assert_eq!(cause.what, ["The drain timed out after 60 s, waiting for hook flush (owner: cache-team)."]);
+    assert_eq!(cause.commands, ["kubectl annotate nm n1 pre-drain.hook.kubectl-nm.dev/flush-", patch]);
+    let cause = failed(json!({"since": since, "loadBalancersUntil": "2026-01-02T03:09:05Z"}));
+    assert_eq!(
+        cause.what,
+        ["The drain timed out after 60 s, waiting for load balancers until 2026-01-02T03:09:05Z."]
+    );
+    assert_eq!(cause.commands, [patch]);
+}
+
+#[test]
+fn a_failed_drain_waits_for_no_pod() {
+    let pod = json!({"namespace": "shop", "name": "import-x", "reason": "Completing", "since": "2026-01-02T03:04:05Z"});
+    let mut object = with_condition("Failed", "Drained", "False", "TimedOut", "7 of 8 pods are gone");
+    object.status.as_mut().unwrap().waiting_pods = serde_json::from_value(json!([pod])).unwrap();
+    let found = causes(&object, &Reconcilers::default(), &ClusterFacts::default(), "kubectl", now());
+    assert_eq!(
+        found[1].what,
+        ["When the drain failed, it waited for pods to terminate on their own (Completing)."]
+    );
+}
+
+#[test]
+fn pods_that_wait_because_of_the_order_are_a_cause_that_passes() {
+    let pod = |name: &str, ahead: i32| json!({"namespace": "shop", "name": name, "reason": "Order", "since": "2026-01-02T03:04:05Z", "ahead": ahead});
+    let mut status = running(40, &[]);
+    status["waitingPods"] = json!([pod("db-0", 1), pod("db-1", 4)]);
+    let cause = only(&with_status("n1", status));
+    assert_eq!(
+        cause.what,
+        ["The drain evicts pods in order (Order): the next of these follows 1 other pod of the node."]
+    );
+    assert_eq!((cause.pods, cause.passes), (vec!["shop/db-0".to_owned(), "shop/db-1".to_owned()], true));
+    assert_eq!(cause.commands, ["kubectl nm watch n1"]);
+}

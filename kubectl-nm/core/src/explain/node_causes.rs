@@ -3,13 +3,13 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names::{
     FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION, PRE_DRAIN_HOOK, PRE_RETURN_HOOK,
 };
 use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::validate_completion;
+use nm_shared::{Hook, NodeMaintenance};
 
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, capitalized, sentence};
@@ -141,18 +141,12 @@ pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause
     } else {
         ("No pod is evicted yet", PRE_DRAIN_HOOK)
     };
-    let name = maintenance.name_any();
-    let name = shell_quoted(&name);
     let (advice, command) = match hold.hooks.as_slice() {
         [] => (
             String::from("Evictions begin then; this shows them"),
             nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance)))),
         ),
         hooks => {
-            let keys: Vec<String> = hooks
-                .iter()
-                .map(|hook| shell_quoted(&format!("{domain}/{}-", hook.name)).into_owned())
-                .collect();
             let whose = if hooks.len() == 1 {
                 "The owner of the hook removes it"
             } else {
@@ -160,7 +154,7 @@ pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause
             };
             (
                 format!("{whose} when the work is done; to go on without that, remove the annotation"),
-                format!("{kubectl} annotate nm {name} {}", keys.join(" ")),
+                remove_hooks(maintenance, hooks, domain, kubectl),
             )
         }
     };
@@ -172,6 +166,13 @@ pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause
         passes: true,
         ..Cause::default()
     })
+}
+
+/// The command that removes these hooks.
+fn remove_hooks(maintenance: &NodeMaintenance, hooks: &[Hook], domain: &str, kubectl: &str) -> String {
+    let key = |hook: &Hook| shell_quoted(&format!("{domain}/{}-", hook.name)).into_owned();
+    let keys: Vec<String> = hooks.iter().map(key).collect();
+    format!("{kubectl} annotate nm {} {}", shell_quoted(&maintenance.name_any()), keys.join(" "))
 }
 
 pub(super) fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Cause {
@@ -258,8 +259,11 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     let drained = condition(maintenance, ConditionType::Drained);
     let limit = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
     let has_timed_out = drained.and_then(ConditionReason::of) == Some(ConditionReason::TimedOut);
-    // The pods that are left are causes of their own.
-    let timed_out = (has_timed_out && limit > 0).then(|| format!("The drain timed out after {limit} s"));
+    // The pods that are left are causes of their own. What it waited for before its first eviction is none.
+    let held = hold(maintenance).filter(|_| has_timed_out && limit > 0);
+    let waited = held.map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
+    let timed_out =
+        (has_timed_out && limit > 0).then(|| format!("The drain timed out after {limit} s{waited}"));
     let said = timed_out.as_deref().unwrap_or_else(|| reason(maintenance));
     let mut cause = by_condition(maintenance, drained, said, kubectl);
     let written = status(maintenance).last_update.as_ref().map(|at| at.0);
@@ -269,6 +273,13 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     });
     // Later statuses count the pods that leave afterwards.
     cause.since = timed_out_at.flatten().into_iter().chain(written).min().or(cause.since);
+    if let Some(hold) = held.filter(|hold| !hold.hooks.is_empty()) {
+        let hooks = if hold.hooks.len() == 1 { "the hook is" } else { "the hooks are" };
+        cause.advice = format!(
+            "Once {hooks} removed, by the owner or by you, remove the timeout, and the drain continues"
+        );
+        cause.commands.insert(0, remove_hooks(maintenance, &hold.hooks, PRE_DRAIN_HOOK, kubectl));
+    }
     cause
 }
 

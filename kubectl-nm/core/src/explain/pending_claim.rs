@@ -70,6 +70,9 @@ impl PendingClaim {
                 "Create the StorageClass; a claim cannot change its class, so to use another one, create the claim again"
             }
             NoVolume::NoProvisioner => "Create a PersistentVolume of this class that the claim fits",
+            NoVolume::Failed(_) | NoVolume::Awaited(..) if self.class.is_none() => {
+                "Create a PersistentVolume without a StorageClass that the claim fits: without a class, no provisioner creates one"
+            }
             NoVolume::Failed(_) | NoVolume::Awaited(..) => {
                 "Check whether the provisioner of the StorageClass runs, and what it reports"
             }
@@ -83,10 +86,10 @@ impl PendingClaim {
         let class = self.class.as_deref().map(shell_quoted);
         let second = match (&self.why, class) {
             (NoVolume::NoClaim, _) => return vec![format!("{kubectl} -n {namespace} get pvc")],
-            (NoVolume::NoClass, _) => Some(format!("{kubectl} get storageclass")),
-            (NoVolume::NoProvisioner, _) => Some(format!("{kubectl} get pv")),
-            (_, class) => class.map(|class| format!("{kubectl} describe storageclass {class}")),
+            (NoVolume::NoClass, _) => format!("{kubectl} get storageclass"),
+            (NoVolume::NoProvisioner, _) | (_, None) => format!("{kubectl} get pv"),
+            (_, Some(class)) => format!("{kubectl} describe storageclass {class}"),
         };
-        [Some(describe), second].into_iter().flatten().collect()
+        vec![describe, second]
     }
 }

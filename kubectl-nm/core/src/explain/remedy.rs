@@ -172,15 +172,33 @@ fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
         return (advice, format!("{kubectl_in} edit pdb {}", shell_quoted(&budget.name)));
     }
     // Whether the budget or its pods have to change depends on more than the status shows.
-    if case.facts.budget.is_some() && case.facts.surge.is_none() {
+    if let Some(budget) = case.facts.budget.as_ref().filter(|_| case.facts.surge.is_none()) {
         let explain = nm_command(case.kubectl, &format!("explain {}", shell_quoted(case.node)));
-        return ("This shows which of the budget's pods are not Ready, and why".into(), explain);
+        return (by_numbers(budget).to_owned(), explain);
     }
     let command = match &case.facts.budget {
         Some(budget) => format!("{kubectl_in} describe pdb {}", shell_quoted(&budget.name)),
         None => format!("{kubectl_in} get pdb"),
     };
-    ("Find out which of the budget's pods are not Ready before you change anything".into(), command)
+    ("Find out why the budget allows no eviction before you change anything".into(), command)
+}
+
+/// Why a budget allows no eviction, as far as its numbers show that. The command shows the rest.
+fn by_numbers(budget: &BudgetFacts) -> &'static str {
+    let pods = budget.expected_pods;
+    match (budget.desired_healthy, budget.current_healthy) {
+        // Otherwise it would allow one, but for evictions that its status counts already.
+        (Some(needed), Some(healthy)) if healthy > needed => {
+            "The budget still counts evictions that were just accepted: wait until those pods have left. This shows more"
+        }
+        (Some(needed), Some(healthy)) if healthy < needed || pods.is_some_and(|pods| healthy < pods) => {
+            "Some of the budget's pods are not Ready, or are missing: this shows which, and why"
+        }
+        (Some(needed), _) if pods.is_some_and(|pods| needed >= pods) => {
+            "The budget can never allow an eviction: it needs its only pod. This shows how the pod can leave"
+        }
+        _ => "This shows why the budget allows no eviction",
+    }
 }
 
 /// What makes the pod's Deployment replace it first. None if only the budget can be changed.

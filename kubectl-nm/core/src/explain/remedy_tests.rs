@@ -31,6 +31,29 @@ fn a_budget_is_only_to_be_edited_if_it_can_never_allow_an_eviction() {
     }
 }
 
+#[test]
+fn the_advice_about_a_budget_says_only_what_its_numbers_show() {
+    let advice = |needed, has, pods| {
+        let mut facts = budget("cart", Some((needed, has)));
+        facts.budget.as_mut().unwrap().expected_pods = pods;
+        remedy(&case(BlockReason::DisruptionBudget, &facts, None)).advice
+    };
+    for (numbers, expected) in [
+        ((1, 1, Some(1)), "The budget can never allow an eviction: it needs its only pod. "),
+        ((3, 3, Some(3)), "The budget can never allow an eviction: it needs 3 of its 3 pods. "),
+        ((2, 2, Some(3)), "Some of the budget's pods are not Ready, or are missing"),
+        ((2, 1, None), "Some of the budget's pods are not Ready, or are missing"),
+        ((2, 3, Some(3)), "The budget still counts evictions that were just accepted"),
+        ((3, 3, None), "This shows why the budget allows no eviction"),
+    ] {
+        let (needed, has, pods) = numbers;
+        let advice = advice(needed, has, pods);
+        assert!(advice.starts_with(expected), "{numbers:?}: {advice}");
+    }
+    let unknown = remedy(&case(BlockReason::DisruptionBudget, &none(), None)).advice;
+    assert!(!unknown.contains("not Ready"), "{unknown}");
+}
+
 fn several_budgets(names: &[&str]) -> BlockFacts {
     let budget = |name: &&str| BudgetFacts { name: (*name).to_owned(), ..BudgetFacts::default() };
     BlockFacts { budgets: names.iter().map(budget).collect(), ..none() }

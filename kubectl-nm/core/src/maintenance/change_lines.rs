@@ -15,7 +15,7 @@ use crate::maintenance::changes::{
     surging_pod, waiting_pod,
 };
 use crate::maintenance::{
-    State, attached_volumes, condition, degraded, headline, node, reason, status, stop_progress,
+    State, attached_volumes, condition, degraded, headline, hold, node, reason, status, stop_progress,
 };
 use crate::terminal::text::{Line, Style, counted, first_names};
 
@@ -88,7 +88,8 @@ impl Phase {
             State::Queued | State::Failed => condition(maintenance, ConditionType::Drained)
                 .map_or_else(|| reason(maintenance).to_owned(), |drained| drained.reason.clone()),
             State::Stopping => stop_progress(maintenance),
-            _ => String::new(),
+            // The hooks that are left.
+            _ => hold(maintenance).map(ToString::to_string).unwrap_or_default(),
         };
         let detached = condition(maintenance, ConditionType::VolumesDetached);
         Self { state, why, waits_for_volumes: detached.is_some_and(|detached| detached.status == "False") }

@@ -244,3 +244,24 @@ fn creation_and_deletion_are_reported() {
         assert_eq!(shown(&MaintenanceChange::Deleted(Arc::new(last)), LineDetail::Nodes)[0], line);
     }
 }
+
+#[test]
+fn the_hooks_that_a_drain_waits_for_are_reported_and_their_removal_too() {
+    let held = |hooks: &[&str]| {
+        let hooks: Vec<Value> = hooks.iter().map(|name| json!({"name": name, "owner": "ceph"})).collect();
+        let hold = json!({"since": "2026-01-02T03:04:05Z", "hooks": hooks});
+        let mut status = running(0, &[]);
+        status["hold"] = if hooks.is_empty() { json!(null) } else { hold };
+        Arc::new(with_status("n1", status))
+    };
+    let told = |before: Arc<NodeMaintenance>, now: Arc<NodeMaintenance>| {
+        let change = MaintenanceChange::Updated { before: Some(before), now };
+        lines(&change, LineDetail::Nodes).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let [both, one, none] = [held(&["a", "b"]), held(&["a"]), held(&[])];
+    let started = told(Arc::new(requested("n1")), both.clone());
+    assert!(started[0].ends_with(", waiting for hooks a (owner: ceph), b (owner: ceph)"), "{started:?}");
+    assert!(told(both, one.clone())[0].ends_with(", waiting for hook a (owner: ceph)"));
+    assert!(told(one, none.clone())[0].starts_with("Draining 0%: "));
+    assert_eq!(told(none.clone(), none), [""; 0]);
+}

@@ -185,6 +185,7 @@ pub fn wait_progress(pod: &WaitingPod) -> String {
         (Some(until), _) => format!("{reason}, evicted at {}", until.0),
         (None, WaitReason::BudgetTurn) => format!("{reason}: {}", budget_turn(pod)),
         (None, WaitReason::EvictedLast) => format!("{reason}: the pod of nm-reconciler"),
+        (None, WaitReason::Order) => format!("{reason}: after {}", others_of_node(pod.ahead)),
         (None, _) => reason.to_owned(),
     }
 }
@@ -193,6 +194,10 @@ pub fn wait_progress(pod: &WaitingPod) -> String {
 pub fn wait_in_short(pod: &WaitingPod) -> String {
     if pod.reason == WaitReason::EvictedLast {
         return "evicted last: nm-reconciler".to_owned();
+    }
+    if pod.reason == WaitReason::Order {
+        let pods = if pod.ahead == 1 { "pod" } else { "pods" };
+        return format!("order: {} {pods} before it", pod.ahead);
     }
     let (WaitReason::BudgetTurn, Some(budget)) = (pod.reason, &pod.budget) else { return wait_progress(pod) };
     let when = match missing(budget) {
@@ -220,10 +225,15 @@ fn budget_turn(pod: &WaitingPod) -> String {
     };
     let after = match pod.ahead {
         ..=0 => String::new(),
-        1 => ", after 1 other pod of the node".to_owned(),
-        ahead => format!(", after {ahead} other pods of the node"),
+        ahead => format!(", after {}", others_of_node(ahead)),
     };
     format!("{name} allows it {when}{after}")
+}
+
+/// `1 other pod of the node`.
+pub(crate) fn others_of_node(count: i32) -> String {
+    let pods = if count == 1 { "pod" } else { "pods" };
+    format!("{count} other {pods} of the node")
 }
 
 /// `waiting shop/import-x since 2026-01-02T03:04:05Z: Completing, evicted at 2026-01-02T04:04:05Z`.

@@ -69,6 +69,16 @@ pub fn hold(maintenance: &NodeMaintenance) -> Option<&Hold> {
     status(maintenance).hold.as_ref().filter(|_| !is_deleted || keeps_node())
 }
 
+/// `hook heal (owner: ceph) is removed`, as the end of what these hooks delay; none if there are none.
+pub fn hooks_removed(hooks: &[Hook]) -> Option<String> {
+    let names: Vec<String> = hooks.iter().map(Hook::to_string).collect();
+    match names.as_slice() {
+        [] => None,
+        [only] => Some(format!("hook {only} is removed")),
+        all => Some(format!("hooks {} are removed", all.join(", "))),
+    }
+}
+
 /// What a maintenance that is being deleted waits for: nm-reconciler until the node is back in service, then others'
 /// finalizers.
 pub fn stop_progress(maintenance: &NodeMaintenance) -> String {

@@ -22,8 +22,8 @@ pub use fields::{
     error_without_details, name_unless_node, node, pending_pods, roll_name, status, uid,
 };
 pub use headline::{
-    drain_began, drain_ended, drain_result, headline, hold, is_ending, kept_by_roll, pods_gone, reason,
-    stop_progress,
+    drain_began, drain_ended, drain_result, headline, hold, hooks_removed, is_ending, kept_by_roll,
+    pods_gone, reason, stop_progress,
 };
 pub use reconcilers::{Leadership, Reconcilers};
 pub use state::State;

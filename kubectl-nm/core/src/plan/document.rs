@@ -88,7 +88,7 @@ fn budget(forecast: &BudgetForecast) -> Value {
 }
 
 fn capacity(estimate: &CapacityEstimate) -> Value {
-    let CapacityEstimate { fit, nodes, unplaced, left_out } = estimate;
+    let CapacityEstimate { fit, nodes, schedulable, unplaced, left_out } = estimate;
     let unplaced: Vec<Value> = unplaced
         .iter()
         .map(|UnplacedPods { pods, reasons }| {
@@ -99,5 +99,6 @@ fn capacity(estimate: &CapacityEstimate) -> Value {
             json!({"pods": pods, "reasons": reasons})
         })
         .collect();
-    json!({"isEstimate": true, "fit": fit, "otherNodes": nodes, "unplaced": unplaced, "notConsidered": left_out})
+    json!({"isEstimate": true, "fit": fit, "otherNodes": nodes, "schedulableNodes": schedulable,
+        "unplaced": unplaced, "notConsidered": left_out})
 }

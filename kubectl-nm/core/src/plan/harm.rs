@@ -86,7 +86,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     harms.extend(report.capacity.iter().flat_map(no_capacity));
     harms.extend(report.emptied.iter().cloned().map(Harm::NoSchedulableNode));
     harms.extend(report.forecast.iter().flat_map(kept_by_finalizers));
-    harms.extend(report.forecast.iter().flat_map(never_leave));
+    harms.extend(report.forecast.iter().flat_map(|forecast| never_leave(forecast, report)));
     let quorum = |node: &crate::plan::report::NodeReport| {
         Some(Harm::Quorum { node: node.node.clone(), why: node.quorum.clone()? })
     };
@@ -133,7 +133,7 @@ pub(crate) fn kept_by_finalizers(forecast: &Forecast) -> Vec<Harm> {
 }
 
 /// The pods that never leave, by reason and message.
-fn never_leave(forecast: &Forecast) -> Vec<Harm> {
+fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
     let mut found: Vec<Harm> = Vec::new();
     for expected in &forecast.pods {
         let PodOutcome::Blocked(Blocker { reason, message, facts, .. }) = &expected.fate else { continue };
@@ -141,19 +141,24 @@ fn never_leave(forecast: &Forecast) -> Vec<Harm> {
             Lasting::Briefly => true,
             // Of the errors of the server, only a webhook that does not respond lasts.
             Lasting::UntilAllowed => *reason == BlockReason::ServerError && facts.webhook.is_none(),
-            // A budget that allows an eviction once all its pods are healthy needs nobody.
-            Lasting::Forever => {
-                let budget =
-                    budget_of(expected, forecast).filter(|_| *reason == BlockReason::DisruptionBudget);
-                budget.is_some_and(|budget| budget.at_most > 0 && budget.short_of == 0)
+            Lasting::Forever if *reason == BlockReason::DisruptionBudget => {
+                match budget_of(expected, forecast) {
+                    // A budget that allows an eviction once all its pods are healthy needs nobody.
+                    Some(budget) => budget.short_of == 0 && (budget.at_most > 0 || report.is_growing(budget)),
+                    // No budget guarded a pod that was not running when it was read.
+                    None => !pod::is_ready(&expected.pod),
+                }
             }
+            Lasting::Forever => false,
         };
         if is_over_soon {
             continue;
         }
         let pods = vec![pod::reference(&expected.pod)];
         let mut message = message.trim_end_matches('.').to_owned();
-        if budget_of(expected, forecast).is_some_and(|budget| budget.at_most == 0) {
+        if budget_of(expected, forecast)
+            .is_some_and(|budget| budget.at_most == 0 && !report.is_growing(budget))
+        {
             message.push_str("; it allows no eviction even with all of its pods Ready");
         }
         add(&mut found, Harm::NeverLeave { pods, reason: *reason, message });

@@ -144,6 +144,43 @@ fn pods_that_never_leave_are_harms_and_those_that_only_wait_are_not() {
 }
 
 #[test]
+fn pods_that_are_only_starting_under_their_budget_are_no_harm_that_never_ends() {
+    let pod = |phase: &str, is_ready: bool| {
+        let mut starting = (*pod("db-0", &none())).clone();
+        let ready = json!({"type": "Ready", "status": if is_ready { "True" } else { "False" }});
+        starting.status = serde_json::from_value(json!({"phase": phase, "conditions": [ready]})).unwrap();
+        std::sync::Arc::new(starting)
+    };
+    let budget = |spec: Value, (expected, desired, healthy): (i32, i32, i32), generation: i64| {
+        let mut spec = spec;
+        spec["selector"] = json!({});
+        json!({"metadata": {"namespace": "shop", "name": "db", "generation": generation}, "spec": spec,
+            "status": {"observedGeneration": 1, "expectedPods": expected, "desiredHealthy": desired,
+                "currentHealthy": healthy, "disruptionsAllowed": 0}})
+    };
+    let planned = |pod, budget: Value, answers: &[(&str, EvictionOutcome)]| {
+        let mut snapshot = harmless();
+        snapshot.budgets = vec![serde_json::from_value(budget).unwrap()];
+        snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), vec![pod]);
+        let report = report(&["n1"], None, snapshot, answers);
+        let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
+        let is_never = shown(&report).iter().any(|line| line.starts_with("never leaves: "));
+        assert_eq!(is_never, plan.iter().any(|line| line.ends_with("until it is changed")), "{plan:?}");
+        is_never
+    };
+    // A StatefulSet creates its pods one by one, and this budget counts those that there are.
+    let number = || json!({"minAvailable": 2});
+    assert!(!planned(pod("Running", false), budget(number(), (1, 2, 0), 1), &[]));
+    assert!(planned(pod("Running", true), budget(number(), (2, 2, 2), 1), &[]));
+    // This one counts the replicas.
+    assert!(planned(pod("Running", false), budget(json!({"maxUnavailable": 0}), (2, 2, 1), 1), &[]));
+    assert!(!planned(pod("Running", true), budget(number(), (2, 2, 2), 2), &[]), "not counted yet");
+    // It was Pending when it was read, so that no budget mattered.
+    let refused = [("db-0", EvictionOutcome::RefusedByBudget("needs 2".into()))];
+    assert!(!planned(pod("Pending", false), budget(number(), (3, 2, 2), 1), &refused));
+}
+
+#[test]
 fn a_finalizer_of_others_is_a_harm_and_blocks_nothing() {
     let mut snapshot = harmless();
     let mut kept = (*pod("db-0", &none())).clone();

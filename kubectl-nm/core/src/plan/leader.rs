@@ -14,10 +14,14 @@ use serde::Serialize;
 use crate::client::cluster::Cluster;
 use crate::client::reconciler_deployment::{LABEL_SELECTOR, OTHER_OPERATOR};
 use crate::error::Error;
+use crate::maintenance::status;
 use crate::plan::unread::Unread;
 
 const LEASES: &str = "leases.coordination.k8s.io";
 const DEPLOYMENTS: &str = "deployments.apps";
+
+/// Statuses that wait for something are written once a minute.
+const AT_WORK: SignedDuration = SignedDuration::from_mins(2);
 
 /// Why no reconciler seems to lead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,9 +67,21 @@ pub enum Evidence {
 pub async fn gap(cluster: &Cluster, now: Timestamp) -> Result<Option<LeaderGap>, Unread> {
     Ok(match read_lease(cluster, now).await? {
         Evidence::Served => None,
-        Evidence::Gap(gap) => Some(gap),
-        Evidence::Undecided { has_lease } => read_deployments(cluster, has_lease).await?,
+        Evidence::Gap(gap) => unless_left_over(cluster, gap).await,
+        Evidence::Undecided { has_lease } => read_deployments(cluster, has_lease, now).await?,
     })
+}
+
+/// The gap that the lease shows, unless the lease is left over from an earlier installation and the medik8s operator serves
+/// maintenances. Without access to Deployments, the lease decides.
+pub async fn unless_left_over(cluster: &Cluster, gap: LeaderGap) -> Option<LeaderGap> {
+    let ours = deployments(cluster, ListParams::default().labels(LABEL_SELECTOR)).await;
+    if !ours.is_ok_and(|ours| ours.is_empty()) {
+        return Some(gap);
+    }
+    let all = deployments(cluster, ListParams::default()).await.unwrap_or_default();
+    let is_by_olm = all.iter().any(|deployment| deployment.name_any() == leader_lease::NAME);
+    (is_by_olm || !all.iter().any(is_other_operator)).then_some(gap)
 }
 
 /// Reads what the lease of the leader shows, with one request.
@@ -86,7 +102,11 @@ pub async fn read_lease(cluster: &Cluster, now: Timestamp) -> Result<Evidence, U
 /// # Errors
 ///
 /// What is not known, and why.
-pub async fn read_deployments(cluster: &Cluster, has_lease: bool) -> Result<Option<LeaderGap>, Unread> {
+pub async fn read_deployments(
+    cluster: &Cluster,
+    has_lease: bool,
+    now: Timestamp,
+) -> Result<Option<LeaderGap>, Unread> {
     let labelled = deployments(cluster, ListParams::default().labels(LABEL_SELECTOR)).await?;
     let evidence = if labelled.is_empty() {
         // The medik8s operator has other labels, and by OLM nm-reconciler has too.
@@ -95,9 +115,17 @@ pub async fn read_deployments(cluster: &Cluster, has_lease: bool) -> Result<Opti
         by_deployments(&labelled, has_lease)
     };
     Ok(match evidence {
+        Evidence::Gap(LeaderGap::NotInstalled) if is_at_work(cluster, now).await => None,
         Evidence::Gap(gap) => Some(gap),
         Evidence::Served | Evidence::Undecided { .. } => None,
     })
+}
+
+/// Whether the status of a maintenance was just written, by a reconciler that is not seen otherwise.
+async fn is_at_work(cluster: &Cluster, now: Timestamp) -> bool {
+    let all = cluster.maintenances().await.unwrap_or_default();
+    let mut written = all.iter().filter_map(|object| Some(status(object).last_update.as_ref()?.0));
+    written.any(|at| now.duration_since(at).abs() < AT_WORK)
 }
 
 async fn deployments(cluster: &Cluster, which: ListParams) -> Result<Vec<Deployment>, Unread> {
@@ -142,12 +170,13 @@ fn by_deployments(ours: &[Deployment], has_lease: bool) -> Evidence {
     }
 }
 
+fn is_other_operator(deployment: &Deployment) -> bool {
+    let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+    deployment.name_any().starts_with(OTHER_OPERATOR) && replicas != Some(0)
+}
+
 fn by_all_deployments(all: &[Deployment], has_lease: bool) -> Evidence {
-    let is_other = |deployment: &Deployment| {
-        let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-        deployment.name_any().starts_with(OTHER_OPERATOR) && replicas != Some(0)
-    };
-    if all.iter().any(is_other) {
+    if all.iter().any(is_other_operator) {
         return Evidence::Served;
     }
     let by_olm: Vec<Deployment> =
@@ -173,7 +202,8 @@ impl LeaderGap {
                 format!("no nm-reconciler leads: no pod of deployment {deployment} is ready")
             }
             Self::NotInstalled => String::from(
-                "nothing seems to serve maintenances: there is neither a lease nor a Deployment of nm-reconciler",
+                "no nm-reconciler is seen: there is neither a lease nor a Deployment of it, and one that runs outside of the cluster \
+                 without leader election has neither",
             ),
         }
     }
@@ -228,7 +258,7 @@ mod tests {
         let lapsed =
             LeaderGap::Lapsed { renewed: "2026-01-02T03:03:00Z".parse().unwrap(), valid_seconds: 15 };
         assert!(lapsed.words().ends_with("its lease expired at 2026-01-02T03:03:15Z"), "{}", lapsed.words());
-        assert_eq!(found(lease(&json!("a"), "03:03:00"), json!([]), true).await, (Some(lapsed), 1));
+        assert_eq!(found(lease(&json!("a"), "03:03:00"), json!([]), true).await.0, Some(lapsed));
     }
 
     #[tokio::test]
@@ -249,6 +279,37 @@ mod tests {
             let shown = format!("{leases} {deployments}");
             assert_eq!(found(leases, deployments, labelled).await.0, expected, "{shown}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_left_over_does_not_matter_beside_the_medik8s_operator() {
+        let lapsed = || lease(&json!("a"), "03:03:00");
+        let other = deployment("node-maintenance-operator-controller-manager", 1);
+        assert_eq!(found(lapsed(), other, false).await.0, None);
+        for (ours, labelled) in [(0, true), (0, false), (1, true)] {
+            let ours = deployment("nm-reconciler", ours);
+            assert!(matches!(found(lapsed(), ours, labelled).await.0, Some(LeaderGap::Lapsed { .. })));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_maintenance_whose_status_was_just_written_is_served() {
+        let gap_with = async |written: &str| {
+            let status = json!({"phase": "Running", "lastUpdate": written});
+            let object = crate::testing::objects::with_status("n1", status);
+            let (cluster, _) = cluster(move |_, path| match path.rsplit('/').next() {
+                Some("nodemaintenances") => crate::testing::fake_server::list(std::slice::from_ref(&object)),
+                _ => items(&json!([])),
+            });
+            gap(&cluster, now()).await.unwrap()
+        };
+        assert_eq!(gap_with("2026-01-02T03:03:00Z").await, None);
+        assert_eq!(gap_with("2026-01-02T02:00:00Z").await, Some(LeaderGap::NotInstalled));
+        let words = LeaderGap::NotInstalled.words();
+        assert!(
+            words.starts_with("no nm-reconciler is seen: ") && words.contains("without leader election"),
+            "{words}"
+        );
     }
 
     #[tokio::test]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use nm_shared::cluster::disruption_budget::BudgetKey;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use nm_shared::cluster::disruption_budget::{Budget, BudgetKey};
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
@@ -21,7 +22,7 @@ use nm_shared::forecast::failing_jobs;
 use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::outage::{self, NamespacedWorkload};
 use nm_shared::forecast::schedulable::{self, NodeGroup};
-use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
+use nm_shared::forecast::{BudgetForecast, DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
 use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference};
 
@@ -56,6 +57,8 @@ pub struct PlanReport {
     pub(crate) failing_jobs: Vec<PodReference>,
     /// How many more of its pods have to be Ready before a budget allows an eviction; only of budgets that lack some.
     pub(crate) lacking: BTreeMap<BudgetKey, i32>,
+    /// The budgets that may count more pods in a moment, so that what they allow at most is not known.
+    pub(crate) growing: BTreeSet<BudgetKey>,
 }
 
 #[derive(Debug, Default)]
@@ -165,6 +168,7 @@ impl PlanReport {
         let limit = snapshot.limit.clone();
         let unready = unready(&nodes, forecast.as_ref(), snapshot);
         let lacking = snapshot.budgets.iter().filter_map(lacking).collect();
+        let growing = snapshot.budgets.iter().filter_map(growing).collect();
         Self {
             nodes,
             forecast,
@@ -178,6 +182,7 @@ impl PlanReport {
             outages,
             failing_jobs,
             lacking,
+            growing,
         }
     }
 
@@ -186,6 +191,11 @@ impl PlanReport {
         let mut pods = self.forecast.iter().flat_map(|forecast| &forecast.pods);
         self.nodes.iter().any(|node| node.refusal.is_some())
             || pods.any(|expected| matches!(expected.fate, PodOutcome::Blocked(_)))
+    }
+
+    /// Whether a budget may count more pods in a moment.
+    pub(crate) fn is_growing(&self, budget: &BudgetForecast) -> bool {
+        self.growing.contains(&budget.budget)
     }
 
     /// Whether some pods fit on no other node; false if that is unknown.
@@ -200,6 +210,16 @@ fn lacking(budget: &PodDisruptionBudget) -> Option<(BudgetKey, i32)> {
     let status = budget.status.as_ref()?;
     let lacking = status.desired_healthy.saturating_add(1).saturating_sub(status.current_healthy);
     (lacking > 0).then_some((BudgetKey { namespace, name }, lacking))
+}
+
+/// A budget that may count more pods in a moment: its controller has not counted yet, or some of the pods that there are only
+/// start, and its `minAvailable` is a number, with which those that are still to be created do not count.
+fn growing(budget: &PodDisruptionBudget) -> Option<BudgetKey> {
+    let (view, status) = (Budget::from(budget), budget.status.clone().unwrap_or_default());
+    let minimum = budget.spec.as_ref().and_then(|spec| spec.min_available.as_ref());
+    let counts_existing = matches!(minimum, Some(IntOrString::Int(_)));
+    let is_starting = counts_existing && status.current_healthy < status.expected_pods;
+    (!view.is_processed() || is_starting).then(|| view.version().key.clone())
 }
 
 fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {

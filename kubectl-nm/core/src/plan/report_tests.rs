@@ -383,3 +383,16 @@ fn a_budget_that_lacks_a_ready_pod_elsewhere_is_waited_for_without_promising_rou
     assert!(turns.contains("budget shop/db allows its eviction after those of other pods\n"), "{turns}");
     assert!(turns.contains("the drain takes at least 2 rounds\n"), "{turns}");
 }
+
+#[test]
+fn nodes_that_take_no_pods_are_not_counted_as_capacity() {
+    let mut snapshot = snapshot(&["n1", "n2", "n3", "n4"], vec![pod("db-0", &json!({"name": "v"}))]);
+    let nodes = snapshot.nodes.as_mut().unwrap();
+    nodes[2].spec = serde_json::from_value(json!({"unschedulable": true})).unwrap();
+    let silent = json!({"conditions": [{"type": "Ready", "status": "Unknown"}]});
+    nodes[3].status = serde_json::from_value(silent).unwrap();
+    let text = lines(&report(&["n1"], None, snapshot, &[]));
+    let expected =
+        "capacity for 1 of 1 pod on 1 other node (2 more are cordoned or not Ready), estimated from";
+    assert!(text.contains(expected), "{text}");
+}

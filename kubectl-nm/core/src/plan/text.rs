@@ -293,12 +293,16 @@ fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line
     let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = forecast;
     let line = Line::new(format!("budget {budget} ({}) allows ", counted(*pods, "pod")));
     let evictions = counted(*now, "eviction");
+    let is_growing = report.is_growing(forecast);
     let in_rounds = || format!("{evictions} now and {at_most} at once while all its pods are healthy: ");
     match rounds {
         None if *short_of > 0 => line.and(in_rounds()).with(
             never,
             format!("{short_of} never, because the replacements of the others fit on no other node"),
         ),
+        None if *now == 0 && is_growing => {
+            line.and("no eviction now: ").with(Style::Busy, "its pods are not all counted or Ready yet")
+        }
         None if *now == 0 => line.with(never, "no evictions until it is changed"),
         None => line.and(format!("{evictions} now and ")).with(never, "no more until it is changed"),
         // When that is depends on pods that the drain does not touch.
@@ -328,15 +332,20 @@ fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> 
 }
 
 fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
-    let CapacityEstimate { fit, nodes, unplaced: groups, left_out } = estimate;
+    let CapacityEstimate { fit, nodes, schedulable, unplaced: groups, left_out } = estimate;
     let left: usize = groups.iter().map(|group| group.pods.len()).sum();
     if fit + left == 0 {
         return Vec::new();
     }
+    let unavailable = match nodes.saturating_sub(*schedulable) {
+        0 => String::new(),
+        1 => String::from(" (1 more is cordoned or not Ready)"),
+        more => format!(" ({more} more are cordoned or not Ready)"),
+    };
     let mut lines = vec![Line::new(format!(
-        "capacity for {fit} of {} on {}, estimated from requests, taints, selectors and volumes",
+        "capacity for {fit} of {} on {}{unavailable}, estimated from requests, taints, selectors and volumes",
         counted(fit + left, "pod"),
-        counted(*nodes, "other node"),
+        counted(*schedulable, "other node"),
     ))];
     lines.extend(harm::no_capacity(estimate).iter().map(Harm::line));
     if !left_out.is_empty() {

@@ -51,7 +51,11 @@ impl Model {
         let mut letters = words.chars();
         let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
         let doctor = nm_command(&self.options.kubectl, "doctor");
-        let words = format!("{first}{}. No maintenance makes progress; see {doctor}", letters.as_str());
+        let effect = match gap {
+            LeaderGap::NotInstalled => "Without one, no maintenance makes progress",
+            _ => "No maintenance makes progress",
+        };
+        let words = format!("{first}{}. {effect}; see {doctor}", letters.as_str());
         Some((words, true))
     }
 

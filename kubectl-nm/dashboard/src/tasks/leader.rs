@@ -53,12 +53,21 @@ impl LeaderReads {
         match leader::read_lease(cluster, now).await? {
             Evidence::Served => self.deployments = None,
             Evidence::Gap(gap) => {
-                self.deployments = None;
                 if let LeaderGap::Lapsed { renewed, .. } = &gap {
                     self.lapsed = Some(*renewed);
-                    return Ok(Some(gap).filter(|_| lapsed == self.lapsed));
                 }
-                return Ok(Some(gap));
+                if lapsed != self.lapsed {
+                    self.deployments = None;
+                    return Ok(None);
+                }
+                if let Some((at, gap)) = &self.deployments
+                    && at.elapsed() < SLOW_INTERVAL
+                {
+                    return Ok(gap.clone());
+                }
+                let gap = leader::unless_left_over(cluster, gap).await;
+                self.deployments = Some((Instant::now(), gap.clone()));
+                return Ok(gap);
             }
             Evidence::Undecided { has_lease } => {
                 if let Some((at, gap)) = &self.deployments
@@ -66,7 +75,7 @@ impl LeaderReads {
                 {
                     return Ok(gap.clone());
                 }
-                let gap = leader::read_deployments(cluster, has_lease).await?;
+                let gap = leader::read_deployments(cluster, has_lease, now).await?;
                 self.deployments = Some((Instant::now(), gap.clone()));
                 return Ok(gap);
             }
@@ -120,7 +129,7 @@ mod tests {
         let ago = |seconds| Timestamp::now() - SignedDuration::from_secs(seconds);
         let old = ago(100);
         let leases = vec![lease(&held, old), lease(&held, old), lease(&held, ago(0)), lease(&held, ago(90))];
-        assert_eq!(reported(leases).await, (vec![false, true, false, false], 0));
+        assert_eq!(reported(leases).await, (vec![false, true, false, false], 1));
         // The leader's clock is behind, and it renews its lease.
         let leases = (0..3).map(|at| lease(&held, ago(100 - at * 10))).collect();
         assert_eq!(reported(leases).await, (vec![false, false, false], 0));

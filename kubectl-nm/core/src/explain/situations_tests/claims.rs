@@ -1,6 +1,7 @@
 //! Replacements that are Pending because a claim has no volume.
 
 use super::*;
+use crate::explain::pending_claim::{NoVolume, PendingClaim};
 use crate::explain::read_facts;
 use crate::testing::fake_server::{cluster, failure};
 
@@ -96,7 +97,7 @@ async fn a_claim_without_a_volume_is_named_with_its_class_and_the_reason() {
             format!(
                 "{data} has no volume: no persistent volumes available for this claim and no storage class is set."
             ),
-            pvc.to_owned(),
+            format!("{pvc}\nkubectl get pv"),
         ),
     ];
     for (claim, class, events, what, commands) in rows {
@@ -115,4 +116,14 @@ async fn a_claim_that_is_bound_or_waits_for_the_pod_or_is_new_is_not_the_cause()
     ] {
         assert_eq!(said(claim, Some(class("csi.example.com")), events).await, None);
     }
+}
+
+#[test]
+fn a_claim_without_a_class_waits_for_a_volume_and_not_for_a_provisioner() {
+    let advice = |class: Option<&str>| {
+        let claim = PodReference { namespace: "shop".into(), name: "data".into() };
+        PendingClaim { claim, class: class.map(str::to_owned), why: NoVolume::Failed("m".into()) }.advice()
+    };
+    assert!(advice(Some("fast")).contains("whether the provisioner of the StorageClass runs"));
+    assert!(advice(None).starts_with("Create a PersistentVolume without a StorageClass"), "{}", advice(None));
 }

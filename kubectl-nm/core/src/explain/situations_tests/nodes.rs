@@ -115,3 +115,14 @@ fn the_only_pod_of_a_deployment_that_fits_no_other_node_is_not_to_be_replaced_fi
     );
     assert_eq!(alone.commands, [STOP]);
 }
+
+#[test]
+fn the_node_that_is_explained_is_the_last_to_be_returned_to_service() {
+    let third = pending("Unschedulable", UNFIT);
+    let nodes = ["n1", "n2", "n3"];
+    let situation =
+        Situation { nodes: nodes.map(cordoned).into(), in_maintenance: nodes.into(), ..beside(third) };
+    let cause = only(situation.causes());
+    assert_eq!(cause.advice, "Add a node, or return one of these nodes to service");
+    assert_eq!(cause.commands, ["kubectl nm stop n2", "kubectl nm stop n3", STOP]);
+}

@@ -81,7 +81,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "all nodes are drained",
             with_nodes(unfit(), vec![cordoned("n1"), cordoned("n2")], vec!["n1", "n2"]),
             "No node is left for the replacement shop/web-2: n1, n2 are in maintenance.",
-            "kubectl nm stop n1\nkubectl nm stop n2",
+            "kubectl nm stop n2\nkubectl nm stop n1",
         ),
         (
             "the other node is cordoned by hand",

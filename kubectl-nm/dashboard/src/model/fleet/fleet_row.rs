@@ -197,7 +197,7 @@ fn waits(status: &NodeMaintenanceStatus) -> String {
             (WaitReason::BudgetTurn, None) => format!("for a budget in {}", pod.namespace),
             (WaitReason::Completing, _) => String::from("to complete"),
             // It ends when the others have left.
-            (WaitReason::EvictedLast | WaitReason::Unknown, _) => continue,
+            (WaitReason::Order | WaitReason::EvictedLast | WaitReason::Unknown, _) => continue,
         };
         match causes.iter_mut().find(|(known, _)| *known == cause) {
             Some((_, count)) => *count += 1,

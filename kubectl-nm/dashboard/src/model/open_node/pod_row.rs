@@ -89,7 +89,8 @@ pub(crate) fn detail(row: &PodRow, now: Timestamp) -> String {
     match (state, reason.zip(facts.as_deref()), deadline) {
         (Some(PodState::Blocked), Some((reason, facts)), _) => {
             let short = in_short(&row.id.namespace, reason, facts, message);
-            if *attempts > 0 { format!("{short} (refused {attempts}x)") } else { short }
+            // The status has the latest count once a minute.
+            if *attempts > 0 { format!("{short} (refused {attempts}+x)") } else { short }
         }
         (Some(PodState::Terminating), _, Some(deadline)) => match deadline.duration_since(now).as_secs() {
             left if left >= 0 => format!("{} of the grace period left", age(left)),

@@ -108,6 +108,15 @@ fn the_reconcilers_own_pod_waits_to_be_evicted_last_and_the_others_are_evicting(
 }
 
 #[test]
+fn a_pod_that_waits_because_of_the_order_says_after_how_many() {
+    let ordered = json!({"namespace": "shop", "name": "db", "reason": "Order", "since": "2026-01-02T03:09:00Z", "ahead": 2});
+    let status = running(&json!({"waitingPods": [ordered], "podCounts": {"waiting": 1, "evicting": 1}}));
+    let mut pods = PodList::default();
+    pods.list(&[plain("db"), plain("web")], Some(&status), now());
+    assert_eq!(shown(&pods), ["Evicting web", "Waiting db order: 2 pods before it"]);
+}
+
+#[test]
 fn a_pod_that_is_left_to_end_by_itself_waits_and_the_others_are_evicting() {
     let completing = |until: Option<&str>| {
         let pod = json!({"namespace": "shop", "name": "job", "reason": "Completing", "since": "2026-01-02T03:09:00Z",
