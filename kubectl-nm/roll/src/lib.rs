@@ -4,7 +4,7 @@
 //! objects. [`decide`] says what happens next, by what is [`observed`], by the [`gates`] of each node and by the
 //! [`departures`] of nodes, of which some return after an [`absence`], and [`runner`]
 //! has it carried out: with [`apply`], which makes the requests and [`backoff`], which delays those that failed, [`actions`], which run a [`command`] or a [`job`] for each node, and [`health`] for its gates.
-//! [`store`] changes a roll from outside. A Job may run a roll [`in_cluster`]. [`report`] and the dashboard show a [`view`] of it.
+//! [`store`] changes a roll from outside. A Job may run a roll [`in_cluster`], and a [`viewer`] shows it. [`report`] and the dashboard show a [`view`] of it.
 
 pub mod absence;
 mod actions;
@@ -26,5 +26,6 @@ pub mod settings;
 pub mod store;
 pub mod unfinished;
 pub mod view;
+pub mod viewer;
 pub mod waves;
 pub mod window;

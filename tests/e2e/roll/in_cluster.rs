@@ -67,7 +67,13 @@ async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
     let begun = begin(&cluster, "own", &nodes, &action(true)).await.ok();
     let expected = format!("Roll own begins in the cluster: Job {NAMESPACE}/nm-roll-own.\n");
     assert_eq!(begun.stdout, expected, "{begun:?}");
+    let watched = plugin(&cluster, &["roll", "watch", "own", "-o", "json"]).await;
     until_complete(&cluster, "own").await;
+    let lines: Vec<Value> = watched.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(watched.code, Some(0), "{watched:?}");
+    let last = lines.last().unwrap();
+    assert_eq!((&last["state"], &last["done"]), (&json!("done"), &json!(3)), "{lines:#?}");
+    assert!(lines.iter().any(|line| line["step"] == "Draining"), "{lines:#?}");
     for node in &nodes {
         until_gone(&cluster, node).await;
     }

@@ -115,8 +115,9 @@ async fn container(pods: Api<Pod>, mut child: Child, name: String, mut is_delete
     let ended = match ended {
         Some(ended) => ended,
         None => {
+            // It may have ended by itself meanwhile.
             let pid = child.id().unwrap().to_string();
-            assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+            let _ = Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status().await.unwrap();
             child.wait().await
         }
     };

@@ -85,6 +85,13 @@ impl RollDashboard {
         Ok(Self { model, screen, inputs, signals, messages, cluster, causes, ticks, redraw })
     }
 
+    /// The same for a roll that another program runs: leaving does not end anything.
+    #[must_use]
+    pub fn of_another_program(mut self) -> Self {
+        self.model.only_shows = true;
+        self
+    }
+
     /// Releases the screen. Returns what stays on the terminal.
     pub fn close(self) -> Vec<Line> {
         drop(self.screen);

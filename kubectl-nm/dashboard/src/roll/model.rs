@@ -104,6 +104,8 @@ pub(crate) struct RollModel {
     pub(crate) reason: String,
     /// Where the output of the commands is kept.
     pub(crate) log_folder: Option<PathBuf>,
+    /// Whether another program runs the roll, and this one only shows it.
+    pub(crate) only_shows: bool,
     /// None before the roll is read.
     pub(crate) shown: Option<ShownRoll>,
     /// In the order of the roll. Nodes that were done before the dashboard opened are not known.
@@ -149,6 +151,7 @@ impl RollModel {
             name: name.to_owned(),
             reason: String::new(),
             log_folder: None,
+            only_shows: false,
             shown: None,
             rows: Vec::new(),
             maintenances: HashMap::new(),
@@ -306,12 +309,13 @@ impl RollModel {
 
     /// Whether commands end if the program does.
     fn ends_commands(&self) -> bool {
-        self.shown.as_ref().is_some_and(|shown| !shown.commands.is_empty())
+        !self.only_shows && self.shown.as_ref().is_some_and(|shown| !shown.commands.is_empty())
     }
 
     /// Whether nodes begin or return to service only as long as the program runs.
     pub(crate) fn stops_by_leaving(&self) -> bool {
-        self.shown.as_ref().is_some_and(|ShownRoll { record, state, .. }| {
+        let shown = self.shown.as_ref().filter(|_| !self.only_shows);
+        shown.is_some_and(|ShownRoll { record, state, .. }| {
             let is_under_way = matches!(state, RollState::Working | RollState::Waiting(_));
             is_under_way && record.halt.is_none() && !record.paused
         })

@@ -478,7 +478,7 @@ impl<'a> RollRunner<'a> {
     }
 }
 
-fn watch_nodes(cluster: &Cluster) -> BoxStream<'static, Result<WatchUpdate<Node>, Error>> {
+pub(crate) fn watch_nodes(cluster: &Cluster) -> BoxStream<'static, Result<WatchUpdate<Node>, Error>> {
     let target = WatchTarget::all(Api::all(cluster.client()), "nodes", cluster.server());
     watch(target, WatchPolicy::LONG_COMMAND, Some)
 }

@@ -179,6 +179,15 @@ pub(super) struct NameArgs {
 }
 
 #[derive(Args, Debug)]
+pub(super) struct WatchArgs {
+    #[command(flatten)]
+    pub(super) roll: NameArgs,
+
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+}
+
+#[derive(Args, Debug)]
 pub(super) struct ServeArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,

@@ -8,6 +8,7 @@ mod resume;
 mod run;
 mod serve;
 pub(crate) mod status;
+mod watch;
 
 use clap::{Arg, Args, Subcommand};
 use nm_core::client::cluster::Cluster;
@@ -17,7 +18,7 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::in_cluster::runner_job::JOB_TEMPLATE;
 
-use self::args::{AbortArgs, BeginArgs, NameArgs, ResumeArgs, ServeArgs, StatusArgs};
+use self::args::{AbortArgs, BeginArgs, NameArgs, ResumeArgs, ServeArgs, StatusArgs, WatchArgs};
 
 /// What a first roll needs.
 const FIRST_EXAMPLES: &str = "\
@@ -110,6 +111,8 @@ fn is_rare(arg: &Arg) -> bool {
 enum RollCommand {
     /// Show the rolls, or the nodes of one
     Status(StatusArgs),
+    /// Show a roll as it runs, on another computer or in the cluster
+    Watch(WatchArgs),
     /// Continue a roll that was interrupted, paused or halted
     Resume(ResumeArgs),
     /// Pause a roll: no further node, command or Job begins, and the drains under way are paused
@@ -127,7 +130,7 @@ enum RollCommand {
 impl RollArgs {
     /// Whether the exit code reports a goal.
     pub(crate) fn has_goal(&self) -> bool {
-        matches!(self.command, None | Some(RollCommand::Resume(_)))
+        matches!(self.command, None | Some(RollCommand::Resume(_) | RollCommand::Watch(_)))
     }
 }
 
@@ -140,6 +143,7 @@ pub(crate) async fn run(
     match args.command {
         None => Box::pin(begin::run(args.begin, namespace, cluster, out)).await,
         Some(RollCommand::Status(args)) => status::run(&args, cluster, out).await,
+        Some(RollCommand::Watch(args)) => watch::run(&args, cluster, out).await,
         Some(RollCommand::Resume(args)) => resume::resume(args, namespace, cluster, out).await,
         Some(RollCommand::JobTemplate) => {
             JOB_TEMPLATE.lines().try_for_each(|line| out.data(&Line::new(line)))?;

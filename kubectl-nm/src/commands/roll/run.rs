@@ -49,7 +49,7 @@ fn host() -> String {
     env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-fn dashboard(
+pub(super) fn dashboard(
     name: &str,
     log: Option<PathBuf>,
     output: &OutputArgs,

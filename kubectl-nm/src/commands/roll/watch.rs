@@ -1,0 +1,59 @@
+//! `kubectl nm roll watch`: shows a roll that another program runs.
+
+use nm_core::client::cluster::Cluster;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::signals::interrupted;
+use nm_core::terminal::text::Line;
+use nm_roll::report::LineReporter;
+use nm_roll::runner::RollEnd;
+use nm_roll::store;
+use nm_roll::view::RollReporter;
+use nm_roll::viewer;
+
+use super::args::WatchArgs;
+use super::run::{dashboard, summary};
+
+pub(super) async fn run(args: &WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+    let name = args.roll.name.as_str();
+    let roll = store::load(cluster, name).await?;
+    let ended = match args.output.lines(out) {
+        Some(format) => until_ended(cluster, name, &mut LineReporter::new(out, format)).await,
+        None => {
+            let mut dashboard = dashboard(name, None, &args.output, cluster, out)?.of_another_program();
+            let ended = until_ended(cluster, name, &mut dashboard).await;
+            dashboard.close().iter().for_each(|line| out.message(line));
+            ended
+        }
+    };
+    Ok(match ended? {
+        None => Exit::Interrupted,
+        Some(RollEnd::Left | RollEnd::TakenOver(_)) => Exit::Done,
+        Some(RollEnd::Done(record)) => {
+            summary(&roll, &record).iter().for_each(|line| out.message(line));
+            if record.done.nodes >= roll.settings.nodes() { Exit::Done } else { Exit::Failed }
+        }
+        Some(RollEnd::Halted(halt, _)) => {
+            out.error(format!("roll {name} halted: {}", halt.message));
+            out.hint(&format!("`kubectl nm roll resume {name}` continues it"));
+            Exit::Failed
+        }
+        Some(RollEnd::Aborted(who, _)) => {
+            out.message(&Line::new(format!("{who} aborted roll {name}.")));
+            Exit::Lost
+        }
+    })
+}
+
+/// The end of the roll; none if the program was interrupted.
+async fn until_ended(
+    cluster: &Cluster,
+    name: &str,
+    reporter: &mut dyn RollReporter,
+) -> Result<Option<RollEnd>, Error> {
+    tokio::select! {
+        () = interrupted() => Ok(None),
+        ended = viewer::show(cluster, name, reporter) => ended.map(Some),
+    }
+}
