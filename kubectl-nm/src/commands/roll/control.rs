@@ -69,7 +69,9 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
     };
     let left: Vec<&RollNode> =
         rest.iter().flat_map(|roll| &roll.nodes).filter(|node| is_left(node)).collect();
-    report_left(&roll, record.runner.as_ref(), &left, out)?;
+    // A program whose roll has halted finishes nothing.
+    let runner = record.runner.as_ref().filter(|_| record.halt.is_none());
+    report_left(&roll, runner, &left, out)?;
     Ok(Exit::Done)
 }
 
