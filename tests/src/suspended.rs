@@ -147,6 +147,7 @@ async fn begin(client: &Client, maintenance: &NodeMaintenance) {
         keeps_cordon: false,
         neighbours: node_patch::Neighbours::default(),
         others: &HashSet::new(),
+        now,
     };
     patch_node(client, &node.name_any(), node_patch::cordon(&node, &requester).unwrap().0).await;
     let cordoned = json!({"type": ConditionType::Cordoned.as_str(), "status": "True", "message": "",

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use nm_shared::api::hold::Hook;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::cluster::volume_attachment::NodeVolumes;
 use nm_shared::decide::cluster_state::{Announcement, ClusterState, StartBatch};
 use nm_shared::decide::drain_plan::needs_volumes;
+use nm_shared::decide::hold;
 use nm_shared::decide::needs_pods;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::evacuation::{Evacuations, KubevirtView};
@@ -94,6 +96,7 @@ fn observe_gate(
         competing: competing(&others),
         other_uids: others.iter().map(|other| ownership::uid(other).to_owned()).collect(),
         other_was_planned: others.iter().any(|other| ownership::was_planned(other)),
+        return_hooks: node.iter().flat_map(|node| return_hooks(&others, node)).collect(),
         recordons,
         status_written,
         steady_now: state.evictions.now(),
@@ -238,6 +241,11 @@ fn others(state: &mut TermState, maintenance: &NodeMaintenance) -> Vec<Arc<Group
 fn competing(others: &[Arc<GroupedMaintenance>]) -> Vec<Arc<NodeMaintenance>> {
     let competing = others.iter().filter(|other| other.metadata.deletion_timestamp.is_none());
     competing.map(|other| Arc::new(other.maintenance.clone())).collect()
+}
+
+/// The hooks because of which some of them keep the node.
+fn return_hooks(others: &[Arc<GroupedMaintenance>], node: &Node) -> Vec<Hook> {
+    others.iter().flat_map(|other| hold::hooks_of_return(other, node)).collect()
 }
 
 /// Whether the maintenance is no longer planned, and its status does not show this yet.

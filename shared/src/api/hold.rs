@@ -14,7 +14,7 @@ use crate::api::condition::ConditionReason;
 use crate::api::names::{HOOK_DOMAIN, PRE_DRAIN_HOOK, PRE_RETURN_HOOK};
 
 /// How many hooks a status lists at most; all of them are waited for.
-const MAX_HOOKS: usize = 10;
+pub(crate) const MAX_HOOKS: usize = 10;
 
 /// The length of the owner in a status, in characters.
 const MAX_OWNER_LENGTH: usize = 100;

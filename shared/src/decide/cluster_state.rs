@@ -9,6 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::api::group::Group;
+use crate::api::hold::Hook;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::START_TOGETHER_ANNOTATION;
 use crate::api::pod_reference::PodReference;
@@ -79,6 +80,8 @@ pub struct ClusterState {
     pub other_uids: HashSet<String>,
     /// Whether one of these was planned and has not begun.
     pub other_was_planned: bool,
+    /// The hooks of the other maintenances that wait to return the node.
+    pub return_hooks: Vec<Hook>,
     /// How often this process has restored a cordon that another program removed.
     pub recordons: RecordonBackoff,
     /// The maintenances that start together with this one.

@@ -347,16 +347,19 @@ pub fn lease_lost(
     draft.status
 }
 
-/// The status of a maintenance that is being deleted and waits before it returns the node.
+/// The status of a maintenance that is being deleted and waits before it returns the node. If it has the node, something
+/// else may have `uncordoned` that.
 pub fn stopping(
     maintenance: &NodeMaintenance,
     hold: Hold,
-    uncordoned: bool,
+    uncordoned: Option<bool>,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
     let mut draft = StatusDraft::new(maintenance, now);
-    draft.record_cordoned(uncordoned);
-    if !uncordoned {
+    if let Some(uncordoned) = uncordoned {
+        draft.record_cordoned(uncordoned);
+    }
+    if uncordoned == Some(false) {
         let message = format!("node {} stays cordoned, waiting for {hold}", maintenance.spec.node_name);
         draft.record(ConditionType::Cordoned, true, hold.reason(), message);
     }

@@ -53,7 +53,7 @@ impl<'a> DrainSurvey<'a> {
         observed: &ClusterState,
         queue: &EvictionQueue,
         surges: &'a Surges,
-        paused: bool,
+        withheld: bool,
         now: Timestamp,
     ) -> Self {
         let node_ready = observed.node.as_deref().is_some_and(node::is_ready);
@@ -86,7 +86,7 @@ impl<'a> DrainSurvey<'a> {
                 surges: surges.is_surging(&planned.pod),
                 surge_block: surges.block_of(&planned.pod),
                 node_ready,
-                paused,
+                withheld,
             };
             (planned, pod_state::standing(planned, &known, now))
         });

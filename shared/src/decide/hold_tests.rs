@@ -201,3 +201,65 @@ fn a_definition_that_prunes_the_hold_or_all_conditions_keeps_it() {
     waiting.status.as_mut().unwrap().conditions.clear();
     assert!(asked(&decide(&waiting, &cordoned(), at(5))).is_empty(), "nothing shows it");
 }
+
+#[test]
+fn the_delay_counts_from_the_label_even_if_that_is_set_later() {
+    let new = hooked(PRE_DRAIN_HOOK, &json!({}));
+    let mut waiting = after(&new, &decide(&new, &observed(), now()));
+    let balancers = json!({"loadBalancers": {"exclude": true, "delaySeconds": 20}});
+    waiting.spec.drain = Some(serde_json::from_value(balancers).unwrap());
+    let labelled = decide(&waiting, &cordoned(), at(600));
+    let until = |decision: &Decision| {
+        status(decision).hold.as_ref().unwrap().load_balancers_until.as_ref().map(|until| until.0)
+    };
+    assert_eq!(until(&labelled), Some(at(620)));
+    let mut node = serde_json::to_value(cordoned().node.unwrap().as_ref()).unwrap();
+    json_patch_merge(&mut node, &labelled.node.as_ref().unwrap().0);
+    let cluster = ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed() };
+    let released = without_hooks(&after(&waiting, &labelled));
+    let early = decide(&released, &cluster, at(610));
+    assert!(asked(&early).is_empty());
+    assert_eq!(until(&early), Some(at(620)));
+    assert_eq!(asked(&decide(&after(&released, &early), &cluster, at(620))), ["a", "b"]);
+}
+
+#[test]
+fn the_end_of_another_maintenance_does_not_return_a_node_that_a_hook_keeps() {
+    let deletion = json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}});
+    let begun = maintenance(&json!({}));
+    let begun = after(&begun, &decide(&begun, &observed(), now()));
+    let mut first = hooked(PRE_RETURN_HOOK, &deletion);
+    first.status = begun.status;
+    let mut second = maintenance(&deletion);
+    second.metadata.uid = Some("second".to_owned());
+    let beside = |others: &[&NodeMaintenance]| {
+        let node = cordoned().node.unwrap();
+        let hooks = others.iter().flat_map(|other| crate::decide::hold::hooks_of_return(other, &node));
+        ClusterState {
+            other_uids: others.iter().filter_map(|other| other.metadata.uid.clone()).collect(),
+            return_hooks: hooks.collect(),
+            ..cordoned()
+        }
+    };
+    let held = decide(&second, &beside(&[&first]), at(5));
+    assert!(held.node.is_none() && held.release_lease.is_none() && held.remove_finalizer.is_none());
+    assert_eq!(status(&held).hold.as_ref().unwrap().to_string(), "hook flush (owner: cache)");
+    assert!(status(&held).conditions.is_empty(), "it has not cordoned the node");
+    assert!(decide(&first, &beside(&[&second]), at(5)).remove_finalizer.is_none(), "nor does its own");
+
+    let released = decide(&second, &beside(&[&without_hooks(&first)]), at(6));
+    assert!(released.remove_finalizer.is_some());
+}
+
+#[test]
+fn the_delay_ends_at_the_second_that_the_status_shows() {
+    let begins = now() + SignedDuration::from_millis(700);
+    let new =
+        maintenance(&json!({"spec": {"drain": {"loadBalancers": {"exclude": true, "delaySeconds": 20}}}}));
+    let decision = decide(&new, &observed(), begins);
+    let mut node = serde_json::to_value(observed().node.unwrap().as_ref()).unwrap();
+    json_patch_merge(&mut node, &decision.node.as_ref().unwrap().0);
+    let cluster = ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed() };
+    let until = status(&decision).hold.as_ref().unwrap().load_balancers_until.as_ref().unwrap().0;
+    assert_eq!(asked(&decide(&after(&new, &decision), &cluster, until)), ["a", "b"]);
+}

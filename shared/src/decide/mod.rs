@@ -265,6 +265,7 @@ impl Decider<'_> {
             keeps_cordon,
             neighbours: Neighbours::of(maintenance.spec.drain.as_ref()),
             others: &observed.other_uids,
+            now: self.now,
         }
     }
 
@@ -327,7 +328,8 @@ impl Decider<'_> {
                 return self.fail(ConditionReason::InvalidDrain, error.to_string(), None);
             }
         };
-        let hold = hold::before_eviction(maintenance, &spec, observed.prunes_details, now);
+        let hold =
+            hold::before_eviction(maintenance, &spec, self.excluded_since(), observed.prunes_details, now);
         let withheld = maintenance.spec.suspend || hold.is_some();
         let deadline = drain_status::deadline(maintenance, &spec, now);
         // What is not restarted must not be shown as restarted.
@@ -394,6 +396,12 @@ impl Decider<'_> {
                 self.decision.restart(surges.recorded(status));
             }
         }
+    }
+
+    /// Since when load balancers leave the node out: from now on, if this decision asks them to. None if that is not known.
+    fn excluded_since(&self) -> Option<Timestamp> {
+        let node = self.observed.node.as_deref()?;
+        node_patch::excluded_since(node).unwrap_or(Some(self.now))
     }
 
     /// Whether pods may have been evicted: the status is written before the first eviction. A definition that prunes the

@@ -32,10 +32,8 @@ impl Decider<'_> {
         if !ownership::is_adopted(maintenance) {
             return;
         }
-        if let Some(hold) = hold::before_return(maintenance)
-            && let Some(node) = node
-            && !inherited
-            && self.has_node(node)
+        if let Some(node) = node.filter(|_| !inherited)
+            && let Some(hold) = hold::before_return(maintenance, node, &observed.return_hooks)
         {
             return self.hold_node(node, hold);
         }
@@ -64,14 +62,6 @@ impl Decider<'_> {
         self.publish(EventSubject::Maintenance, EventReason::RemovedMaintenance, self.end_note());
     }
 
-    /// Whether there is a node to return: it is the one on which the maintenance has begun.
-    fn has_node(&self, node: &Node) -> bool {
-        let Self { maintenance, .. } = *self;
-        let is_recorded = node_patch::record_names(node, ownership::uid(maintenance));
-        is_recorded
-            || (ownership::has_begun(maintenance) && !ownership::is_of_another_node(maintenance, node))
-    }
-
     /// Keeps the node, and its lease, until the hooks are removed.
     fn hold_node(&mut self, node: &Node, hold: Hold) {
         let Self { maintenance, observed, now, .. } = *self;
@@ -83,7 +73,8 @@ impl Decider<'_> {
             GateResult::Lost { next, .. } => self.requeue_at(next),
             GateResult::Waits { .. } | GateResult::Forfeited { .. } => {}
         }
-        let status = drain_status::stopping(maintenance, hold, self.is_uncordoned(), now);
+        let uncordoned = hold::has_node(maintenance, node).then(|| self.is_uncordoned());
+        let status = drain_status::stopping(maintenance, hold, uncordoned, now);
         self.settle_status(status, observed.status_written);
     }
 

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
@@ -41,6 +42,8 @@ pub struct Requester<'a> {
     pub neighbours: Neighbours,
     /// The uids of the other maintenances of the node, those being deleted included.
     pub others: &'a HashSet<String>,
+    /// The current time, for the record.
+    pub now: Timestamp,
 }
 
 /// Who has cordoned the node, by the status of the maintenance. An undo record takes precedence, because the status is
@@ -87,6 +90,12 @@ pub fn record_names(node: &Node, uid: &str) -> bool {
 /// The uid of the maintenance that the undo record names.
 pub fn record_owner(node: &Node) -> Option<String> {
     cordon_record(&node.metadata).filter(|undo| !undo.restored)?.maintenance
+}
+
+/// Since when load balancers leave the node out, by its undo record: none if they have not been asked, and the time is none
+/// if it is not known.
+pub fn excluded_since(node: &Node) -> Option<Option<Timestamp>> {
+    cordon_record(&node.metadata).filter(UndoRecord::excludes).map(|undo| undo.excluded_since)
 }
 
 /// Whether the node was schedulable before its maintenance; none if its metadata shows no maintenance. For programs that
@@ -168,7 +177,10 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     };
     let mut undo = UndoRecord { maintenance: Some(requester.uid.to_owned()), heir: None, ..undo };
     let taints: Vec<&Taint> = current.iter().chain(&missing).collect();
+    let was_excluded = undo.excludes();
     let (mut labels, mut annotations) = undo.ask(&node.metadata, requester.neighbours);
+    let since = if was_excluded { undo.excluded_since } else { Some(requester.now) };
+    undo.excluded_since = since.filter(|_| undo.excludes());
     annotations.insert(UNDO_ANNOTATION.to_owned(), json!(json!(undo).to_string()));
     if group.has_exclude_label() {
         labels.insert(EXCLUDE_LABEL.to_owned(), json!(EXCLUDE_VALUE));

@@ -37,6 +37,7 @@ impl Maintenance {
             keeps_cordon: false,
             neighbours: Neighbours::default(),
             others: &self.others,
+            now: Timestamp::UNIX_EPOCH,
         }
     }
 

@@ -109,8 +109,8 @@ pub struct PodContext<'a> {
     pub surge_block: Option<&'a SurgeBlock>,
     /// Whether its node is Ready.
     pub node_ready: bool,
-    /// Whether the maintenance is paused, so that no eviction is requested.
-    pub paused: bool,
+    /// Whether no eviction is requested now, because the maintenance is paused, or waits for hooks or load balancers.
+    pub withheld: bool,
 }
 
 /// The state of a pod.
@@ -143,7 +143,7 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
     if let (Some((_, EvictionOutcome::HotplugPod(_))), true) = (&attempt.last, context.machine_moves) {
         return PodState::Migrating.into();
     }
-    if context.paused || planned.verdict == Verdict::AwaitCompletion {
+    if context.withheld || planned.verdict == Verdict::AwaitCompletion {
         return unrequested_state(attempt).into();
     }
     if let (Some((_, refusal)), true) = (attempt.deletion.as_deref(), context.overdue) {

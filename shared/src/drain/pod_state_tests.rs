@@ -36,7 +36,7 @@ fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budget
         surges: false,
         surge_block: None,
         node_ready,
-        paused: false,
+        withheld: false,
     }
 }
 
@@ -226,7 +226,8 @@ fn the_pod_of_a_disk_migrates_with_its_machine_and_is_blocked_otherwise() {
     let attempt = answered(EvictionOutcome::HotplugPod(String::new()));
     for (machine_moves, expected) in [(true, "Migrating"), (false, "NotMigratable")] {
         for paused in [false, true] {
-            let known = PodContext { machine_moves, paused, ..known(Some(&attempt), true, &budgets) };
+            let known =
+                PodContext { machine_moves, withheld: paused, ..known(Some(&attempt), true, &budgets) };
             let expected = if paused && !machine_moves { "Waiting" } else { expected };
             assert_eq!(word(&standing(&pod, &known, now())), expected);
         }
@@ -287,7 +288,7 @@ fn while_a_maintenance_is_paused_nothing_is_refused_and_what_was_accepted_takes_
     use EvictionOutcome::*;
     let check = |attempt: Option<Attempt>, expected: &str| {
         let budgets = Budgets::default();
-        let known = PodContext { paused: true, ..known(attempt.as_ref(), true, &budgets) };
+        let known = PodContext { withheld: true, ..known(attempt.as_ref(), true, &budgets) };
         let pod = planned(&json!({"namespace": "ns", "name": "p"}));
         assert_eq!(word(&standing(&pod, &known, now())), expected, "{attempt:?}");
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,9 @@ pub(super) struct UndoRecord {
     pub(super) added_taints: Vec<String>,
     /// The previous values of our labels; null if they did not exist.
     pub(super) labels_before: BTreeMap<String, Option<String>>,
+    /// Since when load balancers leave the node out; none if an earlier version wrote that, or nobody asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) excluded_since: Option<Timestamp>,
     /// The record cannot be read, and counts as one that reverts everything.
     #[serde(skip)]
     pub(super) unreadable: bool,
@@ -89,6 +93,11 @@ impl UndoRecord {
             && AUTOSCALER_ANNOTATIONS
                 .iter()
                 .all(|key| asks(&self.annotations_before, key, neighbours.protected_from_autoscalers))
+    }
+
+    /// Whether the record shows that load balancers have been asked to leave the node out.
+    pub(super) fn excludes(&self) -> bool {
+        self.labels_before.contains_key(LOAD_BALANCER_LABEL)
     }
 
     /// Records what is asked of the neighbours, as if nothing had been there before.

@@ -331,7 +331,7 @@ impl DrainPreview {
                 surges: replaced_by.is_some(),
                 surge_block: surge.as_ref().and_then(|surge| surge.as_ref().err()),
                 node_ready: node.ready,
-                paused: false,
+                withheld: false,
             };
             let standing = pod_state::standing(planned, &known, now);
             let fate = match (standing.state, standing.blocker) {

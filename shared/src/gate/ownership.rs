@@ -297,6 +297,7 @@ mod tests {
             keeps_cordon: false,
             neighbours: node_patch::Neighbours::default(),
             others: &others,
+            now: Timestamp::UNIX_EPOCH,
         };
         let patch = node_patch::cordon(&bare, &requester).unwrap().0;
         let cordoned: Node = serde_json::from_value(json!({

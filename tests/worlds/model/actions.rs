@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::api_server::Watched;
 use crate::state::{NodeChange, Pod, SLOTS, State, Term, Write, is_deleted};
+use crate::waits::{HookKind, Interest};
 
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +21,9 @@ pub(crate) enum Action {
     PodEnds(usize),
     /// The request on its way arrives.
     LateArrives,
+    /// Who has set a hook removes it.
+    RemoveHook(usize, HookKind),
+    TimePasses,
     /// Harm.
     Harm(Harmful),
 }
@@ -44,6 +48,9 @@ pub(crate) enum Harmful {
     CreateInSameSecond(usize),
     Delete(usize),
     Change(NodeChange),
+    SetHook(usize, HookKind),
+    /// A person asks for something of the neighbours, or no longer.
+    ChangeDrain(usize),
     /// A replacement of a pod arrives on the node under the same name.
     PodReturns(usize),
 }
@@ -56,6 +63,8 @@ impl Harmful {
                 | Self::CreateInSameSecond(_)
                 | Self::Delete(_)
                 | Self::Change(_)
+                | Self::SetHook(..)
+                | Self::ChangeDrain(_)
                 | Self::PodReturns(_)
         )
     }
@@ -74,6 +83,8 @@ impl fmt::Display for Action {
             Self::Deliver(Watched::Pods) => write!(f, "deliver pods"),
             Self::PodEnds(pod) => write!(f, "pod-ends p{pod}"),
             Self::LateArrives => write!(f, "late-write-arrives"),
+            Self::RemoveHook(slot, kind) => write!(f, "remove-{kind:?} m{slot}"),
+            Self::TimePasses => write!(f, "time-passes"),
             Self::Harm(harm) => write!(f, "{harm}"),
         }
     }
@@ -92,6 +103,8 @@ impl fmt::Display for Harmful {
             Self::CreateInSameSecond(slot) => write!(f, "create-in-same-second m{slot}"),
             Self::Delete(slot) => write!(f, "delete m{slot}"),
             Self::Change(change) => write!(f, "person {change:?}"),
+            Self::SetHook(slot, kind) => write!(f, "set-{kind:?} m{slot}"),
+            Self::ChangeDrain(slot) => write!(f, "change-drain m{slot}"),
             Self::PodReturns(pod) => write!(f, "pod-returns p{pod}"),
         }
     }
@@ -114,6 +127,8 @@ impl State {
         let idle =
             |slot: &usize| self.term.maintenances[*slot].object.is_some() && self.term.runs[*slot].is_none();
         actions.extend(SLOTS.into_iter().filter(idle).map(Action::Reconcile));
+        actions.extend(self.time_passes().then_some(Action::TimePasses));
+        actions.extend(self.hooks(true).map(|(slot, kind)| Action::RemoveHook(slot, kind)));
         actions
     }
 
@@ -135,6 +150,8 @@ impl State {
         if self.harm.person > 0 {
             for slot in SLOTS {
                 match self.api.maintenances[slot] {
+                    // The starts with waits have the maintenances that they need.
+                    None if self.interest != Interest::Node && self.api.created[slot] == 0 => {}
                     None => {
                         harm.push(Harmful::Create(slot));
                         if self.api.maintenances[1 - slot].is_some() {
@@ -145,11 +162,34 @@ impl State {
                     Some(_) => {}
                 }
             }
-            harm.extend(NodeChange::ALL.map(Harmful::Change));
-            let is_elsewhere = |pod: &usize| matches!(self.api.pods.pods[*pod], Pod::Gone(_));
-            harm.extend(SLOTS.into_iter().filter(is_elsewhere).map(Harmful::PodReturns));
+            match self.interest {
+                Interest::Node => {
+                    harm.extend(NodeChange::ALL.map(Harmful::Change));
+                    let is_elsewhere = |pod: &usize| matches!(self.api.pods.pods[*pod], Pod::Gone(_));
+                    harm.extend(SLOTS.into_iter().filter(is_elsewhere).map(Harmful::PodReturns));
+                }
+                Interest::Hooks => {
+                    harm.extend(self.hooks(false).map(|(slot, kind)| Harmful::SetHook(slot, kind)));
+                }
+                Interest::Neighbours => {
+                    harm.extend(NodeChange::OF_NEIGHBOURS.map(Harmful::Change));
+                    let exists = |slot: &usize| self.api.maintenances[*slot].is_some();
+                    harm.extend(SLOTS.into_iter().filter(exists).map(Harmful::ChangeDrain));
+                }
+            }
         }
         harm
+    }
+
+    /// The hooks of maintenances that are set, or not.
+    fn hooks(&self, is_set: bool) -> impl Iterator<Item = (usize, HookKind)> {
+        let of = move |slot: usize| {
+            let object = self.api.maintenances[slot];
+            let is_so =
+                move |kind: &HookKind| object.is_some_and(|object| kind.is_set(slot, object) == is_set);
+            HookKind::ALL.into_iter().filter(is_so).map(move |kind| (slot, kind))
+        };
+        SLOTS.into_iter().flat_map(of)
     }
 
     /// The state after an action; none if it changes nothing.
@@ -163,6 +203,8 @@ impl State {
             Action::Evict(pod) => state.send(pod),
             Action::Deliver(watched) => state.deliver(watched),
             Action::PodEnds(pod) => state.end_pod(pod),
+            Action::RemoveHook(slot, kind) => state.set_hook(slot, kind, false),
+            Action::TimePasses => state.clock += 1,
             Action::LateArrives => {
                 let late = state.late.take()?;
                 state.watcher.lease_may_stay |= matches!(late.write, Write::CreateLease(_));
@@ -208,6 +250,8 @@ impl State {
             Harmful::CreateInSameSecond(slot) => self.create(slot, true),
             Harmful::Delete(slot) => self.delete(slot),
             Harmful::Change(change) => self.person_wrote(change),
+            Harmful::SetHook(slot, kind) => self.set_hook(slot, kind, true),
+            Harmful::ChangeDrain(slot) => self.toggle_drain(slot),
             Harmful::PodReturns(pod) => {
                 let number = self.api.pods.pods[pod].number();
                 self.api.pods.pods[pod] = Pod::Running(number + 1);

@@ -12,6 +12,7 @@ use crate::objects::Object;
 use crate::state::{
     Cached, Late, NodeChange, Pod, State, Write, is_deleted, is_recorded, parsed, pod_uid, uid,
 };
+use crate::waits::intended;
 
 /// The server refused a write: somebody else was faster, or the object is gone.
 pub(crate) struct Conflict;
@@ -31,7 +32,7 @@ impl State {
                     return Err(Conflict);
                 }
                 let patched = self.api.node.merged(&patch.json());
-                self.reconciler_wrote(patched);
+                self.reconciler_wrote(slot, patched);
                 Ok(Some(patched))
             }
             Write::CreateLease(lease) => {
@@ -62,14 +63,15 @@ impl State {
         }
     }
 
-    fn set_maintenance(&mut self, slot: usize, object: Object) {
+    pub(crate) fn set_maintenance(&mut self, slot: usize, object: Object) {
         let finalizers = object.at("/metadata/finalizers");
         let is_gone = is_deleted(object) && finalizers.as_array().is_none_or(Vec::is_empty);
         let object = Some(object).filter(|_| !is_gone);
         if object == self.api.maintenances[slot] {
             return;
         }
-        self.api.maintenances[slot] = object;
+        let before = std::mem::replace(&mut self.api.maintenances[slot], object);
+        self.note_hooks(slot, before);
         self.term.maintenances[slot].is_current = false;
         if let Some(run) = &mut self.term.runs[slot] {
             run.maintenance_is_current = false;
@@ -112,8 +114,10 @@ impl State {
         }
     }
 
-    fn reconciler_wrote(&mut self, node: Object) {
+    fn reconciler_wrote(&mut self, slot: usize, node: Object) {
+        let before = self.api.node;
         self.set_node(node);
+        self.judge_node(slot, before, self.watcher.is_marked && !is_recorded(node));
         match (self.watcher.is_marked, is_recorded(node)) {
             (false, true) => self.watcher.is_marked = true,
             (true, false) => {
@@ -140,6 +144,7 @@ impl State {
                     .fold(before, |before, change| change.applied(before))
             }
             NodeChange::AddOwnMarks => change.applied(before),
+            NodeChange::SetNeighbours | NodeChange::StripNeighbours => intended(before, self.api.node, node),
             _ => before,
         };
         self.set_node(node);
@@ -169,7 +174,7 @@ impl State {
         let youngest = self.api.maintenances.iter().flatten().filter_map(|object| second(*object)).max();
         let second = youngest.map_or(1, |second| second + u8::from(!same_second));
         self.api.created[slot] += 1;
-        let object = Object::new(json!({
+        let object = self.asks[slot].applied(slot, json!({
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
             "metadata": {
                 "name": format!("m{slot}"), "uid": format!("m{slot}-{}", self.api.created[slot]), "generation": 1,
@@ -177,19 +182,21 @@ impl State {
             },
             "spec": {"nodeName": "n"},
         }));
-        self.set_maintenance(slot, object);
+        self.set_maintenance(slot, Object::new(object));
     }
 
     /// A person deletes a maintenance.
     pub(crate) fn delete(&mut self, slot: usize) {
         if let Some(object) = self.api.maintenances[slot] {
-            let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:30:00Z", "generation": 2}});
+            let generation = object.at("/metadata/generation").as_i64().unwrap_or_default() + 1;
+            let deleted =
+                json!({"metadata": {"deletionTimestamp": "2026-01-01T00:30:00Z", "generation": generation}});
             self.set_maintenance(slot, object.merged(&deleted));
         }
     }
 
-    /// Evicts the pod of this name, if it has this uid and its budget allows that.
-    pub(crate) fn evict(&mut self, index: usize, precondition: &str) {
+    /// Evicts the pod of this name for a maintenance, if it has this uid and its budget allows that.
+    pub(crate) fn evict(&mut self, index: usize, precondition: &str, decided_by: &str) {
         let Pod::Running(number) = self.api.pods.pods[index] else { return };
         let pod = pod_uid(index, number);
         if pod != precondition || !self.api.pods.allows_disruption {
@@ -197,6 +204,7 @@ impl State {
         }
         self.api.pods.pods[index] = Pod::Terminating(number);
         self.api.pods.allows_disruption = false;
+        self.judge_eviction(decided_by);
         let in_maintenance = self.api.maintenances.iter().any(Option::is_some);
         self.blame(removal_is_wanted(&Removal {
             precondition: Some(precondition.to_owned()),

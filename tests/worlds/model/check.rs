@@ -13,7 +13,8 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::actions::Action;
 use crate::objects::hash;
-use crate::state::{Harm, Pod, SLOTS, State, node_cordoned_by_hand, node_in_service, parsed};
+use crate::state::{Harm, Pod, SLOTS, State, is_deleted, node_cordoned_by_hand, node_in_service, parsed};
+use crate::waits::{Asks, HookKind, Interest, with_neighbours};
 
 /// A world that has not settled after so many steps never does.
 const MAX_STEPS: usize = 1_000;
@@ -46,6 +47,51 @@ fn starts(harm: Harm) -> Vec<State> {
                 starts.push(two);
             }
         }
+    }
+    starts.extend(waiting_starts(harm));
+    starts
+}
+
+/// The same with maintenances that wait, and that ask something of neighbours. The numbers are those in [`starts`].
+fn waiting_starts(harm: Harm) -> Vec<State> {
+    let bare = node_in_service();
+    let other = with_neighbours(bare, (Some("false"), [Some("false"), Some("true")]));
+    let mixed = with_neighbours(bare, (Some(""), [None, Some("false")]));
+    let (running, gone) = ([Pod::Running(1), Pod::Gone(1)], [Pod::Gone(1); 2]);
+    let start = |(node, pods, asks, interest, count)| {
+        let mut start = State { asks, interest, ..State::new(node, pods, harm) };
+        (0..count).for_each(|slot| start.create(slot, false));
+        start
+    };
+    let nothing = Asks::default();
+    let hooked = Asks { hook: true, ..nothing };
+    let asked = Asks { neighbours: true, ..nothing };
+    let delayed = Asks { delay: true, ..asked };
+    let worlds = [
+        // 12: a maintenance with a hook, and a pod.
+        (bare, running, [hooked, nothing], Interest::Hooks, 1),
+        // 13 to 15: neighbours are asked, with and without values of others.
+        (bare, gone, [asked, nothing], Interest::Neighbours, 1),
+        (other, gone, [asked, nothing], Interest::Neighbours, 1),
+        (mixed, gone, [asked, nothing], Interest::Neighbours, 1),
+        // 16 and 17: the first or the second of two asks.
+        (other, gone, [asked, nothing], Interest::Neighbours, 2),
+        (other, gone, [nothing, asked], Interest::Neighbours, 2),
+        // 18: load balancers have time before the pod is evicted.
+        (mixed, running, [delayed, nothing], Interest::Neighbours, 1),
+        // 19: the same with a hook, and the options may be set later.
+        (bare, running, [Asks { hook: true, ..delayed }, nothing], Interest::Neighbours, 1),
+    ];
+    let mut starts: Vec<State> = worlds.into_iter().map(start).collect();
+    // 20 and 21: a maintenance that is drained, and later deleted with a hook, alone or beside another one.
+    for count in [1, 2] {
+        let mut ending = start((bare, gone, [nothing; 2], Interest::Hooks, count));
+        while let Some((_, following)) = next(&ending) {
+            ending = following;
+        }
+        ending.set_hook(0, HookKind::PreReturn, true);
+        ending.delete(0);
+        starts.push(ending);
     }
     starts
 }
@@ -196,16 +242,26 @@ const fn harm(person: u8, faults: u8) -> Harm {
 }
 
 /// The short form: starts, by their numbers in [`starts`], and the harm that is done to them.
-const SHORT: [(&[usize], Harm); 5] = [
+const SHORT: [(&[usize], Harm); 15] = [
     (&[3, 9], harm(1, 1)),
     (&[3], harm(2, 0)),
     (&[0], harm(0, 1)),
     (&[4, 5, 10, 11], harm(0, 1)),
     (&[4, 11], harm(1, 0)),
+    (&[12], harm(1, 1)),
+    (&[13, 14, 15], harm(1, 1)),
+    (&[16, 17], harm(1, 0)),
+    (&[16, 17], harm(0, 1)),
+    (&[18], harm(1, 1)),
+    (&[19], harm(0, 1)),
+    (&[19], harm(2, 0)),
+    (&[20], harm(2, 1)),
+    (&[21], harm(1, 0)),
+    (&[21], harm(0, 1)),
 ];
 
 /// The long form.
-const LONG: [(&[usize], Harm); 7] = [
+const LONG: [(&[usize], Harm); 11] = [
     (&[0, 6], harm(1, 0)),
     (&[3, 9], harm(2, 1)),
     (&[3, 9], harm(1, 2)),
@@ -213,6 +269,10 @@ const LONG: [(&[usize], Harm); 7] = [
     (&[0, 6], harm(1, 1)),
     (&[4, 5, 10, 11], harm(1, 1)),
     (&[1, 2, 7, 8], harm(1, 0)),
+    (&[12, 13, 14, 15, 18, 20], harm(2, 2)),
+    (&[16, 17, 19], harm(1, 1)),
+    (&[21], harm(1, 1)),
+    (&[19, 21], harm(2, 1)),
 ];
 
 #[test]
@@ -230,7 +290,9 @@ fn no_interleaving_of_a_small_world_violates_an_invariant() {
 
 #[test]
 fn without_harm_two_maintenances_drain_their_node_and_return_it_to_service() {
-    for mut state in starts(harm(0, 0)) {
+    let all_exist =
+        |state: &State| !state.api.maintenances.iter().flatten().any(|object| is_deleted(*object));
+    for mut state in starts(harm(0, 0)).into_iter().filter(all_exist) {
         while let Some((_, following)) = next(&state) {
             state = following;
         }

@@ -2,7 +2,7 @@
 //!
 //! The world is one node with two pods and one budget, two maintenances, and two reconcilers of which one leads. At any
 //! moment a watch delivers late, a write or its answer is lost, a request arrives after its sender has crashed, a person
-//! changes the node or creates and deletes maintenances. [`nm_shared::decide::decide`] makes each decision, and
+//! changes the node, creates and deletes maintenances, and changes their hooks and what they ask of neighbours. [`nm_shared::decide::decide`] makes each decision, and
 //! [`nm_shared::decide::steps`] orders its writes. The model interrupts them everywhere.
 //!
 //! In every reachable state the invariants of [`nm_tests::invariants`] are checked. Liveness is checked from every reachable
@@ -21,3 +21,4 @@ mod histories;
 mod objects;
 mod replica;
 mod state;
+mod waits;

@@ -18,6 +18,7 @@ use nm_shared::cluster::node_lease::LeaseWrite;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::decide::decision::LeaseRelease;
+use nm_shared::decide::hold;
 use nm_shared::decide::steps::DecisionStep;
 use nm_shared::decide::{decide, needs_pods};
 use nm_shared::drain::budget_allowance::{Budgets, RemainingBudget};
@@ -29,7 +30,8 @@ use serde_json::{Value, json};
 
 use crate::api_server::patch;
 use crate::objects::Object;
-use crate::state::{Cached, Late, Pod, Pods, Run, SpecVersion, State, Step, Term, Write, now, pod_uid, uid};
+use crate::state::{Cached, Late, Pod, Pods, Run, SpecVersion, State, Step, Term, Write, pod_uid, uid};
+use crate::waits::time;
 
 /// Everything that a decision depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,6 +42,7 @@ struct View {
     lease: Option<Object>,
     pods: Pods,
     evictions: BTreeMap<String, SpecVersion>,
+    clock: u8,
 }
 
 /// The steps of each decision so far: most states differ in something that no decision sees.
@@ -60,6 +63,7 @@ impl State {
             lease: term.lease.object,
             pods: term.pods.clone(),
             evictions: term.evictions.clone(),
+            clock: self.clock,
         };
         let steps = view.steps();
         let before = term.clone();
@@ -129,8 +133,9 @@ impl State {
                 self.term.released.insert(request.uid);
             }
             Write::CreateLease(_) | Write::PatchLease(_) => self.term.lease = Cached::current(answer),
-            // The answer to a deletion is not remembered.
-            Write::DeleteLease | Write::DeleteUnobservedLease => {}
+            Write::DeleteLease => self.term.lease = Cached::current(None),
+            // None was known before.
+            Write::DeleteUnobservedLease => {}
             Write::PatchNode(_) => {
                 run.node = Cached::current(answer);
                 self.term.node = Cached::current(answer);
@@ -153,8 +158,8 @@ impl State {
     /// Sends a queued eviction.
     pub(crate) fn send(&mut self, index: usize) {
         if let Some(uid) = self.queued(index) {
-            self.term.evictions.remove(&uid);
-            self.evict(index, &uid);
+            let decided_by = self.term.evictions.remove(&uid).map(|decided_by| decided_by.uid);
+            self.evict(index, &uid, &decided_by.unwrap_or_default());
         }
     }
 }
@@ -208,7 +213,7 @@ impl View {
             return steps.clone();
         }
         let (maintenance, observed) = self.observe();
-        let steps = decide(&maintenance, &observed, now()).into_steps();
+        let steps = decide(&maintenance, &observed, time(self.clock)).into_steps();
         let steps: Vec<Step> = steps.into_iter().rev().filter_map(|step| data(step, &maintenance)).collect();
         DECISIONS.lock().unwrap_or_else(PoisonError::into_inner).insert(self.clone(), steps.clone());
         steps
@@ -221,6 +226,9 @@ impl View {
             maintenance.status = Some(status);
         }
         let other: Option<Arc<NodeMaintenance>> = self.other.map(Object::parse);
+        let other_hooks =
+            |node: &Arc<Node>| other.iter().flat_map(|other| hold::hooks_of_return(other, node)).collect();
+        let return_hooks = node.as_ref().map(other_hooks).unwrap_or_default();
         let observed = ClusterState {
             node,
             lease: self.lease.map(Object::parse::<Lease>),
@@ -231,12 +239,13 @@ impl View {
                 .collect(),
             other_uids: other.iter().map(|other| ownership::uid(other).to_owned()).collect(),
             other_was_planned: other.iter().any(|other| ownership::was_planned(other)),
+            return_hooks,
             steady_now: SteadyTime::after_start(Duration::from_secs(60)),
             attempts: self.attempts(),
             batch: StartBatch { age: StartBatch::MAX_DELAY, ..StartBatch::default() },
             ..ClusterState::default()
         };
-        if !needs_pods(&maintenance, &observed, now()) {
+        if !needs_pods(&maintenance, &observed, time(self.clock)) {
             return (maintenance, observed);
         }
         let pods = present(&self.pods)

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
 use nm_tests::invariants::Violation;
 use serde_json::{Value, json};
 
 use crate::objects::Object;
+use crate::waits::{Asks, Interest, Waits, with_neighbours};
 
 /// Two maintenances may exist at a time, `m0` and `m1`.
 pub(crate) const SLOTS: [usize; 2] = [0, 1];
@@ -27,6 +27,11 @@ pub(crate) struct State {
     pub(crate) late: Option<Late>,
     /// How much harm may still be done.
     pub(crate) harm: Harm,
+    /// How often time has passed.
+    pub(crate) clock: u8,
+    /// What the maintenances of each slot are created with, and what people do.
+    pub(crate) asks: [Asks; 2],
+    pub(crate) interest: Interest,
     pub(crate) watcher: Watcher,
 }
 
@@ -154,6 +159,7 @@ pub(crate) struct Watcher {
     pub(crate) is_unknown: bool,
     /// Whether a lease was created by a request that came late. It stays until it expires: a creation has no precondition.
     pub(crate) lease_may_stay: bool,
+    pub(crate) waits: Waits,
     pub(crate) violation: Option<Box<Broken>>,
 }
 
@@ -167,11 +173,6 @@ impl From<Violation> for Broken {
     }
 }
 
-/// The time of everything that happens.
-pub(crate) fn now() -> Timestamp {
-    "2026-01-01T01:00:00Z".parse().expect("a time")
-}
-
 impl State {
     /// A world of a node and these pods, before its first maintenance.
     pub(crate) fn new(node: Object, pods: [Pod; 2], harm: Harm) -> Self {
@@ -183,9 +184,11 @@ impl State {
             is_marked: false,
             is_unknown: false,
             lease_may_stay: false,
+            waits: Waits::default(),
             violation: None,
         };
-        Self { api, term, late: None, harm, watcher }
+        let (asks, interest) = ([Asks::default(); 2], Interest::Node);
+        Self { api, term, late: None, harm, clock: 0, asks, interest, watcher }
     }
 
     pub(crate) fn blame(&mut self, result: Result<(), Violation>) {
@@ -276,9 +279,15 @@ pub(crate) enum NodeChange {
     StripRecord,
     /// A taint and a label of their own.
     AddOwnMarks,
+    /// What load balancers and autoscalers read.
+    SetNeighbours,
+    StripNeighbours,
 }
 
 impl NodeChange {
+    /// What is done to a node for its neighbours.
+    pub(crate) const OF_NEIGHBOURS: [Self; 2] = [Self::SetNeighbours, Self::StripNeighbours];
+
     pub(crate) const ALL: [Self; 6] = [
         Self::Cordon,
         Self::Uncordon,
@@ -302,6 +311,8 @@ impl NodeChange {
             Self::AddOwnMarks => {
                 with_taint(node.merged(&json!({"metadata": {"labels": {"own": "yes"}}})), "own")
             }
+            Self::SetNeighbours => with_neighbours(node, (Some("own"), [Some("own"); 2])),
+            Self::StripNeighbours => with_neighbours(node, (None, [None; 2])),
         }
     }
 }

@@ -37,7 +37,7 @@ use nm_roll::window::Windows;
 use nm_shared::cluster::{node, pod};
 use nm_shared::forecast::PodOutcome;
 use nm_shared::gate::etcd::EtcdRole;
-use nm_shared::{DrainSpec, NodeMaintenance};
+use nm_shared::{Autoscalers, DrainSpec, NodeMaintenance};
 
 use super::args::BeginArgs;
 use super::in_cluster;
@@ -45,6 +45,9 @@ use super::run::{report_windows, run as run_roll, this_runner};
 use crate::commands::plan::answers;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// The field that keeps autoscalers off a node.
+const AUTOSCALERS: &str = "spec.drain.autoscalers";
 
 pub(super) async fn run(
     args: BeginArgs,
@@ -97,7 +100,7 @@ pub(super) async fn run(
     } else {
         None
     };
-    let wanted = objects(&name, &args, &settings, &drain, &waves);
+    let mut wanted = objects(&name, &args, &settings, &drain, &waves);
     if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
         // So that no node is drained for a Job that is refused.
         let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
@@ -145,9 +148,7 @@ pub(super) async fn run(
 
     // The answer may have taken its time.
     check_free(&name, &names, &cluster.maintenances().await?)?;
-    if let Some(first) = wanted.first() {
-        start::start(cluster, first, true).await?;
-    }
+    check_definition(&mut wanted, &args, cluster, out).await?;
     let created = create(&wanted, &name, cluster, out).await?;
     // The pod of the Job claims the roll itself.
     let me = runner.is_none().then(this_runner);
@@ -245,6 +246,31 @@ fn drain(args: &BeginArgs, action: Option<&NodeAction>) -> DrainSpec {
         Some(NodeAction::Job(_)) => job::sparing_jobs(drain),
         Some(NodeAction::Run(_)) | None => drain,
     }
+}
+
+/// Checks with a dry run that the definition of the cluster has every field that is set. Where it lacks the one that keeps
+/// autoscalers off, which no flag has asked for, the roll does without.
+async fn check_definition(
+    wanted: &mut [NodeMaintenance],
+    args: &BeginArgs,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let Some(first) = wanted.first() else { return Ok(()) };
+    let is_default = !args.request.drain.decides_about_autoscalers();
+    match start::start(cluster, first, true).await {
+        Err(Error::DrainPruned(fields)) if is_default && fields.iter().any(|field| field == AUTOSCALERS) => {}
+        checked => return checked.map(drop),
+    }
+    for drain in wanted.iter_mut().filter_map(|object| object.spec.drain.as_mut()) {
+        drain.autoscalers = Autoscalers::Ignore;
+    }
+    start::start(cluster, &wanted[0], true).await?;
+    out.message(&Line::new(format!(
+        "Autoscalers may remove the nodes of this roll: the NodeMaintenance definition of this cluster has no {AUTOSCALERS}. \
+         Update it with `kubectl nm install`."
+    )));
+    Ok(())
 }
 
 /// Checks that the name of the roll is free, and that no node is in maintenance.
