@@ -151,7 +151,7 @@ async fn acted(maintenance: u16, job: u16) -> Option<ActionState> {
     let mut runner = RollRunner::new(&cluster, &roll, record, None, None);
     let act = RollChange::Act("n0".into(), node);
     runner.take_applied(apply(&cluster, roll, vec![act], BTreeMap::new(), false).await);
-    runner.observed.actions.get("n0").cloned()
+    runner.observed.actions.get(&("n0".into(), Step::Acting)).cloned()
 }
 
 #[tokio::test]

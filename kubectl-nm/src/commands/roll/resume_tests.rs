@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
-use crate::commands::roll::args::{NameArgs, OutputArgs, RollFormat};
+use crate::commands::roll::args::{AroundArgs, NameArgs, OutputArgs, RollFormat};
 
 const JOB: &str = "{apiVersion: batch/v1, kind: Job, spec: {template: {spec: {containers: [{name: a}]}}}}";
 
@@ -37,6 +37,7 @@ fn args() -> ResumeArgs {
         skip: Vec::new(),
         run: None,
         job: None,
+        around: AroundArgs::default(),
         timeout: None,
         yes: false,
         take_over: false,
