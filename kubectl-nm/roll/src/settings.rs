@@ -5,10 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
+use nm_core::maintenance::roll::Step;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use crate::record::Step;
 use crate::window::Windows;
 
 /// The settings of a roll. Durations are in seconds.

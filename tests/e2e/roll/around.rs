@@ -13,7 +13,7 @@ use nm_tests::workload::{Workload, node_of, pods_on};
 use serde_json::{Value, json};
 
 use super::job::{end_without_runtime, endless, job, until_created, until_other};
-use super::running_roll::{RunningRoll, abort, make_pipe, pool};
+use super::running_roll::{RunningRoll, make_pipe, pool};
 
 const HOOK: &str = "pre-drain.hook.kubectl-nm.dev/roll";
 
@@ -143,7 +143,6 @@ async fn jobs_run_before_the_drain_and_before_the_return_and_are_replaced_and_fo
     if cluster.sandbox().is_some() {
         assert_eq!(again.output(node), ["upgraded"]);
     }
-    abort(&cluster, "by-jobs").await;
 }
 
 /// The Job controller writes that a Job is complete.
