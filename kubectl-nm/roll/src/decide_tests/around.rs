@@ -6,8 +6,12 @@ use crate::settings::NodeAction;
 
 /// A roll with a command before each drain and one before each return.
 fn world(waves: &[usize]) -> World {
+    World::with(around(waves))
+}
+
+fn around(waves: &[usize]) -> RollSettings {
     let command = |text: &str| Some(NodeAction::Run(text.into()));
-    World::with(RollSettings { before: command("b"), after: command("a"), ..settings(waves, 1) })
+    RollSettings { before: command("b"), after: command("a"), ..settings(waves, 1) }
 }
 
 fn actions(world: &World, node: &str) -> Vec<Step> {
@@ -41,8 +45,7 @@ fn each_node_is_prepared_before_its_first_eviction_and_finished_before_its_retur
 
 #[test]
 fn without_a_main_action_the_node_rejoins_and_is_finished() {
-    let mut world = world(&[1]);
-    world.settings.action = None;
+    let mut world = World::with(RollSettings { action: None, ..around(&[1]) });
     assert_eq!(world.run(), RollState::Done);
     assert_eq!(actions(&world, "n0"), [Step::Preparing, Step::Finishing]);
 }
@@ -89,8 +92,7 @@ fn an_interrupted_action_runs_again() {
 
 #[test]
 fn a_reboot_ends_neither_of_them() {
-    let mut world = world(&[1]);
-    world.settings.expect_reboot = true;
+    let mut world = World::with(RollSettings { expect_reboot: true, ..around(&[1]) });
     world.run_to("n0", Step::Rejoining);
     world.observed.nodes.get_mut("n0").unwrap().boot_id = "boot-1".into();
     while actions(&world, "n0").last() != Some(&Step::Finishing) {
@@ -101,8 +103,7 @@ fn a_reboot_ends_neither_of_them() {
     assert_eq!(world.run(), RollState::Done, "{:?}", world.last);
     assert_eq!(actions(&world, "n0"), [ALL.as_slice(), &[Step::Finishing]].concat());
     // ssh lost its connection without a reboot that is expected.
-    let mut world = self::world(&[1]);
-    world.settings.expect_reboot = true;
+    let mut world = World::with(RollSettings { expect_reboot: true, ..around(&[1]) });
     while world.actions.is_empty() {
         world.decide(usize::MAX);
         world.pass_second();
@@ -113,8 +114,7 @@ fn a_reboot_ends_neither_of_them() {
 
 #[test]
 fn a_roll_that_has_halted_keeps_the_result_and_evicts_nothing() {
-    let mut world = world(&[2]);
-    world.settings.max_unavailable = 2;
+    let mut world = World::with(RollSettings { max_unavailable: 2, ..around(&[2]) });
     while world.actions.len() < 2 {
         world.decide(usize::MAX);
         world.pass_second();

@@ -142,7 +142,7 @@ async fn acted(maintenance: u16, job: u16) -> Option<ActionState> {
     let mut roll = Roll::find("r", &[Arc::new(object.clone())]).unwrap().unwrap();
     roll.settings.action = Some(NodeAction::Job(json!({"apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"namespace": "gone"}, "spec": {"template": {"spec": {"containers": []}}}})));
-    let node = roll.nodes[0].record.clone();
+    let node = NodeRecord { step: Step::Acting, ..roll.nodes[0].record.clone() };
     let (cluster, _) = cluster(move |method, _| match (method, maintenance) {
         ("POST", _) => failure(job, "NotFound", "namespaces \"gone\" not found"),
         (_, 200) => (200, json!(object)),

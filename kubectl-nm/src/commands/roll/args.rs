@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args};
+use clap::{Arg, ArgGroup, Args};
 use nm_core::args::duration;
 use nm_core::args::names::parse_node;
 use nm_core::client::nodes::NodeSelection;
@@ -156,6 +156,20 @@ pub(super) struct AroundArgs {
     pub(super) after_job: Option<PathBuf>,
 }
 
+impl AroundArgs {
+    /// The flag as `resume` has it, where it only confirms; other flags as they are.
+    fn confirming(arg: Arg) -> Arg {
+        let help = match arg.get_id().as_str() {
+            "before" => "Confirm the command of --before, by repeating it",
+            "before_job" => "Confirm the Job of --before-job, by naming its file again",
+            "after" => "Confirm the command of --after, by repeating it",
+            "after_job" => "Confirm the Job of --after-job, by naming its file again",
+            _ => return arg,
+        };
+        arg.help(help).long_help(None::<&str>).help_heading(None::<&str>)
+    }
+}
+
 /// What the flags say is done with each node.
 pub(super) struct GivenActions {
     pub(super) before: Option<NodeAction>,
@@ -247,6 +261,7 @@ pub(super) struct ServeArgs {
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags")]
+#[command(mut_args(|arg| AroundArgs::confirming(arg)))]
 pub(super) struct ResumeArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,
