@@ -166,7 +166,7 @@ impl AroundArgs {
             "after_job" => "Confirm the Job of --after-job, by naming its file again",
             _ => return arg,
         };
-        arg.help(help).long_help(None::<&str>).help_heading(None::<&str>)
+        arg.help(help).help_heading(None::<&str>)
     }
 }
 
