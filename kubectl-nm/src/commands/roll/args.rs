@@ -260,7 +260,6 @@ pub(super) struct ServeArgs {
 }
 
 #[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 #[command(mut_args(|arg| AroundArgs::confirming(arg)))]
 pub(super) struct ResumeArgs {
     #[command(flatten)]

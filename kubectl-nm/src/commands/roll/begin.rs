@@ -52,22 +52,7 @@ pub(super) async fn run(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    if args.confirm && !args.dry_run && !out.can_ask() {
-        return Err(RollError::NoTerminal.into());
-    }
-    let on_this_computer = [
-        ("--run", args.run.is_some()),
-        ("--before", args.around.before.is_some()),
-        ("--after", args.around.after.is_some()),
-        ("--confirm", args.confirm),
-    ];
-    if let Some((flag, _)) = on_this_computer.into_iter().find(|(_, is_given)| args.in_cluster && *is_given) {
-        return Err(RollError::NeedsComputer(flag).into());
-    }
-    if args.recovery_timeout <= args.min_ready {
-        let [recovery, min_ready] = [args.recovery_timeout, args.min_ready].map(duration::show);
-        return Err(RollError::ShortRecovery { recovery, min_ready }.into());
-    }
+    check_flags(&args, out)?;
     let namespace = if args.in_cluster { Some(runner_job::NAMESPACE) } else { namespace };
     let given = GivenActions::read(&args.around, args.run.as_ref(), args.job.as_ref(), namespace)?;
     for action in given.all().filter(|_| args.in_cluster) {
@@ -87,8 +72,8 @@ pub(super) async fn run(
     };
     let (names, planning) = progress::during(out, message, read).await?;
     let snapshot = &planning.snapshot;
-    let name =
-        args.name.clone().unwrap_or_else(|| Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string());
+    let by_time = || Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string();
+    let name = args.name.clone().unwrap_or_else(by_time);
     let waves = waves(pool(&names, snapshot, cluster).await?, args.waves.as_ref());
     let settings = settings(&args, given, &waves);
     check_free(&name, &names, &snapshot.maintenances)?;
@@ -102,14 +87,7 @@ pub(super) async fn run(
         None
     };
     let wanted = objects(&name, &args, &settings, &drain, &waves);
-    for (step, action) in settings.actions() {
-        if let (NodeAction::Job(template), Some(first)) = (action, wanted.first()) {
-            // So that no node is drained for a Job that is refused.
-            let record = NodeRecord { step, ..NodeRecord::planned(0, 0, Timestamp::now()) };
-            let first = job::of_node(template, &name, &first.spec.node_name, &record);
-            job::check_creation(cluster, &first).await?;
-        }
-    }
+    check_jobs(&name, &settings, wanted.first(), cluster).await?;
     let forecasts = if args.no_plan {
         RollForecast::default()
     } else {
@@ -128,19 +106,13 @@ pub(super) async fn run(
     for unknown in &snapshot.unknown {
         out.message(&Line::new(format!("warning: unknown: {unknown}")));
     }
-    let missing = missing_permissions(cluster).await;
-    if !missing.is_empty() {
-        let what = missing.join(", ");
-        out.message(&Line::new(format!(
-            "warning: the roll cannot check that nodes and workloads are healthy again: you may not {what}"
-        )));
-    }
+    warn_of_missing_permissions(cluster, out).await;
     if args.dry_run {
         return Ok(Exit::Done);
     }
     let place = if args.in_cluster { " in the cluster" } else { "" };
-    let what =
-        format!("Roll {}{place}, at most {} at once", counted(names.len(), "node"), settings.at_once());
+    let (nodes, at_once) = (counted(names.len(), "node"), settings.at_once());
+    let what = format!("Roll {nodes}{place}, at most {at_once} at once");
     let question = Question {
         what: &what,
         cluster: cluster.context(),
@@ -180,6 +152,55 @@ pub(super) async fn run(
     }
     out.message(&Line::new(format!("Roll {name} begins.")));
     run_roll(&roll, record, None, &args.output, cluster, out).await
+}
+
+/// Whether the flags fit together.
+fn check_flags(args: &BeginArgs, out: &Output) -> Result<(), RollError> {
+    if args.confirm && !args.dry_run && !out.can_ask() {
+        return Err(RollError::NoTerminal);
+    }
+    let on_this_computer = [
+        ("--run", args.run.is_some()),
+        ("--before", args.around.before.is_some()),
+        ("--after", args.around.after.is_some()),
+        ("--confirm", args.confirm),
+    ];
+    if let Some((flag, _)) = on_this_computer.into_iter().find(|(_, is_given)| args.in_cluster && *is_given) {
+        return Err(RollError::NeedsComputer(flag));
+    }
+    if args.recovery_timeout <= args.min_ready {
+        let [recovery, min_ready] = [args.recovery_timeout, args.min_ready].map(duration::show);
+        return Err(RollError::ShortRecovery { recovery, min_ready });
+    }
+    Ok(())
+}
+
+/// Lets the API server check the Jobs of the first node, so that no node is drained for a Job that is refused.
+async fn check_jobs(
+    name: &str,
+    settings: &RollSettings,
+    first: Option<&NodeMaintenance>,
+    cluster: &Cluster,
+) -> Result<(), Error> {
+    for (step, action) in settings.actions() {
+        if let (NodeAction::Job(template), Some(first)) = (action, first) {
+            let record = NodeRecord { step, ..NodeRecord::planned(0, 0, Timestamp::now()) };
+            job::check_creation(cluster, &job::of_node(template, name, &first.spec.node_name, &record))
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// What the gates of the roll cannot check, as far as is known.
+async fn warn_of_missing_permissions(cluster: &Cluster, out: &mut Output) {
+    let missing = missing_permissions(cluster).await;
+    if !missing.is_empty() {
+        out.message(&Line::new(format!(
+            "warning: the roll cannot check that nodes and workloads are healthy again: you may not {}",
+            missing.join(", ")
+        )));
+    }
 }
 
 /// The record of a roll that begins: this program runs it, unless somebody else has begun a roll of the same name. Only
