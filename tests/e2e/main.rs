@@ -140,11 +140,13 @@ mod repository {
 }
 mod roll {
     mod absence;
+    mod around;
     mod begin;
     mod concurrent;
     mod control;
     mod halt;
     mod health;
+    mod hook_examples;
     mod in_cluster;
     mod job;
     mod last_node;

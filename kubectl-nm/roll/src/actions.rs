@@ -35,28 +35,29 @@ impl RunningActions {
         lines: mpsc::Sender<NodeOutputLine>,
     ) -> LocalBoxFuture<'a, Option<ActionState>> {
         let (name, timeout) = (node.to_owned(), roll.settings.action_timeout());
-        let (action, job): (LocalBoxFuture<'a, ActionState>, _) = match roll.settings.action.clone() {
-            None => return async { Some(ActionState::Succeeded) }.boxed_local(),
-            Some(NodeAction::Run(command)) => {
-                let (roll, node) = (roll.name.clone(), name.clone());
-                let kubeconfig = cluster.kubeconfig().map(Path::to_owned);
-                let command = NodeCommand { command, roll, node, timeout, log, kubeconfig };
-                (command.run(lines).boxed_local(), None)
-            }
-            Some(NodeAction::Job(template)) => {
-                let job = job::of_node(&template, &roll.name, node, record);
-                let (followed, name) = (job.clone(), name.clone());
-                let follow = async move {
-                    let state = job::finish(cluster, &followed, timeout).await;
-                    for text in job::log(cluster, &followed).await {
-                        // The receiver ends together with the roll.
-                        let _ = lines.send(NodeOutputLine { node: name.clone(), text }).await;
-                    }
-                    state
-                };
-                (follow.boxed_local(), Some(job))
-            }
-        };
+        let (action, job): (LocalBoxFuture<'a, ActionState>, _) =
+            match roll.settings.action_of(record.step).cloned() {
+                None => return async { Some(ActionState::Succeeded) }.boxed_local(),
+                Some(NodeAction::Run(command)) => {
+                    let (roll, node) = (roll.name.clone(), name.clone());
+                    let kubeconfig = cluster.kubeconfig().map(Path::to_owned);
+                    let command = NodeCommand { command, roll, node, timeout, log, kubeconfig };
+                    (command.run(lines).boxed_local(), None)
+                }
+                Some(NodeAction::Job(template)) => {
+                    let job = job::of_node(&template, &roll.name, node, record);
+                    let (followed, name) = (job.clone(), name.clone());
+                    let follow = async move {
+                        let state = job::finish(cluster, &followed, timeout).await;
+                        for text in job::log(cluster, &followed).await {
+                            // The receiver ends together with the roll.
+                            let _ = lines.send(NodeOutputLine { node: name.clone(), text }).await;
+                        }
+                        state
+                    };
+                    (follow.boxed_local(), Some(job))
+                }
+            };
         let (handle, registration) = AbortHandle::new_pair();
         self.0.insert(name, RunningAction { handle, job });
         Abortable::new(action, registration).map(Result::ok).boxed_local()

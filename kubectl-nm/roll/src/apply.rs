@@ -167,7 +167,7 @@ async fn carry_out(cluster: &Cluster, roll: &Roll, change: &RollChange) -> Outco
         }
         (RollChange::Act(name, record), Some(node)) => {
             let written = write_node(cluster, node, record, None).await?;
-            if let Some(NodeAction::Job(template)) = &roll.settings.action {
+            if let Some(NodeAction::Job(template)) = roll.settings.action_of(record.step) {
                 let job = job::of_node(template, &roll.name, name, record);
                 job::create(cluster, &job).await.map_err(RollChangeError::Job)?;
             }
@@ -207,6 +207,9 @@ async fn write_node(
     let mut patch = record::annotation_patch(&node.object, NODE, record);
     if let Some(suspend) = suspend {
         patch["spec"] = json!({"suspend": suspend});
+    }
+    if record.step == Step::Draining && node.is_hooked() {
+        patch["metadata"]["annotations"][record::hook()] = json!(null);
     }
     if record.step == Step::Returning {
         patch["metadata"]["finalizers"] = json!(record::finalizers(&node.object, true));

@@ -225,10 +225,13 @@ impl Pass<'_> {
                     self.leave(node);
                 }
                 // What is under way when the roll halts is left as it is, but the result of an action is not lost.
-                Next::Write(record) if !self.is_halted() || node.record.step == Step::Acting => {
+                Next::Write(record)
+                    if !self.is_halted()
+                        || (node.record.step.has_action() && record.step != Step::Draining) =>
+                {
                     self.write(node, record);
                 }
-                Next::Act(..) if self.is_aborted() && node.record.action.is_none() => {
+                Next::Act(..) if self.is_aborted() && !node.is_worked_on() => {
                     detail = String::from("the roll was aborted");
                 }
                 Next::Act(_, again) if self.next.paused && !self.is_aborted() => {
@@ -294,8 +297,8 @@ impl Pass<'_> {
         };
         let record = NodeRecord { step, since: self.observed.now, ..node.record.clone() };
         let mut object = (*node.object).clone();
-        object.spec.suspend =
-            matches!(step, Step::Planned | Step::Returning) || (step == Step::Draining && self.next.paused);
+        object.spec.suspend = matches!(step, Step::Planned | Step::Returning)
+            || (matches!(step, Step::Preparing | Step::Draining) && self.next.paused);
         let annotations = object.metadata.annotations.get_or_insert_default();
         annotations.insert(SETTINGS.to_owned(), annotation(self.settings()));
         annotations.insert(NODE.to_owned(), annotation(&record));
@@ -389,7 +392,8 @@ impl Pass<'_> {
             .into_iter()
             .take(slots)
             .map(|node| {
-                let (step, began, record) = (Step::Draining, Some(now), node.record.clone());
+                let first = if self.settings().before.is_some() { Step::Preparing } else { Step::Draining };
+                let (step, began, record) = (first, Some(now), node.record.clone());
                 let record = NodeRecord { step, since: now, began, began_millis, ..record };
                 RollChange::Begin(node.node().to_owned(), record)
             })
@@ -402,7 +406,7 @@ impl Pass<'_> {
     fn halting(&self, before: &RollRecord) -> Option<String> {
         let halt = before.halt.as_ref().filter(|_| !self.is_settled())?;
         let acting = self.observed.actions.iter().filter(|(_, state)| **state == ActionState::Running);
-        let acting: Vec<&str> = acting.map(|(node, _)| node.as_str()).collect();
+        let acting: Vec<&str> = acting.map(|((node, _), _)| node.as_str()).collect();
         if acting.is_empty() {
             return None;
         }

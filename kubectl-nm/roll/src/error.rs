@@ -121,7 +121,7 @@ pub enum RollError {
     HasBegun(String),
 
     /// The user has to confirm the action of the roll, and there is no terminal to ask on.
-    #[error("the action of roll \"{name}\" for each drained node must be confirmed: {action}")]
+    #[error("the action of roll \"{name}\" for each node must be confirmed: {action}")]
     UnconfirmedAction {
         /// Name of the roll.
         name: String,
@@ -130,7 +130,7 @@ pub enum RollError {
     },
 
     /// The given action is not the one that the roll stores.
-    #[error("roll \"{name}\" runs a different action for each drained node: {action}")]
+    #[error("roll \"{name}\" runs a different action for each node: {action}")]
     OtherAction {
         /// Name of the roll.
         name: String,
@@ -273,7 +273,7 @@ impl Failure for RollError {
                 "wait for its end, or run this again: --skip {node} then ends it and returns the node to service"
             ),
             Self::UnconfirmedAction { .. } => String::from(
-                "run it on a terminal, or pass --run with the same command, --job with the same file, or --yes",
+                "run it on a terminal, or pass its flags again (--run with the same command, --job with the same file), or --yes",
             ),
             Self::OtherAction { .. } => String::from(
                 "the action of a roll cannot be changed: abort the roll (`kubectl nm roll abort`) and start a new one",

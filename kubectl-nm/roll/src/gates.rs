@@ -1,8 +1,6 @@
 //! The gates of a node: what it waits for in each step, and what comes next.
 //!
-//! If the program dies while a command runs, the result of the command is unknown: the node stays in the step `Acting`, and
-//! `roll resume` runs the command again. Only a reboot since the command began is visible, by the boot ID, and is not
-//! repeated.
+//! The gates of commands and Jobs are in `action_gates.rs`.
 
 use std::time::Duration;
 
@@ -10,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use nm_core::maintenance::{State, hold, status};
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::decide::drain_status;
-use nm_shared::{BlockedPod, NodeMaintenance, Phase};
+use nm_shared::{BlockedPod, NodeMaintenance};
 
 use crate::observed::{Health, NodeView, Observed, shown};
 use crate::record::{ActionRecord, ActionState, Halt, NodeRecord, RollNode, Step};
@@ -108,15 +106,17 @@ impl Gates<'_> {
         }
         match node.record.step {
             Step::Planned => Next::Wait(self.observed.refused.get(name).cloned().unwrap_or_default()),
+            Step::Preparing => self.next_of_preparing(node, view),
             Step::Draining => self.next_of_draining(node, view),
             Step::Confirming => match self.observed.confirmed.get(name) {
                 Some(true) => self.after_confirmation(node),
                 Some(false) => Next::Halt(format!("node {name} is drained, and was not confirmed")),
                 None => Next::Wait(String::from("waits for a confirmation")),
             },
-            Step::Acting => self.next_of_acting(node, view),
+            Step::Acting | Step::Finishing => self.next_of_action(node, view),
             Step::Rejoining => self.next_of_rejoining(node, view),
             Step::Checking => match self.check(node, view) {
+                None if self.settings.after.is_some() => self.step(node, Step::Finishing),
                 None => self.step(node, Step::Returning),
                 Some(why) => self.wait_for_health(node, why),
             },
@@ -145,8 +145,9 @@ impl Gates<'_> {
             Step::Planned | Step::Draining | Step::Confirming => true,
             Step::Acting => {
                 let is_begun = node.record.action.is_some() && !node.is_absent();
-                !is_begun && !self.observed.actions.contains_key(node.node())
+                !is_begun && self.observed_action(node).is_none()
             }
+            Step::Preparing | Step::Finishing => self.observed_action(node).is_none(),
             Step::Rejoining | Step::Checking | Step::Returning | Step::Recovering | Step::Soaking => false,
         }
     }
@@ -165,11 +166,11 @@ impl Gates<'_> {
     }
 
     /// The node takes this step now.
-    fn step(&self, node: &RollNode, step: Step) -> Next {
+    pub(super) fn step(&self, node: &RollNode, step: Step) -> Next {
         Next::Write(NodeRecord { step, since: self.observed.now, ..node.record.clone() })
     }
 
-    fn next_of_draining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
+    pub(super) fn next_of_draining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
         let (name, status) = (node.node(), status(&node.object));
         match State::of(&node.object) {
             State::Drained => {
@@ -249,90 +250,6 @@ impl Gates<'_> {
         self.step(node, if self.settings.action.is_some() { Step::Acting } else { Step::Rejoining })
     }
 
-    fn next_of_acting(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
-        let name = node.node();
-        let Some(seen) = self.observed.actions.get(name) else { return self.begin_action(node, view) };
-        let attempt = node.record.action.as_ref().map_or(1, |action| action.attempt);
-        let ended = ActionRecord { attempt, state: seen.clone() };
-        let message = match seen {
-            ActionState::Running => return Next::Wait(String::new()),
-            ActionState::Succeeded => return self.rejoin(node, ended),
-            ActionState::Disconnected if self.settings.expect_reboot => return self.rejoin(node, ended),
-            // The reboot ends the pod of the Job, which may be known before the new boot ID.
-            ActionState::JobFailed(_)
-                if self.has_rebooted_as_expected(node, view)
-                    || (self.settings.expect_reboot && !is_ready(view)) =>
-            {
-                return self.rejoin(node, ended);
-            }
-            ActionState::Disconnected => format!("the command for node {name} failed: exit code 255"),
-            ActionState::Failed(why) | ActionState::JobFailed(why) => {
-                format!("the action for node {name} failed: {why}")
-            }
-        };
-        if node.record.action.as_ref() == Some(&ended) {
-            return Next::Halt(message);
-        }
-        Next::Failed(NodeRecord { action: Some(ended), ..node.record.clone() }, message)
-    }
-
-    fn rejoin(&self, node: &RollNode, action: ActionRecord) -> Next {
-        let mut ended = node.clone();
-        ended.record.action = Some(action);
-        self.step(&ended, Step::Rejoining)
-    }
-
-    /// Begins an action, or continues where another program left it: what failed is tried again, and of what was interrupted
-    /// only a reboot is visible.
-    fn begin_action(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
-        // The node was deleted and has returned: what runs on it is drained again first.
-        if matches!(status(&node.object).phase, None | Some(Phase::Pending | Phase::Running)) {
-            let timeout = self.settings.return_timeout_seconds;
-            return if self.observed.has_timed_out(node, timeout) {
-                let name = node.node();
-                Next::Halt(format!("node {name} is not drained again after {}", shown(timeout)))
-            } else {
-                Next::Wait(String::from("the node has returned, and is being drained again"))
-            };
-        }
-        let (attempt, again) = match &node.record.action {
-            None => (1, None),
-            Some(ActionRecord { state: ActionState::Running | ActionState::JobFailed(_), .. })
-                if self.has_rebooted_as_expected(node, view) =>
-            {
-                return self.step(node, Step::Rejoining);
-            }
-            Some(ActionRecord { attempt, state: ActionState::Running }) => {
-                (*attempt, Some(Again::Interrupted))
-            }
-            Some(ActionRecord { state: ActionState::Succeeded, .. }) => {
-                return self.step(node, Step::Rejoining);
-            }
-            Some(ActionRecord { attempt, state: ActionState::Disconnected }) => {
-                (attempt.saturating_add(1), Some(Again::Disconnected))
-            }
-            Some(ActionRecord { attempt, state: ActionState::Failed(why) | ActionState::JobFailed(why) }) => {
-                (attempt.saturating_add(1), Some(Again::Failed(why.clone())))
-            }
-        };
-        self.act(node, view, attempt, again)
-    }
-
-    fn act(&self, node: &RollNode, view: Option<&NodeView>, attempt: u32, again: Option<Again>) -> Next {
-        let record = NodeRecord {
-            step: Step::Acting,
-            since: self.observed.now,
-            action: Some(ActionRecord { attempt, state: ActionState::Running }),
-            boot_id: boot_id(view).unwrap_or(&node.record.boot_id).to_owned(),
-            ..node.record.clone()
-        };
-        Next::Act(record, again)
-    }
-
-    fn has_rebooted_as_expected(&self, node: &RollNode, view: Option<&NodeView>) -> bool {
-        self.settings.expect_reboot && has_rebooted(node, view)
-    }
-
     fn next_of_rejoining(&self, node: &RollNode, view: Option<&NodeView>) -> Next {
         let name = node.node();
         let needs_reboot = self.settings.expect_reboot && !has_rebooted(node, view);
@@ -340,7 +257,7 @@ impl Gates<'_> {
         let limit = SignedDuration::try_from(Duration::from_secs(timeout)).unwrap_or(SignedDuration::MAX);
         let was_over = |halt: &Halt| halt.node == name || halt.at.duration_since(node.record.since) >= limit;
         let is_new_try = self.observed.retried.as_ref().is_some_and(was_over)
-            && !self.observed.actions.contains_key(name)
+            && !self.observed.actions.contains_key(&(name.to_owned(), Step::Acting))
             && is_ready(view);
         match &node.record.action {
             Some(ActionRecord { state: ActionState::Disconnected | ActionState::JobFailed(_), .. })
@@ -349,7 +266,8 @@ impl Gates<'_> {
                 return self.begin_action(node, view);
             }
             Some(ActionRecord { attempt, state: ActionState::Succeeded }) if needs_reboot && is_new_try => {
-                return self.act(node, view, attempt.saturating_add(1), Some(Again::NoReboot));
+                let again = Some(Again::NoReboot);
+                return self.act(node, view, Step::Acting, attempt.saturating_add(1), again);
             }
             _ => {}
         }
@@ -474,14 +392,14 @@ fn is_about_missing_node(object: &NodeMaintenance) -> bool {
     reasons.any(|reason| reason == ConditionReason::NodeNotFound)
 }
 
-fn boot_id(view: Option<&NodeView>) -> Option<&str> {
+pub(super) fn boot_id(view: Option<&NodeView>) -> Option<&str> {
     view.map(|view| view.boot_id.as_str()).filter(|boot_id| !boot_id.is_empty())
 }
 
-fn is_ready(view: Option<&NodeView>) -> bool {
+pub(super) fn is_ready(view: Option<&NodeView>) -> bool {
     view.is_some_and(|view| view.ready_since.is_some())
 }
 
-fn has_rebooted(node: &RollNode, view: Option<&NodeView>) -> bool {
+pub(super) fn has_rebooted(node: &RollNode, view: Option<&NodeView>) -> bool {
     boot_id(view).is_some_and(|boot_id| boot_id != node.record.boot_id)
 }

@@ -1,4 +1,4 @@
-//! The Job that a roll runs on each drained node.
+//! The Jobs that a roll runs on each node: before its drain, once it is drained, and before it returns.
 //!
 //! Its pod is bound to the node without the scheduler and tolerates every taint. The maintenances of the roll leave pods
 //! with the roll's label alone, so the Job's pod is not evicted.
@@ -16,7 +16,7 @@ use nm_shared::DrainSpec;
 use serde_json::{Value, json};
 
 use crate::error::{JobProblem, RollError};
-use crate::record::{ActionState, LABEL, NodeRecord};
+use crate::record::{ActionState, LABEL, NodeRecord, Step};
 use crate::settings;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -85,12 +85,17 @@ pub fn sparing_jobs(mut drain: DrainSpec) -> DrainSpec {
 /// next attempt.
 pub fn of_node(template: &Value, roll: &str, node: &str, record: &NodeRecord) -> Value {
     let began = record.began.unwrap_or(record.since).as_second();
-    let attempt = match record.action.as_ref().map_or(1, |action| action.attempt) {
+    let when = match record.step {
+        Step::Preparing => "-pre",
+        Step::Finishing => "-post",
+        _ => "",
+    };
+    let attempt = match record.current_action().map_or(1, |action| action.attempt) {
         0 | 1 => String::new(),
         again => format!("-{again}"),
     };
     let mut job = template.clone();
-    job["metadata"]["name"] = json!(format!("{roll}-{}-{began}{attempt}", record.position));
+    job["metadata"]["name"] = json!(format!("{roll}-{}-{began}{when}{attempt}", record.position));
     if let Some(metadata) = job["metadata"].as_object_mut() {
         metadata.remove("generateName");
     }

@@ -1,7 +1,7 @@
 use nm_core::testing::fake_server::{cluster, failure};
 
 use super::*;
-use crate::record::{ActionRecord, Baseline, Step};
+use crate::record::{ActionRecord, Step};
 use crate::settings::RollSettings;
 
 const CONTAINER: &str = "{name: a, image: i, command: [upgrade], args: ['--node={}']}";
@@ -16,15 +16,10 @@ fn valid() -> Value {
 
 fn record(attempt: Option<u32>) -> NodeRecord {
     NodeRecord {
-        wave: 0,
-        position: 3,
         step: Step::Acting,
-        since: "2026-01-02T03:04:05Z".parse().unwrap(),
         began: Some("2026-01-02T03:00:00Z".parse().unwrap()),
-        began_millis: 0,
-        boot_id: String::new(),
         action: attempt.map(|attempt| ActionRecord { attempt, state: ActionState::Running }),
-        baseline: Baseline::default(),
+        ..NodeRecord::planned(0, 3, "2026-01-02T03:04:05Z".parse().unwrap())
     }
 }
 

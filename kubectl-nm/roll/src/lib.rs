@@ -7,6 +7,8 @@
 //! [`store`] changes a roll from outside. A Job may run a roll [`in_cluster`], and a [`viewer`] shows it. [`report`] and the dashboard show a [`view`] of it.
 
 pub mod absence;
+mod action_gates;
+mod action_record;
 mod actions;
 mod apply;
 mod backoff;

@@ -73,8 +73,8 @@ pub struct Observed {
     pub(crate) steps: BTreeMap<String, SeenStep>,
     /// When this program first saw each blocked pod, by its node, its name and the time since when it is blocked.
     pub(crate) blocked: BTreeMap<(String, String, Timestamp), Timestamp>,
-    /// The commands and Jobs that this program has begun.
-    pub(crate) actions: BTreeMap<String, ActionState>,
+    /// The commands and Jobs that this program has begun, by node and step.
+    pub(crate) actions: BTreeMap<(String, Step), ActionState>,
     /// The answers to the question whether the roll continues with a drained node.
     pub(crate) confirmed: BTreeMap<String, bool>,
     /// Why the maintenance of a node cannot begin yet.
@@ -149,14 +149,16 @@ impl Observed {
     pub fn shown_at(now: Timestamp, roll: &Roll, nodes: BTreeMap<String, NodeView>) -> Self {
         let runner = roll.record.as_ref().and_then(|record| record.runner.as_ref());
         let is_running = |action: &ActionRecord| runner.is_some() && action.state == ActionState::Running;
-        let acting = roll.nodes.iter().filter(|node| node.record.action.as_ref().is_some_and(is_running));
+        let acting = roll.nodes.iter().filter(|node| node.record.current_action().is_some_and(is_running));
         Self {
             now,
             started: now,
             runner: runner.map(|runner| runner.id.clone()).unwrap_or_default(),
             is_current: true,
             nodes,
-            actions: acting.map(|node| (node.node().to_owned(), ActionState::Running)).collect(),
+            actions: acting
+                .map(|node| ((node.node().to_owned(), node.record.step), ActionState::Running))
+                .collect(),
             ..Self::default()
         }
     }
@@ -262,8 +264,10 @@ impl Observed {
             }
             self.to_pause.clear();
         } else if !record.paused {
-            self.to_pause =
-                roll.nodes.iter().filter(|node| node.drains()).map(|node| node.node().to_owned()).collect();
+            // Who aborts a roll leaves the nodes that are worked on to be finished.
+            let is_finished = |node: &&RollNode| newer.aborted.is_some() && node.is_worked_on();
+            let drains = roll.nodes.iter().filter(|node| node.drains() && !is_finished(node));
+            self.to_pause = drains.map(|node| node.node().to_owned()).collect();
         }
         *record = newer.clone();
     }

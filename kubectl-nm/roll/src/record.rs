@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use nm_core::maintenance::departures::Departures;
 use nm_core::maintenance::status;
 use nm_shared::NodeMaintenance;
+use nm_shared::api::names::PRE_DRAIN_HOOK;
 use nm_shared::cluster::node;
 use nm_shared::gate::ownership;
 use serde::de::DeserializeOwned;
@@ -25,11 +26,22 @@ use crate::absence::{AbsentNode, LeftNode};
 use crate::error::RollError;
 use crate::settings::RollSettings;
 
+pub use crate::action_record::{ActionRecord, ActionState};
 pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, NODE, Runner, STATE, Step};
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
 
 /// Annotation of each maintenance: the [`RollSettings`] as JSON.
 pub const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
+
+/// The annotation by which a roll holds the first eviction of a node until the command or the Job of `--before` has ended.
+pub fn hook() -> String {
+    format!("{PRE_DRAIN_HOOK}/roll")
+}
+
+/// The value of that annotation: who removes it.
+pub fn hook_owner(roll: &str) -> String {
+    format!("roll/{roll}")
+}
 
 /// All annotations of an object together may have 256 KiB.
 const MAX_NAMES_BYTES: usize = 160 * 1024;
@@ -84,38 +96,63 @@ pub struct NodeRecord {
     /// Its bootID when its drain had ended or, if there is an action, when that began. With `--expect-reboot` it has to change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
+    /// The command or the Job of `--before`; none before it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<ActionRecord>,
     /// None before the command or the Job has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionRecord>,
+    /// The command or the Job of `--after`; none before it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<ActionRecord>,
     /// What was unhealthy before the maintenance started.
     #[serde(default)]
     pub baseline: Baseline,
 }
 
-/// The command or the Job of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ActionRecord {
-    /// From 1. It is begun again after it has failed.
-    pub(crate) attempt: u32,
-    /// [`ActionState::Running`] unless its end was seen: if no program runs it, how it ended is unknown.
-    pub state: ActionState,
-}
+impl NodeRecord {
+    /// The record of a node that has not begun.
+    pub fn planned(wave: usize, position: usize, since: Timestamp) -> Self {
+        Self {
+            wave,
+            position,
+            step: Step::Planned,
+            since,
+            began: None,
+            began_millis: 0,
+            boot_id: String::new(),
+            before: None,
+            action: None,
+            after: None,
+            baseline: Baseline::default(),
+        }
+    }
 
-/// How far a command or a Job has come.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum ActionState {
-    /// It runs, or its end was not seen.
-    Running,
-    /// The command returned exit code 0, or the Job is complete.
-    Succeeded,
-    /// The command lost its connection, as `ssh NODE reboot` does: exit code 255.
-    Disconnected,
-    /// The action failed; why.
-    Failed(String),
-    /// All pods failed that the Job may have, also because their node reboots.
-    JobFailed(String),
+    /// The command or the Job of a step; none before it has begun.
+    pub fn action_of(&self, step: Step) -> Option<&ActionRecord> {
+        match step {
+            Step::Preparing => self.before.as_ref(),
+            Step::Acting => self.action.as_ref(),
+            Step::Finishing => self.after.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The command or the Job of its current step; none before it has begun.
+    pub fn current_action(&self) -> Option<&ActionRecord> {
+        self.action_of(self.step)
+    }
+
+    /// The record with this about the command or the Job of its current step.
+    pub(crate) fn with_action(mut self, action: ActionRecord) -> Self {
+        let field = match self.step {
+            Step::Preparing => &mut self.before,
+            Step::Finishing => &mut self.after,
+            _ => &mut self.action,
+        };
+        *field = Some(action);
+        self
+    }
 }
 
 /// The record of the roll as a whole, in an annotation of the anchor.
@@ -222,11 +259,15 @@ impl RollNode {
         Ok(Self { object: Arc::clone(object), record, revision })
     }
 
-    /// Whether its command or its Job has begun or, without one, its drain has ended, and it is not back in service.
+    /// Whether one of its commands or Jobs has begun or, without one, its drain has ended, and it is not back in service.
     pub fn is_worked_on(&self) -> bool {
-        let step = self.record.step;
-        (Step::Acting..Step::Returning).contains(&step)
-            && (step > Step::Acting || self.record.action.is_some())
+        let NodeRecord { step, before, action, .. } = &self.record;
+        *step < Step::Returning && (*step > Step::Acting || before.is_some() || action.is_some())
+    }
+
+    /// Whether the roll holds its first eviction.
+    pub(crate) fn is_hooked(&self) -> bool {
+        self.object.annotations().contains_key(&hook())
     }
 
     /// How many of the pods that had to go are gone, and how many there were.
@@ -246,9 +287,14 @@ impl RollNode {
         &self.object.spec.node_name
     }
 
+    /// Whether its drain is under way, or waits for the command or the Job of `--before`.
+    pub(crate) fn is_in_drain(&self) -> bool {
+        matches!(self.record.step, Step::Preparing | Step::Draining)
+    }
+
     /// Whether its drain is under way and not paused.
     pub(crate) fn drains(&self) -> bool {
-        self.record.step == Step::Draining && !self.object.spec.suspend
+        self.is_in_drain() && !self.object.spec.suspend
     }
 
     /// Whether its `Node` object was deleted, and its maintenance with it: the object is what is created again.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
+use nm_core::maintenance::roll::Step;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
@@ -18,9 +19,15 @@ pub struct RollSettings {
     pub waves: Vec<usize>,
     /// How many nodes may be under way at once.
     pub max_unavailable: usize,
+    /// What to do for each cordoned node before its first eviction; `None` for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<NodeAction>,
     /// What to do with each drained node; `None` for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<NodeAction>,
+    /// What to do for each Ready node before it returns to service; `None` for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<NodeAction>,
     /// Whether somebody has to confirm after each drain.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirm: bool,
@@ -32,7 +39,7 @@ pub struct RollSettings {
     /// How long the roll waits after a node has returned to service and what the drain disturbed has recovered.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub soak_seconds: u64,
-    /// Time limit of the command or the Job of a node.
+    /// Time limit of each command or Job of a node.
     pub action_timeout_seconds: u64,
     /// Time limit to start the drain, to become Ready, and to return to service. If it expires, the roll halts.
     pub return_timeout_seconds: u64,
@@ -52,7 +59,7 @@ pub struct RollSettings {
     pub windows: Windows,
 }
 
-/// What is done with a drained node.
+/// What is done with a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NodeAction {
@@ -91,12 +98,35 @@ impl RollSettings {
         digest.as_ref().iter().fold(String::from("sha256:"), |text, byte| format!("{text}{byte:02x}"))
     }
 
-    /// The command of `--run`; `None` if the action is a Job, or there is none.
-    pub fn command(&self) -> Option<&str> {
-        match &self.action {
-            Some(NodeAction::Run(command)) => Some(command),
-            Some(NodeAction::Job(_)) | None => None,
+    /// What is done with a node in this step.
+    pub fn action_of(&self, step: Step) -> Option<&NodeAction> {
+        match step {
+            Step::Preparing => self.before.as_ref(),
+            Step::Acting => self.action.as_ref(),
+            Step::Finishing => self.after.as_ref(),
+            _ => None,
         }
+    }
+
+    /// What is done with each node, in the order of the steps.
+    pub fn actions(&self) -> impl Iterator<Item = (Step, &NodeAction)> {
+        let steps = [Step::Preparing, Step::Acting, Step::Finishing].into_iter();
+        steps.filter_map(|step| Some((step, self.action_of(step)?)))
+    }
+
+    /// Whether a command runs on this machine in this step.
+    pub fn runs_command(&self, step: Step) -> bool {
+        matches!(self.action_of(step), Some(NodeAction::Run(_)))
+    }
+
+    /// All that is done with each node, for people; `None` if that is nothing.
+    pub fn describe_actions(&self) -> Option<String> {
+        let words = self.actions().map(|(step, action)| match step {
+            Step::Preparing => format!("before the first eviction, {action}"),
+            Step::Finishing => format!("before the return to service, {action}"),
+            _ => action.to_string(),
+        });
+        Some(words.collect::<Vec<_>>().join("; ")).filter(|words| !words.is_empty())
     }
 
     pub(crate) fn action_timeout(&self) -> Duration {

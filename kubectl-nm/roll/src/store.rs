@@ -97,9 +97,10 @@ pub async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result<(Roll,
 ///
 /// If a request fails. Some of the drains may have changed by then.
 pub async fn suspend_drains(cluster: &Cluster, roll: &Roll, suspend: bool) -> Result<(), Error> {
-    let draining = roll.nodes.iter().filter(|node| {
-        node.record.step == Step::Draining && node.object.spec.suspend != suspend && !node.is_leaving()
-    });
+    let draining = roll
+        .nodes
+        .iter()
+        .filter(|node| node.is_in_drain() && node.object.spec.suspend != suspend && !node.is_leaving());
     try_join_all(draining.map(async |node| {
         cluster.suspend(&node.object.name_any(), &uid(&node.object), suspend, false).await
     }))
@@ -154,8 +155,7 @@ pub async fn remove(
             if !is_removed(&node) {
                 return Ok(false);
             }
-            if let (Step::Acting, Some(NodeAction::Job(template))) = (node.record.step, &roll.settings.action)
-            {
+            if let Some(NodeAction::Job(template)) = roll.settings.action_of(node.record.step) {
                 job::delete(cluster, &job::of_node(template, &roll.name, node.node(), &node.record)).await?;
             }
             Ok(true)

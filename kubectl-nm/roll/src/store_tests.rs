@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use nm_core::testing::fake_server::{cluster, failure, list};
 
 use super::*;
-use crate::record::{ActionRecord, ActionState, Baseline, LABEL, NODE, NodeRecord, SETTINGS, annotation};
+use crate::record::{ActionRecord, ActionState, LABEL, NODE, NodeRecord, SETTINGS, annotation};
 
 /// The maintenance of the only node of a roll, at this step.
 fn object(step: Step, action: Option<ActionState>) -> NodeMaintenance {
@@ -11,15 +11,10 @@ fn object(step: Step, action: Option<ActionState>) -> NodeMaintenance {
     let settings = json!({"waves": [1], "maxUnavailable": 1, "action": {"run": "reboot"}, "minReadySeconds": 30,
         "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
     let record = NodeRecord {
-        wave: 0,
-        position: 0,
         step,
-        since: Timestamp::UNIX_EPOCH,
         began: Some(Timestamp::UNIX_EPOCH),
-        began_millis: 0,
-        boot_id: String::new(),
         action: action.map(|state| ActionRecord { attempt: 1, state }),
-        baseline: Baseline::default(),
+        ..NodeRecord::planned(0, 0, Timestamp::UNIX_EPOCH)
     };
     object.labels_mut().insert(LABEL.into(), "r".into());
     let annotations = [

@@ -18,15 +18,11 @@ pub struct UnfinishedNode {
 impl UnfinishedNode {
     fn of(node: &RollNode) -> Self {
         let step = node.record.step;
-        let has_failed =
-            node.record.action.as_ref().is_some_and(|action| {
-                matches!(action.state, ActionState::Failed(_) | ActionState::JobFailed(_))
-            });
-        Self {
-            node: node.node().to_owned(),
-            step: Some(step),
-            runs_again: step == Step::Acting && has_failed,
-        }
+        let has_failed = node
+            .record
+            .current_action()
+            .is_some_and(|action| matches!(action.state, ActionState::Failed(_) | ActionState::JobFailed(_)));
+        Self { node: node.node().to_owned(), step: Some(step), runs_again: has_failed }
     }
 }
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::running_roll::RunningRoll;
 
 /// A Job whose container prints something and ends.
-fn job(workload: &Workload) -> Value {
+pub(super) fn job(workload: &Workload) -> Value {
     let mut pod = pod_spec();
     // It prints its version. The simulated kubelets of a sandbox read the annotations instead.
     pod["containers"][0]["args"] = json!(["-v", "{}"]);
@@ -29,7 +29,7 @@ fn job(workload: &Workload) -> Value {
 }
 
 /// A Job that waits for ever, so that only the test ends it.
-fn endless(workload: &Workload) -> Value {
+pub(super) fn endless(workload: &Workload) -> Value {
     let mut job = job(workload);
     job["spec"]["template"]["metadata"] = json!({});
     job["spec"]["template"]["spec"]["containers"][0]["args"] = json!([]);
@@ -37,7 +37,7 @@ fn endless(workload: &Workload) -> Value {
 }
 
 /// The pod of the Job on this node, once it is there.
-async fn until_created(workload: &Workload, roll: &str, node: &str) -> Pod {
+pub(super) async fn until_created(workload: &Workload, roll: &str, node: &str) -> Pod {
     let selection = watcher::Config::default().labels(&format!("kubectl-nm.dev/roll={roll}"));
     let is_on = |pods: &[Pod]| pods.iter().any(|pod| node_of(pod) == node);
     let pods = wait_until_all(&workload.pods(), selection, "the Job has a pod on the node", is_on).await;
@@ -45,7 +45,7 @@ async fn until_created(workload: &Workload, roll: &str, node: &str) -> Pod {
 }
 
 /// A pod of the Job that is not this one, once it is there.
-async fn until_other(workload: &Workload, roll: &str, first: &Pod) -> Pod {
+pub(super) async fn until_other(workload: &Workload, roll: &str, first: &Pod) -> Pod {
     let selection = watcher::Config::default().labels(&format!("kubectl-nm.dev/roll={roll}"));
     let is_other = |pod: &Pod| pod.metadata.uid != first.metadata.uid;
     let has_other = |pods: &[Pod]| pods.iter().any(is_other);
@@ -54,7 +54,7 @@ async fn until_other(workload: &Workload, roll: &str, first: &Pod) -> Pod {
 }
 
 /// Ends the pod on a node of a test cluster that has no container runtime, in place of its kubelet.
-async fn end_without_runtime(cluster: &Cluster, workload: &Workload, pod: &Pod) {
+pub(super) async fn end_without_runtime(cluster: &Cluster, workload: &Workload, pod: &Pod) {
     if is_hollow(cluster, node_of(pod)).await {
         // Afterwards, nothing else writes its status.
         let is_running = |pod: Option<&Pod>| {

@@ -27,6 +27,8 @@ pub const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 pub enum Step {
     /// Its maintenance is suspended.
     Planned,
+    /// It is cordoned, and its drain waits for the command or the Job of `--before`.
+    Preparing,
     /// Its drain is under way.
     Draining,
     /// It is drained, and somebody has to confirm before the roll continues.
@@ -37,6 +39,8 @@ pub enum Step {
     Rejoining,
     /// It has to stay Ready, without new pressure and with its DaemonSet pods Ready.
     Checking,
+    /// It is Ready, and returns once the command or the Job of `--after` has ended.
+    Finishing,
     /// Its maintenance is being deleted.
     Returning,
     /// It is in service. The workloads and budgets that its drain disturbed have to be healthy again.
@@ -50,15 +54,22 @@ impl Step {
     pub fn word(self) -> &'static str {
         match self {
             Self::Planned => "Planned",
+            Self::Preparing => "Preparing",
             Self::Draining => "Draining",
             Self::Confirming => "Confirming",
             Self::Acting => "Acting",
             Self::Rejoining => "Rejoining",
             Self::Checking => "Checking",
+            Self::Finishing => "Finishing",
             Self::Returning => "Returning",
             Self::Recovering => "Recovering",
             Self::Soaking => "Soaking",
         }
+    }
+
+    /// Whether a command or a Job is run in the step.
+    pub fn has_action(self) -> bool {
+        matches!(self, Self::Preparing | Self::Acting | Self::Finishing)
     }
 }
 
@@ -68,6 +79,8 @@ struct SeenNode {
     step: Step,
     #[serde(default)]
     action: Option<SeenAction>,
+    #[serde(default)]
+    after: Option<SeenAction>,
 }
 
 #[derive(Deserialize)]
@@ -76,10 +89,11 @@ struct SeenAction {
 }
 
 impl SeenNode {
-    /// Whether its action has ended, and the roll does not continue with the node by itself.
+    /// Whether the action of its step has ended, and the roll does not continue with the node by itself.
     fn has_failed(&self) -> bool {
+        let action = if self.step == Step::Finishing { &self.after } else { &self.action };
         // The states of actions that failed have details.
-        self.action.as_ref().is_some_and(|action| action.state.is_object())
+        action.as_ref().is_some_and(|action| action.state.is_object())
     }
 }
 
@@ -155,9 +169,16 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
         Step::Confirming => "waits for a confirmation",
         Step::Acting if seen.has_failed() => "has stopped at its action, which failed",
         Step::Acting => "is at its action",
+        Step::Finishing if seen.has_failed() => "has stopped at its --after action, which failed",
+        Step::Finishing => "is at its --after action",
         Step::Rejoining => "waits for it to be back",
         Step::Checking => "checks it",
-        Step::Planned | Step::Draining | Step::Returning | Step::Recovering | Step::Soaking => return None,
+        Step::Planned
+        | Step::Preparing
+        | Step::Draining
+        | Step::Returning
+        | Step::Recovering
+        | Step::Soaking => return None,
     };
     Some(format!("roll {roll} {what}"))
 }
@@ -270,6 +291,11 @@ mod tests {
         assert_eq!(failed.as_deref(), Some("roll k2 has stopped at its action, which failed"));
         let running = json!({"step": "Acting", "action": {"attempt": 1, "state": "running"}});
         assert_eq!(roll_progress(&object(NODE, &running)), at("Acting"));
+        let failed = json!({"step": "Finishing", "action": {"attempt": 1, "state": "succeeded"},
+            "after": {"attempt": 1, "state": {"failed": "exit code 1"}}});
+        let failed = roll_progress(&object(NODE, &failed));
+        assert_eq!(failed.as_deref(), Some("roll k2 has stopped at its --after action, which failed"));
+        assert_eq!(at("Finishing").as_deref(), Some("roll k2 is at its --after action"));
         assert_eq!(at("Draining"), None);
         assert_eq!(roll_progress(&requested("n1")), None);
     }

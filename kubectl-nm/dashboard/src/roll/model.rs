@@ -17,7 +17,7 @@ use nm_core::terminal::text::{Line, Style, plain};
 use nm_roll::command::NodeOutputLine;
 use nm_roll::decide::RollState;
 use nm_roll::record::{ActionState, RollNode, RollRecord, Step};
-use nm_roll::settings::NodeAction;
+use nm_roll::settings::{NodeAction, RollSettings};
 use nm_roll::view::{Estimate, RollInput, RollView};
 use nm_shared::NodeMaintenance;
 
@@ -71,25 +71,31 @@ pub(crate) struct ShownRoll {
     at: Timestamp,
 }
 
-/// What a roll does with a drained node, if it does anything.
-pub(crate) fn action_words(action: Option<&NodeAction>) -> Option<String> {
-    Some(match action? {
-        NodeAction::Run(command) => format!("runs {command}"),
-        NodeAction::Job(job) => {
-            let name = ["name", "generateName"].iter().find_map(|field| job["metadata"][*field].as_str());
-            name.map_or_else(|| String::from("creates a Job"), |name| format!("creates Job {name}"))
-        }
-    })
+/// What a roll does with its nodes, if it does anything: `runs reboot, before: creates a Job, after: runs check`.
+pub(crate) fn action_words(settings: &RollSettings) -> Option<String> {
+    let words = [Step::Acting, Step::Preparing, Step::Finishing].into_iter().filter_map(|step| {
+        let what = match settings.action_of(step)? {
+            NodeAction::Run(command) => format!("runs {command}"),
+            NodeAction::Job(job) => {
+                let name = ["name", "generateName"].iter().find_map(|field| job["metadata"][*field].as_str());
+                name.map_or_else(|| String::from("creates a Job"), |name| format!("creates Job {name}"))
+            }
+        };
+        Some(match step {
+            Step::Preparing => format!("before: {what}"),
+            Step::Finishing => format!("after: {what}"),
+            _ => what,
+        })
+    });
+    Some(words.collect::<Vec<_>>().join(", ")).filter(|words| !words.is_empty())
 }
 
 /// The nodes whose commands run on this computer, and end together with the program.
 fn commands_under_way(view: &RollView) -> Vec<String> {
-    if view.roll.settings.command().is_none() {
-        return Vec::new();
-    }
     let runs = |node: &&RollNode| {
-        let action = node.record.action.as_ref();
-        node.record.step == Step::Acting && action.is_some_and(|action| action.state == ActionState::Running)
+        let action = node.record.current_action();
+        view.roll.settings.runs_command(node.record.step)
+            && action.is_some_and(|action| action.state == ActionState::Running)
     };
     view.roll.nodes.iter().filter(runs).map(|node| node.node().to_owned()).collect()
 }
@@ -205,7 +211,7 @@ impl RollModel {
             estimate: view.estimate(),
             began: created.map(|time| time.0).chain(began_before).min(),
             at_a_time: settings.at_once(),
-            action: action_words(settings.action.as_ref()),
+            action: action_words(settings),
             commands: commands_under_way(view),
             is_current: view.is_current,
             current_at: current_before.filter(|_| !view.is_current).unwrap_or(view.now),
@@ -429,7 +435,7 @@ impl RollModel {
     /// that printed last.
     pub(crate) fn outputs(&self) -> Vec<(&RollRow, Vec<&str>)> {
         let with_output = |row: &&RollRow| self.output.contains_key(&row.progress.node);
-        let is_acting = |row: &&RollRow| row.progress.step == Step::Acting && !row.state.has_left();
+        let is_acting = |row: &&RollRow| row.progress.step.has_action() && !row.state.has_left();
         let mut rows: Vec<&RollRow> = match self.selected() {
             Some(at) => vec![&self.rows[at]],
             None => self.rows.iter().filter(is_acting).collect(),

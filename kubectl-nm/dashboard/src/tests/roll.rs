@@ -7,7 +7,7 @@ use insta::assert_snapshot;
 use jiff::{SignedDuration, Timestamp};
 use nm_roll::command::NodeOutputLine;
 use nm_roll::decide::{NodeProgress, ReadyTime, RollState};
-use nm_roll::record::{Baseline, DoneNodes, Halt, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
+use nm_roll::record::{DoneNodes, Halt, NodeRecord, Roll, RollNode, RollRecord, Runner, Step};
 use nm_roll::settings::NodeAction;
 use nm_roll::view::{RollInput, RollView};
 use ratatui::buffer::Buffer;
@@ -118,16 +118,11 @@ impl Scene {
         .unwrap();
         let nodes = self.progress.iter().map(|progress| {
             let record = NodeRecord {
-                wave: progress.wave,
-                position: progress.position,
                 step: progress.step,
-                since: progress.since,
                 began: (progress.step != Step::Planned).then(|| ago(210)),
-                began_millis: 0,
-                boot_id: String::new(),
                 action: (self.is_detailed && progress.step == Step::Acting)
                     .then(|| serde_json::from_value(json!({"attempt": 1, "state": "running"})).unwrap()),
-                baseline: Baseline::default(),
+                ..NodeRecord::planned(progress.wave, progress.position, progress.since)
             };
             let is_blocked = progress.detail.starts_with("blocked");
             let pod = json!({"namespace": "shop", "name": "cart-0", "reason": "DisruptionBudget", "message": "m",
@@ -378,12 +373,16 @@ fn the_dashboard_says_since_when_it_runs_what_and_where_the_log_is() {
     let narrow = text(&working(45, 20));
     assert!(narrow.contains("\n began 15m ago  3 nodes at a time  runs ssh …\n"), "{narrow}");
     let job = json!({"metadata": {"generateName": "flash-"}});
-    for (action, words) in [
-        (Some(NodeAction::Job(job)), Some("creates Job flash-")),
-        (Some(NodeAction::Job(json!({}))), Some("creates a Job")),
-        (None, None),
+    for (action, before, words) in [
+        (Some(NodeAction::Job(job)), None, Some("creates Job flash-")),
+        (Some(NodeAction::Job(json!({}))), None, Some("creates a Job")),
+        (None, Some(NodeAction::Run("flush".into())), Some("before: runs flush")),
+        (None, None, None),
     ] {
-        assert_eq!(action_words(action.as_ref()).as_deref(), words);
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "action": action, "before": before, "minReadySeconds": 1,
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let settings = serde_json::from_value(settings).unwrap();
+        assert_eq!(action_words(&settings).as_deref(), words);
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::record::RollRecord;
 
 /// Somebody aborts the roll: writes that to its record, and has not deleted anything yet.
-fn abort(world: &mut World) {
+pub(super) fn abort(world: &mut World) {
     let roll = world.roll();
     let aborted = Some(String::from("somebody"));
     let record = RollRecord { paused: true, aborted, ..world.record.next() };

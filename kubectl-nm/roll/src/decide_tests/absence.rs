@@ -95,7 +95,7 @@ fn the_result_of_an_action_is_kept_while_its_node_does_not_exist() {
     world.delete_node("n0");
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "", "the command runs");
-    world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
+    world.set_action("n0", ActionState::Failed("exit code 3".into()));
     let RollState::Halted(halt) = wait(&mut world, 10) else { panic!("{:?}", world.last) };
     assert_eq!(halt.message, "the action for node n0 failed: exit code 3");
     world.restart();

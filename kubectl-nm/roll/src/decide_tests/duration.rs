@@ -42,7 +42,7 @@ fn the_time_of_a_halt_and_of_a_pause_does_not_count() {
     let mut world = World::new(&[2], 1);
     let seconds = slowest(&mut world, |world| {
         world.decide(usize::MAX);
-        world.observed.actions.insert("n0".into(), ActionState::Failed("no".into()));
+        world.set_action("n0", ActionState::Failed("no".into()));
         assert!(matches!(world.run(), RollState::Halted(_)));
         world.now += NIGHT;
         world.restart();

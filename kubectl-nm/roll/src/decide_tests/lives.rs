@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::world::{World, at};
+use super::world::{World, at, settings};
 use crate::decide::RollState;
 use crate::record::{ActionState, Step};
+use crate::settings::{NodeAction, RollSettings};
 
 /// What happens to a roll besides what it does.
 #[derive(Clone, Debug)]
@@ -49,9 +50,15 @@ proptest! {
     fn whatever_happens_the_limit_is_kept_and_the_roll_ends_once_it_stops(
         waves in proptest::collection::vec(1..4_usize, 1..4),
         max_unavailable in 1..4_usize,
+        is_prepared in any::<bool>(),
+        is_finished in any::<bool>(),
         harms in proptest::collection::vec(harm(), 0..30),
     ) {
-        let mut world = World::new(&waves, max_unavailable);
+        let mut world = World::with(RollSettings {
+            before: is_prepared.then(|| NodeAction::Run("b".into())),
+            after: is_finished.then(|| NodeAction::Run("a".into())),
+            ..settings(&waves, max_unavailable)
+        });
         let all: usize = waves.iter().sum();
         let mut deleted = 0;
         for harm in harms {
@@ -91,8 +98,8 @@ proptest! {
                 }
                 Harm::ActionFails(node) => {
                     let node = format!("n{node}");
-                    if world.observed.actions.contains_key(&node) {
-                        world.observed.actions.insert(node, ActionState::Failed("x".into()));
+                    for (_, state) in world.observed.actions.iter_mut().filter(|((name, _), _)| *name == node) {
+                        *state = ActionState::Failed("x".into());
                     }
                 }
                 Harm::Seconds(seconds) => {

@@ -2,6 +2,7 @@
 
 mod abort;
 mod absence;
+mod around;
 mod clocks;
 mod conflicts;
 mod duration;
@@ -65,11 +66,11 @@ fn a_failed_action_halts_the_roll_and_other_actions_end_first() {
     let mut world = World::new(&[3], 2);
     world.run_to("n1", Step::Acting);
     world.decide(usize::MAX);
-    world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
+    world.set_action("n0", ActionState::Failed("exit code 3".into()));
     assert_eq!(world.decide(usize::MAX), RollState::Working);
     let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("the command of n1 still runs") };
     assert!(why.ends_with("the roll halts once the action of n1 has finished"), "{why}");
-    world.observed.actions.insert("n1".into(), ActionState::Succeeded);
+    world.set_action("n1", ActionState::Succeeded);
     let RollState::Halted(halt) = world.run() else { panic!() };
     assert_eq!(halt.message, "the action for node n0 failed: exit code 3");
     assert_eq!(world.step_of("n1"), Some(Step::Rejoining), "the result is kept");
@@ -309,7 +310,7 @@ fn a_roll_that_cannot_store_why_it_halts_says_so_and_waits_for_the_cluster() {
     world.run_to("n0", Step::Acting);
     world.decide(usize::MAX);
     world.is_live = false;
-    world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
+    world.set_action("n0", ActionState::Failed("exit code 3".into()));
     let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
     let failed = "the action for node n0 failed: exit code 3";
     assert_eq!(why, format!("{failed}; the roll halts when the cluster responds again"));

@@ -8,7 +8,7 @@ fn a_node_has_to_reboot_if_that_is_expected() {
     let mut world = World::with(RollSettings { expect_reboot: true, ..settings(&[1], 1) });
     world.run_to("n0", Step::Acting);
     world.decide(usize::MAX);
-    world.observed.actions.insert("n0".into(), ActionState::Disconnected);
+    world.set_action("n0", ActionState::Disconnected);
     world.decide(usize::MAX);
     world.decide(usize::MAX);
     assert_eq!((world.step_of("n0"), world.detail("n0")), (Some(Step::Rejoining), "it has not rebooted"));
@@ -25,7 +25,7 @@ fn without_an_expected_reboot_a_lost_connection_is_a_failure() {
     let mut world = World::new(&[1], 1);
     world.run_to("n0", Step::Acting);
     world.decide(usize::MAX);
-    world.observed.actions.insert("n0".into(), ActionState::Disconnected);
+    world.set_action("n0", ActionState::Disconnected);
     assert!(matches!(world.run(), RollState::Halted(_)));
 }
 
@@ -62,7 +62,7 @@ fn reboot(world: &mut World) {
 fn a_job_whose_pod_the_expected_reboot_has_killed_is_done() {
     let mut world = job_runs();
     reboot(&mut world);
-    world.observed.actions.insert("n0".into(), ActionState::JobFailed(KILLED.into()));
+    world.set_action("n0", ActionState::JobFailed(KILLED.into()));
     assert_eq!(world.run(), RollState::Done);
     assert_eq!(world.acted, ["n0"]);
 }
@@ -70,7 +70,7 @@ fn a_job_whose_pod_the_expected_reboot_has_killed_is_done() {
 #[test]
 fn a_job_that_failed_before_the_reboot_was_seen_is_not_run_again_after_the_halt() {
     let mut world = job_runs();
-    world.observed.actions.insert("n0".into(), ActionState::JobFailed(KILLED.into()));
+    world.set_action("n0", ActionState::JobFailed(KILLED.into()));
     assert!(matches!(world.run(), RollState::Halted(_)), "{:?}", world.last);
     world.restart();
     reboot(&mut world);
@@ -81,7 +81,7 @@ fn a_job_that_failed_before_the_reboot_was_seen_is_not_run_again_after_the_halt(
 #[test]
 fn a_job_that_fails_without_the_expected_reboot_halts_the_roll() {
     let mut world = job_runs();
-    world.observed.actions.insert("n0".into(), ActionState::JobFailed(KILLED.into()));
+    world.set_action("n0", ActionState::JobFailed(KILLED.into()));
     let RollState::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
     assert_eq!(halt.message, format!("the action for node n0 failed: {KILLED}"));
 }
@@ -92,7 +92,7 @@ fn a_command_that_fails_after_the_reboot_halts_the_roll() {
     world.run_to("n0", Step::Acting);
     world.decide(usize::MAX);
     reboot(&mut world);
-    world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
+    world.set_action("n0", ActionState::Failed("exit code 3".into()));
     assert!(matches!(world.run(), RollState::Halted(_)), "{:?}", world.last);
 }
 
@@ -101,7 +101,7 @@ fn a_job_that_failed_on_a_node_that_shuts_down_waits_for_the_reboot_and_runs_aga
     for rebooted in [true, false] {
         let mut world = job_runs();
         world.observed.nodes.get_mut("n0").unwrap().ready_since = None;
-        world.observed.actions.insert("n0".into(), ActionState::JobFailed(KILLED.into()));
+        world.set_action("n0", ActionState::JobFailed(KILLED.into()));
         world.decide(usize::MAX);
         world.decide(usize::MAX);
         assert_eq!((world.step_of("n0"), world.detail("n0")), (Some(Step::Rejoining), "it has not rebooted"));

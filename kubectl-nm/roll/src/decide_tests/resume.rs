@@ -13,7 +13,7 @@ fn action_of(world: &World, node: &str) -> Option<ActionRecord> {
 /// Lets the action of a node end, and returns how the roll ends.
 fn ends(world: &mut World, node: &str, state: ActionState) -> RollState {
     world.decide(usize::MAX);
-    world.observed.actions.insert(node.into(), state);
+    world.set_action(node, state);
     world.run()
 }
 
@@ -27,7 +27,7 @@ fn the_results_of_all_actions_are_stored_before_a_halted_roll_ends() {
         let mut world = World::new(&[2], 2);
         world.run_to("n1", Step::Acting);
         world.decide(usize::MAX);
-        world.observed.actions.insert("n0".into(), ActionState::Failed("exit code 3".into()));
+        world.set_action("n0", ActionState::Failed("exit code 3".into()));
         world.decide(usize::MAX);
         let RollState::Halted(halt) = ends(&mut world, "n1", state.clone()) else {
             panic!("{:?}", world.last)
@@ -68,7 +68,7 @@ fn a_reboot_before_the_action_begins_is_not_its_effect() {
     world.restart();
     world.decide(usize::MAX);
     assert_eq!(world.acted, ["n0"], "the command has not run yet");
-    world.observed.actions.insert("n0".into(), ActionState::Succeeded);
+    world.set_action("n0", ActionState::Succeeded);
     world.run_to("n0", Step::Rejoining);
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "it has not rebooted");
@@ -103,7 +103,7 @@ fn all_nodes_whose_time_was_over_at_the_halt_get_another_try() {
     world.run_to("n0", Step::Acting);
     world.run_to("n1", Step::Acting);
     for node in ["n0", "n1"] {
-        world.observed.actions.insert(node.into(), ActionState::Succeeded);
+        world.set_action(node, ActionState::Succeeded);
     }
     let RollState::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
     assert_eq!(halt.message, "node n0 is not back after 1m: it has not rebooted");
@@ -118,7 +118,7 @@ fn a_command_whose_reboot_is_under_way_is_not_run_again_by_a_program_that_contin
     let mut world = expecting_reboots(1);
     world.run_to("n0", Step::Acting);
     world.decide(usize::MAX);
-    world.observed.actions.insert("n0".into(), ActionState::Disconnected);
+    world.set_action("n0", ActionState::Disconnected);
     world.run_to("n0", Step::Rejoining);
     world.restart();
     for _ in 0..5 {

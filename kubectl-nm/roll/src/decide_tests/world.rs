@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::super::*;
 use crate::observed::{Health, NodeView};
-use crate::record::{Baseline, FINALIZER, LABEL, NODE, NodeRecord, SETTINGS, STATE, annotation, finalizers};
+use crate::record::{FINALIZER, LABEL, NODE, NodeRecord, SETTINGS, STATE, annotation, finalizers, hook};
 
 const ME: &str = "me";
 
@@ -28,22 +28,16 @@ pub(super) fn settings(waves: &[usize], max_unavailable: usize) -> RollSettings 
 
 /// A maintenance as the API server stores it, in the world of a test.
 fn object(node: &str, wave: usize, position: usize, settings: &RollSettings) -> NodeMaintenance {
-    let record = NodeRecord {
-        wave,
-        position,
-        step: Step::Planned,
-        since: at(0),
-        began: None,
-        began_millis: 0,
-        boot_id: String::new(),
-        action: None,
-        baseline: Baseline::default(),
-    };
+    let record = NodeRecord::planned(wave, position, at(0));
+    let mut annotations = json!({SETTINGS: annotation(settings), NODE: annotation(&record)});
+    if settings.before.is_some() {
+        annotations[hook()] = json!("roll/r");
+    }
     serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": node, "uid": format!("uid-{node}"), "labels": {LABEL: "r"},
             "finalizers": [names::FINALIZER], "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node,
-            "uid": "first"}], "annotations": {SETTINGS: annotation(settings), NODE: annotation(&record)}},
+            "uid": "first"}], "annotations": annotations},
         "spec": {"nodeName": node, "suspend": true},
         "status": {"phase": "Pending", "conditions": [{"type": "Suspended", "status": "True", "reason": "Planned",
             "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]},
@@ -76,6 +70,8 @@ pub(super) struct World {
     pub(super) most_under_way: usize,
     pub(super) begun: Vec<String>,
     pub(super) acted: Vec<String>,
+    /// All actions that have begun: of `--before` and of `--after`, too.
+    pub(super) actions: Vec<(String, Step)>,
     pub(super) recreated: Vec<String>,
     pub(super) last: Option<Decisions>,
     /// How many writes the program has sent.
@@ -112,6 +108,7 @@ impl World {
             most_under_way: 0,
             begun: Vec::new(),
             acted: Vec::new(),
+            actions: Vec::new(),
             recreated: Vec::new(),
             last: None,
             writes: 0,
@@ -151,7 +148,7 @@ impl World {
         if let Some(anchor) = roll.anchor(&record).map(|anchor| anchor.node().to_owned()) {
             self.store(&anchor, &record);
         }
-        for node in roll.nodes.iter().filter(|node| node.record.step == Step::Draining) {
+        for node in roll.nodes.iter().filter(|node| node.is_in_drain()) {
             self.objects.get_mut(node.node()).unwrap().spec.suspend = paused;
         }
     }
@@ -303,6 +300,9 @@ impl World {
                 if record.step == Step::Returning {
                     self.finalize(&node, true);
                 }
+                if record.step == Step::Draining {
+                    self.remove_hook(&node);
+                }
             }
             RollChange::Pause(node) => {
                 self.objects.get_mut(&node).unwrap().spec.suspend = true;
@@ -310,8 +310,11 @@ impl World {
             }
             RollChange::Act(node, record) => {
                 self.write(&node, |written| *written = record.clone());
-                self.acted.push(node.clone());
-                self.observed.actions.insert(node, ActionState::Running);
+                if record.step == Step::Acting {
+                    self.acted.push(node.clone());
+                }
+                self.actions.push((node.clone(), record.step));
+                self.observed.actions.insert((node, record.step), ActionState::Running);
             }
             RollChange::Delete(node) => {
                 let object = self.objects.get_mut(&node).unwrap();
@@ -412,6 +415,26 @@ impl World {
         self.objects.get_mut(node).unwrap().status = serde_json::from_value(status).unwrap();
     }
 
+    /// What is known of the action of a drained node.
+    pub(super) fn set_action(&mut self, node: &str, state: ActionState) {
+        self.set_action_of(node, Step::Acting, state);
+    }
+
+    pub(super) fn set_action_of(&mut self, node: &str, step: Step, state: ActionState) {
+        self.observed.actions.insert((node.to_owned(), step), state);
+    }
+
+    /// nm-reconciler holds the first eviction of a node.
+    pub(super) fn hold(&mut self, node: &str) {
+        let status = json!({"phase": "Running", "evictionPods": 3, "hold": {"since": "2026-01-02T03:04:05Z",
+            "hooks": [{"name": "roll", "owner": "roll/r"}]}});
+        self.objects.get_mut(node).unwrap().status = serde_json::from_value(status).unwrap();
+    }
+
+    pub(super) fn remove_hook(&mut self, node: &str) {
+        self.objects.get_mut(node).unwrap().metadata.annotations.get_or_insert_default().remove(&hook());
+    }
+
     fn is_drained(&self, node: &str) -> bool {
         status(&self.objects[node]).phase == Some(Phase::Succeeded)
     }
@@ -426,12 +449,21 @@ impl World {
         let nodes = self.objects.keys().filter(|node| self.observed.nodes.contains_key(*node));
         for node in nodes.cloned().collect::<Vec<_>>() {
             match self.step_of(&node) {
-                Some(Step::Draining) if !self.objects[&node].spec.suspend => self.drained(&node),
-                // A node that has returned is drained again.
-                Some(Step::Acting) if !self.is_drained(&node) => self.drained(&node),
-                Some(Step::Acting) if self.observed.actions.get(&node) == Some(&ActionState::Running) => {
-                    self.observed.actions.insert(node, ActionState::Succeeded);
+                Some(Step::Draining) if !self.objects[&node].spec.suspend => {
+                    assert!(
+                        !self.roll().node(&node).unwrap().is_hooked(),
+                        "no pod is evicted before its hook is removed"
+                    );
+                    self.drained(&node);
                 }
+                // A node that has returned is drained again.
+                Some(Step::Acting | Step::Finishing) if !self.is_drained(&node) => self.drained(&node),
+                Some(step)
+                    if self.observed.actions.get(&(node.clone(), step)) == Some(&ActionState::Running) =>
+                {
+                    self.set_action_of(&node, step, ActionState::Succeeded);
+                }
+                Some(Step::Preparing) if !self.objects[&node].spec.suspend => self.hold(&node),
                 Some(step @ (Step::Checking | Step::Recovering)) => self.healthy(&node, step),
                 _ => {}
             }

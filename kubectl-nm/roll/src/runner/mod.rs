@@ -57,7 +57,7 @@ enum Event {
 
 /// What ran beside the loop.
 enum Finished {
-    Action(String, ActionState),
+    Action(String, Step, ActionState),
     /// Of a check that began at this time.
     Health(String, Step, Timestamp, Result<Health, Error>),
     /// An action that was ended.
@@ -224,9 +224,9 @@ impl<'a> RollRunner<'a> {
                 self.stop("", format!("the cluster cannot be watched any more: {error}"));
             }
             Event::Output(line) => reporter.output(&line)?,
-            Event::Finished(Finished::Action(node, state)) => {
+            Event::Finished(Finished::Action(node, step, state)) => {
                 self.actions.forget(&node);
-                self.observed.actions.insert(node, state);
+                self.observed.actions.insert((node, step), state);
             }
             Event::Finished(Finished::Health(node, step, began, health)) => {
                 self.checking.remove(&node);
@@ -447,9 +447,9 @@ impl<'a> RollRunner<'a> {
     fn act(&mut self, roll: &Roll, name: &str, record: &NodeRecord) {
         let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
         let action = self.actions.start(self.cluster, roll, name, record, log, self.lines.0.clone());
-        let name = name.to_owned();
+        let (name, step) = (name.to_owned(), record.step);
         self.tasks.push(Box::pin(async move {
-            action.await.map_or(Finished::Ended, |state| Finished::Action(name, state))
+            action.await.map_or(Finished::Ended, |state| Finished::Action(name, step, state))
         }));
     }
 
@@ -462,7 +462,7 @@ impl<'a> RollRunner<'a> {
         // The command of a node that was deleted may be what waits for its return.
         let stays = |name: &str| !self.observed.has_lost_maintenance(name);
         for (name, job) in self.actions.end_unless(stays) {
-            self.observed.actions.remove(&name);
+            self.observed.actions.retain(|(node, _), _| *node != name);
             let text = String::from("ended: the maintenance of the node was deleted");
             // If the channel is full, the output of the command says enough.
             let _ = self.lines.0.try_send(NodeOutputLine { node: name, text });

@@ -54,13 +54,14 @@ impl RollRunner<'_> {
                     }
                 }
                 (RollChange::Act(name, record), Ok(())) => {
-                    self.observed.actions.insert(name.clone(), ActionState::Running);
+                    self.observed.actions.insert((name.clone(), record.step), ActionState::Running);
                     self.act(&roll, &name, &record);
                 }
-                (RollChange::Act(name, _), Err(error))
+                (RollChange::Act(name, record), Err(error))
                     if !is_waited_for(error.error()) && !error.is_outdated() =>
                 {
-                    self.observed.actions.insert(name, ActionState::Failed(error.error().to_string()));
+                    let failed = ActionState::Failed(error.error().to_string());
+                    self.observed.actions.insert((name, record.step), failed);
                 }
                 (RollChange::Begin(name, _), Ok(())) => {
                     self.observed.refused.remove(&name);

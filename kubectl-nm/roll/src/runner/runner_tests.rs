@@ -143,7 +143,7 @@ async fn acted(maintenance: u16, job: u16) -> Option<ActionState> {
     let mut roll = Roll::find("r", &[Arc::new(object.clone())]).unwrap().unwrap();
     roll.settings.action = Some(NodeAction::Job(json!({"apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"namespace": "gone"}, "spec": {"template": {"spec": {"containers": []}}}})));
-    let node = roll.nodes[0].record.clone();
+    let node = NodeRecord { step: Step::Acting, ..roll.nodes[0].record.clone() };
     let (cluster, _) = cluster(move |method, _| match (method, maintenance) {
         ("POST", _) => failure(job, "NotFound", "namespaces \"gone\" not found"),
         (_, 200) => (200, json!(object)),
@@ -152,7 +152,7 @@ async fn acted(maintenance: u16, job: u16) -> Option<ActionState> {
     let mut runner = RollRunner::new(&cluster, &roll, record, None, None);
     let act = RollChange::Act("n0".into(), node);
     runner.take_applied(apply(&cluster, roll, vec![act], BTreeMap::new(), false).await);
-    runner.observed.actions.get("n0").cloned()
+    runner.observed.actions.get(&("n0".into(), Step::Acting)).cloned()
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args};
+use clap::{Arg, ArgGroup, Args};
 use nm_core::args::duration;
 use nm_core::args::names::parse_node;
 use nm_core::client::nodes::NodeSelection;
@@ -11,7 +11,10 @@ use nm_core::format::{self, OutputFormat};
 use nm_core::maintenance::start::StartRequest;
 use nm_core::terminal::output::Output;
 use nm_dashboard::AppearanceFlags;
+use nm_roll::error::RollError;
+use nm_roll::job;
 use nm_roll::report::LineFormat;
+use nm_roll::settings::NodeAction;
 use nm_roll::waves::WaveSizes;
 use nm_roll::window::Window;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
@@ -44,6 +47,9 @@ pub(super) struct BeginArgs {
     )]
     #[arg(long, value_name = "FILE", help_heading = "Action")]
     pub(super) job: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) around: AroundArgs,
 
     /// Ask after each drain whether to continue with the node. This needs a terminal
     #[arg(long, help_heading = "Action")]
@@ -78,7 +84,7 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) min_ready: Duration,
 
-    /// Halt the roll if the command or the Job takes longer
+    /// Halt the roll if a command or a Job takes longer
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) action_timeout: Duration,
 
@@ -128,6 +134,71 @@ pub(super) struct BeginArgs {
     // Last, because arguments after it would be under its help heading.
     #[command(flatten)]
     pub(super) request: StartRequest,
+}
+
+/// What is done before the drain of a node, and before it returns. The flags are the same when a roll is resumed.
+#[derive(Args, Debug, Default)]
+pub(super) struct AroundArgs {
+    /// Run this command for each node before its first eviction, when it is cordoned. It is run as that of --run is
+    #[arg(long, value_name = "COMMAND", value_parser = parse_command, conflicts_with = "before_job", help_heading = "Action", hide_short_help = true)]
+    pub(super) before: Option<String>,
+
+    /// Run this Job on each node before its first eviction, when it is cordoned
+    #[arg(long, value_name = "FILE", help_heading = "Action", hide_short_help = true)]
+    pub(super) before_job: Option<PathBuf>,
+
+    /// Run this command for each node before it returns to service, when it is Ready. It is run as that of --run is
+    #[arg(long, value_name = "COMMAND", value_parser = parse_command, conflicts_with = "after_job", help_heading = "Action", hide_short_help = true)]
+    pub(super) after: Option<String>,
+
+    /// Run this Job on each node before it returns to service, when it is Ready
+    #[arg(long, value_name = "FILE", help_heading = "Action", hide_short_help = true)]
+    pub(super) after_job: Option<PathBuf>,
+}
+
+impl AroundArgs {
+    /// The flag as `resume` has it, where it only confirms; other flags as they are.
+    fn confirming(arg: Arg) -> Arg {
+        let help = match arg.get_id().as_str() {
+            "before" => "Confirm the command of --before, by repeating it",
+            "before_job" => "Confirm the Job of --before-job, by naming its file again",
+            "after" => "Confirm the command of --after, by repeating it",
+            "after_job" => "Confirm the Job of --after-job, by naming its file again",
+            _ => return arg,
+        };
+        arg.help(help).help_heading(None::<&str>)
+    }
+}
+
+/// What the flags say is done with each node.
+pub(super) struct GivenActions {
+    pub(super) before: Option<NodeAction>,
+    pub(super) action: Option<NodeAction>,
+    pub(super) after: Option<NodeAction>,
+}
+
+impl GivenActions {
+    pub(super) fn all(&self) -> impl Iterator<Item = &NodeAction> {
+        [&self.before, &self.action, &self.after].into_iter().flatten()
+    }
+
+    /// Reads the files of the Jobs.
+    pub(super) fn read(
+        around: &AroundArgs,
+        run: Option<&String>,
+        job: Option<&PathBuf>,
+        namespace: Option<&str>,
+    ) -> Result<Self, RollError> {
+        let read = |command: Option<&String>, file: Option<&PathBuf>| {
+            let job = file.map(|file| job::read(file, namespace)).transpose()?;
+            Ok::<_, RollError>(command.cloned().map(NodeAction::Run).or(job.map(NodeAction::Job)))
+        };
+        Ok(Self {
+            before: read(around.before.as_ref(), around.before_job.as_ref())?,
+            action: read(run, job)?,
+            after: read(around.after.as_ref(), around.after_job.as_ref())?,
+        })
+    }
 }
 
 #[derive(Args, Debug)]
@@ -198,7 +269,7 @@ pub(super) struct ServeArgs {
 }
 
 #[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
+#[command(mut_args(|arg| AroundArgs::confirming(arg)))]
 pub(super) struct ResumeArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,
@@ -215,7 +286,10 @@ pub(super) struct ResumeArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     pub(super) job: Option<PathBuf>,
 
-    /// Do not ask for confirmation: run the command or create the Job that the objects of the roll contain
+    #[command(flatten)]
+    pub(super) around: AroundArgs,
+
+    /// Do not ask for confirmation: run the commands and create the Jobs that the objects of the roll contain
     #[arg(long, short = 'y')]
     pub(super) yes: bool,
 

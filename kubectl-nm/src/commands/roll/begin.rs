@@ -29,7 +29,7 @@ use nm_roll::error::RollError;
 use nm_roll::health;
 use nm_roll::in_cluster::runner_job;
 use nm_roll::job;
-use nm_roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, Runner, SETTINGS, Step, roll_name};
+use nm_roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, Runner, SETTINGS, roll_name};
 use nm_roll::settings::{NodeAction, RollSettings};
 use nm_roll::store;
 use nm_roll::waves::{NodeRole, PoolNode, waves};
@@ -39,7 +39,7 @@ use nm_shared::forecast::PodOutcome;
 use nm_shared::gate::etcd::EtcdRole;
 use nm_shared::{Autoscalers, DrainSpec, NodeMaintenance};
 
-use super::args::BeginArgs;
+use super::args::{BeginArgs, GivenActions};
 use super::in_cluster;
 use super::run::{report_windows, run as run_roll, this_runner};
 use crate::commands::plan::answers;
@@ -55,26 +55,15 @@ pub(super) async fn run(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    if args.confirm && !args.dry_run && !out.can_ask() {
-        return Err(RollError::NoTerminal.into());
-    }
-    if let Some(flag) = [("--run", args.run.is_some()), ("--confirm", args.confirm)]
-        .into_iter()
-        .find_map(|(flag, is_given)| (args.in_cluster && is_given).then_some(flag))
-    {
-        return Err(RollError::NeedsComputer(flag).into());
-    }
-    if args.recovery_timeout <= args.min_ready {
-        let [recovery, min_ready] = [args.recovery_timeout, args.min_ready].map(duration::show);
-        return Err(RollError::ShortRecovery { recovery, min_ready }.into());
-    }
+    check_flags(&args, out)?;
     let namespace = if args.in_cluster { Some(runner_job::NAMESPACE) } else { namespace };
-    let job = args.job.as_ref().map(|file| job::read(file, namespace));
-    let action = args.run.clone().map(NodeAction::Run).or(job.transpose()?.map(NodeAction::Job));
-    if let Some(NodeAction::Job(job)) = action.as_ref().filter(|_| args.in_cluster) {
-        in_cluster::check_job(job)?;
+    let given = GivenActions::read(&args.around, args.run.as_ref(), args.job.as_ref(), namespace)?;
+    for action in given.all().filter(|_| args.in_cluster) {
+        if let NodeAction::Job(job) = action {
+            in_cluster::check_job(job)?;
+        }
     }
-    let drain = drain(&args, action.as_ref());
+    let drain = drain(&args, &given);
     let message = || format!("asking {} about nodes and pods", cluster.server());
     let read = async {
         let names = args.nodes.resolve(cluster).await?;
@@ -86,10 +75,10 @@ pub(super) async fn run(
     };
     let (names, planning) = progress::during(out, message, read).await?;
     let snapshot = &planning.snapshot;
-    let name =
-        args.name.clone().unwrap_or_else(|| Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string());
+    let by_time = || Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string();
+    let name = args.name.clone().unwrap_or_else(by_time);
     let waves = waves(pool(&names, snapshot, cluster).await?, args.waves.as_ref());
-    let settings = settings(&args, action, &waves);
+    let settings = settings(&args, given, &waves);
     check_free(&name, &names, &snapshot.maintenances)?;
 
     let runner = if args.in_cluster {
@@ -101,11 +90,7 @@ pub(super) async fn run(
         None
     };
     let mut wanted = objects(&name, &args, &settings, &drain, &waves);
-    if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
-        // So that no node is drained for a Job that is refused.
-        let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
-        job::check_creation(cluster, &first).await?;
-    }
+    check_jobs(&name, &settings, wanted.first(), cluster).await?;
     let forecasts = if args.no_plan {
         RollForecast::default()
     } else {
@@ -113,27 +98,24 @@ pub(super) async fn run(
     };
     print_waves(&waves, &forecasts, args.dry_run, out)?;
     let harms = lines_about_harms(&forecasts, &args, cluster).await;
+    let runs = settings.describe_actions();
     if args.dry_run {
+        if let Some(runs) = &runs {
+            out.data(&Line::new(format!("for each node: {runs}")))?;
+        }
         harms.iter().try_for_each(|line| out.data(line))?;
     }
     report_windows(&settings.windows, out);
     for unknown in &snapshot.unknown {
         out.message(&Line::new(format!("warning: unknown: {unknown}")));
     }
-    let missing = missing_permissions(cluster).await;
-    if !missing.is_empty() {
-        let what = missing.join(", ");
-        out.message(&Line::new(format!(
-            "warning: the roll cannot check that nodes and workloads are healthy again: you may not {what}"
-        )));
-    }
+    warn_of_missing_permissions(cluster, out).await;
     if args.dry_run {
         return Ok(Exit::Done);
     }
     let place = if args.in_cluster { " in the cluster" } else { "" };
-    let what =
-        format!("Roll {}{place}, at most {} at once", counted(names.len(), "node"), settings.at_once());
-    let runs = settings.action.as_ref().map(ToString::to_string);
+    let (nodes, at_once) = (counted(names.len(), "node"), settings.at_once());
+    let what = format!("Roll {nodes}{place}, at most {at_once} at once");
     let question = Question {
         what: &what,
         cluster: cluster.context(),
@@ -171,6 +153,55 @@ pub(super) async fn run(
     }
     out.message(&Line::new(format!("Roll {name} begins.")));
     run_roll(&roll, record, None, &args.output, cluster, out).await
+}
+
+/// Whether the flags fit together.
+fn check_flags(args: &BeginArgs, out: &Output) -> Result<(), RollError> {
+    if args.confirm && !args.dry_run && !out.can_ask() {
+        return Err(RollError::NoTerminal);
+    }
+    let on_this_computer = [
+        ("--run", args.run.is_some()),
+        ("--before", args.around.before.is_some()),
+        ("--after", args.around.after.is_some()),
+        ("--confirm", args.confirm),
+    ];
+    if let Some((flag, _)) = on_this_computer.into_iter().find(|(_, is_given)| args.in_cluster && *is_given) {
+        return Err(RollError::NeedsComputer(flag));
+    }
+    if args.recovery_timeout <= args.min_ready {
+        let [recovery, min_ready] = [args.recovery_timeout, args.min_ready].map(duration::show);
+        return Err(RollError::ShortRecovery { recovery, min_ready });
+    }
+    Ok(())
+}
+
+/// Lets the API server check the Jobs of the first node, so that no node is drained for a Job that is refused.
+async fn check_jobs(
+    name: &str,
+    settings: &RollSettings,
+    first: Option<&NodeMaintenance>,
+    cluster: &Cluster,
+) -> Result<(), Error> {
+    for (step, action) in settings.actions() {
+        if let (NodeAction::Job(template), Some(first)) = (action, first) {
+            let record = NodeRecord { step, ..NodeRecord::planned(0, 0, Timestamp::now()) };
+            job::check_creation(cluster, &job::of_node(template, name, &first.spec.node_name, &record))
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// What the gates of the roll cannot check, as far as is known.
+async fn warn_of_missing_permissions(cluster: &Cluster, out: &mut Output) {
+    let missing = missing_permissions(cluster).await;
+    if !missing.is_empty() {
+        out.message(&Line::new(format!(
+            "warning: the roll cannot check that nodes and workloads are healthy again: you may not {}",
+            missing.join(", ")
+        )));
+    }
 }
 
 /// The record of a roll that begins: this program runs it, unless somebody else has begun a roll of the same name. Only
@@ -217,14 +248,16 @@ fn pods(node: &Node, snapshot: &ClusterSnapshot) -> usize {
     planned.and_then(|planned| planned.get(node::name(node))).map_or(0, Vec::len)
 }
 
-fn settings(args: &BeginArgs, action: Option<NodeAction>, waves: &[Vec<PoolNode>]) -> RollSettings {
+fn settings(args: &BeginArgs, given: GivenActions, waves: &[Vec<PoolNode>]) -> RollSettings {
     let waves: Vec<usize> = waves.iter().map(Vec::len).collect();
     let nodes = waves.iter().sum();
     let whole_wave = || waves.iter().copied().max().filter(|_| args.waves.is_some());
     RollSettings {
         max_unavailable: args.max_unavailable.map(|limit| limit.of(nodes)).or_else(whole_wave).unwrap_or(1),
         waves,
-        action,
+        before: given.before,
+        action: given.action,
+        after: given.after,
         confirm: args.confirm,
         expect_reboot: args.expect_reboot,
         min_ready_seconds: args.min_ready.as_secs(),
@@ -240,12 +273,10 @@ fn settings(args: &BeginArgs, action: Option<NodeAction>, waves: &[Vec<PoolNode>
 }
 
 /// How each node is drained. A roll needs its nodes back, so autoscalers keep them.
-fn drain(args: &BeginArgs, action: Option<&NodeAction>) -> DrainSpec {
+fn drain(args: &BeginArgs, given: &GivenActions) -> DrainSpec {
     let drain = args.request.drain.protected_spec();
-    match action {
-        Some(NodeAction::Job(_)) => job::sparing_jobs(drain),
-        Some(NodeAction::Run(_)) | None => drain,
-    }
+    let has_job = given.all().any(|action| matches!(action, NodeAction::Job(_)));
+    if has_job { job::sparing_jobs(drain) } else { drain }
 }
 
 /// Checks with a dry run that the definition of the cluster has every field that is set. Where it lacks the one that keeps
@@ -443,30 +474,18 @@ fn objects(
         let mut object = NodeMaintenance::new(&node.name, args.request.spec(&node.name));
         object.spec.suspend = true;
         object.spec.drain = Some(drain.clone());
-        let record = planned(wave, position, now);
+        let record = NodeRecord::planned(wave, position, now);
         object.labels_mut().insert(LABEL.to_owned(), name.to_owned());
         object.annotations_mut().extend([
             (SETTINGS.to_owned(), record::annotation(settings)),
             (NODE.to_owned(), record::annotation(&record)),
         ]);
+        if settings.before.is_some() {
+            object.annotations_mut().insert(record::hook(), record::hook_owner(name));
+        }
         object
     };
     all.enumerate().map(object).collect()
-}
-
-/// The record of a node that has not begun.
-fn planned(wave: usize, position: usize, now: Timestamp) -> NodeRecord {
-    NodeRecord {
-        wave,
-        position,
-        step: Step::Planned,
-        since: now,
-        began: None,
-        began_millis: 0,
-        boot_id: String::new(),
-        action: None,
-        baseline: record::Baseline::default(),
-    }
 }
 
 /// Creates the maintenances, and returns those that did not exist. If one cannot be created, those that were are deleted

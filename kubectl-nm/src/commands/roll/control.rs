@@ -18,7 +18,7 @@ use super::run::this_runner;
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let (roll, record) = store::pause(cluster, name, true).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
-    let acts = |node: &&RollNode| node.record.step == Step::Acting && node.record.action.is_some();
+    let acts = |node: &&RollNode| node.record.current_action().is_some();
     let acting = roll.nodes.iter().filter(acts).count();
     if acting > 0 && record.runner.is_some() {
         out.message(&Line::new(format!(

@@ -59,12 +59,14 @@ Examples:
 const NOTES: &str = "\
 Steps of a node:
   Planned      its maintenance is suspended, and its node is in service
+  Preparing    with --before or --before-job: that command or Job runs (--action-timeout)
   Draining     its pods are evicted
   Confirming   with --confirm: the roll asks whether to continue
-  Acting       the command or the Job runs (--action-timeout)
+  Acting       the command or the Job of --run or --job runs (--action-timeout)
   Rejoining    waits until the node is Ready, and has rebooted (--expect-reboot, --return-timeout)
   Checking     waits until it is Ready for --min-ready, without new pressure, and its DaemonSet
                pods are Ready (--recovery-timeout)
+  Finishing    with --after or --after-job: that command or Job runs (--action-timeout)
   Returning    the node returns to service (--return-timeout)
   Recovering   waits until workloads and budgets are as healthy as before (--recovery-timeout)
   Soaking      the roll waits, and the node has to stay Ready (--soak)

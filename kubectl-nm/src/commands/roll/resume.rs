@@ -14,13 +14,12 @@ use nm_core::terminal::text::Line;
 use nm_roll::decide::HEARTBEAT_TIMEOUT;
 use nm_roll::error::RollError;
 use nm_roll::in_cluster::runner_job;
-use nm_roll::job;
-use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner, Step};
-use nm_roll::settings::NodeAction;
+use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner};
+use nm_roll::settings::RollSettings;
 use nm_roll::store;
 use nm_roll::unfinished::{run_again, unfinished};
 
-use super::args::ResumeArgs;
+use super::args::{GivenActions, ResumeArgs};
 use super::in_cluster;
 use super::run::{report_windows, run as run_roll, this_runner};
 
@@ -290,11 +289,12 @@ fn warn_of_lost_record(roll: &Roll, out: &mut Output) {
 /// The program that ran the roll last may not have ended, or its command may run on the node although it has.
 fn warn_of_running_commands(roll: &Roll, record: &RollRecord, out: &mut Output) {
     let is_running = |node: &&RollNode| {
-        let action = node.record.action.as_ref();
-        node.record.step == Step::Acting && action.is_some_and(|action| action.state == ActionState::Running)
+        let action = node.record.current_action();
+        roll.settings.runs_command(node.record.step)
+            && action.is_some_and(|action| action.state == ActionState::Running)
     };
     let running = roll.nodes.iter().filter(is_running).map(RollNode::node).collect::<Vec<_>>().join(", ");
-    let Some(runner) = record.runner.as_ref().filter(|_| roll.settings.command().is_some()) else { return };
+    let Some(runner) = &record.runner else { return };
     if !running.is_empty() {
         out.message(&Line::new(format!(
             "warning: {} has started the command for {running}. The command may still be running on that computer or \
@@ -304,7 +304,7 @@ fn warn_of_running_commands(roll: &Roll, record: &RollRecord, out: &mut Output) 
     }
 }
 
-/// The action is in the objects, which others may write. So the user who resumes the roll confirms what is run on this
+/// The actions are in the objects, which others may write. So the user who resumes the roll confirms what is run on this
 /// computer, or created with their permissions.
 fn confirm_action(
     args: &ResumeArgs,
@@ -313,23 +313,21 @@ fn confirm_action(
     context: &str,
     out: &mut Output,
 ) -> Result<(), Error> {
-    let Some(action) = &roll.settings.action else { return Ok(()) };
-    let given = match (&args.run, &args.job) {
-        (Some(command), _) => Some(NodeAction::Run(command.clone())),
-        (None, Some(file)) => Some(NodeAction::Job(job::read(file, namespace)?)),
-        (None, None) => None,
-    };
-    let (name, shown) = (roll.name.clone(), action.to_string());
-    let notice = Line::new(format!("Roll {name}, for each drained node: {shown}"));
-    match given {
-        Some(given) if given == *action => Ok(()),
-        Some(_) => Err(RollError::OtherAction { name, action: shown }.into()),
-        None if args.yes => {
-            out.message(&notice);
+    let RollSettings { before, action, after, .. } = &roll.settings;
+    let given = GivenActions::read(&args.around, args.run.as_ref(), args.job.as_ref(), namespace)?;
+    let pairs = [(&given.before, before), (&given.action, action), (&given.after, after)];
+    let Some(shown) = roll.settings.describe_actions() else { return Ok(()) };
+    let name = roll.name.clone();
+    let is_other = pairs.iter().any(|(given, stored)| given.is_some() && given != stored);
+    match () {
+        () if is_other => Err(RollError::OtherAction { name, action: shown }.into()),
+        () if pairs.iter().all(|(given, stored)| given == stored) => Ok(()),
+        () if args.yes => {
+            out.message(&Line::new(format!("Roll {name}, for each node: {shown}")));
             Ok(())
         }
-        None if !out.can_ask() => Err(RollError::UnconfirmedAction { name, action: shown }.into()),
-        None => {
+        () if !out.can_ask() => Err(RollError::UnconfirmedAction { name, action: shown }.into()),
+        () => {
             let what = format!("Continue roll {name}");
             let nodes: Vec<String> = roll.nodes.iter().map(|node| node.node().to_owned()).collect();
             let (cluster, runs) = (context, Some(shown.as_str()));

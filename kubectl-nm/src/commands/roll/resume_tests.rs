@@ -7,13 +7,13 @@ use nm_core::terminal::output::captured::output;
 use nm_core::testing::fake_server::{list, reading_cluster};
 use nm_dashboard::AppearanceFlags;
 use nm_roll::record::{Halt, LABEL, NODE, SETTINGS, STATE, annotation};
-use nm_roll::settings::RollSettings;
+use nm_roll::settings::{NodeAction, RollSettings};
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
-use crate::commands::roll::args::{NameArgs, OutputArgs, RollFormat};
+use crate::commands::roll::args::{AroundArgs, NameArgs, OutputArgs, RollFormat};
 
 const JOB: &str = "{apiVersion: batch/v1, kind: Job, spec: {template: {spec: {containers: [{name: a}]}}}}";
 
@@ -37,6 +37,7 @@ fn args() -> ResumeArgs {
         skip: Vec::new(),
         run: None,
         job: None,
+        around: AroundArgs::default(),
         timeout: None,
         yes: false,
         take_over: false,
@@ -82,6 +83,34 @@ fn an_action_from_the_objects_is_not_begun_unless_it_is_confirmed_word_for_word(
     }
 }
 
+#[test]
+fn the_actions_around_the_drain_are_confirmed_too() {
+    let command = |text: &str| Some(NodeAction::Run(text.to_owned()));
+    let stored = RollSettings { before: command("b"), after: command("a"), ..settings(&json!({"run": "r"})) };
+    let roll = Roll { settings: stored, ..roll(&Value::Null) };
+    for (before, run, after, is_confirmed) in [
+        (Some("b"), Some("r"), Some("a"), true),
+        (None, Some("r"), Some("a"), false),
+        (Some("b"), Some("r"), None, false),
+        (Some("b"), Some("r"), Some("b"), false),
+        (Some("r"), None, None, false),
+        (None, None, None, false),
+    ] {
+        let [before, run, after] = [before, run, after].map(|text| text.map(str::to_owned));
+        let around = AroundArgs { before, after, ..AroundArgs::default() };
+        let given = format!("{around:?} {run:?}");
+        let args = ResumeArgs { run, around, ..args() };
+        let outcome = confirm_action(&args, None, &roll, "c", &mut output().0);
+        assert_eq!(outcome.is_ok(), is_confirmed, "{given}: {outcome:?}");
+    }
+    // An action that the roll does not have is not added.
+    let around = AroundArgs { after: Some("a".into()), ..AroundArgs::default() };
+    let args = ResumeArgs { run: Some("r".into()), around, ..args() };
+    let refused = confirm_action(&args, None, &self::roll(&json!({"run": "r"})), "c", &mut output().0);
+    let refusal = refused.as_ref().unwrap_err().above();
+    assert!(matches!(refusal, Some(RollError::OtherAction { .. })), "{refused:?}");
+}
+
 fn runner() -> Runner {
     Runner { id: "other".into(), who: "other@there".into(), at: Timestamp::UNIX_EPOCH, in_cluster: false }
 }
@@ -121,7 +150,7 @@ async fn resumed(
         (200, json!(*object))
     });
     let (mut out, captured) = output();
-    let ended = resume(args, None, &cluster, &mut out).await;
+    let ended = Box::pin(resume(args, None, &cluster, &mut out)).await;
     let record = stored.lock().unwrap().metadata.annotations.as_ref().unwrap()[STATE].clone();
     (ended, serde_json::from_str(&record).unwrap(), captured.messages(), Instant::now())
 }

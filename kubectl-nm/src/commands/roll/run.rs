@@ -15,10 +15,10 @@ use nm_core::terminal::signals::interrupted;
 use nm_core::terminal::text::{Line, counted};
 use nm_dashboard::{Config, RollDashboard};
 use nm_roll::command::log_folder;
-use nm_roll::record::{Halt, Roll, RollRecord, Runner};
+use nm_roll::record::{Halt, Roll, RollRecord, Runner, Step};
 use nm_roll::report::LineReporter;
 use nm_roll::runner::{RollEnd, RollRunner};
-use nm_roll::settings::NodeAction;
+use nm_roll::settings::{NodeAction, RollSettings};
 use nm_roll::unfinished::{UnfinishedNode, by_step, return_hint, run_again};
 use nm_roll::view::RollReporter;
 use nm_roll::window::Windows;
@@ -78,7 +78,8 @@ pub(super) async fn run(
     out: &mut Output,
 ) -> Result<Exit, Error> {
     let name = roll.name.as_str();
-    let log = roll.settings.command().and_then(|_| log_folder(name, |variable| env::var_os(variable)));
+    let has_commands = roll.settings.actions().any(|(step, _)| roll.settings.runs_command(step));
+    let log = has_commands.then(|| log_folder(name, |variable| env::var_os(variable))).flatten();
     if let Some(log) = &log {
         out.message(&Line::new(format!("The output of the commands is kept in {}.", log.display())));
     }
@@ -100,7 +101,7 @@ pub(super) async fn run(
     }
     let unfinished = runner.unfinished();
     let resume = format!("kubectl nm roll resume {name}");
-    let confirmed = confirmation(roll.settings.action.as_ref(), out);
+    let confirmed = confirmation(&roll.settings, out);
     let continues = format!("`{resume}{confirmed}` continues");
     Ok(match ended {
         Ok(RollEnd::Left) => {
@@ -189,13 +190,23 @@ pub(super) fn report_unfinished(nodes: &[UnfinishedNode], out: &mut Output) {
     }
 }
 
-/// The flag that `roll resume` needs where it cannot ask for confirmation.
-fn confirmation(action: Option<&NodeAction>, out: &Output) -> String {
-    match action {
-        Some(NodeAction::Run(command)) if !out.can_ask() => format!(" --run {}", shell_quoted(command)),
-        Some(NodeAction::Job(_)) if !out.can_ask() => String::from(" --job FILE"),
-        _ => String::new(),
+/// The flags that `roll resume` needs where it cannot ask for confirmation.
+fn confirmation(settings: &RollSettings, out: &Output) -> String {
+    if out.can_ask() {
+        return String::new();
     }
+    let flags = settings.actions().map(|(step, action)| {
+        let (command_flag, job_flag) = match step {
+            Step::Preparing => ("--before", "--before-job"),
+            Step::Finishing => ("--after", "--after-job"),
+            _ => ("--run", "--job"),
+        };
+        match action {
+            NodeAction::Run(command) => format!(" {command_flag} {}", shell_quoted(command)),
+            NodeAction::Job(_) => format!(" {job_flag} FILE"),
+        }
+    });
+    flags.collect()
 }
 
 /// What became of the nodes of a roll: `3 nodes done, 7 pods gone`, or `1 of 3 nodes done (7 pods gone), 1 skipped, 1 departed`.
