@@ -80,7 +80,6 @@ pub(super) async fn run(
     let waves = waves(pool(&names, snapshot, cluster).await?, args.waves.as_ref());
     let settings = settings(&args, given, &waves);
     check_free(&name, &names, &snapshot.maintenances)?;
-
     let runner = if args.in_cluster {
         let image = in_cluster::image(args.runner_image.as_deref(), cluster).await?;
         let job = runner_job::of(&name, &settings, &image);
