@@ -101,8 +101,8 @@ pub(super) struct BeginArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Limits", hide_short_help = true)]
     pub(super) halt_on_blocked: Option<Duration>,
 
-    /// Let a Job in the cluster run the roll, so that it goes on without this computer. `kubectl nm install --grant roll` sets
-    /// this up. The action has to be a Job, or the reboot that --expect-reboot waits for
+    /// Let a Job in the cluster run the roll, so that it goes on without this computer. `kubectl nm install --grant roll`
+    /// sets this up. --run is not possible then
     #[arg(long, help_heading = "In the cluster")]
     pub(super) in_cluster: bool,
 
@@ -125,7 +125,7 @@ pub(super) struct BeginArgs {
     pub(super) yes: bool,
 
     /// Do not check before the start what the drains would harm
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long, conflicts_with = "dry_run", hide_short_help = true)]
     pub(super) no_plan: bool,
 
     #[command(flatten)]
