@@ -42,7 +42,7 @@ const TTL: u32 = 7 * 86_400;
 /// Seconds after which a pod on a lost node is replaced. The node is considered lost after 40 to 50 s.
 const LOST_SECONDS: u32 = 10;
 
-/// The name of the Job that runs a roll, and of the ConfigMap with the record of its nodes.
+/// The name of the Job that runs a roll, and of the `ConfigMap` with the record of its nodes.
 pub fn name(roll: &str) -> String {
     format!("nm-roll-{roll}")
 }
