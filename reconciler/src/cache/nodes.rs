@@ -118,6 +118,15 @@ impl Nodes {
         }
     }
 
+    /// Takes in that a lease was deleted. Before the watch delivers that, a new maintenance would take the lease for its own.
+    pub(crate) fn lease_deleted(&mut self, lease: &Arc<Lease>) {
+        let is_same = |received: &Arc<Lease>| received.metadata.uid == lease.metadata.uid;
+        if node_lease::node(&lease.name_any()).and_then(|node| self.received_lease(node)).is_some_and(is_same)
+        {
+            self.apply_lease(WatchUpdate::Deleted(Lease::clone(lease)));
+        }
+    }
+
     /// What is remembered of a node in maintenance, which may be nothing yet.
     pub(crate) fn memory(&mut self, name: &str) -> &mut NodeState {
         self.memory.entry(name.to_owned()).or_default()

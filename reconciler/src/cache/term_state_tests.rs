@@ -172,6 +172,22 @@ fn a_lease_that_was_just_created_is_known_until_the_watch_delivers_it_or_its_del
     assert_eq!(lease_version(&mut state), None, "a late answer does not restore it");
 }
 
+#[test]
+fn a_lease_that_was_just_deleted_is_not_known_any_more() {
+    let mut state = state();
+    state.maintenance_applied(Arc::new(of_medik8s("n")));
+    state.apply_lease(WatchUpdate::Applied(lease("10")));
+    let mut older = lease("9");
+    older.metadata.uid = Some("older".to_owned());
+    state.nodes.lease_deleted(&Arc::new(older));
+    assert_eq!(lease_version(&mut state).as_deref(), Some("10"));
+    state.nodes.lease_deleted(&Arc::new(lease("10")));
+    assert_eq!(lease_version(&mut state), None);
+    state.apply_lease(WatchUpdate::Deleted(lease("11")));
+    state.apply_lease(WatchUpdate::Applied(lease("12")));
+    assert_eq!(lease_version(&mut state).as_deref(), Some("12"));
+}
+
 /// Two nodes, each with a maintenance, the first of which has begun.
 fn one_of_two_has_begun() -> (TermState, GroupedMaintenance) {
     let mut state = state();

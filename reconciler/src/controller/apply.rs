@@ -195,8 +195,11 @@ impl DecisionRun<'_> {
                 }
             }
             DecisionStep::DeleteLease(lease) => {
-                let dropped = with_timeout(REQUEST_TIMEOUT, context.leases.release(node, &lease)).await;
-                dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
+                let dropped = with_timeout(REQUEST_TIMEOUT, context.leases.release(node, lease)).await;
+                let gone = dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
+                if let Some(lease) = gone {
+                    context.state.lock().nodes.lease_deleted(&lease);
+                }
             }
             DecisionStep::RemoveFinalizer(patch) => {
                 let released = release(context, maintenance, &patch).await;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use nm_shared::admission::certificate_renewal::Validity;
 use nm_shared::api::condition::{self, ConditionReason, ConditionType};
 use nm_shared::api::roll_state::SeenRoll;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
@@ -84,6 +85,7 @@ pub(crate) struct Metrics {
     reconcile_failures: Counter,
     api_requests: Family<[(&'static str, Cow<'static, str>); 2], Counter>,
     leader: Gauge,
+    certificate_start: Optional<Gauge>,
     certificate_expiry: Optional<Gauge>,
     known: Mutex<KnownMaintenances>,
 }
@@ -160,6 +162,11 @@ impl Metrics {
                 "Requests to the API server by verb and status code; the code of a request without an answer is none",
             ),
             leader: register(to, "leader", "Whether this replica leads: 1 if it does"),
+            certificate_start: register(
+                to,
+                "webhook_certificate_start_timestamp_seconds",
+                "Since when the webhook's certificate is valid, in seconds since 1970",
+            ),
             certificate_expiry: register(
                 to,
                 "webhook_certificate_expiry_timestamp_seconds",
@@ -218,9 +225,10 @@ impl Metrics {
         self.leader.set(leads.into());
     }
 
-    /// Sets when the webhook's certificate expires.
-    pub(crate) fn certificate_expires(&self, at: Timestamp) {
-        self.certificate_expiry.get_or_create(&[]).set(at.as_second());
+    /// Sets the validity of the webhook's certificate.
+    pub(crate) fn certificate_is_valid(&self, validity: &Validity) {
+        self.certificate_start.get_or_create(&[]).set(validity.from.as_second());
+        self.certificate_expiry.get_or_create(&[]).set(validity.until.as_second());
     }
 
     /// All of them in the text format of `OpenMetrics`.

@@ -58,7 +58,7 @@ fn the_metrics_page_lists_each_metric_by_name_type_and_help_text() {
     observe(&metrics, &watched);
     metrics.eviction_answered(&EvictionOutcome::Gone);
     metrics.requested(Verb::Get, Some(200));
-    metrics.certificate_expires(Timestamp::UNIX_EPOCH);
+    metrics.certificate_is_valid(&Validity { from: Timestamp::UNIX_EPOCH, until: Timestamp::UNIX_EPOCH });
     let exposed = metrics.expose();
     let described = exposed.lines().filter_map(|line| line.strip_prefix("# "));
     let mut words = described.filter(|line| !line.starts_with("UNIT") && *line != "EOF");
@@ -247,7 +247,8 @@ fn events_are_counted_in_their_metrics() {
     metrics.requested(Verb::Create, Some(429));
     metrics.requested(Verb::Get, None);
     metrics.leads(true);
-    metrics.certificate_expires(Timestamp::from_second(1_800_000_000).unwrap());
+    let second = |second| Timestamp::from_second(second).unwrap();
+    metrics.certificate_is_valid(&Validity { from: second(1_700_000_000), until: second(1_800_000_000) });
     metrics.eviction_queued().sent();
     metrics.reconciled(Duration::from_millis(20), true);
     let waits = metrics.eviction_queued();
@@ -258,6 +259,7 @@ fn events_are_counted_in_their_metrics() {
         "nm_api_requests_total{verb=\"create\",code=\"429\"} 1",
         "nm_api_requests_total{verb=\"get\",code=\"none\"} 1",
         "nm_leader 1",
+        "nm_webhook_certificate_start_timestamp_seconds{} 1700000000",
         "nm_webhook_certificate_expiry_timestamp_seconds{} 1800000000",
         "nm_evictions_queued 1",
         "nm_eviction_queue_duration_seconds_count 1",

@@ -84,7 +84,7 @@ impl NodeLeases {
                 continue;
             }
             match with_timeout(DELETE_TIMEOUT, self.delete(&left)).await {
-                Ok(()) => info!(lease = name, "deleted a lease on a node without a maintenance"),
+                Ok(_) => info!(lease = name, "deleted a lease on a node without a maintenance"),
                 Err(error) => {
                     debug!(lease = name, %error, "the lease on a node without a maintenance expires");
                 }
@@ -104,28 +104,28 @@ impl NodeLeases {
         answer.map(drop)
     }
 
-    /// Deletes our lease on `node`, if there is one.
-    pub(crate) async fn release(&self, node: &str, lease: &LeaseRelease) -> kube::Result<()> {
+    /// Deletes our lease on `node`, if there is one. Returns the observed lease if it is gone.
+    pub(crate) async fn release(&self, node: &str, lease: LeaseRelease) -> kube::Result<Option<Arc<Lease>>> {
         match lease {
-            LeaseRelease::Observed(lease) => self.delete(lease).await,
+            LeaseRelease::Observed(lease) => Ok(self.delete(&lease).await?.then_some(lease)),
             LeaseRelease::Unobserved => {
                 // The permissions do not include to get it.
                 let only = ListParams::default().fields(&format!("metadata.name={}", node_lease::name(node)));
                 let found = match self.api().list(&only).await {
-                    Err(kube::Error::Api(status)) if status.code == 403 => return Ok(()),
+                    Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
                     found => found?,
                 };
-                match found.items.iter().find(|lease| node_lease::is_ours(lease)) {
-                    Some(lease) => self.delete(lease).await,
-                    None => Ok(()),
+                if let Some(lease) = found.items.iter().find(|lease| node_lease::is_ours(lease)) {
+                    self.delete(lease).await?;
                 }
+                Ok(None)
             }
         }
     }
 
     /// Deletes our lease, unless it has changed hands. Without permission to delete it, it expires: returning a node to
-    /// service does not wait for that.
-    async fn delete(&self, lease: &Lease) -> kube::Result<()> {
+    /// service does not wait for that. Returns whether it is gone.
+    async fn delete(&self, lease: &Lease) -> kube::Result<bool> {
         let preconditions = Preconditions { uid: lease.uid(), resource_version: lease.resource_version() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.api().delete(&lease.name_any(), &params).await {
@@ -134,11 +134,11 @@ impl NodeLeases {
                     lease = lease.name_any(),
                     "the lease is not deleted and will expire: {}", status.message
                 );
-                Ok(())
+                Ok(false)
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
             Err(error) => Err(error),
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(true),
         }
     }
 

@@ -41,7 +41,7 @@ impl ServedCertificate {
         *certified = Some(new.clone());
         drop(certified);
         self.check.pass_until(credentials.validity.until, "the certificate has expired");
-        self.metrics.certificate_expires(credentials.validity.until);
+        self.metrics.certificate_is_valid(&credentials.validity);
         info!(until = %credentials.validity.until, "the webhook serves a new certificate");
     }
 

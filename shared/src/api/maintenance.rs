@@ -170,7 +170,7 @@ pub struct LoadBalancers {
     /// long as the maintenance exists.
     pub exclude: bool,
 
-    /// Seconds between the cordon and the first eviction, in which they stop using the node.
+    /// Seconds between the label, which the cordon sets, and the first eviction, in which they stop using the node.
     #[schemars(range(min = 0))]
     pub delay_seconds: i64,
 }

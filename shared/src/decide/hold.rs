@@ -32,7 +32,7 @@ pub fn before_eviction(
     let since = cordoned.unwrap_or_else(|| whole_seconds(now).0);
     let delay = spec.load_balancers.filter(|balancers| balancers.exclude);
     // Who may write the record may not delay the drain for longer.
-    let excluded_since = excluded_since.map_or(since, |at| at.min(now));
+    let excluded_since = excluded_since.map_or(since, |at| whole_seconds(at.min(now)).0);
     let until = delay.and_then(|delay| {
         excluded_since.checked_add(SignedDuration::from_secs(delay.delay_seconds)).ok().filter(|at| *at > now)
     });

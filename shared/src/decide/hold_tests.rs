@@ -250,3 +250,16 @@ fn the_end_of_another_maintenance_does_not_return_a_node_that_a_hook_keeps() {
     let released = decide(&second, &beside(&[&without_hooks(&first)]), at(6));
     assert!(released.remove_finalizer.is_some());
 }
+
+#[test]
+fn the_delay_ends_at_the_second_that_the_status_shows() {
+    let begins = now() + SignedDuration::from_millis(700);
+    let new =
+        maintenance(&json!({"spec": {"drain": {"loadBalancers": {"exclude": true, "delaySeconds": 20}}}}));
+    let decision = decide(&new, &observed(), begins);
+    let mut node = serde_json::to_value(observed().node.unwrap().as_ref()).unwrap();
+    json_patch_merge(&mut node, &decision.node.as_ref().unwrap().0);
+    let cluster = ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed() };
+    let until = status(&decision).hold.as_ref().unwrap().load_balancers_until.as_ref().unwrap().0;
+    assert_eq!(asked(&decide(&after(&new, &decision), &cluster, until)), ["a", "b"]);
+}

@@ -226,7 +226,8 @@ fn the_pod_of_a_disk_migrates_with_its_machine_and_is_blocked_otherwise() {
     let attempt = answered(EvictionOutcome::HotplugPod(String::new()));
     for (machine_moves, expected) in [(true, "Migrating"), (false, "NotMigratable")] {
         for paused in [false, true] {
-            let known = PodContext { machine_moves, paused, ..known(Some(&attempt), true, &budgets) };
+            let known =
+                PodContext { machine_moves, withheld: paused, ..known(Some(&attempt), true, &budgets) };
             let expected = if paused && !machine_moves { "Waiting" } else { expected };
             assert_eq!(word(&standing(&pod, &known, now())), expected);
         }

@@ -331,3 +331,17 @@ async fn a_roll_in_which_no_node_could_be_healthy_in_time_is_refused() {
         "{refused:?}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_lacks_the_protection_from_autoscalers_prevents_only_a_roll_that_asks_for_it() {
+    let why = "a real cluster keeps its definition";
+    let Some(cluster) = Cluster::sandbox_or_skip(2, why).await else { return };
+    let nodes = cluster.nodes().await;
+    cluster.remove_field(&["spec", "drain", "autoscalers"]).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let asked =
+        plugin(&cluster, &["roll", &nodes[0], "--run", "true", "--yes", "--autoscalers", "Protect"]).await;
+    assert!(asked.stderr.contains("has no spec.drain.autoscalers"), "{asked:?}");
+    let mut roll = RunningRoll::begin(&cluster, "old", &nodes[..1], &["--run", "true"]);
+    assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
+}

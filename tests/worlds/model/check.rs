@@ -242,7 +242,7 @@ const fn harm(person: u8, faults: u8) -> Harm {
 }
 
 /// The short form: starts, by their numbers in [`starts`], and the harm that is done to them.
-const SHORT: [(&[usize], Harm); 13] = [
+const SHORT: [(&[usize], Harm); 15] = [
     (&[3, 9], harm(1, 1)),
     (&[3], harm(2, 0)),
     (&[0], harm(0, 1)),
@@ -253,13 +253,15 @@ const SHORT: [(&[usize], Harm); 13] = [
     (&[16, 17], harm(1, 0)),
     (&[16, 17], harm(0, 1)),
     (&[18], harm(1, 1)),
-    (&[19], harm(1, 1)),
+    (&[19], harm(0, 1)),
+    (&[19], harm(2, 0)),
     (&[20], harm(2, 1)),
-    (&[21], harm(1, 1)),
+    (&[21], harm(1, 0)),
+    (&[21], harm(0, 1)),
 ];
 
 /// The long form.
-const LONG: [(&[usize], Harm); 10] = [
+const LONG: [(&[usize], Harm); 11] = [
     (&[0, 6], harm(1, 0)),
     (&[3, 9], harm(2, 1)),
     (&[3, 9], harm(1, 2)),
@@ -269,6 +271,7 @@ const LONG: [(&[usize], Harm); 10] = [
     (&[1, 2, 7, 8], harm(1, 0)),
     (&[12, 13, 14, 15, 18, 20], harm(2, 2)),
     (&[16, 17, 19], harm(1, 1)),
+    (&[21], harm(1, 1)),
     (&[19, 21], harm(2, 1)),
 ];
 

@@ -39,6 +39,15 @@ fn a_cordon_that_arrives_after_its_maintenance_has_ended_is_refused() {
 }
 
 #[test]
+fn a_cordon_that_arrives_after_its_maintenance_has_ended_is_refused_although_the_lease_before_it_was_just_deleted()
+ {
+    check(
+        "20: remove-PreReturn m0; deliver m0; reconcile m0; write m0; write m0; write m0; create m0; deliver m0; \
+         reconcile m0; write m0; delete m0; crash-while-writing m0; reconcile m0",
+    );
+}
+
+#[test]
 fn a_history_is_replayed() {
     let Ok(history) = std::env::var("NM_MODEL_HISTORY") else { return };
     let result = replay(&history, |action, state| println!("{action}\n  {:?}", state.api));

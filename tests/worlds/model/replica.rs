@@ -133,8 +133,9 @@ impl State {
                 self.term.released.insert(request.uid);
             }
             Write::CreateLease(_) | Write::PatchLease(_) => self.term.lease = Cached::current(answer),
-            // The answer to a deletion is not remembered.
-            Write::DeleteLease | Write::DeleteUnobservedLease => {}
+            Write::DeleteLease => self.term.lease = Cached::current(None),
+            // None was known before.
+            Write::DeleteUnobservedLease => {}
             Write::PatchNode(_) => {
                 run.node = Cached::current(answer);
                 self.term.node = Cached::current(answer);

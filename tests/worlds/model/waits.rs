@@ -3,7 +3,7 @@
 //! Hooks appear at any moment, and whoever has set one removes it sooner or later. A hook that is set while the leader has
 //! already decided comes too late, so one counts from the moment at which the leader has to know it: a hook before the first
 //! eviction that was there at the creation, a hook before the return that was there at the deletion, and every hook that is
-//! there when a status is written that shows it. Time passes only while load balancers are given some.
+//! there when a status is written that shows it. Time passes only while load balancers are given some, and nothing is being written.
 
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
@@ -130,6 +130,10 @@ impl State {
 
     /// Whether load balancers are given time now.
     pub(crate) fn time_passes(&self) -> bool {
+        // Otherwise, what is decided would take effect late.
+        if self.late.is_some() || self.term.runs.iter().any(Option::is_some) {
+            return false;
+        }
         let now = time(self.clock);
         let mut until = self.api.maintenances.iter().flatten().filter_map(|object| {
             object.at("/status/hold/loadBalancersUntil").as_str()?.parse::<Timestamp>().ok()

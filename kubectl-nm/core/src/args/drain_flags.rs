@@ -213,10 +213,16 @@ impl DrainFlags {
         (!self.given().is_empty()).then_some(spec)
     }
 
-    /// The same, with autoscalers kept off the node unless a flag says otherwise.
+    /// Whether a flag says what becomes of autoscalers.
+    pub fn decides_about_autoscalers(&self) -> bool {
+        self.autoscalers.is_some()
+    }
+
+    /// The same as [`Self::spec`], with autoscalers kept off the node unless a flag says otherwise.
     pub fn protected_spec(&self) -> DrainSpec {
         let spec = self.spec().unwrap_or_default();
-        let autoscalers = if self.autoscalers.is_some() { spec.autoscalers } else { Autoscalers::Protect };
+        let decides = self.decides_about_autoscalers();
+        let autoscalers = if decides { spec.autoscalers } else { Autoscalers::Protect };
         DrainSpec { autoscalers, ..spec }
     }
 

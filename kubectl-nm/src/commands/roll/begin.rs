@@ -40,6 +40,7 @@ use nm_shared::gate::etcd::EtcdRole;
 use nm_shared::{DrainSpec, NodeMaintenance};
 
 use super::args::BeginArgs;
+use super::definition::check_definition;
 use super::in_cluster;
 use super::run::{report_windows, run as run_roll, this_runner};
 use crate::commands::plan::answers;
@@ -97,7 +98,7 @@ pub(super) async fn run(
     } else {
         None
     };
-    let wanted = objects(&name, &args, &settings, &drain, &waves);
+    let mut wanted = objects(&name, &args, &settings, &drain, &waves);
     if let (Some(NodeAction::Job(template)), Some(first)) = (&settings.action, wanted.first()) {
         // So that no node is drained for a Job that is refused.
         let first = job::of_node(template, &name, &first.spec.node_name, &planned(0, 0, Timestamp::now()));
@@ -145,9 +146,7 @@ pub(super) async fn run(
 
     // The answer may have taken its time.
     check_free(&name, &names, &cluster.maintenances().await?)?;
-    if let Some(first) = wanted.first() {
-        start::start(cluster, first, true).await?;
-    }
+    check_definition(&mut wanted, &args, cluster, out).await?;
     let created = create(&wanted, &name, cluster, out).await?;
     // The pod of the Job claims the roll itself.
     let me = runner.is_none().then(this_runner);
