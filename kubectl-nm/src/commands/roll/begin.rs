@@ -37,17 +37,15 @@ use nm_roll::window::Windows;
 use nm_shared::cluster::{node, pod};
 use nm_shared::forecast::PodOutcome;
 use nm_shared::gate::etcd::EtcdRole;
-use nm_shared::{Autoscalers, DrainSpec, NodeMaintenance};
+use nm_shared::{DrainSpec, NodeMaintenance};
 
 use super::args::{BeginArgs, GivenActions};
+use super::definition::check_definition;
 use super::in_cluster;
 use super::run::{report_windows, run as run_roll, this_runner};
 use crate::commands::plan::answers;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
-
-/// The field that keeps autoscalers off a node.
-const AUTOSCALERS: &str = "spec.drain.autoscalers";
 
 pub(super) async fn run(
     args: BeginArgs,
@@ -276,31 +274,6 @@ fn drain(args: &BeginArgs, given: &GivenActions) -> DrainSpec {
     let drain = args.request.drain.protected_spec();
     let has_job = given.all().any(|action| matches!(action, NodeAction::Job(_)));
     if has_job { job::sparing_jobs(drain) } else { drain }
-}
-
-/// Checks with a dry run that the definition of the cluster has every field that is set. Where it lacks the one that keeps
-/// autoscalers off, which no flag has asked for, the roll does without.
-async fn check_definition(
-    wanted: &mut [NodeMaintenance],
-    args: &BeginArgs,
-    cluster: &Cluster,
-    out: &mut Output,
-) -> Result<(), Error> {
-    let Some(first) = wanted.first() else { return Ok(()) };
-    let is_default = !args.request.drain.decides_about_autoscalers();
-    match start::start(cluster, first, true).await {
-        Err(Error::DrainPruned(fields)) if is_default && fields.iter().any(|field| field == AUTOSCALERS) => {}
-        checked => return checked.map(drop),
-    }
-    for drain in wanted.iter_mut().filter_map(|object| object.spec.drain.as_mut()) {
-        drain.autoscalers = Autoscalers::Ignore;
-    }
-    start::start(cluster, &wanted[0], true).await?;
-    out.message(&Line::new(format!(
-        "Autoscalers may remove the nodes of this roll: the NodeMaintenance definition of this cluster has no {AUTOSCALERS}. \
-         Update it with `kubectl nm install`."
-    )));
-    Ok(())
 }
 
 /// Checks that the name of the roll is free, and that no node is in maintenance.

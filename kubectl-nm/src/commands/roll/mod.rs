@@ -3,6 +3,7 @@
 mod args;
 mod begin;
 mod control;
+mod definition;
 mod in_cluster;
 mod resume;
 mod run;
