@@ -128,7 +128,7 @@ async fn settings_that_somebody_has_changed_are_not_run_in_the_cluster() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
-    let _ = cluster.grant("roll").await;
+    cluster.grant("roll").await;
     let _ = begin(&cluster, "changed", &nodes[..1], &action(true)).await.ok();
     change_annotation(&cluster, &nodes[0], "kubectl-nm.dev/roll-settings", |settings| {
         settings["action"]["job"]["spec"]["template"]["spec"]["containers"][0]["image"] = json!("evil");

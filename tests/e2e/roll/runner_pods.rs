@@ -112,14 +112,13 @@ async fn container(pods: Api<Pod>, mut child: Child, name: String, mut is_delete
         ended = child.wait() => Some(ended),
         () = deleted => None,
     };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            // It may have ended by itself meanwhile.
-            let pid = child.id().unwrap().to_string();
-            let _ = Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status().await.unwrap();
-            child.wait().await
-        }
+    let ended = if let Some(ended) = ended {
+        ended
+    } else {
+        // It may have ended by itself meanwhile.
+        let pid = child.id().unwrap().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status().await.unwrap();
+        child.wait().await
     };
     let phase = if ended.unwrap().success() { "Succeeded" } else { "Failed" };
     let ended = Patch::Merge(json!({"status": {"phase": phase}}));

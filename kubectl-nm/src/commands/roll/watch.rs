@@ -18,20 +18,23 @@ use super::run::{dashboard, summary};
 pub(super) async fn run(args: &WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
     let roll = store::load(cluster, name).await?;
-    let ended = match args.output.lines(out) {
-        Some(format) => until_ended(cluster, name, &mut LineReporter::new(out, format)).await,
-        None => {
-            let mut dashboard = dashboard(name, None, &args.output, cluster, out)?.of_another_program();
-            let ended = until_ended(cluster, name, &mut dashboard).await;
-            dashboard.close().iter().for_each(|line| out.message(line));
-            ended
+    let ended = if let Some(format) = args.output.lines(out) {
+        until_ended(cluster, name, &mut LineReporter::new(out, format)).await
+    } else {
+        let mut dashboard = dashboard(name, None, &args.output, cluster, out)?.of_another_program();
+        let ended = until_ended(cluster, name, &mut dashboard).await;
+        for line in dashboard.close() {
+            out.message(&line);
         }
+        ended
     };
     Ok(match ended? {
         None => Exit::Interrupted,
         Some(RollEnd::Left | RollEnd::TakenOver(_)) => Exit::Done,
         Some(RollEnd::Done(record)) => {
-            summary(&roll, &record).iter().for_each(|line| out.message(line));
+            for line in summary(&roll, &record) {
+                out.message(&line);
+            }
             if record.done.nodes >= roll.settings.nodes() { Exit::Done } else { Exit::Failed }
         }
         Some(RollEnd::Halted(halt, _)) => {
