@@ -52,7 +52,7 @@ async fn panes_have_everything_and_the_end_says_what_was_refused() {
     }
 
     blocked.workload.delete_budget("cart").await;
-    terminal.until_shown("evicted in").await;
+    terminal.until_shown("gone in").await;
     let left = quit(terminal).await.until_shown("refused)").await;
     let refused = format!("blocked by: PDB {}/cart (1 pod, ", blocked.workload.namespace());
     assert!(left.contains(&refused), "{left}");

@@ -76,7 +76,7 @@ async fn a_recorded_drain_is_shown_again_as_it_was() {
     let _reconciler = Reconciler::start(&cluster);
     let has_ended = |screen: &vt100::Screen| {
         let shown = screen.contents();
-        [" evicted in", "1/1 ready", "lowest 0/1"].iter().all(|words| shown.contains(words))
+        [" gone in", "1/1 ready", "lowest 0/1"].iter().all(|words| shown.contains(words))
     };
     let recorded = terminal.until("the end of the drain", has_ended).await;
     let left = quit(terminal).await.until_shown("kubectl nm watch --replay").await;
@@ -87,7 +87,7 @@ async fn a_recorded_drain_is_shown_again_as_it_was() {
     terminal.until_shown("ended").await;
     terminal.press("w");
     let replayed = terminal.until("the end of the drain", has_ended).await;
-    for (what, line) in [("summary", " evicted in"), ("workload", "deploy/web"), ("slowest", "slowest")] {
+    for (what, line) in [("summary", " gone in"), ("workload", "deploy/web"), ("slowest", "slowest")] {
         let of = |screen: &str| {
             let line = screen.lines().find(|shown| shown.contains(line)).map(str::trim_end);
             line.unwrap_or_else(|| panic!("no {what}: {screen}")).to_owned()
@@ -95,10 +95,10 @@ async fn a_recorded_drain_is_shown_again_as_it_was() {
         assert_eq!(without_ages(&of(&replayed)), without_ages(&of(&recorded)), "{what}");
     }
     terminal.press(HOME);
-    terminal.until("the beginning", |screen| !screen.contents().contains(" evicted in")).await;
+    terminal.until("the beginning", |screen| !screen.contents().contains(" gone in")).await;
     terminal.press(" ");
     terminal.press(END);
-    terminal.until_shown(" evicted in").await;
+    terminal.until_shown(" gone in").await;
     quit(terminal).await;
     let lines = printed(&file, &[]).await.ok();
     assert!(lines.stdout.contains(&format!("{node} Drained")), "{}", lines.stdout);

@@ -82,6 +82,11 @@ pub(super) struct World {
     pub(super) meanwhile: Option<fn(&mut Self)>,
 }
 
+/// A program that runs the roll, with a heartbeat at this second.
+fn runner(id: &str, who: &str, second: i64) -> Option<Runner> {
+    Some(Runner { id: id.into(), who: who.into(), at: at(second), in_cluster: false })
+}
+
 impl World {
     pub(super) fn new(waves: &[usize], max_unavailable: usize) -> Self {
         Self::with(settings(waves, max_unavailable))
@@ -97,7 +102,7 @@ impl World {
             objects.insert(node.clone(), object(&node, wave, position, &settings));
             observed.nodes.insert(node, view("first", "boot-0", 0));
         }
-        let runner = Some(Runner { id: ME.into(), who: "me@here".into(), at: at(0), in_cluster: false });
+        let runner = runner(ME, "me@here", 0);
         let mut world = Self {
             now: 0,
             settings,
@@ -166,12 +171,7 @@ impl World {
 
     /// Another program runs the roll from now on.
     pub(super) fn take_over(&mut self) {
-        let runner = Some(Runner {
-            id: "other".into(),
-            who: "other@there".into(),
-            at: at(self.now),
-            in_cluster: false,
-        });
+        let runner = runner("other", "other@there", self.now);
         self.change_record(|record| RollRecord { runner, ..record });
     }
 
@@ -209,8 +209,7 @@ impl World {
             retried: self.record.halt.take(),
             ..Observed::default()
         };
-        self.record.runner =
-            Some(Runner { id: ME.into(), who: "me@here".into(), at: at(self.now), in_cluster: false });
+        self.record.runner = runner(ME, "me@here", self.now);
     }
 
     pub(super) fn step_of(&self, node: &str) -> Option<Step> {
