@@ -345,3 +345,23 @@ async fn a_definition_that_lacks_the_protection_from_autoscalers_prevents_only_a
     let mut roll = RunningRoll::begin(&cluster, "old", &nodes[..1], &["--run", "true"]);
     assert_eq!(roll.end().await, Some(0), "{:#?}", roll.lines);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_selected_nodes_that_need_a_roll_are_part_of_it() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let mark = json!({"metadata": {"annotations": {"example.com/reboot": "now"}}});
+    cluster.patch_node(&nodes[1], mark).await;
+    let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let roll = async |flags: &[&str]| {
+        let fixed = ["--run", "true", "--dry-run"];
+        plugin(&cluster, &[&["roll"], &names[..], &fixed, flags].concat()).await.ok()
+    };
+    let needed = roll(&["--only-if", "example.com/reboot=now", "--kernel-not", "none"]).await;
+    assert!(names.iter().all(|name| needed.stdout.contains(name)), "any of the causes: {needed:?}");
+    let needed = roll(&["--only-if", "example.com/reboot"]).await;
+    assert!(needed.stdout.contains(names[1]) && !needed.stdout.contains(names[0]), "{needed:?}");
+    assert!(needed.stderr.contains("1 of 3 nodes need the roll.\n"), "{needed:?}");
+    let nothing = roll(&["--only-if", "example.com/reboot=later", "--older-than-control-plane"]).await;
+    nothing.expect(0, "", "No node needs the roll: nothing to do for 3 nodes.\n");
+}

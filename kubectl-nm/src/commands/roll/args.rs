@@ -13,6 +13,7 @@ use nm_core::terminal::output::Output;
 use nm_dashboard::AppearanceFlags;
 use nm_roll::error::RollError;
 use nm_roll::job;
+use nm_roll::needs::Annotation;
 use nm_roll::report::LineFormat;
 use nm_roll::settings::NodeAction;
 use nm_roll::waves::WaveSizes;
@@ -59,6 +60,9 @@ pub(super) struct BeginArgs {
     /// ssh returns when it loses its connection, and the Job may fail, because the reboot ends its pod
     #[arg(long, help_heading = "Action")]
     pub(super) expect_reboot: bool,
+
+    #[command(flatten)]
+    pub(super) needs: NeedFlags,
 
     /// How many nodes may be under way at once: a number, or a percentage of the nodes. The default is 1, or with
     /// --waves the whole wave
@@ -247,6 +251,24 @@ pub(super) struct NameArgs {
     /// Name of the roll
     #[arg(value_parser = parse_name)]
     pub(super) name: String,
+}
+
+/// Which of the selected nodes need the roll.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Nodes that need it")]
+pub(super) struct NeedFlags {
+    /// Roll only the selected nodes with this annotation, such as example.com/reboot-required=true. May be repeated; a node
+    /// of which one of these flags is true is rolled
+    #[arg(long, value_name = "KEY[=VALUE]", hide_short_help = true)]
+    pub(super) only_if: Vec<Annotation>,
+
+    /// Roll only the selected nodes whose kubelet is older than the API server
+    #[arg(long, hide_short_help = true)]
+    pub(super) older_than_control_plane: bool,
+
+    /// Roll only the selected nodes whose kernel is not this version, as `kubectl get nodes -o wide` shows it
+    #[arg(long, value_name = "VERSION", hide_short_help = true)]
+    pub(super) kernel_not: Option<String>,
 }
 
 #[derive(Args, Debug)]

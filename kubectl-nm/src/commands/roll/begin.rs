@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use nm_core::args::duration;
 use nm_core::client::cluster::Cluster;
-use nm_core::client::nodes::check_exist;
 use nm_core::client::objects::{self, Permission};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
@@ -42,6 +41,7 @@ use nm_shared::{DrainSpec, NodeMaintenance};
 use super::args::{BeginArgs, GivenActions};
 use super::definition::check_definition;
 use super::in_cluster;
+use super::needed;
 use super::run::{report_windows, run as run_roll, this_runner};
 use crate::commands::plan::answers;
 
@@ -64,14 +64,14 @@ pub(super) async fn run(
     let drain = drain(&args, &given);
     let message = || format!("asking {} about nodes and pods", cluster.server());
     let read = async {
-        let names = args.nodes.resolve(cluster).await?;
-        if !args.nodes.are_known() {
-            check_exist(cluster, &names).await?;
-        }
+        let (names, others) = needed::names(&args, cluster).await?;
         let planning = Planning::read(names.clone(), Some(drain.clone()), cluster, Timestamp::now()).await?;
-        Ok::<_, Error>((names, planning))
+        Ok::<_, Error>((names, others, planning))
     };
-    let (names, planning) = progress::during(out, message, read).await?;
+    let (names, others, planning) = progress::during(out, message, read).await?;
+    if needed::is_none(&names, others, out) {
+        return Ok(Exit::Done);
+    }
     let snapshot = &planning.snapshot;
     let by_time = || Timestamp::now().strftime("roll-%Y%m%d-%H%M%S").to_string();
     let name = args.name.clone().unwrap_or_else(by_time);

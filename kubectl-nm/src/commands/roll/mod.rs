@@ -5,6 +5,7 @@ mod begin;
 mod control;
 mod definition;
 mod in_cluster;
+mod needed;
 mod resume;
 mod run;
 mod serve;
