@@ -1,4 +1,4 @@
-# The image of nm-reconciler: a static program on nothing. docs/how-to/build-the-image.md says how to build it, also without Docker.
+# The image of nm-reconciler: two static programs on nothing. The second one is the plugin, which runs rolls in the cluster. docs/how-to/build-the-image.md says how to build it, also without Docker.
 ARG RUST_VERSION=1.95
 
 # Alpine's Rust builds for musl, and so without shared libraries, on every architecture that it runs on.
@@ -6,7 +6,7 @@ FROM docker.io/library/rust:${RUST_VERSION}-alpine AS build
 WORKDIR /source
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
-    cargo build --locked --release -p nm-reconciler && cp target/release/nm-reconciler /nm-reconciler
+    cargo build --locked --release -p nm-reconciler -p kubectl-nm && cp target/release/nm-reconciler target/release/kubectl-nm /
 
 FROM scratch
 ARG VERSION=0.1.0
@@ -17,7 +17,7 @@ LABEL org.opencontainers.image.title="nm-reconciler" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY LICENSE /LICENSE
-COPY --from=build /nm-reconciler /nm-reconciler
+COPY --from=build /nm-reconciler /kubectl-nm /
 USER 65532:65532
 EXPOSE 8080 9443
 ENTRYPOINT ["/nm-reconciler"]

@@ -21,19 +21,20 @@ if [ "$machine" = "$(uname -m)" ]; then
     compiler="CC_${target//-/_}"
     export "$compiler=${!compiler:-cc}"
 fi
-"$cargo" build --locked --release -p nm-reconciler --target "$target"
+"$cargo" build --locked --release -p nm-reconciler -p kubectl-nm --target "$target"
 id=$("$cargo" pkgid -p nm-reconciler)
 version="${id##*[#@]}"
 name="localhost/nm-reconciler:$version"
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 epoch="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
-built="${CARGO_TARGET_DIR:-target}/$target/release/nm-reconciler"
+built="${CARGO_TARGET_DIR:-target}/$target/release"
 archive="${CARGO_TARGET_DIR:-target}/nm-reconciler-$version-$architecture.tar"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/root" "$work/image/blobs/sha256"
-install -m 0755 "$built" "$work/root/nm-reconciler"
+# The plugin runs rolls in the cluster.
+install -m 0755 "$built/nm-reconciler" "$built/kubectl-nm" "$work/root/"
 install -m 0644 LICENSE "$work/root/LICENSE"
 pack() { tar --format=ustar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner -cf "$1" -C "$2" "${@:3}"; }
 # Files a blob under its digest, and says the digest and its size as a descriptor has them.
@@ -45,7 +46,7 @@ blob() {
 }
 digest() { grep -o '[0-9a-f]\{64\}' <<<"$1"; }
 
-pack "$work/layer" "$work/root" LICENSE nm-reconciler
+pack "$work/layer" "$work/root" LICENSE kubectl-nm nm-reconciler
 layer=$(blob "$work/layer")
 cat >"$work/config" <<JSON
 {"architecture":"$architecture","os":"linux","created":"$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)",
