@@ -83,8 +83,8 @@ pub(super) struct World {
 }
 
 /// A program that runs the roll, with a heartbeat at this second.
-fn runner(id: &str, who: &str, second: i64) -> Option<Runner> {
-    Some(Runner { id: id.into(), who: who.into(), at: at(second), in_cluster: false })
+fn runner(id: &str, who: &str, second: i64) -> Runner {
+    Runner { id: id.into(), who: who.into(), at: at(second), in_cluster: false }
 }
 
 impl World {
@@ -102,7 +102,7 @@ impl World {
             objects.insert(node.clone(), object(&node, wave, position, &settings));
             observed.nodes.insert(node, view("first", "boot-0", 0));
         }
-        let runner = runner(ME, "me@here", 0);
+        let runner = Some(runner(ME, "me@here", 0));
         let mut world = Self {
             now: 0,
             settings,
@@ -171,7 +171,7 @@ impl World {
 
     /// Another program runs the roll from now on.
     pub(super) fn take_over(&mut self) {
-        let runner = runner("other", "other@there", self.now);
+        let runner = Some(runner("other", "other@there", self.now));
         self.change_record(|record| RollRecord { runner, ..record });
     }
 
@@ -209,7 +209,7 @@ impl World {
             retried: self.record.halt.take(),
             ..Observed::default()
         };
-        self.record.runner = runner(ME, "me@here", self.now);
+        self.record.runner = Some(runner(ME, "me@here", self.now));
     }
 
     pub(super) fn step_of(&self, node: &str) -> Option<Step> {
