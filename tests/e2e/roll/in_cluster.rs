@@ -72,7 +72,7 @@ async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
     let lines: Vec<Value> = watched.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(watched.code, Some(0), "{watched:?}");
     let last = lines.last().unwrap();
-    assert_eq!((&last["state"], &last["done"]), (&json!("done"), &json!(3)), "{lines:#?}");
+    assert_eq!((&last["state"], &last["done"]), (&json!("done"), &json!(nodes.len())), "{lines:#?}");
     assert!(lines.iter().any(|line| line["step"] == "Draining"), "{lines:#?}");
     for node in &nodes {
         until_gone(&cluster, node).await;
@@ -96,7 +96,8 @@ async fn a_roll_that_halts_in_the_cluster_waits_there_until_it_is_resumed() {
     let _ = begin(&cluster, "halts", &nodes[..1], &action(false)).await.ok();
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let is_action = |pod: &Pod| {
-        pod.labels().contains_key("kubectl-nm.dev/roll") && pod.meta().deletion_timestamp.is_none()
+        pod.labels().get("kubectl-nm.dev/roll").is_some_and(|roll| roll == "halts")
+            && pod.meta().deletion_timestamp.is_none()
     };
     let action_pod = async || {
         let what = "the Job of the node has a pod";
@@ -121,6 +122,11 @@ async fn a_roll_that_halts_in_the_cluster_waits_there_until_it_is_resumed() {
     api.patch_status(&again.name_any(), &PatchParams::default(), &ended).await.unwrap();
     until_complete(&cluster, "halts").await;
     assert_eq!(pods.nodes(), before, "the program has waited");
+
+    // The Job of the last roll of this name is replaced.
+    let _ = begin(&cluster, "halts", &nodes[1..2], &action(true)).await.ok();
+    until_gone(&cluster, &nodes[1]).await;
+    until_complete(&cluster, "halts").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,13 +134,13 @@ async fn settings_that_somebody_has_changed_are_not_run_in_the_cluster() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
-    cluster.grant("roll").await;
+    RunnerPods::prepare(&cluster).await;
     let _ = begin(&cluster, "changed", &nodes[..1], &action(true)).await.ok();
     change_annotation(&cluster, &nodes[0], "kubectl-nm.dev/roll-settings", |settings| {
         settings["action"]["job"]["spec"]["template"]["spec"]["containers"][0]["image"] = json!("evil");
     })
     .await;
-    let mut pods = RunnerPods::start(&cluster).await;
+    let mut pods = RunnerPods::run(&cluster).await;
     let _ = pods.until(2).await;
     let of_roll = ListParams::default().labels("kubectl-nm.dev/roll=changed");
     assert_eq!(jobs(&cluster).list(&of_roll).await.unwrap().items.len(), 0);
@@ -202,9 +208,11 @@ async fn the_account_of_rolls_can_write_only_maintenances_and_jobs_of_rolls() {
     maintenances.delete("own", &DeleteParams::default()).await.unwrap();
 
     let jobs: Api<Job> = Api::namespaced(rolls, NAMESPACE);
+    let mut pod = pod_spec();
+    pod["restartPolicy"] = json!("Never");
     let job = |labels: Value| {
         let job = json!({"metadata": {"name": "j", "labels": labels}, "spec": {"suspend": true,
-            "template": {"spec": pod_spec()}}});
+            "template": {"spec": pod}}});
         serde_json::from_value::<Job>(job).unwrap()
     };
     is_forbidden(jobs.create(&PostParams::default(), &job(json!({}))).await.map(drop));

@@ -5,12 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use futures::StreamExt;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::ResourceExt;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, watcher};
+use kube_sandbox::controllers::kubelet::annotations::RUN_FOR;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::program;
+use nm_tests::wait::wait_until_none;
 use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -44,11 +48,29 @@ pub(super) fn service_account() -> ServiceAccount {
 impl RunnerPods {
     /// Sets the cluster up to run rolls, and runs their pods with the service account of the manifests.
     pub(super) async fn start(cluster: &Cluster) -> Self {
+        Self::prepare(cluster).await;
+        Self::run(cluster).await
+    }
+
+    /// Sets the cluster up to run rolls.
+    pub(super) async fn prepare(cluster: &Cluster) {
         cluster.grant("roll").await;
+        if !cluster.is_sandbox() {
+            // Those of earlier tests.
+            let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+            jobs.delete_collection(&DeleteParams::background(), &ListParams::default()).await.unwrap();
+            let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+            wait_until_none(&pods, "no pods of earlier Jobs").await;
+        }
+    }
+
+    /// Runs the pods.
+    pub(super) async fn run(cluster: &Cluster) -> Self {
         let kubeconfig = cluster.kubeconfig_of(&service_account()).await;
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
         let (sender, nodes) = watch::channel(Vec::new());
-        Self { task: tokio::spawn(run(pods, kubeconfig, sender)), nodes }
+        let ends_actions = !cluster.is_sandbox();
+        Self { task: tokio::spawn(run(pods, kubeconfig, ends_actions, sender)), nodes }
     }
 
     /// The nodes on which a pod has run so far, in order.
@@ -62,14 +84,22 @@ impl RunnerPods {
     }
 }
 
-async fn run(pods: Api<Pod>, kubeconfig: PathBuf, nodes: watch::Sender<Vec<String>>) {
+/// Hollow nodes do not end the pods of Jobs either: with `ends_actions`, those that a sandbox ends by itself.
+async fn run(pods: Api<Pod>, kubeconfig: PathBuf, ends_actions: bool, nodes: watch::Sender<Vec<String>>) {
     let mut ends: BTreeMap<String, watch::Sender<bool>> = BTreeMap::new();
-    let selection = watcher::Config::default().labels("kubectl-nm.dev/roll-runner");
-    let mut changes = watcher(pods.clone(), selection).touched_objects().boxed();
+    let mut changes = watcher(pods.clone(), Config::default()).touched_objects().boxed();
     while let Some(change) = changes.next().await {
         let Ok(pod) = change else { continue };
         let uid = pod.uid().unwrap();
         let status = pod.status.clone().unwrap_or_default();
+        if !pod.labels().contains_key("kubectl-nm.dev/roll-runner") {
+            let ends = ends_actions && pod.annotations().contains_key(RUN_FOR);
+            if ends && status.phase.as_deref() == Some("Running") {
+                let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+                let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &ended).await;
+            }
+            continue;
+        }
         if pod.metadata.deletion_timestamp.is_some() {
             if let Some(end) = ends.get(&uid) {
                 end.send_replace(true);

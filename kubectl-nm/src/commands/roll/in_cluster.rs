@@ -1,5 +1,6 @@
 //! Lets the cluster run a roll: creates the Job that does.
 
+use kube::core::Status;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
 use nm_core::client::reconciler_deployment;
@@ -22,13 +23,19 @@ pub(super) async fn image(given: Option<&str>, cluster: &Cluster) -> Result<Stri
 
 /// Lets the API server check the Job before anything is created.
 pub(super) async fn check(cluster: &Cluster, job: &Value) -> Result<(), Error> {
-    objects::create(cluster, job, true).await.map(drop).map_err(explained)
+    match objects::create(cluster, job, true).await {
+        // That of an earlier roll of this name, which is replaced.
+        Err(error) if error.status().is_some_and(Status::is_already_exists) => Ok(()),
+        checked => checked.map(drop).map_err(explained),
+    }
 }
 
-/// Creates the Job, unless it runs already. One that has ended is replaced.
+/// Creates the Job, unless it runs already. One that has ended, or that runs other settings, is replaced.
 pub(super) async fn ensure(cluster: &Cluster, job: &Value) -> Result<(), Error> {
     if let Some(found) = objects::get(cluster, job).await? {
-        if !runner_job::has_ended(&found) && found["metadata"].get("deletionTimestamp").is_none() {
+        let args = |job: &Value| job.pointer("/spec/template/spec/containers/0/args").cloned();
+        let is_leaving = found["metadata"].get("deletionTimestamp").is_some();
+        if !runner_job::has_ended(&found) && !is_leaving && args(&found) == args(job) {
             return Ok(());
         }
         objects::delete(cluster, &found).await?;
