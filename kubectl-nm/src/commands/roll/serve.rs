@@ -159,6 +159,7 @@ async fn step(
         RollEnd::TakenOver(other) => taken_over(&other, name, out),
         // What had begun stays as it is: nobody has to continue it.
         RollEnd::Halted(..) if let Some(who) = &seen.aborted => {
+            runner.release().await;
             out.message(&Line::new(format!("{who} aborted roll {name}, which had halted.")));
             Some(Exit::Done)
         }
