@@ -183,11 +183,11 @@ pub async fn log(cluster: &Cluster, pod: &Value, params: &LogParams) -> Result<S
     cluster.request("get pods/log", async || pods.logs(name, params).await).await
 }
 
-/// Follows the log of a pod, and reads each line. Returns when the container has ended, or the connection.
+/// Follows the log of a pod, and reads each line. Returns when the container has ended.
 ///
 /// # Errors
 ///
-/// If the request fails, or if `read` does.
+/// If the request or the connection fails, or if `read` does.
 pub async fn follow_log(
     cluster: &Cluster,
     pod: &Value,
@@ -199,9 +199,10 @@ pub async fn follow_log(
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(cluster.client(), namespace);
     let log = cluster.request("get pods/log", async || pods.log_stream(name, params).await).await?;
     let mut lines = log.lines();
-    // What follows a connection that breaks is read again.
-    while let Some(Ok(line)) = lines.next().await {
-        read(&line)?;
+    while let Some(line) = lines.next().await {
+        let broken =
+            |error| Error::from_client(kube::Error::ReadEvents(error), "get pods/log", cluster.server());
+        read(&line.map_err(broken)?)?;
     }
     Ok(())
 }

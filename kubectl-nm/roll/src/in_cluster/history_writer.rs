@@ -1,6 +1,7 @@
 //! Stores the history of a roll while it runs. The roll neither waits for that nor halts because of it.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ pub fn history(roll: &str, job_uid: Option<&str>) -> (HistoryKeeper, HistoryWrit
 
 impl HistoryWriter {
     /// Writes what is noted, until this future is dropped.
-    pub async fn run(&mut self, cluster: &Cluster) {
+    pub async fn run(&mut self, cluster: &Cluster) -> Infallible {
         while let Some(change) = self.changes.recv().await {
             self.received.push(change);
             self.write(cluster).await;

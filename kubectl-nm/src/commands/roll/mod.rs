@@ -160,7 +160,7 @@ pub(crate) async fn run(
             Ok(Exit::Done)
         }
         Some(RollCommand::Logs(args)) => logs::run(&args, cluster, out).await,
-        Some(RollCommand::Serve(args)) => serve::serve(&args, cluster, out).await,
+        Some(RollCommand::Serve(args)) => Box::pin(serve::serve(&args, cluster, out)).await,
         Some(RollCommand::Pause(args)) => control::pause(&args.name, cluster, out).await,
         Some(RollCommand::Abort(args)) => control::abort(&args, cluster, out).await,
     }

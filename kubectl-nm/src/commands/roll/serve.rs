@@ -41,7 +41,7 @@ pub(super) async fn serve(args: &ServeArgs, cluster: &Cluster, out: &mut Output)
     let served = tokio::select! {
         () = interrupted() => Ok(Exit::Interrupted),
         served = until_over(args, &me, &mut keeper, cluster, out) => served,
-        () = writer.run(cluster) => Ok(Exit::Interrupted),
+        never = writer.run(cluster) => match never {},
     };
     if !matches!(served, Ok(Exit::Done)) {
         store::release_runner(cluster, name, &me.id).await;
