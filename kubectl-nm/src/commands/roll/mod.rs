@@ -22,9 +22,7 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::in_cluster::runner_job::JOB_TEMPLATE;
 
-use self::args::{
-    AbortArgs, BeginArgs, LogsArgs, NameArgs, ResumeArgs, ServeArgs, StatusArgs, WatchArgs,
-};
+use self::args::{AbortArgs, BeginArgs, LogsArgs, NameArgs, ResumeArgs, ServeArgs, StatusArgs, WatchArgs};
 
 /// What a first roll needs.
 const FIRST_EXAMPLES: &str = "\
