@@ -6,7 +6,7 @@ use nm_core::error::Failure;
 use nm_core::error::exit::Exit;
 use nm_core::terminal::text::are;
 
-use crate::in_cluster::runner_job::NAMESPACE;
+use crate::in_cluster::runner_job::{self, NAMESPACE};
 
 /// Why a roll cannot start, continue or be read.
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +161,14 @@ pub enum RollError {
     #[error("the image for the Job that runs the roll is unknown: nm-reconciler is not installed")]
     NoRunnerImage,
 
+    /// What the roll has done cannot be stored.
+    #[error("the history of the roll cannot be written: {0}")]
+    NoHistory(String),
+
+    /// No Job runs a roll of this name.
+    #[error("there is no Job {NAMESPACE}/{job}, which would run roll \"{0}\" in the cluster", job = runner_job::name(.0))]
+    NoRunnerJob(String),
+
     /// The settings are not those that were confirmed when the Job was created.
     #[error(
         "the settings in the maintenances of roll \"{0}\" are not those that this Job was created for: somebody has changed \
@@ -287,6 +295,13 @@ impl Failure for RollError {
             Self::NoRunnerImage => {
                 String::from("name an image that contains /kubectl-nm with --runner-image")
             }
+            Self::NoHistory(_) => {
+                String::from("the roll goes on; `kubectl nm install --grant roll` sets the permissions up")
+            }
+            Self::NoRunnerJob(_) => String::from(
+                "`kubectl nm roll status` lists the rolls that are left. A roll on a computer prints its lines there, and the \
+                 Job of a roll is deleted seven days after its end",
+            ),
             Self::UnconfirmedSettings(name) => {
                 format!("`kubectl nm roll abort {name}` ends the roll; then begin a new one")
             }

@@ -161,6 +161,9 @@ impl NodeRecord {
 pub struct RollRecord {
     /// Number of times that the record was written; the highest revision counts.
     pub revision: u64,
+    /// When the roll began; none if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began: Option<Timestamp>,
     /// The program that runs the roll; `None` if it has ended properly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner: Option<Runner>,

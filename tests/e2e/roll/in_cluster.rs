@@ -1,7 +1,7 @@
 //! Rolls that a Job in the cluster runs.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
 use kube::{Resource, ResourceExt};
@@ -13,7 +13,7 @@ use nm_tests::maintenance::{maintenance, plan, until_gone};
 use nm_tests::programs::{Outcome, plugin};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::wait::{wait_until, wait_until_all};
-use nm_tests::workload::pod_spec;
+use nm_tests::workload::{node_of, pod_spec};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
@@ -58,6 +58,42 @@ async fn until_record(cluster: &Cluster, node: &str, what: &str, is_so: impl Fn(
     .await;
 }
 
+/// A pod of the Job of a node that is none of these.
+async fn action_pod(cluster: &Cluster, earlier: &[&Pod]) -> Pod {
+    let is_new = |pod: &Pod| {
+        pod.labels().contains_key("kubectl-nm.dev/roll")
+            && pod.meta().deletion_timestamp.is_none()
+            && earlier.iter().all(|earlier| earlier.uid() != pod.uid())
+    };
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let what = "the Job of a node has a pod";
+    let all = wait_until_all(&api, Config::default(), what, |pods| pods.iter().any(is_new)).await;
+    all.into_iter().find(is_new).unwrap()
+}
+
+/// Lets the Job of a node succeed or fail. A pod that is deleted counts as failed, and the Job has no other attempt.
+async fn end_action(cluster: &Cluster, pod: &Pod, succeeds: bool) {
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    if succeeds {
+        let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+        api.patch_status(&pod.name_any(), &PatchParams::default(), &ended).await.unwrap();
+    } else {
+        api.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
+    }
+}
+
+/// What `roll status` prints of a roll that is over. The Job that ran it last owns its history.
+async fn history(cluster: &Cluster, roll: &str) -> (String, Value) {
+    let shown = plugin(cluster, &["roll", "status", roll]).await.ok().stdout;
+    let document = plugin(cluster, &["roll", "status", roll, "-o", "json"]).await.ok().stdout;
+    let name = format!("nm-roll-{roll}");
+    let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let owners = config_maps.get(&name).await.unwrap().owner_references().to_vec();
+    let job = jobs(cluster).get(&name).await.unwrap();
+    assert_eq!(owners.iter().map(|owner| &owner.uid).collect::<Vec<_>>(), [&job.uid().unwrap()]);
+    (shown, serde_json::from_str(&document).unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
     let cluster = Cluster::start(3).await;
@@ -85,6 +121,81 @@ async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
         acted.iter().map(|job| job.spec.clone().unwrap().template.spec.unwrap().node_name.unwrap()).collect();
     on.sort_unstable();
     assert_eq!(on, nodes, "each node was acted on once");
+
+    let (shown, document) = history(&cluster, "own").await;
+    let first = shown.lines().next().unwrap();
+    assert!(first.starts_with("roll own: 3 of 3 nodes done, started by ") && first.contains(", ended at "));
+    assert_eq!((&document["kind"], &document["state"]), (&json!("RollHistory"), &json!("done")));
+    for node in &nodes {
+        let is_done = |entry: &&Value| entry["node"] == *node && entry["outcome"] == "done";
+        let entry = document["nodes"].as_array().unwrap().iter().find(is_done);
+        assert!(entry.is_some_and(|entry| entry["began"].is_string()), "{document:#}");
+    }
+    if cluster.is_sandbox() {
+        for flags in [&[][..], &["-f"]] {
+            let log = plugin(&cluster, &[&["roll", "logs", "own"], flags].concat()).await.ok();
+            assert_eq!(log.stdout.matches("Done (3 of 3 nodes)").count(), 1, "{log:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_of_a_roll_tells_who_aborted_it_and_outlives_the_job_that_its_resumption_replaces() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let _pods = RunnerPods::start(&cluster).await;
+    let _ = begin(&cluster, "again", &nodes, &action(false)).await.ok();
+    let done = action_pod(&cluster, &[]).await;
+    end_action(&cluster, &done, true).await;
+    let failed = action_pod(&cluster, &[&done]).await;
+    end_action(&cluster, &failed, false).await;
+    let (done_node, failed_node) = (node_of(&done), node_of(&failed));
+    until_record(&cluster, failed_node, "halted", |record| record["halt"].is_object()).await;
+    let left = plugin(&cluster, &["roll", "abort", "again", "--yes"]).await.ok();
+    assert!(left.stdout.contains("1 node stays in maintenance"), "{left:?}");
+    // Nobody has to continue the roll.
+    until_complete(&cluster, "again").await;
+    let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let stored = config_maps.get("nm-roll-again").await.unwrap().data.unwrap();
+    let roll: Value = serde_json::from_str(&stored["_roll"]).unwrap();
+    assert_eq!(roll["state"], "aborted", "{stored:#?}");
+    assert_eq!(stored.keys().collect::<Vec<_>>(), ["_roll", done_node]);
+
+    let ended = jobs(&cluster).get("nm-roll-again").await.unwrap();
+    let flags = ["--yes", "--runner-image", "nm:test"];
+    let _ = plugin(&cluster, &[&["roll", "resume", "again"][..], &flags].concat()).await.ok();
+    let again = action_pod(&cluster, &[&done, &failed]).await;
+    end_action(&cluster, &again, true).await;
+    until_complete(&cluster, "again").await;
+    assert_ne!(jobs(&cluster).get("nm-roll-again").await.unwrap().uid(), ended.uid());
+    until_gone(&cluster, failed_node).await;
+    let (_, document) = history(&cluster, "again").await;
+    assert_eq!(document["state"], "done", "{document:#}");
+    let entries = document["nodes"].as_array().unwrap().iter();
+    let ended: Vec<(&str, &str)> =
+        entries.map(|entry| (entry["node"].as_str().unwrap(), entry["outcome"].as_str().unwrap())).collect();
+    assert_eq!(ended, [(done_node, "done"), (failed_node, "done")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_planned_roll_that_is_aborted_in_the_cluster_has_a_history() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let _pods = RunnerPods::start(&cluster).await;
+    let _ = begin(&cluster, "aborted", &nodes, &action(false)).await.ok();
+    let _ = action_pod(&cluster, &[]).await;
+    let _ = plugin(&cluster, &["roll", "abort", "aborted", "--return", "--yes"]).await.ok();
+    until_complete(&cluster, "aborted").await;
+    for node in &nodes {
+        until_gone(&cluster, node).await;
+    }
+    let (shown, document) = history(&cluster, "aborted").await;
+    assert!(shown.starts_with("roll aborted: 0 of 2 nodes done, started by "), "{shown}");
+    assert_eq!((&document["state"], &document["by"]), (&json!("aborted"), &document["startedBy"]));
+    let entries = document["nodes"].as_array().unwrap();
+    assert!(entries.len() == 2 && entries.iter().all(|entry| entry["outcome"] == "aborted"), "{document:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,19 +205,8 @@ async fn a_roll_that_halts_in_the_cluster_waits_there_until_it_is_resumed() {
     let _reconciler = Reconciler::start(&cluster);
     let pods = RunnerPods::start(&cluster).await;
     let _ = begin(&cluster, "halts", &nodes[..1], &action(false)).await.ok();
-    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
-    let is_action = |pod: &Pod| {
-        pod.labels().get("kubectl-nm.dev/roll").is_some_and(|roll| roll == "halts")
-            && pod.meta().deletion_timestamp.is_none()
-    };
-    let action_pod = async || {
-        let what = "the Job of the node has a pod";
-        let all = wait_until_all(&api, Config::default(), what, |pods| pods.iter().any(is_action)).await;
-        all.into_iter().find(is_action).unwrap()
-    };
-    // A pod that is deleted counts as failed, and the Job has no other attempt.
-    let failed = action_pod().await;
-    api.delete(&failed.name_any(), &DeleteParams::default()).await.unwrap();
+    let failed = action_pod(&cluster, &[]).await;
+    end_action(&cluster, &failed, false).await;
     until_record(&cluster, &nodes[0], "halted", |record| record["halt"].is_object()).await;
     let before = pods.nodes();
     let status = plugin(&cluster, &["roll", "status", "halts"]).await.ok();
@@ -116,10 +216,8 @@ async fn a_roll_that_halts_in_the_cluster_waits_there_until_it_is_resumed() {
         plugin(&cluster, &["roll", "resume", "halts", "--yes", "--runner-image", "nm:test"]).await.ok();
     let expected = format!("roll halts continues in the cluster: Job {NAMESPACE}/nm-roll-halts\n");
     assert_eq!(resumed.stdout, expected, "{resumed:?}");
-    let again = action_pod().await;
-    assert_ne!(again.uid(), failed.uid());
-    let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
-    api.patch_status(&again.name_any(), &PatchParams::default(), &ended).await.unwrap();
+    let again = action_pod(&cluster, &[&failed]).await;
+    end_action(&cluster, &again, true).await;
     until_complete(&cluster, "halts").await;
     assert_eq!(pods.nodes(), before, "the program has waited");
 
@@ -171,6 +269,9 @@ async fn what_the_cluster_cannot_run_is_refused_before_anything_begins() {
         "error: --run needs a person's computer, and a roll in the cluster has none\n\
          hint: write the command as a Job: `kubectl nm roll job-template` prints one to begin with, for --job FILE\n",
     );
+    let logs = plugin(&cluster, &["roll", "logs", "early"]).await;
+    assert_eq!((logs.code, logs.stdout.as_str()), (Some(1), ""));
+    assert!(logs.stderr.starts_with("error: there is no Job node-maintenance-rolls/nm-roll-early, "));
     let elsewhere = temp_file(
         json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "ops"},
             "spec": {"template": {"spec": pod_spec()}}})

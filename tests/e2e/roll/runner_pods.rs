@@ -11,11 +11,12 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, watcher};
-use kube_sandbox::controllers::kubelet::annotations::RUN_FOR;
+use kube_sandbox::controllers::kubelet::annotations::{LOG, RUN_FOR};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::program;
 use nm_tests::wait::wait_until_none;
 use serde_json::json;
+use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -123,17 +124,23 @@ fn start(kubeconfig: &Path, pod: &Pod) -> Child {
         .args(container.args.as_deref().unwrap_or_default())
         .env("KUBECONFIG", kubeconfig)
         .env("NM_POD", pod.name_any())
+        .env("NM_JOB_UID", &pod.labels()["batch.kubernetes.io/controller-uid"])
         .env("NM_RUNNER_NODE", spec.node_name.as_deref().unwrap_or_default())
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .unwrap()
 }
 
-/// Reports the end of a container as its kubelet does, and ends it when its pod is deleted.
+/// Reports the log and the end of a container as its kubelet does, and ends it when its pod is deleted.
 async fn container(pods: Api<Pod>, mut child: Child, name: String, mut is_deleted: watch::Receiver<bool>) {
+    let mut stdout = child.stdout.take().unwrap();
+    let log = tokio::spawn(async move {
+        let mut log = String::new();
+        stdout.read_to_string(&mut log).await.map(|_| log).unwrap()
+    });
     let deleted = async {
         // The sender outlives the pod, or the test is over.
         let _ = is_deleted.wait_for(|is_deleted| *is_deleted).await;
@@ -151,7 +158,9 @@ async fn container(pods: Api<Pod>, mut child: Child, name: String, mut is_delete
         child.wait().await
     };
     let phase = if ended.unwrap().success() { "Succeeded" } else { "Failed" };
+    let logged = Patch::Merge(json!({"metadata": {"annotations": {LOG: log.await.unwrap()}}}));
     let ended = Patch::Merge(json!({"status": {"phase": phase}}));
     // A pod that was deleted may be gone.
+    let _ = pods.patch(&name, &PatchParams::default(), &logged).await;
     let _ = pods.patch_status(&name, &PatchParams::default(), &ended).await;
 }

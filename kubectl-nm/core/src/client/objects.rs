@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use futures::{AsyncBufReadExt, StreamExt};
 use kube::ResourceExt;
 use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams, Patch, PatchParams, PostParams,
@@ -113,6 +114,17 @@ pub async fn apply(cluster: &Cluster, object: &Value, params: &PatchParams) -> R
     value(&applied)
 }
 
+/// Merges a patch into the object with this one's kind, namespace and name.
+///
+/// # Errors
+///
+/// If the object does not exist, or if the request fails.
+pub async fn patch(cluster: &Cluster, object: &Value, patch: &Value) -> Result<Value, Error> {
+    let (api, name, what) = locate(cluster, object);
+    let (asked, params, patch) = (format!("patch {what}"), PatchParams::default(), Patch::Merge(patch));
+    value(&cluster.request(&asked, async || api.patch(&name, &params, &patch).await).await?)
+}
+
 /// Creates an object. With `dry_run`, the API server only checks whether it would.
 ///
 /// # Errors
@@ -169,6 +181,30 @@ pub async fn log(cluster: &Cluster, pod: &Value, params: &LogParams) -> Result<S
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(cluster.client(), namespace);
     cluster.request("get pods/log", async || pods.logs(name, params).await).await
+}
+
+/// Follows the log of a pod, and reads each line. Returns when the container has ended.
+///
+/// # Errors
+///
+/// If the request or the connection fails, or if `read` does.
+pub async fn follow_log(
+    cluster: &Cluster,
+    pod: &Value,
+    params: &LogParams,
+    mut read: impl FnMut(&str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(cluster.client(), namespace);
+    let log = cluster.request("get pods/log", async || pods.log_stream(name, params).await).await?;
+    let mut lines = log.lines();
+    while let Some(line) = lines.next().await {
+        let broken =
+            |error| Error::from_client(kube::Error::ReadEvents(error), "get pods/log", cluster.server());
+        read(&line.map_err(broken)?)?;
+    }
+    Ok(())
 }
 
 /// Whether an account, or else the user, has a permission in all namespaces.

@@ -24,6 +24,9 @@ pub const SERVICE_ACCOUNT: &str = "nm-roll";
 /// keep a pod from being evicted.
 pub const RUNNER_LABEL: &str = "kubectl-nm.dev/roll-runner";
 
+/// The container of the pods.
+pub const CONTAINER: &str = "roll";
+
 /// The plugin in the image of nm-reconciler.
 pub const PROGRAM: &str = "/kubectl-nm";
 
@@ -33,27 +36,35 @@ pub const POD_VARIABLE: &str = "NM_POD";
 /// Environment variable with the name of the node of the pod.
 pub const NODE_VARIABLE: &str = "NM_RUNNER_NODE";
 
+/// Environment variable with the uid of the Job.
+pub const JOB_VARIABLE: &str = "NM_JOB_UID";
+
 /// Each eviction of a pod of the Job counts as a failure.
 const BACKOFF_LIMIT: u32 = 1000;
 
-/// Seconds after which the finished Job, its log and the record of the roll are deleted.
+/// Seconds after which the finished Job, its log and the history of the roll are deleted.
 const TTL: u32 = 7 * 86_400;
 
 /// Seconds after which a pod on a lost node is replaced. The node is considered lost after 40 to 50 s.
 const LOST_SECONDS: u32 = 10;
 
-/// The name of the Job that runs a roll, and of the `ConfigMap` with the record of its nodes.
+/// The name of the Job that runs a roll, and of the `ConfigMap` with its history.
 pub fn name(roll: &str) -> String {
     format!("nm-roll-{roll}")
 }
 
-/// The Job that runs a roll with exactly these settings.
-pub fn of(roll: &str, settings: &RollSettings, image: &str) -> Value {
-    let labels = json!({
+/// The labels of the objects with that name.
+pub(super) fn labels(roll: &str) -> Value {
+    json!({
         "app.kubernetes.io/name": "kubectl-nm",
         "app.kubernetes.io/component": "roll",
         RUNNER_LABEL: roll,
-    });
+    })
+}
+
+/// The Job that runs a roll with exactly these settings.
+pub fn of(roll: &str, settings: &RollSettings, image: &str) -> Value {
+    let labels = labels(roll);
     let tolerated = [
         UNSCHEDULABLE_TAINT,
         DRAIN_TAINT,
@@ -94,11 +105,15 @@ pub fn of(roll: &str, settings: &RollSettings, image: &str) -> Value {
                     ]}},
                     "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
                     "containers": [{
-                        "name": "roll",
+                        "name": CONTAINER,
                         "image": image,
                         "command": [PROGRAM],
                         "args": ["roll", "serve", roll, format!("--settings={}", settings.digest())],
-                        "env": [field(POD_VARIABLE, "metadata.name"), field(NODE_VARIABLE, "spec.nodeName")],
+                        "env": [
+                            field(POD_VARIABLE, "metadata.name"),
+                            field(NODE_VARIABLE, "spec.nodeName"),
+                            field(JOB_VARIABLE, "metadata.labels['batch.kubernetes.io/controller-uid']"),
+                        ],
                         "resources": {
                             "requests": {"cpu": "10m", "memory": "32Mi"},
                             "limits": {"memory": "512Mi"},

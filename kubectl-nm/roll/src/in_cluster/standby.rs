@@ -17,12 +17,13 @@ use crate::store;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Waits until the roll is no longer halted, or is not this runner's any more. Meanwhile, it writes heartbeats.
+/// Waits until the roll is no longer halted, or is not this runner's any more. Meanwhile, it writes heartbeats. Returns who has
+/// aborted the roll.
 ///
 /// # Errors
 ///
 /// If the maintenances cannot be watched, or if a record of the roll is not valid.
-pub async fn wait_until_resumed(cluster: &Cluster, name: &str, me: &Runner) -> Result<(), Error> {
+pub async fn wait_until_resumed(cluster: &Cluster, name: &str, me: &Runner) -> Result<Option<String>, Error> {
     let mut cache = MaintenanceCache::default();
     let mut updates = watch_current_maintenances(cluster, WatchPolicy::LONG_COMMAND).chain(pending());
     let mut ticks = interval(CHECK_INTERVAL);
@@ -36,13 +37,13 @@ pub async fn wait_until_resumed(cluster: &Cluster, name: &str, me: &Runner) -> R
         if !cache.is_complete() {
             continue;
         }
-        let Some(roll) = Roll::find(name, cache.all())? else { return Ok(()) };
+        let Some(roll) = Roll::find(name, cache.all())? else { return Ok(None) };
         let record = roll.complete_record()?;
         if !is_standing_by(&record, me) {
-            return Ok(());
+            return Ok(record.aborted);
         }
         if (record.asked || is_due(&record, Timestamp::now())) && beat(cluster, name, me).await?.is_none() {
-            return Ok(());
+            return Ok(None);
         }
     }
 }

@@ -281,6 +281,16 @@ pub(super) struct WatchArgs {
 }
 
 #[derive(Args, Debug)]
+pub(super) struct LogsArgs {
+    #[command(flatten)]
+    pub(super) roll: NameArgs,
+
+    /// Print further lines as they come, until the Job has ended
+    #[arg(long, short = 'f')]
+    pub(super) follow: bool,
+}
+
+#[derive(Args, Debug)]
 pub(super) struct ServeArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,

@@ -140,7 +140,7 @@ pub(super) async fn run(
     }
     let (roll, record) = claimed?;
     if let Some(job) = runner {
-        if let Err(error) = in_cluster::ensure(cluster, &job).await {
+        if let Err(error) = in_cluster::ensure(cluster, &job, None).await {
             delete(&created, cluster, out).await?;
             return Err(error);
         }
@@ -215,7 +215,12 @@ fn claim(
     if !roll.has_only(settings) {
         return Err(RollError::OtherSettings(roll.name.clone()));
     }
-    Ok(RollRecord { runner: me.cloned(), nodes: record::node_names(roll), ..record })
+    Ok(RollRecord {
+        runner: me.cloned(),
+        began: Some(Timestamp::now()),
+        nodes: record::node_names(roll),
+        ..record
+    })
 }
 
 async fn pool(

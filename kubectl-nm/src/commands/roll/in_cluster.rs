@@ -5,8 +5,10 @@ use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
 use nm_core::client::reconciler_deployment;
 use nm_core::error::Error;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::Line;
 use nm_roll::error::RollError;
-use nm_roll::in_cluster::runner_job;
+use nm_roll::in_cluster::{history, runner_job};
 use serde_json::{Value, json};
 
 use crate::install::installation::Installation;
@@ -30,18 +32,37 @@ pub(super) async fn check(cluster: &Cluster, job: &Value) -> Result<(), Error> {
     }
 }
 
-/// Creates the Job, unless it runs already. One that has ended, or that runs other settings, is replaced.
-pub(super) async fn ensure(cluster: &Cluster, job: &Value) -> Result<(), Error> {
+/// Creates the Job, unless it runs already. One that has ended, or that runs other settings, is replaced. The history of a roll that continues is kept.
+pub(super) async fn ensure(
+    cluster: &Cluster,
+    job: &Value,
+    continued: Option<(&str, &mut Output)>,
+) -> Result<(), Error> {
     if let Some(found) = objects::get(cluster, job).await? {
         let args = |job: &Value| job.pointer("/spec/template/spec/containers/0/args").cloned();
         let is_leaving = found["metadata"].get("deletionTimestamp").is_some();
         if !runner_job::has_ended(&found) && !is_leaving && args(&found) == args(job) {
             return Ok(());
         }
+        if let Some((roll, out)) = continued {
+            keep_history(cluster, roll, out).await;
+        }
         objects::delete(cluster, &found).await?;
         objects::wait_until_gone(cluster, &found).await;
     }
     objects::create(cluster, job, false).await.map(drop).map_err(explained)
+}
+
+/// Lets the history of a roll outlive the Job that has ended. The next Job owns it then.
+async fn keep_history(cluster: &Cluster, roll: &str, out: &mut Output) {
+    let config_map = history::config_map(roll);
+    let patch = json!({"metadata": {"ownerReferences": null}});
+    match objects::patch(cluster, &config_map, &patch).await {
+        Err(error) if !error.is_not_found() => out.message(&Line::new(format!(
+            "warning: what the roll has done so far is deleted together with the Job that has ended: {error}"
+        ))),
+        _ => {}
+    }
 }
 
 /// The Job, for people: its namespace and name.

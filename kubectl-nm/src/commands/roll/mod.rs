@@ -4,7 +4,9 @@ mod args;
 mod begin;
 mod control;
 mod definition;
+mod history;
 mod in_cluster;
+mod logs;
 mod needed;
 mod resume;
 mod run;
@@ -20,7 +22,7 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::in_cluster::runner_job::JOB_TEMPLATE;
 
-use self::args::{AbortArgs, BeginArgs, NameArgs, ResumeArgs, ServeArgs, StatusArgs, WatchArgs};
+use self::args::{AbortArgs, BeginArgs, LogsArgs, NameArgs, ResumeArgs, ServeArgs, StatusArgs, WatchArgs};
 
 /// What a first roll needs.
 const FIRST_EXAMPLES: &str = "\
@@ -113,7 +115,7 @@ fn is_rare(arg: &Arg) -> bool {
 
 #[derive(Subcommand, Debug)]
 enum RollCommand {
-    /// Show the rolls, or the nodes of one
+    /// Show the rolls, or the nodes of one. Of a roll that has ended in the cluster, show what was done
     Status(StatusArgs),
     /// Show a roll as it runs, on another computer or in the cluster
     Watch(WatchArgs),
@@ -124,6 +126,8 @@ enum RollCommand {
     /// Abort a roll: delete planned maintenances, and return nodes to service unless their command or Job has started
     #[command(after_help = ABORT_NOTES)]
     Abort(AbortArgs),
+    /// Print the lines of a roll in the cluster: the logs of the pods that run it
+    Logs(LogsArgs),
     /// Print a Job that runs a command on a node, to begin with for --job FILE
     JobTemplate,
     /// Run a roll as the Job in the cluster does
@@ -153,7 +157,8 @@ pub(crate) async fn run(
             JOB_TEMPLATE.lines().try_for_each(|line| out.data(&Line::new(line)))?;
             Ok(Exit::Done)
         }
-        Some(RollCommand::Serve(args)) => serve::serve(&args, cluster, out).await,
+        Some(RollCommand::Logs(args)) => logs::run(&args, cluster, out).await,
+        Some(RollCommand::Serve(args)) => Box::pin(serve::serve(&args, cluster, out)).await,
         Some(RollCommand::Pause(args)) => control::pause(&args.name, cluster, out).await,
         Some(RollCommand::Abort(args)) => control::abort(&args, cluster, out).await,
     }

@@ -146,7 +146,7 @@ async fn resume_in_cluster(
         Ok(RollRecord { paused: false, halt: None, aborted: None, runner, ..record })
     })
     .await?;
-    in_cluster::ensure(cluster, &job).await?;
+    in_cluster::ensure(cluster, &job, Some((name, out))).await?;
     out.data(&Line::new(format!("roll {name} continues in the cluster: {}", in_cluster::title(name))))?;
     Ok(Exit::Done)
 }

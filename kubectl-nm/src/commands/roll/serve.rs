@@ -15,10 +15,11 @@ use nm_core::terminal::signals::interrupted;
 use nm_core::terminal::text::Line;
 use nm_roll::decide::HEARTBEAT_TIMEOUT;
 use nm_roll::error::RollError;
-use nm_roll::in_cluster::runner_job::{self, NODE_VARIABLE, POD_VARIABLE};
+use nm_roll::in_cluster::history::HistoryKeeper;
+use nm_roll::in_cluster::history_writer::{HistoryReporter, history};
+use nm_roll::in_cluster::runner_job::{self, JOB_VARIABLE, NODE_VARIABLE, POD_VARIABLE};
 use nm_roll::in_cluster::standby;
 use nm_roll::record::{Halt, Roll, RollRecord, Runner};
-use nm_roll::report::{LineFormat, LineReporter};
 use nm_roll::runner::{RollEnd, RollRunner};
 use nm_roll::store;
 
@@ -35,19 +36,27 @@ const POD_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) async fn serve(args: &ServeArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
     let me = this_pod(name);
+    let job = variable(JOB_VARIABLE);
+    let (mut keeper, mut writer) = history(name, job.as_deref());
     let served = tokio::select! {
         () = interrupted() => Ok(Exit::Interrupted),
-        served = until_over(args, &me, cluster, out) => served,
+        served = until_over(args, &me, &mut keeper, cluster, out) => served,
+        never = writer.run(cluster) => match never {},
     };
     if !matches!(served, Ok(Exit::Done)) {
         store::release_runner(cluster, name, &me.id).await;
     }
+    writer.flush(cluster).await;
     served
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// This pod, as the runner of a roll.
 fn this_pod(roll: &str) -> Runner {
-    let pod = env::var(POD_VARIABLE).unwrap_or_default();
+    let pod = variable(POD_VARIABLE).unwrap_or_default();
     let who = format!("Job {}", runner_job::name(roll));
     let at = Timestamp::now();
     Runner { id: format!("{pod}/{}", at.as_nanosecond()), who, at, in_cluster: true }
@@ -56,15 +65,17 @@ fn this_pod(roll: &str) -> Runner {
 async fn until_over(
     args: &ServeArgs,
     me: &Runner,
+    keeper: &mut HistoryKeeper,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let mut retried = None;
+    let mut seen = Seen::default();
     loop {
-        match step(args, me, &mut retried, cluster, out).await {
+        match step(args, me, &mut seen, keeper, cluster, out).await {
             Ok(Some(exit)) => return Ok(exit),
             Ok(None) => {}
             Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {
+                keeper.note_over(seen.aborted, Timestamp::now());
                 out.message(&Line::new(format!("Roll {} is over.", args.roll.name)));
                 return Ok(Exit::Done);
             }
@@ -77,11 +88,21 @@ async fn until_over(
     }
 }
 
+/// What the earlier steps have seen.
+#[derive(Default)]
+struct Seen {
+    /// Why the roll had halted before it was resumed.
+    retried: Option<Halt>,
+    /// Who has aborted it.
+    aborted: Option<String>,
+}
+
 /// Runs the roll until it ends or halts, or waits until it is resumed. Returns an exit if the roll is over.
 async fn step(
     args: &ServeArgs,
     me: &Runner,
-    retried: &mut Option<Halt>,
+    seen: &mut Seen,
+    keeper: &mut HistoryKeeper,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Option<Exit>, Error> {
@@ -109,19 +130,22 @@ async fn step(
         }
     })
     .await?;
+    keeper.know(&roll, &record);
     if let Some(halt) = record.halt.clone().filter(|_| record.aborted.is_none()) {
         out.message(&Line::new(format!(
             "Halted: {}. Waiting for `kubectl nm roll resume {name}`.",
             halt.message
         )));
-        *retried = Some(halt);
-        standby::wait_until_resumed(cluster, name, me).await?;
+        seen.retried = Some(halt);
+        seen.aborted = standby::wait_until_resumed(cluster, name, me).await?;
         return Ok(None);
     }
     let roll = confirmed(roll, &args.settings)?;
-    let mut runner = RollRunner::new(cluster, &roll, record, retried.take(), None)
-        .on_node(env::var(NODE_VARIABLE).ok().filter(|node| !node.is_empty()));
-    Ok(match runner.run(&mut LineReporter::new(out, LineFormat::Text)).await? {
+    let mut runner =
+        RollRunner::new(cluster, &roll, record, seen.retried.take(), None).on_node(variable(NODE_VARIABLE));
+    let ended = runner.run(&mut HistoryReporter::new(out, keeper)).await?;
+    seen.aborted = runner.aborted().map(str::to_owned);
+    Ok(match ended {
         RollEnd::Done(record) => {
             for line in summary(&roll, &record) {
                 out.message(&line);
@@ -133,6 +157,12 @@ async fn step(
             Some(Exit::Done)
         }
         RollEnd::TakenOver(other) => taken_over(&other, name, out),
+        // What had begun stays as it is: nobody has to continue it.
+        RollEnd::Halted(..) if let Some(who) = &seen.aborted => {
+            runner.release().await;
+            out.message(&Line::new(format!("{who} aborted roll {name}, which had halted.")));
+            Some(Exit::Done)
+        }
         RollEnd::Halted(..) => None,
         RollEnd::Left => Some(Exit::Interrupted),
     })

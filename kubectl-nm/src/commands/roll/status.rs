@@ -25,6 +25,7 @@ use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
 use super::args::StatusArgs;
+use super::history;
 
 /// A roll as `status` shows it.
 struct RollStatus {
@@ -62,7 +63,12 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
     let all = cluster.maintenances().await?;
     let nodes = cluster.list(&Api::<Node>::all(cluster.client()), "nodes", &ListParams::default()).await;
     let nodes = if_permitted(nodes)?;
-    print(&all, nodes.as_deref(), args.name.as_deref(), args.output, out)?;
+    match (print(&all, nodes.as_deref(), args.name.as_deref(), args.output, out), &args.name) {
+        (Err(error), Some(name)) if matches!(error.above(), Some(RollError::Unknown(_))) => {
+            history::print(name, error, args.output, cluster, out).await?;
+        }
+        (printed, _) => printed?,
+    }
     Ok(Exit::Done)
 }
 

@@ -1,0 +1,179 @@
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::*;
+use crate::absence::LeftNode;
+use crate::decide::NodeProgress;
+use crate::record::{Runner, Step};
+
+const BEGAN: &str = "2026-03-07T22:00:00Z";
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// A roll of `n1` to `n4` that is run, and the `ConfigMap` of it.
+struct Cluster {
+    keeper: HistoryKeeper,
+    changes: UnboundedReceiver<HistoryChange>,
+    roll: Roll,
+    record: RollRecord,
+    stored: Value,
+}
+
+impl Cluster {
+    fn new(stored: Value) -> Self {
+        let settings = json!({"waves": [4], "maxUnavailable": 1, "minReadySeconds": 30, "startedBy": "ada@laptop",
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let settings = serde_json::from_value(settings).unwrap();
+        let nodes = ["n1", "n2", "n3", "n4"].map(String::from).to_vec();
+        let (sender, changes) = unbounded_channel();
+        Self {
+            keeper: HistoryKeeper::new(sender, unbounded_channel().1),
+            changes,
+            roll: Roll { name: "r".into(), settings, nodes: Vec::new(), record: None },
+            record: RollRecord { began: Some(time(BEGAN)), nodes, ..RollRecord::default() },
+            stored,
+        }
+    }
+
+    /// What the program sees, with these nodes under way.
+    fn sees(&mut self, under_way: &[&str], state: &RollState, aborted: Option<&str>) {
+        let progress = under_way.iter().map(|node| NodeProgress {
+            node: (*node).to_owned(),
+            wave: 0,
+            position: 0,
+            step: Step::Planned,
+            since: time(BEGAN),
+            detail: String::new(),
+            ready_time: None,
+            pods: (0, 0),
+        });
+        let progress: Vec<_> = progress.collect();
+        let (roll, record, progress) = (&self.roll, &self.record, &progress);
+        let now = time("2026-03-07T22:10:00.7Z");
+        self.keeper.note(&RollView { roll, record, progress, state, aborted, is_current: true, now });
+    }
+
+    /// Writes to the `ConfigMap`, and returns how the nodes have left, and how the roll ended.
+    fn written(&mut self) -> (Vec<(String, Outcome)>, RollEnding) {
+        let (mut history, mut patch) = (History::of(&self.stored), BTreeMap::new());
+        while let Ok(change) = self.changes.try_recv() {
+            history.note(change, &mut patch);
+        }
+        for (key, value) in patch {
+            self.stored["data"][key] = value;
+        }
+        let history = History::of(&self.stored);
+        let nodes = history.nodes.iter().map(|(node, entry)| (node.clone(), entry.outcome));
+        (nodes.collect(), history.roll.unwrap().ending)
+    }
+}
+
+fn outcomes(nodes: &[(&str, Outcome)]) -> Vec<(String, Outcome)> {
+    nodes.iter().map(|(node, outcome)| ((*node).to_owned(), *outcome)).collect()
+}
+
+#[test]
+fn each_node_that_has_left_has_an_entry_with_its_outcome() {
+    let mut cluster = Cluster::new(json!({}));
+    let working = RollState::Working;
+    cluster.sees(&["n1", "n2", "n3", "n4"], &working, None);
+    assert_eq!(cluster.written(), (Vec::new(), RollEnding::Running));
+    // A skipped node is under way until its maintenance is gone.
+    cluster.record.skipped.push("n2".into());
+    cluster.record.released.push("n1".into());
+    cluster.sees(&["n2", "n3", "n4"], &working, None);
+    assert_eq!(cluster.written().0, outcomes(&[("n1", Outcome::Done)]));
+    assert_eq!(cluster.stored["data"]["n1"], r#"{"outcome":"done","ended":"2026-03-07T22:10:00Z","pods":0}"#);
+    cluster.record.released.clear();
+    cluster.record.left.push(LeftNode { node: "n3".into(), why: Departure::NodeDeleted });
+    // Why n4 has no maintenance is not known yet.
+    cluster.sees(&[], &working, None);
+    let left = [("n1", Outcome::Done), ("n2", Outcome::Skipped), ("n3", Outcome::NodeDeleted)];
+    assert_eq!(cluster.written().0, outcomes(&left));
+    cluster.sees(&[], &RollState::Aborted("bob@desk".into()), Some("bob@desk"));
+    let (nodes, ending) = cluster.written();
+    assert_eq!(nodes, outcomes(&[&left[..], &[("n4", Outcome::Aborted)]].concat()));
+    assert_eq!(ending, RollEnding::Aborted { by: "bob@desk".into() });
+    let roll: Value = serde_json::from_str(cluster.stored["data"][ROLL_KEY].as_str().unwrap()).unwrap();
+    assert_eq!(
+        roll,
+        json!({"startedBy": "ada@laptop", "began": BEGAN, "state": "aborted", "by": "bob@desk",
+            "since": "2026-03-07T22:10:00Z", "total": 4})
+    );
+}
+
+#[test]
+fn the_next_pod_continues_the_history_and_a_new_roll_of_that_name_begins_another() {
+    let mut first = Cluster::new(json!({}));
+    first.record.released.push("n1".into());
+    first.sees(&["n2", "n3", "n4"], &RollState::Working, None);
+    let _ = first.written();
+    let entry = first.stored["data"]["n1"].clone();
+
+    let mut next = Cluster::new(first.stored);
+    next.record.released.push("n1".into());
+    next.record.nodes.remove(0);
+    let halt = Halt { node: "n2".into(), message: "failed".into(), at: time(BEGAN), timed_out: false };
+    next.sees(&["n2", "n3", "n4"], &RollState::Halted(halt), None);
+    assert_eq!(
+        next.written(),
+        (
+            outcomes(&[("n1", Outcome::Done)]),
+            RollEnding::Halted { node: "n2".into(), message: "failed".into() }
+        )
+    );
+    assert_eq!(next.stored["data"]["n1"], entry, "it is written once");
+    // Somebody aborts the halted roll, and nothing is left of it.
+    next.keeper.note_over(Some("bob@desk".into()), time(BEGAN));
+    let (nodes, ending) = next.written();
+    assert_eq!(nodes.iter().filter(|(_, outcome)| *outcome == Outcome::Aborted).count(), 3);
+    assert_eq!(ending, RollEnding::Aborted { by: "bob@desk".into() });
+
+    let mut other = Cluster::new(next.stored);
+    other.record.began = Some(time("2026-03-08T22:00:00Z"));
+    other.sees(&["n1", "n2", "n3", "n4"], &RollState::Working, None);
+    assert_eq!(other.written(), (Vec::new(), RollEnding::Running));
+}
+
+#[test]
+fn a_roll_that_was_over_when_its_next_pod_started_is_done_if_every_node_has_an_entry() {
+    let check = |done: &[&str], expected: RollEnding| {
+        let mut cluster = Cluster::new(json!({}));
+        cluster.record.released = done.iter().map(ToString::to_string).collect();
+        cluster.sees(&[], &RollState::Working, None);
+        cluster.keeper.note_over(None, time(BEGAN));
+        assert_eq!(cluster.written().1, expected, "{done:?}");
+    };
+    check(&["n1", "n2", "n3", "n4"], RollEnding::Done);
+    check(&["n1", "n2", "n3"], RollEnding::Running);
+}
+
+#[test]
+fn only_a_person_takes_a_roll_over() {
+    let runner = |in_cluster| Runner { id: "x".into(), who: "bob@desk".into(), at: time(BEGAN), in_cluster };
+    let mut cluster = Cluster::new(json!({}));
+    cluster.sees(&["n1"], &RollState::Working, None);
+    cluster.sees(&[], &RollState::TakenOver(runner(true)), None);
+    assert_eq!(cluster.written(), (Vec::new(), RollEnding::Running));
+    cluster.sees(&[], &RollState::TakenOver(runner(false)), None);
+    assert_eq!(cluster.written(), (Vec::new(), RollEnding::TakenOver { by: "bob@desk".into() }));
+}
+
+#[test]
+fn hundreds_of_nodes_fit_and_what_does_not_fit_is_left_out() {
+    let mut history = History::default();
+    let mut patch = BTreeMap::new();
+    let mut add = |nodes: std::ops::Range<usize>| {
+        for node in nodes {
+            let (began, ended) = (Some(time(BEGAN)), time(BEGAN));
+            let entry = NodeHistory { outcome: Outcome::MaintenanceDeleted, began, ended, pods: 250 };
+            // The longest name that a node may have.
+            history.note(HistoryChange::Node(format!("{node:0>253}"), entry), &mut patch);
+        }
+        (history.nodes.len(), history.data().to_string().len())
+    };
+    assert_eq!(add(0..500).0, 500);
+    let (nodes, bytes) = add(500..3000);
+    assert!((2000..3000).contains(&nodes) && bytes < 1 << 20, "{nodes} nodes, {bytes} bytes");
+}

@@ -1,0 +1,95 @@
+//! `kubectl nm roll logs`: what the pods print that run a roll in the cluster.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use kube::api::{ListParams, LogParams};
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects;
+use nm_core::error::Error;
+use nm_core::error::exit::Exit;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::signals::interrupted;
+use nm_core::terminal::text::Line;
+use nm_roll::error::RollError;
+use nm_roll::in_cluster::runner_job::{self, CONTAINER, NAMESPACE, RUNNER_LABEL};
+use serde_json::{Value, json};
+
+use super::args::LogsArgs;
+
+/// How often the next pod is looked for.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(super) async fn run(args: &LogsArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+    tokio::select! {
+        () = interrupted() => Ok(Exit::Interrupted),
+        printed = print(args, cluster, out) => printed.map(|()| Exit::Done),
+    }
+}
+
+async fn print(args: &LogsArgs, cluster: &Cluster, out: &mut Output) -> Result<(), Error> {
+    let mut printed = HashMap::new();
+    loop {
+        match print_new(args, &mut printed, cluster, out).await {
+            Ok(has_ended) if has_ended || !args.follow => return Ok(()),
+            Ok(_) => {}
+            // Its lines are read again from the start.
+            Err(error) if args.follow && !printed.is_empty() && error.is_transient() => {}
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// Prints the lines that are not `printed` yet: how many of each pod are. Returns whether the Job has ended.
+async fn print_new(
+    args: &LogsArgs,
+    printed: &mut HashMap<String, usize>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<bool, Error> {
+    let name = args.roll.name.as_str();
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"namespace": NAMESPACE, "name": runner_job::name(name)}});
+    let selection = ListParams::default().labels(&format!("{RUNNER_LABEL}={name}"));
+    let params = LogParams { follow: args.follow, container: Some(CONTAINER.into()), ..LogParams::default() };
+    // Before the pods: what they print until its end is in their logs.
+    let found = objects::get(cluster, &job).await?;
+    if found.is_none() && printed.is_empty() {
+        return Err(RollError::NoRunnerJob(name.to_owned()).into());
+    }
+    let has_ended = found.is_none_or(|job| runner_job::has_ended(&job));
+    let mut pods = objects::list(cluster, ("v1", "Pod"), Some(NAMESPACE), &selection).await?;
+    pods.retain(is_started);
+    pods.sort_by(|one, other| text(one, "creationTimestamp").cmp(text(other, "creationTimestamp")));
+    if pods.is_empty() && (has_ended || !args.follow) {
+        out.message(&Line::new(format!("No pod of roll {name} has a log.")));
+    }
+    for pod in &pods {
+        let before = printed.entry(text(pod, "uid").to_owned()).or_default();
+        let mut line = 0;
+        let read = objects::follow_log(cluster, pod, &params, |text| {
+            line += 1;
+            if line > *before {
+                *before = line;
+                out.data(&Line::new(text))?;
+            }
+            Ok(())
+        });
+        match read.await {
+            // It is gone, or its container has not started.
+            Err(error) if error.status().is_some_and(|status| matches!(status.code, 400 | 404)) => {}
+            read => read?,
+        }
+    }
+    Ok(has_ended)
+}
+
+/// Whether the containers of a pod have run.
+fn is_started(pod: &Value) -> bool {
+    pod["status"]["phase"].as_str().is_some_and(|phase| phase != "Pending")
+}
+
+fn text<'a>(pod: &'a Value, field: &str) -> &'a str {
+    pod["metadata"][field].as_str().unwrap_or_default()
+}
