@@ -78,14 +78,7 @@ pub(super) async fn run(
     let waves = waves(pool(&names, snapshot, cluster).await?, args.waves.as_ref());
     let settings = settings(&args, given, &waves);
     check_free(&name, &names, &snapshot.maintenances)?;
-    let runner = if args.in_cluster {
-        let image = in_cluster::image(args.runner_image.as_deref(), cluster).await?;
-        let job = runner_job::of(&name, &settings, &image);
-        in_cluster::check(cluster, &job).await?;
-        Some(job)
-    } else {
-        None
-    };
+    let runner = in_cluster::planned(&args, &name, &settings, cluster).await?;
     let mut wanted = objects(&name, &args, &settings, &drain, &waves);
     check_jobs(&name, &settings, wanted.first(), cluster).await?;
     let forecasts = if args.no_plan {
@@ -145,7 +138,7 @@ pub(super) async fn run(
             return Err(error);
         }
         out.data(&Line::new(format!("Roll {name} begins in the cluster: {}.", in_cluster::title(&name))))?;
-        out.hint(&format!("`kubectl nm roll status {name}` shows how far it is"));
+        out.hint(&format!("`kubectl nm roll watch {name}` shows how far it is"));
         return Ok(Exit::Done);
     }
     out.message(&Line::new(format!("Roll {name} begins.")));

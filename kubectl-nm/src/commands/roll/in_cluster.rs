@@ -9,8 +9,10 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::error::RollError;
 use nm_roll::in_cluster::{history, runner_job};
+use nm_roll::settings::RollSettings;
 use serde_json::{Value, json};
 
+use super::args::BeginArgs;
 use crate::install::installation::Installation;
 
 /// The image with the plugin for the Job: the one that was asked for, or that of nm-reconciler.
@@ -23,13 +25,24 @@ pub(super) async fn image(given: Option<&str>, cluster: &Cluster) -> Result<Stri
     Ok(image.ok_or(RollError::NoRunnerImage)?.to_owned())
 }
 
-/// Lets the API server check the Job before anything is created.
-pub(super) async fn check(cluster: &Cluster, job: &Value) -> Result<(), Error> {
-    match objects::create(cluster, job, true).await {
-        // That of an earlier roll of this name, which is replaced.
-        Err(error) if error.status().is_some_and(Status::is_already_exists) => Ok(()),
-        checked => checked.map(drop).map_err(explained),
+/// The Job that is to run a roll in the cluster, if it is to run there. The API server checks it before anything is created.
+pub(super) async fn planned(
+    args: &BeginArgs,
+    name: &str,
+    settings: &RollSettings,
+    cluster: &Cluster,
+) -> Result<Option<Value>, Error> {
+    if !args.in_cluster {
+        return Ok(None);
     }
+    let image = image(args.runner_image.as_deref(), cluster).await?;
+    let job = runner_job::of(name, settings, &image);
+    match objects::create(cluster, &job, true).await {
+        // That of an earlier roll of this name, which is replaced.
+        Err(error) if error.status().is_some_and(Status::is_already_exists) => {}
+        checked => checked.map(drop).map_err(explained)?,
+    }
+    Ok(Some(job))
 }
 
 /// Creates the Job, unless it runs already. One that has ended, or that runs other settings, is replaced. The history of a roll that continues is kept.
