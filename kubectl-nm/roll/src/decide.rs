@@ -17,7 +17,7 @@ use crate::gates::{Gates, Next, paused_action};
 use crate::observed::Observed;
 pub use crate::record::HEARTBEAT_TIMEOUT;
 use crate::record::{
-    ActionState, Halt, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, SETTINGS, Step, annotation,
+    ActionState, Halt, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, SETTINGS, Step, annotation, hook,
 };
 use crate::settings::RollSettings;
 use crate::window::WindowState;
@@ -302,6 +302,10 @@ impl Pass<'_> {
         let annotations = object.metadata.annotations.get_or_insert_default();
         annotations.insert(SETTINGS.to_owned(), annotation(self.settings()));
         annotations.insert(NODE.to_owned(), annotation(&record));
+        if !matches!(step, Step::Planned | Step::Preparing) {
+            // What it waited for is done. The object may be known from before the hook was removed.
+            annotations.remove(&hook());
+        }
         object
     }
 
