@@ -1,5 +1,6 @@
 //! Shows a roll that another program runs.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::stream::{StreamExt, pending};
@@ -39,6 +40,8 @@ pub async fn show(cluster: &Cluster, name: &str, reporter: &mut dyn RollReporter
     let mut last: Option<Roll> = None;
     // The last record is seen for a moment only: then its object is gone, and the roll with it.
     let mut newest = RollRecord::default();
+    // A record names the nodes that are done only until their maintenances are gone.
+    let mut released = BTreeSet::new();
     loop {
         tokio::select! {
             input = reporter.next_input() => match input? {
@@ -52,7 +55,7 @@ pub async fn show(cluster: &Cluster, name: &str, reporter: &mut dyn RollReporter
             },
             Some(update) = updates.next() => match update? {
                 WatchUpdate::Change(change) => {
-                    note_record(&mut newest, &change, name);
+                    note_record(&mut newest, &mut released, &change, name);
                     maintenances.apply(&change);
                 }
                 other => is_current.0 = matches!(other, WatchUpdate::Live),
@@ -77,6 +80,7 @@ pub async fn show(cluster: &Cluster, name: &str, reporter: &mut dyn RollReporter
                     observed.nodes = unknown.collect();
                 }
                 let progress = if is_over { Vec::new() } else { decide(&shown, &record, &observed).progress };
+                let record = RollRecord { released: released.iter().cloned().collect(), ..record };
                 reporter.show(&RollView {
                     roll: &shown,
                     record: &record,
@@ -120,8 +124,13 @@ fn state(record: &RollRecord, is_over: bool, now: Timestamp) -> RollState {
     }
 }
 
-/// Keeps the record of the roll in an object that has changed or is gone, if it is newer.
-fn note_record(newest: &mut RollRecord, change: &WatchChange<NodeMaintenance>, name: &str) {
+/// Keeps the record of the roll in an object that has changed or is gone, if it is newer, and the nodes that it calls done.
+fn note_record(
+    newest: &mut RollRecord,
+    released: &mut BTreeSet<String>,
+    change: &WatchChange<NodeMaintenance>,
+    name: &str,
+) {
     let objects = match change {
         WatchChange::Listed(objects) => objects.as_slice(),
         WatchChange::Applied(object) | WatchChange::Deleted(object) => std::slice::from_ref(object),
@@ -129,6 +138,7 @@ fn note_record(newest: &mut RollRecord, change: &WatchChange<NodeMaintenance>, n
     for object in objects.iter().filter(|object| roll_name(object) == Some(name)) {
         let text = object.annotations().get(STATE);
         let record = text.and_then(|text| serde_json::from_str::<RollRecord>(text).ok());
+        released.extend(record.iter().flat_map(|record| record.released.iter().cloned()));
         if let Some(record) = record.filter(|record| record.revision > newest.revision) {
             *newest = record;
         }

@@ -110,6 +110,8 @@ async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
     let last = lines.last().unwrap();
     assert_eq!((&last["state"], &last["done"]), (&json!("done"), &json!(nodes.len())), "{lines:#?}");
     assert!(lines.iter().any(|line| line["step"] == "Draining"), "{lines:#?}");
+    let done = lines.iter().filter(|line| line["step"] == "Done").count();
+    assert_eq!(done, nodes.len(), "none seems to have left the roll: {lines:#?}");
     for node in &nodes {
         until_gone(&cluster, node).await;
     }
