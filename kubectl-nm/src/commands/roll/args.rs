@@ -255,19 +255,18 @@ pub(super) struct NameArgs {
 
 /// Which of the selected nodes need the roll.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Nodes that need it")]
 pub(super) struct NeedFlags {
     /// Roll only the selected nodes with this annotation, such as example.com/reboot-required=true. May be repeated; a node
     /// of which one of these flags is true is rolled
-    #[arg(long, value_name = "KEY[=VALUE]", hide_short_help = true)]
+    #[arg(long, value_name = "KEY[=VALUE]", hide_short_help = true, help_heading = "Nodes that need it")]
     pub(super) only_if: Vec<Annotation>,
 
     /// Roll only the selected nodes whose kubelet is older than the API server
-    #[arg(long, hide_short_help = true)]
+    #[arg(long, hide_short_help = true, help_heading = "Nodes that need it")]
     pub(super) older_than_control_plane: bool,
 
     /// Roll only the selected nodes whose kernel is not this version, as `kubectl get nodes -o wide` shows it
-    #[arg(long, value_name = "VERSION", hide_short_help = true)]
+    #[arg(long, value_name = "VERSION", hide_short_help = true, help_heading = "Nodes that need it")]
     pub(super) kernel_not: Option<String>,
 }
 
