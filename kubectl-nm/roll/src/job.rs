@@ -157,7 +157,7 @@ pub(crate) async fn finish(cluster: &Cluster, job: &Value, timeout: Duration) ->
             match state(cluster, job).await {
                 Ok(ActionState::Running) => {}
                 Ok(ended) => return ended,
-                Err(error) if error.is_transient() || error.needs_login() => {}
+                Err(error) if error.is_waited_for() => {}
                 Err(error) => return ActionState::Failed(error.to_string()),
             }
             tokio::time::sleep(CHECK_INTERVAL).await;

@@ -94,8 +94,7 @@ impl WatchPolicy {
     };
 
     /// Like [`Self::COMMAND`] for a command that runs for hours: it outlives a login that has expired.
-    pub const LONG_COMMAND: Self =
-        Self { is_retried: |error| error.is_transient() || error.needs_login(), ..Self::COMMAND };
+    pub const LONG_COMMAND: Self = Self { is_retried: Error::is_waited_for, ..Self::COMMAND };
 }
 
 /// Change of the watched objects.

@@ -352,6 +352,11 @@ impl Error {
         }
     }
 
+    /// Whether a program that runs for hours tries the request again: until the server is back, or somebody has logged in.
+    pub fn is_waited_for(&self) -> bool {
+        self.is_transient() || self.needs_login()
+    }
+
     /// Whether the request succeeds once somebody has logged in.
     pub fn needs_login(&self) -> bool {
         match self {

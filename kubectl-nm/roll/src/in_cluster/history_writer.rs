@@ -80,7 +80,7 @@ impl HistoryWriter {
         while !self.has_given_up {
             match self.write_once(cluster).await {
                 Ok(()) => return,
-                Err(error) if error.is_transient() || error.needs_login() || is_outdated(&error) => {
+                Err(error) if error.is_waited_for() || is_outdated(&error) => {
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 Err(error) => {

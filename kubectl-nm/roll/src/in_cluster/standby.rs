@@ -66,7 +66,7 @@ async fn beat(cluster: &Cluster, name: &str, me: &Runner) -> Result<Option<()>, 
     });
     match written.await {
         Ok(_) => Ok(Some(())),
-        Err(error) if error.is_transient() || error.needs_login() => Ok(Some(())),
+        Err(error) if error.is_waited_for() => Ok(Some(())),
         Err(error) if matches!(error.above(), Some(RollError::Contended | RollError::Unknown(_))) => Ok(None),
         Err(error) => Err(error),
     }

@@ -232,7 +232,7 @@ impl<'a> RollRunner<'a> {
                 self.checking.remove(&node);
                 match health {
                     Ok(health) => self.observed.note_health(node, step, health, began),
-                    Err(error) if error.is_transient() || error.needs_login() => {}
+                    Err(error) if error.is_waited_for() => {}
                     Err(error) => {
                         self.fail(&node, &format!("the health of node {node} cannot be checked: {error}"));
                     }

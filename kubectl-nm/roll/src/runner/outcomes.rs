@@ -58,7 +58,7 @@ impl RollRunner<'_> {
                     self.act(&roll, &name, &record);
                 }
                 (RollChange::Act(name, record), Err(error))
-                    if !is_waited_for(error.error()) && !error.is_outdated() =>
+                    if !error.error().is_waited_for() && !error.is_outdated() =>
                 {
                     let failed = ActionState::Failed(error.error().to_string());
                     self.observed.actions.insert((name, record.step), failed);
@@ -82,7 +82,7 @@ impl RollRunner<'_> {
                 (_, Ok(())) => {}
                 // The watch has, or will have, what changed: it is decided again.
                 (change, Err(error))
-                    if is_waited_for(error.error())
+                    if error.error().is_waited_for()
                         || (error.is_outdated() && !self.is_given_up(&change, failures)) => {}
                 (RollChange::Record(record), Err(error)) => {
                     self.halt_unrecorded(&roll, *record, error.error());
@@ -114,11 +114,6 @@ impl RollRunner<'_> {
         });
         self.record.halt = self.record.halt.take().or(halt);
     }
-}
-
-/// Whether a roll waits until the error ends: with the server, or with the login of a person.
-fn is_waited_for(error: &Error) -> bool {
-    error.is_transient() || error.needs_login()
 }
 
 /// Whether a webhook or a policy refuses: it may allow the same request later.

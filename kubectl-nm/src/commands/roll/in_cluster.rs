@@ -45,7 +45,8 @@ pub(super) async fn planned(
     Ok(Some(job))
 }
 
-/// Creates the Job, unless it runs already. One that has ended, or that runs other settings, is replaced. The history of a roll that continues is kept.
+/// Creates the Job, unless it runs already. One that has ended, or that runs other settings, is replaced. The history of a roll
+/// that continues is kept.
 pub(super) async fn ensure(
     cluster: &Cluster,
     job: &Value,

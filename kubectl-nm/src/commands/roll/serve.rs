@@ -185,7 +185,7 @@ fn confirmed(roll: Roll, digest: &str) -> Result<Roll, RollError> {
 
 /// Whether a request may succeed later. The Job controller starts the program again after other errors.
 fn is_waited_for(error: &Error) -> bool {
-    error.is_transient() || error.needs_login() || matches!(error.above(), Some(RollError::Contended))
+    error.is_waited_for() || matches!(error.above(), Some(RollError::Contended))
 }
 
 #[cfg(test)]
