@@ -55,12 +55,13 @@ impl GatheredPods {
         gathered
     }
 
-    /// Installs the component of the manifests that gives the reconciler a priority level of its own. `NM_DRAIN_FLOW_SCHEMA`
-    /// is `none` to remove it, the number of that level's shares, or the name of another level, such as `exempt`.
+    /// Installs the flow schemas of the manifests, which give the reconciler a priority level of its own.
+    /// `NM_DRAIN_FLOW_SCHEMA` is `none` to remove them, the number of that level's shares, or the name of another level, such
+    /// as `exempt`.
     async fn set_priority_level(&self) {
         let level = std::env::var("NM_DRAIN_FLOW_SCHEMA").ok();
         let shares = level.as_ref().and_then(|level| level.parse::<u32>().ok());
-        for mut object in manifests::component("flow_schema") {
+        for mut object in manifests::flow_schemas() {
             if level.as_deref() == Some("none") {
                 self.cluster.remove(&object).await;
                 continue;

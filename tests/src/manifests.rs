@@ -23,6 +23,14 @@ pub fn all() -> Vec<DynamicObject> {
     files_of("kustomization.yaml").iter().map(|file| serde_json::from_value(read(file)).unwrap()).collect()
 }
 
+/// The flow schemas of nm-reconciler and its priority level.
+pub fn flow_schemas() -> Vec<DynamicObject> {
+    let is_one = |object: &DynamicObject| {
+        object.types.as_ref().is_some_and(|types| types.api_version.starts_with("flowcontrol."))
+    };
+    all().into_iter().filter(is_one).collect()
+}
+
 /// The objects of a component.
 pub fn component(name: &str) -> Vec<DynamicObject> {
     let files = files_of(&format!("components/{name}/kustomization.yaml"));

@@ -144,7 +144,7 @@ impl ServiceVersion {
             // OLM creates accounts, bindings and the webhook's service itself, and does not take namespaces and quotas.
             // The remaining roles are about the leases of nodes and about events, in namespaces that OLM does not manage. Granting
             // them in all namespaces would include the leases for leader election and for the nodes' heartbeats.
-            // OLM does not take policies either.
+            // OLM takes neither policies nor flow schemas.
             "Namespace"
             | "ResourceQuota"
             | "Role"
@@ -153,7 +153,9 @@ impl ServiceVersion {
             | "ClusterRoleBinding"
             | "Service"
             | "ValidatingAdmissionPolicy"
-            | "ValidatingAdmissionPolicyBinding" => None,
+            | "ValidatingAdmissionPolicyBinding"
+            | "FlowSchema"
+            | "PriorityLevelConfiguration" => None,
             "ClusterRole" => Some(format!("{name}_clusterrole")),
             "PodDisruptionBudget" => Some(format!("{name}_poddisruptionbudget")),
             "Deployment" => {

@@ -66,6 +66,12 @@ pub(crate) struct InstallArgs {
     #[arg(long, value_name = "N|N%")]
     max_unavailable: Option<MaxUnavailable>,
 
+    /// Give nm-reconciler a share of its own of the API server's concurrency: a priority level and its flow schemas. An
+    /// update keeps what is installed by default; a new installation has them
+    #[arg(long, value_name = "BOOL", value_parser = parse_boolean, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true")]
+    flow_schemas: Option<bool>,
+
     /// Optional permissions for nm-reconciler: node-conditions for its flag --node-conditions, pod-deletion for
     /// spec.drain.deleteAfterSeconds (start --delete-after), volume-detach for spec.drain.waitForVolumeDetach (start
     /// --wait-for-volume-detach), surge for spec.drain.surge (start --surge), virtual-machines for keeping virtual machines
@@ -110,6 +116,7 @@ impl InstallArgs {
             image: self.image.clone(),
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,
+            flow_schemas: self.flow_schemas,
             grants: self.grant.iter().copied().collect(),
         })
     }
@@ -151,6 +158,10 @@ pub(crate) async fn run(
         Ok(()) => {}
         Err(error) if applied.is_empty() => return Err(error),
         Err(error) => return Ok(report_partial(&error, applied.len(), plan.objects.len(), out)),
+    }
+    for object in &plan.removed {
+        let _ = objects::delete(cluster, object).await?;
+        out.message(&Line::new(format!("{} deleted", format::located(object))));
     }
     if let Some(format) = args.output {
         status::in_form(&applied, false, format, out)?;
@@ -197,6 +208,8 @@ fn report_partial(error: &Error, applied: usize, of: usize, out: &mut Output) ->
 struct InstallPlan {
     namespace: String,
     objects: Vec<PlannedObject>,
+    /// What is installed and not wanted any more.
+    removed: Vec<Value>,
     notes: Vec<Line>,
 }
 
@@ -236,6 +249,13 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
     let mut settings = Settings { namespace: Some(installation.namespace.clone()), ..asked.clone() }
         .or_installed(&deployment);
     settings.grants.extend(granted(cluster).await?);
+    let mut removed = installed_flow_schemas(cluster).await?;
+    if installation.deployment.is_some() && settings.flow_schemas.is_none() {
+        settings.flow_schemas = Some(!removed.is_empty());
+    }
+    if settings.flow_schemas != Some(false) {
+        removed.clear();
+    }
     let with_existing = async |wanted| {
         Ok::<_, Error>(PlannedObject { before: objects::get(cluster, &wanted).await?, wanted })
     };
@@ -250,8 +270,15 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
         }
     }
     let mut notes = image_notes(&asked, &settings);
-    if !serves_policies(&planned, cluster).await? {
-        planned.retain(|object| !is_policy(object));
+    if !serves(&planned, manifests::is_flow_schema, cluster).await? {
+        planned.retain(|object| !manifests::is_flow_schema(&object.wanted));
+        notes.push(Line::new(
+            "Kubernetes before 1.29 does not serve flowcontrol.apiserver.k8s.io/v1, so nm-reconciler gets no priority level \
+             of its own.",
+        ));
+    }
+    if !serves(&planned, manifests::is_policy, cluster).await? {
+        planned.retain(|object| !manifests::is_policy(&object.wanted));
         for object in &mut planned {
             manifests::remove_selectable_fields(&mut object.wanted);
         }
@@ -269,7 +296,7 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
     }
     let wanted: Vec<&Value> = planned.iter().map(|object| &object.wanted).collect();
     preflight::check(&wanted, &new_namespaces(&planned), force, cluster).await?;
-    Ok(InstallPlan { namespace: installation.namespace, objects: planned, notes })
+    Ok(InstallPlan { namespace: installation.namespace, objects: planned, removed, notes })
 }
 
 async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
@@ -283,12 +310,22 @@ async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
     Ok(granted)
 }
 
-fn is_policy(object: &PlannedObject) -> bool {
-    manifests::is_policy(&object.wanted)
+/// The flow schemas and the priority level of an installation.
+async fn installed_flow_schemas(cluster: &Cluster) -> Result<Vec<Value>, Error> {
+    let mut installed = Vec::new();
+    for object in manifests::flow_schemas() {
+        installed.extend(objects::get(cluster, &object).await?.filter(manifests::is_ours));
+    }
+    Ok(installed)
 }
 
-async fn serves_policies(objects: &[PlannedObject], cluster: &Cluster) -> Result<bool, Error> {
-    for object in objects.iter().filter(|object| is_policy(object) && object.before.is_none()) {
+/// Whether the cluster serves the objects of a kind. What exists is served.
+async fn serves(
+    objects: &[PlannedObject],
+    is_kind: fn(&Value) -> bool,
+    cluster: &Cluster,
+) -> Result<bool, Error> {
+    for object in objects.iter().filter(|object| is_kind(&object.wanted) && object.before.is_none()) {
         if !objects::is_served(cluster, &object.wanted).await? {
             return Ok(false);
         }
@@ -327,6 +364,7 @@ fn check_change(installation: &Installation, asked: &Settings) -> Result<(), Err
     let flags = [
         asked.replicas.map(|replicas| format!("--replicas {replicas}")),
         asked.max_unavailable.map(|limit| format!("--max-unavailable {limit}")),
+        asked.flow_schemas.map(|wanted| format!("--flow-schemas={wanted}")),
         (!grants.is_empty()).then(|| format!("--grant {}", grants.join(","))),
     ];
     let flags: Vec<String> = flags.into_iter().flatten().collect();

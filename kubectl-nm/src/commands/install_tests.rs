@@ -53,6 +53,7 @@ fn a_setting_is_not_changed_where_nothing_is_installed() {
         ("--image r/nm:1 --grant surge --max-unavailable 3", None),
         ("--grant surge,pod-deletion", Some("--grant pod-deletion,surge")),
         ("--replicas 3 --max-unavailable 10%", Some("--replicas 3 --max-unavailable 10%")),
+        ("--flow-schemas=false", Some("--flow-schemas=false")),
     ] {
         assert!(check_change(&there, &settings(line)).is_ok(), "{line}");
         let refused = check_change(&nowhere, &settings(line)).err();
@@ -137,11 +138,11 @@ async fn an_api_server_without_policies_is_detected() {
     let objects = manifests::objects(&Settings::default());
     let steps: Vec<PlannedObject> =
         objects.into_iter().map(|wanted| PlannedObject { wanted, before: None }).collect();
-    assert_eq!(steps.iter().filter(|step| is_policy(step)).count(), 6);
+    assert_eq!(steps.iter().filter(|step| manifests::is_policy(&step.wanted)).count(), 6);
     let (old, _) = cluster(|_, _| (404, json!("404 page not found")));
-    assert!(!serves_policies(&steps, &old).await.unwrap());
+    assert!(!serves(&steps, manifests::is_policy, &old).await.unwrap());
     let (new, _) = cluster(|_, _| failure(404, "NotFound", "nm-reconciler"));
-    assert!(serves_policies(&steps, &new).await.unwrap());
+    assert!(serves(&steps, manifests::is_policy, &new).await.unwrap());
 }
 
 #[test]

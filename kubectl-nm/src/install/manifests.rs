@@ -20,6 +20,9 @@ const FILES: &[(&str, &str)] = &[
     ("crd.yaml", include_str!("../../../manifests/crd.yaml")),
     ("namespace.yaml", include_str!("../../../manifests/namespace.yaml")),
     ("service_account.yaml", include_str!("../../../manifests/service_account.yaml")),
+    ("priority_level.yaml", include_str!("../../../manifests/priority_level.yaml")),
+    ("flow_schema.yaml", include_str!("../../../manifests/flow_schema.yaml")),
+    ("lease_flow_schema.yaml", include_str!("../../../manifests/lease_flow_schema.yaml")),
     ("cluster_role.yaml", include_str!("../../../manifests/cluster_role.yaml")),
     ("cluster_role_binding.yaml", include_str!("../../../manifests/cluster_role_binding.yaml")),
     ("webhook_policy.yaml", include_str!("../../../manifests/webhook_policy.yaml")),
@@ -77,11 +80,13 @@ pub(crate) struct Settings {
     pub(crate) replicas: Option<u32>,
     /// The limit of unavailable nodes, as an environment variable.
     pub(crate) max_unavailable: Option<MaxUnavailable>,
+    /// Whether nm-reconciler has a priority level of its own.
+    pub(crate) flow_schemas: Option<bool>,
     pub(crate) grants: BTreeSet<Grant>,
 }
 
 impl Settings {
-    /// These settings, completed by those of the installed Deployment, except for the namespace.
+    /// These settings, completed by those that the installed Deployment shows.
     pub(crate) fn or_installed(self, deployment: &Value) -> Self {
         let replicas = || deployment["spec"]["replicas"].as_u64().and_then(|count| u32::try_from(count).ok());
         let variable = MAX_UNAVAILABLE.variable_of(deployment).and_then(|limit| limit.parse().ok());
@@ -90,6 +95,7 @@ impl Settings {
             image: self.image.or_else(|| reconciler_deployment::image(deployment).map(str::to_owned)),
             replicas: self.replicas.or_else(replicas),
             max_unavailable: self.max_unavailable.or(variable),
+            flow_schemas: self.flow_schemas,
             grants: self.grants,
         }
     }
@@ -97,6 +103,9 @@ impl Settings {
 
 pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
     let mut objects: Vec<Value> = FILES.iter().map(|(name, text)| read(name, text)).collect();
+    if settings.flow_schemas == Some(false) {
+        objects.retain(|object| !is_flow_schema(object));
+    }
     objects.extend(settings.grants.iter().flat_map(|grant| grant_objects(*grant)));
     for object in &mut objects {
         if let Some(namespace) = &settings.namespace {
@@ -131,6 +140,16 @@ pub(crate) fn remove_selectable_fields(object: &mut Value) {
 /// Whether an object is an admission policy, or binds one. Kubernetes before 1.30 has none.
 pub(crate) fn is_policy(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
+}
+
+/// The flow schemas of nm-reconciler and the priority level that one of them names, in the order of removal.
+pub(crate) fn flow_schemas() -> Vec<Value> {
+    objects(&Settings::default()).into_iter().rev().filter(is_flow_schema).collect()
+}
+
+/// Whether an object is a flow schema or a priority level. Kubernetes before 1.29 does not have this version of them.
+pub(crate) fn is_flow_schema(object: &Value) -> bool {
+    object["apiVersion"] == "flowcontrol.apiserver.k8s.io/v1"
 }
 
 pub(crate) fn crd() -> Value {
@@ -232,6 +251,7 @@ mod tests {
             image: Some("r.example.com/nm:2".into()),
             replicas: Some(3),
             max_unavailable: Some("10%".parse().unwrap()),
+            flow_schemas: None,
             grants: BTreeSet::from(Grant::ALL),
         };
         let changed = objects(&settings);
@@ -285,6 +305,16 @@ mod tests {
             });
             assert_eq!(permitted.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn the_flow_schemas_can_be_left_out_and_their_level_is_removed_last() {
+        let kinds: Vec<Value> = flow_schemas().iter().map(|object| object["kind"].clone()).collect();
+        assert_eq!(kinds, ["FlowSchema", "FlowSchema", "PriorityLevelConfiguration"]);
+        let all = objects(&Settings::default());
+        let fewer = objects(&Settings { flow_schemas: Some(false), ..Settings::default() });
+        assert_eq!(fewer.len() + 3, all.len());
+        assert!(!fewer.iter().any(is_flow_schema));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -50,6 +51,9 @@ validatingadmissionpolicybinding.admissionregistration.k8s.io/nm-reconciler dele
 validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler deleted
 clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
 clusterrole.rbac.authorization.k8s.io/nm-reconciler deleted
+flowschema.flowcontrol.apiserver.k8s.io/nm-reconciler-lease deleted
+flowschema.flowcontrol.apiserver.k8s.io/nm-reconciler deleted
+prioritylevelconfiguration.flowcontrol.apiserver.k8s.io/nm-reconciler deleted
 serviceaccount/nm-reconciler (namespace node-maintenance) deleted
 lease.coordination.k8s.io/nm-reconciler (namespace node-maintenance) deleted
 secret/nm-reconciler-webhook (namespace node-maintenance) deleted
@@ -117,6 +121,40 @@ async fn one_command_installs_everything_and_waits_until_it_is_ready() {
     assert_eq!((ready.code, ready.stdout), (Some(0), lines("unchanged") + said), "{}", ready.stderr);
     assert_eq!(without_progress(&ready.stderr), "");
     assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flow_schemas_can_be_left_out_and_an_update_keeps_that() {
+    let cluster = Cluster::bare_sandbox(2, 0, |sandbox| sandbox).await;
+    let install = async |flag: &str| {
+        let words = ["install", "--image", IMAGE, "--wait=false", flag];
+        let words = if flag.is_empty() { &words[..4] } else { &words[..] };
+        plugin(&cluster, words).await.ok()
+    };
+    let schemas: Api<FlowSchema> = Api::all(cluster.client.clone());
+    let levels: Api<PriorityLevelConfiguration> = Api::all(cluster.client.clone());
+    let there = async || {
+        let (schema, level) = (schemas.get_opt("nm-reconciler").await, levels.get_opt("nm-reconciler").await);
+        let lease = schemas.get_opt("nm-reconciler-lease").await;
+        [schema.unwrap().is_some(), lease.unwrap().is_some(), level.unwrap().is_some()]
+    };
+    let _ = install("--flow-schemas=false").await;
+    assert_eq!(there().await, [false; 3]);
+    let _ = install("").await;
+    assert_eq!(there().await, [false; 3]);
+    let added = install("--flow-schemas").await.stdout;
+    assert_eq!(there().await, [true; 3]);
+    assert_eq!(added.lines().filter(|line| line.ends_with(" created")).count(), 3, "{added}");
+    let _ = install("").await;
+    assert_eq!(there().await, [true; 3]);
+    let removed = install("--flow-schemas=false").await.stderr;
+    assert_eq!(there().await, [false; 3]);
+    assert_eq!(
+        without_progress(&removed),
+        "flowschema.flowcontrol.apiserver.k8s.io/nm-reconciler-lease deleted\n\
+         flowschema.flowcontrol.apiserver.k8s.io/nm-reconciler deleted\n\
+         prioritylevelconfiguration.flowcontrol.apiserver.k8s.io/nm-reconciler deleted\n"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -59,6 +59,7 @@ async fn a_missing_permission_for_any_object_is_reported_before_the_first_is_cre
         ("rbac.authorization.k8s.io", "*"),
         ("admissionregistration.k8s.io", "*"),
         ("policy", "*"),
+        ("flowcontrol.apiserver.k8s.io", "*"),
         ("", "namespaces"),
         ("", "serviceaccounts"),
         ("", "resourcequotas"),

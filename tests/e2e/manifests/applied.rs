@@ -165,7 +165,6 @@ async fn a_kustomization_can_add_every_component() {
     let components = [
         "alerts",
         "dashboard",
-        "flow_schema",
         "network_policy",
         "node_conditions",
         "pod_deletion",
@@ -182,28 +181,27 @@ async fn a_kustomization_can_add_every_component() {
     std::fs::write(overlay_path.join("kustomization.yaml"), kustomization).unwrap();
     let built = kubectl_at(Path::new(""), &["kustomize", path(&overlay_path)]).await.ok().stdout;
     assert!(built.contains("image: registry.example.com/nm-reconciler:mine\n"), "{built}");
-    let kinds = [
-        "ConfigMap",
-        "FlowSchema",
-        "NetworkPolicy",
-        "PriorityLevelConfiguration",
-        "PrometheusRule",
-        "ServiceMonitor",
-    ];
+    let kinds = ["ConfigMap", "NetworkPolicy", "PrometheusRule", "ServiceMonitor"];
     for kind in kinds {
         assert!(built.contains(&format!("\nkind: {kind}\n")), "{kind}");
     }
     for role in ["node-conditions", "pod-deletion", "volume-detach", "surge", "virtual-machines"] {
         assert!(built.contains(&format!("\n  name: nm-reconciler-{role}\n")), "{role}");
     }
+    // What is left out of the installation.
+    let flow_schemas = |built: &str| built.matches("\napiVersion: flowcontrol.apiserver.k8s.io/v1\n").count();
+    assert_eq!(flow_schemas(&built), 3);
+    let without =
+        format!("resources: [{manifests}]\ncomponents: [{manifests}/components/without_flow_schema]\n");
+    std::fs::write(overlay_path.join("kustomization.yaml"), without).unwrap();
+    let built = kubectl_at(Path::new(""), &["kustomize", path(&overlay_path)]).await.ok().stdout;
+    assert_eq!((flow_schemas(&built), built.matches("\nkind: ").count()), (0, all().len() - 3));
     let there = std::fs::read_dir(folder().join("components")).unwrap();
-    assert_eq!(there.count(), components.len(), "every component is tested");
+    assert_eq!(there.count(), components.len() + 1, "every component is tested");
     let cluster = EmptyCluster::start().await;
     // The ServiceMonitor and the PrometheusRule cannot be applied: their definitions belong to the Prometheus operator.
     let _ = cluster.kubectl(&["apply", "-f", path(&folder().join("namespace.yaml"))]).await;
-    for component in ["flow_schema", "network_policy"] {
-        for file in files_of(&format!("components/{component}/kustomization.yaml")) {
-            let _ = cluster.kubectl(&["apply", "-f", path(&folder().join(file))]).await;
-        }
+    for file in files_of("components/network_policy/kustomization.yaml") {
+        let _ = cluster.kubectl(&["apply", "-f", path(&folder().join(file))]).await;
     }
 }

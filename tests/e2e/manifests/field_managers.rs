@@ -13,8 +13,7 @@ use nm_tests::skip::has_kubectl;
 use nm_tests::wait::wait_until;
 use serde_json::json;
 
-const COMPONENTS: [&str; 8] = [
-    "flow_schema",
+const COMPONENTS: [&str; 7] = [
     "network_policy",
     "node_conditions",
     "pod_deletion",
