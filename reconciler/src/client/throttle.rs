@@ -1,16 +1,20 @@
-//! Pauses all requests of a term while the API server throttles them.
+//! Pauses the requests of a term while the API server throttles them.
 //!
 //! The filters in front of the API answer 429 with `Retry-After` in plain text: API priority and fairness if the requests of
-//! this service account are too many (`staging/src/k8s.io/apiserver/pkg/server/filters/priority-and-fairness.go` in
-//! kubernetes/kubernetes), and an API server that shuts down (`with_retry_after.go`). Such an answer does not depend on the
-//! request, so every request waits: reads and writes, evictions and new watches. Only the leader's lease, which another
-//! client renews, does not.
+//! a flow are too many (`staging/src/k8s.io/apiserver/pkg/server/filters/priority-and-fairness.go` in kubernetes/kubernetes),
+//! and an API server that shuts down (`with_retry_after.go`). Only the leader's lease, which another client renews, is not
+//! paused.
 //!
-//! A 429 with a `Status` is about one request: a disruption budget or a webhook refuses it, or the storage of its resource
-//! initializes.
+//! - An answer with the headers of priority and fairness concerns one [`Flow`]; without them, all requests wait.
+//! - A throttled eviction waits as long as the answer asks, and the others go on. They wait too once
+//!   [`MAX_THROTTLED_IN_A_ROW`] of them have been throttled.
+//! - A 429 with a `Status` is about one request: a disruption budget or a webhook refuses it, or the storage of its resource
+//!   initializes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -33,9 +37,36 @@ const MAX_PAUSE: Duration = Duration::from_secs(32);
 /// requests, which are few, come first: otherwise a status would lose its turn whenever an eviction before it is throttled.
 const SPREAD_DIVISOR: u32 = 10;
 
+/// So many throttled evictions without another answer between them mean that there are too many, and not that one was
+/// unlucky.
+const MAX_THROTTLED_IN_A_ROW: usize = 3;
+
+/// The header that priority and fairness adds to the answers to all requests that it has classified.
+const FLOW_SCHEMA_HEADER: &str = "x-kubernetes-pf-flowschema-uid";
+
+/// Requests that wait together. Priority and fairness distinguishes them by namespace: evictions have one, and nearly all
+/// other requests have none. The namespaces of evictions are one flow here, because fewer are in progress than the queues of
+/// one namespace hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Evictions,
+    Others,
+}
+
+impl Flow {
+    fn of(request: &http::Request<Body>) -> Self {
+        if is_eviction(request) { Self::Evictions } else { Self::Others }
+    }
+}
+
 /// Until when requests wait. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Throttle(watch::Sender<Option<Pause>>);
+pub(crate) struct Throttle {
+    evictions: watch::Sender<Option<Pause>>,
+    others: watch::Sender<Option<Pause>>,
+    /// Evictions that were throttled since one was not.
+    throttled_evictions: Arc<AtomicUsize>,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Pause {
@@ -50,35 +81,62 @@ impl Pause {
 }
 
 impl Throttle {
-    /// Waits until the API server no longer throttles.
-    pub(crate) async fn ended(&self) {
-        while let Some(pause) = self.pause() {
+    /// Waits until the API server no longer throttles the flow.
+    pub(crate) async fn ended(&self, flow: Flow) {
+        while let Some(pause) = self.pause(flow) {
             tokio::time::sleep_until(pause.until).await;
         }
     }
 
     /// The same, and for a random time after a pause. A pause that begins meanwhile does not count: a request waits for one
     /// pause at most, however often others are throttled. That sends no more requests than were in progress before.
-    async fn ended_for_one_of_many(&self) {
-        if let Some(pause) = self.pause() {
-            self.ended().await;
+    async fn ended_for_one_of_many(&self, flow: Flow) {
+        if let Some(pause) = self.pause(flow) {
+            self.ended(flow).await;
             tokio::time::sleep(random_part(pause.spread())).await;
         }
     }
 
-    fn pause(&self) -> Option<Pause> {
-        self.0.borrow().filter(|pause| pause.until > Instant::now())
+    fn pause(&self, flow: Flow) -> Option<Pause> {
+        self.of(flow).borrow().filter(|pause| pause.until > Instant::now())
     }
 
-    /// Pauses for as long as the answer to a request asks that was `sent` then.
-    fn begin(&self, pause: Duration, sent: Instant) {
+    fn of(&self, flow: Flow) -> &watch::Sender<Option<Pause>> {
+        match flow {
+            Flow::Evictions => &self.evictions,
+            Flow::Others => &self.others,
+        }
+    }
+
+    /// Takes note of the answer to a request that was `sent` then.
+    fn answered<B>(&self, flow: Flow, answer: &Response<B>, sent: Instant) {
+        let pause = pause(answer);
+        if flow == Flow::Evictions {
+            let Some(_) = pause else { return self.throttled_evictions.store(0, Ordering::Relaxed) };
+            // The throttled eviction itself is sent again after the time that its answer asks for.
+            if self.throttled_evictions.fetch_add(1, Ordering::Relaxed) + 1 < MAX_THROTTLED_IN_A_ROW {
+                return;
+            }
+        }
+        let Some(pause) = pause else { return };
+        let is_about_flow = answer.headers().contains_key(FLOW_SCHEMA_HEADER);
+        for paused in [Flow::Evictions, Flow::Others] {
+            if paused == flow || !is_about_flow {
+                self.begin(paused, pause, sent);
+            }
+        }
+    }
+
+    /// Pauses a flow for as long as the answer to a request asks that was `sent` then.
+    fn begin(&self, flow: Flow, pause: Duration, sent: Instant) {
         let now = Instant::now();
-        self.0.send_if_modified(|current| {
+        self.of(flow).send_if_modified(|current| {
             // What was sent before a pause shows the overload that led to it, not another one.
             let known = current.filter(|current| sent <= current.began);
             let began = known.map_or(now, |current| current.began);
             if current.is_none_or(|current| current.until <= now) && known.is_none() {
-                warn!("the API server throttles: no requests for {} s", pause.as_secs());
+                let requests = if flow == Flow::Evictions { "evictions" } else { "other requests" };
+                warn!("the API server throttles: no {requests} for {} s", pause.as_secs());
             }
             let until = began + pause;
             let is_longer = current.is_none_or(|current| current.until < until);
@@ -90,7 +148,7 @@ impl Throttle {
     }
 }
 
-/// How long an answer asks all requests to wait.
+/// How long an answer asks to wait, if it does not come from the API itself.
 fn pause<B>(answer: &Response<B>) -> Option<Duration> {
     let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
     let is_refusal =
@@ -137,20 +195,21 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let is_one_of_many = is_eviction(&request) || verb(&request) == Verb::Watch;
+        let flow = Flow::of(&request);
+        let is_one_of_many = flow == Flow::Evictions || verb(&request) == Verb::Watch;
         let answer = self.inner.call(request);
         let throttle = self.throttle.clone();
         Box::pin(async move {
             if is_one_of_many {
-                throttle.ended_for_one_of_many().await;
+                throttle.ended_for_one_of_many(flow).await;
             } else {
-                throttle.ended().await;
+                throttle.ended(flow).await;
             }
             // The request is sent when its answer is first polled.
             let sent = Instant::now();
             let answer = answer.await;
-            if let Some(pause) = answer.as_ref().ok().and_then(pause) {
-                throttle.begin(pause, sent);
+            if let Ok(answer) = &answer {
+                throttle.answered(flow, answer, sent);
             }
             answer
         })
@@ -240,15 +299,46 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn one_throttled_eviction_delays_nothing_and_three_in_a_row_delay_evictions_only() {
+        let throttle = Throttle::default();
+        let mut of_flow = answer(429, TEXT, Some("2"));
+        of_flow.headers_mut().insert(FLOW_SCHEMA_HEADER, "uid".parse().unwrap());
+        let ok = || answer(201, STATUS, None);
+        let refused = || of_flow.clone();
+        let answers = vec![refused(), refused(), ok(), refused(), refused(), refused()];
+        let (mut client, arrived) = server(&throttle, answers);
+        for _ in 0..6 {
+            let _ = client.call(eviction()).await;
+        }
+        let _ = client.call(request()).await;
+        assert!(arrived.lock().unwrap().iter().all(Duration::is_zero));
+        let _ = client.call(eviction()).await;
+        assert!(*arrived.lock().unwrap().last().unwrap() >= Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_headers_of_a_flow_all_requests_wait() {
+        let throttle = Throttle::default();
+        let (mut client, arrived) = server(&throttle, vec![answer(429, TEXT, Some("2")); 3]);
+        for _ in 0..3 {
+            let _ = client.call(eviction()).await;
+        }
+        let _ = client.call(request()).await;
+        assert_eq!(arrived.lock().unwrap().last(), Some(&Duration::from_secs(2)));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_one_pause_and_a_status_not_for_evictions() {
         let throttle = Throttle::default();
         let (mut client, arrived) = server(&throttle, vec![answer(429, TEXT, Some("1")); 20]);
-        let _ = client.call(eviction()).await;
+        for _ in 0..MAX_THROTTLED_IN_A_ROW {
+            let _ = client.call(eviction()).await;
+        }
         let evictions: Vec<_> = (0..9).map(|_| client.call(eviction())).collect();
         let status = client.call(request());
         tokio::join!(futures::future::join_all(evictions), async {
             let _ = status.await;
-            assert_eq!(arrived.lock().unwrap()[1..], [Duration::from_secs(1)]);
+            assert_eq!(arrived.lock().unwrap()[MAX_THROTTLED_IN_A_ROW..], [Duration::from_secs(1)]);
         });
         let last = *arrived.lock().unwrap().last().unwrap();
         assert!(last < Duration::from_millis(1_110), "{last:?}");
@@ -258,16 +348,16 @@ mod tests {
     async fn late_answers_to_requests_from_before_a_pause_do_not_prolong_it() {
         let throttle = Throttle::default();
         let (second, sent) = (Duration::from_secs(1), Instant::now());
-        throttle.begin(second, sent);
+        throttle.begin(Flow::Others, second, sent);
         tokio::time::advance(second / 2).await;
-        throttle.begin(second, sent);
-        throttle.ended().await;
+        throttle.begin(Flow::Others, second, sent);
+        throttle.ended(Flow::Others).await;
         assert_eq!(sent.elapsed(), second, "the same overload");
-        throttle.begin(2 * second, sent);
-        throttle.ended().await;
+        throttle.begin(Flow::Others, 2 * second, sent);
+        throttle.ended(Flow::Others).await;
         assert_eq!(sent.elapsed(), 2 * second, "it asks for a longer pause");
-        throttle.begin(second, Instant::now());
-        throttle.ended().await;
+        throttle.begin(Flow::Others, second, Instant::now());
+        throttle.ended(Flow::Others).await;
         assert_eq!(sent.elapsed(), 3 * second, "another overload");
     }
 
@@ -278,6 +368,6 @@ mod tests {
         let _ = client.call(request()).await;
         let _ = client.call(request()).await;
         assert!(arrived.lock().unwrap().iter().all(Duration::is_zero));
-        throttle.ended().await;
+        throttle.ended(Flow::Others).await;
     }
 }

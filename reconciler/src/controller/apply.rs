@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use crate::cache::projected_node::{ProjectedNode, has_same_cordon, is_alike};
+use crate::client::throttle::Flow;
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
 use crate::evict::end_evacuations::end_evacuations;
@@ -189,7 +190,7 @@ impl DecisionRun<'_> {
             }
             DecisionStep::EndEvacuations => {
                 // A pause of all requests does not use up the time that KubeVirt has.
-                context.throttle.ended().await;
+                context.throttle.ended(Flow::Others).await;
                 for event in end_evacuations(&context.client, node).await {
                     context.events.publish(maintenance, observed.node.as_deref(), &event);
                 }

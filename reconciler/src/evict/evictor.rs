@@ -17,6 +17,7 @@ use crate::cache::eviction_scheduler::MIN_SLOW_ANSWER;
 use crate::cache::evictions::QueuedEviction;
 use crate::cache::shared_state::SharedState;
 use crate::client::TermClient;
+use crate::client::throttle::Flow;
 use crate::evict::eviction_request::send;
 use crate::runtime::shutdown::shutdown_begins;
 use crate::telemetry::metrics::Metrics;
@@ -80,7 +81,7 @@ impl Evictor {
     async fn send_all(self: &Arc<Self>) {
         loop {
             // Queued evictions can still be withdrawn; those that are sent would wait in the client.
-            self.client.throttle.ended().await;
+            self.client.throttle.ended(Flow::Evictions).await;
             let sent = Instant::now();
             let (next, has_waiting) = {
                 let mut state = self.state.lock();

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cache::shared_state::Triggered;
-use crate::client::throttle::Throttle;
+use crate::client::throttle::{Flow, Throttle};
 
 /// The state with a maintenance of a node.
 fn state_of_node(node: &str) -> (Arc<SharedState>, Triggered) {
@@ -163,7 +163,7 @@ async fn a_restart_that_waits_for_the_end_of_a_pause_is_withdrawn() {
         for node in withdrawn {
             state.lock().workloads.withdraw_restarts(node, &HashSet::new());
         }
-        throttle.ended().await;
+        throttle.ended(Flow::Others).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         restarts.swap(0, Ordering::Relaxed)
     };

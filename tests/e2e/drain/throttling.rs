@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use kube_sandbox::request_log::Entry;
 use nm_tests::cluster::Cluster;
@@ -15,8 +15,8 @@ use serde_json::json;
 
 const RETRY_AFTER: u32 = 5;
 
-/// Drains two nodes of 20 pods. The first of `requests` is throttled, and only the lease is renewed in the pause.
-async fn pauses_after(name: &str, requests: Target) {
+/// Drains two nodes of 20 pods. The first `count` of `requests` are throttled. Returns the requests of nm-reconciler.
+async fn drain_throttled(name: &str, requests: Target, count: u64, concurrent: &str) -> Vec<Entry> {
     let cluster = Cluster::of_sandbox(3, 0, |sandbox| sandbox).await;
     let nodes = cluster.nodes().await;
     let workload = Workload::new(&cluster, name).await;
@@ -24,8 +24,9 @@ async fn pauses_after(name: &str, requests: Target) {
         workload.create_pod(&nodes[index % 2], &format!("p{index}"), json!({})).await;
     }
     let throttles = Action::Fail(Failure::Throttled { retry_after: RETRY_AFTER }, Moment::BeforeEffect);
-    sandbox(&cluster).faults().add(Rule::new(requests, throttles).when(When::First(1)));
-    let reconciler = Reconciler::start_with(&cluster, SHORT_LEASE);
+    sandbox(&cluster).faults().add(Rule::new(requests, throttles).when(When::First(count)));
+    let flags = [SHORT_LEASE, &["--max-concurrent-evictions", concurrent]].concat();
+    let reconciler = Reconciler::start_with(&cluster, &flags);
     until_leads(&cluster, &reconciler).await;
     let maintenances = [0, 1].map(|index| format!("e2e-{name}-{index}"));
     for (maintenance, node) in maintenances.iter().zip(&nodes) {
@@ -34,28 +35,67 @@ async fn pauses_after(name: &str, requests: Target) {
     for maintenance in &maintenances {
         until_drained_without_errors(&cluster, maintenance).await;
     }
-    let all = sandbox(&cluster).requests().all();
-    let ours: Vec<&Entry> = all.iter().filter(|entry| is_by(entry, reconciler.pid())).collect();
-    let answered = |entry: &Entry| entry.at + SignedDuration::try_from(entry.took).unwrap();
-    let begun = answered(ours.iter().find(|entry| entry.code == 429).expect("a throttled request"));
-    // Requests that were on their way, or were sent before the answer was read, are not paused.
-    let in_pause = |at: Timestamp| {
-        let since = at.duration_since(begun);
-        since > SignedDuration::from_secs(2) && since < SignedDuration::from_secs(RETRY_AFTER.into())
-    };
-    let (lease, others): (Vec<&Entry>, Vec<&Entry>) =
-        ours.into_iter().filter(|entry| in_pause(entry.at)).partition(|entry| is_for_the_lease(entry));
-    assert!(others.is_empty(), "{others:#?}");
-    assert!(lease.iter().any(|entry| entry.code == 200), "the lease is renewed: {lease:?}");
     tokio::time::timeout(Duration::from_secs(1), until_leads(&cluster, &reconciler)).await.unwrap();
+    let all = sandbox(&cluster).requests().all();
+    all.into_iter().filter(|entry| is_by(entry, reconciler.pid())).collect()
+}
+
+/// The requests that were sent while the answer to a throttled one asked to wait, in whole seconds of the wait.
+fn while_throttled(entries: &[Entry]) -> impl Fn(&Entry) -> bool + use<> {
+    let throttled = entries.iter().rfind(|entry| entry.code == 429).expect("a throttled request");
+    let begun = throttled.at + SignedDuration::try_from(throttled.took).unwrap();
+    // Requests that were on their way, or were sent before the answer was read, are not paused.
+    move |entry| {
+        let since = entry.at.duration_since(begun);
+        since > SignedDuration::from_secs(1) && since < SignedDuration::from_secs(RETRY_AFTER.into())
+    }
+}
+
+fn is_eviction(entry: &Entry) -> bool {
+    entry.subresource == "eviction"
+}
+
+fn is_status(entry: &Entry) -> bool {
+    entry.resource == "nodemaintenances" && entry.subresource == "status"
+}
+
+fn renews_the_lease(entries: &[Entry], is_meanwhile: impl Fn(&Entry) -> bool) -> bool {
+    entries.iter().any(|entry| is_meanwhile(entry) && is_for_the_lease(entry) && entry.code == 200)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_throttled_eviction_pauses_every_request_except_the_renewal_of_the_lease() {
-    pauses_after("throttled-eviction", Target::any().subresource("eviction")).await;
+async fn one_throttled_eviction_is_sent_again_and_the_others_go_on() {
+    let evictions = Target::any().subresource("eviction");
+    let entries = drain_throttled("one-throttled", evictions, 1, "4").await;
+    let throttled = entries.iter().find(|entry| entry.code == 429).unwrap();
+    let again = entries.iter().rfind(|entry| is_eviction(entry) && entry.name == throttled.name).unwrap();
+    assert!(again.at.duration_since(throttled.at) >= SignedDuration::from_secs(RETRY_AFTER.into()));
+    let others = entries.iter().filter(|entry| is_eviction(entry) && entry.name != throttled.name);
+    let before = others.filter(|entry| entry.at < again.at).count();
+    assert_eq!((before, entries.iter().filter(|entry| entry.code == 429).count()), (39, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_throttled_status_write_pauses_evictions_too() {
-    pauses_after("throttled-status", Target::any().resource("nodemaintenances").subresource("status")).await;
+async fn after_three_throttled_evictions_in_a_row_all_evictions_wait_and_the_lease_is_renewed() {
+    let evictions = Target::any().subresource("eviction");
+    let entries = drain_throttled("throttled-evictions", evictions, 3, "1").await;
+    let is_meanwhile = while_throttled(&entries);
+    let sent: Vec<&Entry> =
+        entries.iter().filter(|entry| is_meanwhile(entry) && is_eviction(entry)).collect();
+    assert!(sent.is_empty(), "{sent:#?}");
+    assert!(renews_the_lease(&entries, is_meanwhile));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_throttled_status_write_delays_statuses_and_no_evictions() {
+    let statuses = Target::any().resource("nodemaintenances").subresource("status");
+    let entries = drain_throttled("throttled-status", statuses, 1, "1").await;
+    let is_meanwhile = while_throttled(&entries);
+    let sent: Vec<&Entry> = entries.iter().filter(|entry| is_meanwhile(entry) && is_status(entry)).collect();
+    assert!(sent.is_empty(), "{sent:#?}");
+    let throttled = entries.iter().find(|entry| entry.code == 429).unwrap().at;
+    let wait = SignedDuration::from_secs(RETRY_AFTER.into());
+    let evictions = entries.iter().filter(|entry| is_eviction(entry));
+    assert_eq!(evictions.filter(|entry| entry.at < throttled + wait).count(), 40);
+    assert!(renews_the_lease(&entries, is_meanwhile));
 }

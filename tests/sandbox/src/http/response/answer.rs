@@ -61,9 +61,13 @@ pub(crate) fn refusal(refusal: &StatusError) -> Response<Body> {
     warn(retry_after(response, refusal), &refusal.warnings)
 }
 
-/// An error of the filters in front of the API, in plain text.
+/// The refusal of priority and fairness, in plain text and with the headers by which it names the classification.
 pub(crate) fn throttled(refusal: &StatusError) -> Response<Body> {
-    retry_after(text(refusal.code, &format!("{}\n", refusal.message)), refusal)
+    let mut response = text(refusal.code, &format!("{}\n", refusal.message));
+    for name in ["x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid"] {
+        response.headers_mut().insert(name, HeaderValue::from_static("0f9e3a55-3f7f-4c83-8f0a-6d1d0c1b2a99"));
+    }
+    retry_after(response, refusal)
 }
 
 fn retry_after(mut response: Response<Body>, refusal: &StatusError) -> Response<Body> {
