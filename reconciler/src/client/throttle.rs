@@ -314,6 +314,11 @@ mod tests {
         assert!(arrived.lock().unwrap().iter().all(Duration::is_zero));
         let _ = client.call(eviction()).await;
         assert!(*arrived.lock().unwrap().last().unwrap() >= Duration::from_secs(2));
+
+        let (mut client, arrived) = server(&Throttle::default(), vec![refused()]);
+        let _ = client.call(request()).await;
+        let _ = client.call(eviction()).await;
+        assert!(arrived.lock().unwrap().iter().all(Duration::is_zero), "evictions are another flow");
     }
 
     #[tokio::test(start_paused = true)]

@@ -87,15 +87,11 @@ async fn after_three_throttled_evictions_in_a_row_all_evictions_wait_and_the_lea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_throttled_status_write_delays_statuses_and_no_evictions() {
+async fn a_throttled_status_write_delays_statuses_and_not_the_lease() {
     let statuses = Target::any().resource("nodemaintenances").subresource("status");
     let entries = drain_throttled("throttled-status", statuses, 1, "1").await;
     let is_meanwhile = while_throttled(&entries);
     let sent: Vec<&Entry> = entries.iter().filter(|entry| is_meanwhile(entry) && is_status(entry)).collect();
     assert!(sent.is_empty(), "{sent:#?}");
-    let throttled = entries.iter().find(|entry| entry.code == 429).unwrap().at;
-    let wait = SignedDuration::from_secs(RETRY_AFTER.into());
-    let evictions = entries.iter().filter(|entry| is_eviction(entry));
-    assert_eq!(evictions.filter(|entry| entry.at < throttled + wait).count(), 40);
     assert!(renews_the_lease(&entries, is_meanwhile));
 }
