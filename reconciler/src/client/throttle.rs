@@ -315,7 +315,8 @@ mod tests {
         let _ = client.call(eviction()).await;
         assert!(*arrived.lock().unwrap().last().unwrap() >= Duration::from_secs(2));
 
-        let (mut client, arrived) = server(&Throttle::default(), vec![refused()]);
+        let throttle = Throttle::default();
+        let (mut client, arrived) = server(&throttle, vec![refused()]);
         let _ = client.call(request()).await;
         let _ = client.call(eviction()).await;
         assert!(arrived.lock().unwrap().iter().all(Duration::is_zero), "evictions are another flow");
