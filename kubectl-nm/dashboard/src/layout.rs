@@ -205,7 +205,8 @@ pub(crate) fn remedy_lines(model: &Model, area: Rect) -> (Vec<String>, Vec<Strin
     let width = text_columns(area).saturating_sub(REMEDY_LABEL.into());
     let fit = |text: String| wrap_to(&harmless(&text), width, most);
     // The advice comes first: a long message would cut it off, and is in the row as well.
-    (fit(format!("{} ({why})", remedy.advice)), fit(remedy.command))
+    let command = Some(remedy.command).filter(|command| !command.is_empty());
+    (fit(format!("{} ({why})", remedy.advice)), command.map(fit).unwrap_or_default())
 }
 
 /// The width of `why> `.

@@ -100,7 +100,8 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let judge = |object| Judged::of(object, halt_of_roll(object, &all).as_ref(), &context);
         let mut judged: Vec<Judged<'_>> = found.into_iter().map(judge).collect();
         if nodes.is_empty() {
-            judged.retain(|judged| judged.is_blocked() || State::of(judged.object) == State::Failed);
+            let is_reported = |object| matches!(State::of(object), State::Blocked | State::Failed);
+            judged.retain(|judged| judged.is_blocked() || is_reported(judged.object));
         }
         explained = judged.len();
         if explain_all(judged, &context, out)? {
@@ -153,7 +154,7 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
     }
     let mut common: Vec<CommonCause> = Vec::new();
     for Judged { object, causes } in judged {
-        out.data(&headline(object))?;
+        out.wrapped_data(&headline(object))?;
         let more = unlisted(object);
         if more > 0 {
             out.data(&Line::new(format!("  {}", unlisted_words(more))))?;
@@ -170,9 +171,7 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
     for mut common in common {
         out.data(&Line::default())?;
         common.cause.what = common.sentences();
-        for line in paragraph(&common.cause, &common.nodes, context.now) {
-            out.data(&line)?;
-        }
+        print_paragraph(&common.cause, &common.nodes, context.now, out)?;
     }
     Ok(is_blocked)
 }
@@ -268,15 +267,13 @@ pub(crate) fn explain(
 fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> Result<(), Error> {
     let Judged { object, causes } = judged;
     let is_blocked = judged.is_blocked();
-    out.data(&headline(object))?;
+    out.wrapped_data(&headline(object))?;
     if let Some(roll) = roll_name(object) {
         out.data(&Line::new(format!("It is part of roll {roll}.")))?;
     }
     for cause in causes {
         out.data(&Line::default())?;
-        for line in paragraph(cause, &[], context.now) {
-            out.data(&line)?;
-        }
+        print_paragraph(cause, &[], context.now, out)?;
     }
     let more = unlisted(object);
     if more > 0 {
@@ -350,7 +347,7 @@ fn halted(roll: &str, halt: &Halt, kubectl: &str) -> Cause {
     }
 }
 
-/// A cause. `nodes` are those that it concerns, if several are explained.
+/// A cause without its commands. `nodes` are those that it concerns, if several are explained.
 fn paragraph(cause: &Cause, nodes: &[String], now: Timestamp) -> Vec<Line> {
     let style = if cause.passes { Style::Busy } else { Style::Bad };
     let mut lines: Vec<Line> = cause.what.iter().map(|what| Line::default().with(style, what)).collect();
@@ -360,9 +357,20 @@ fn paragraph(cause: &Cause, nodes: &[String], now: Timestamp) -> Vec<Line> {
     }
     lines.extend(extent(cause, now).map(|extent| Line::new(format!("  {extent}"))));
     lines.extend(cause.unseen.iter().map(|unseen| Line::new(format!("  {unseen}"))));
-    lines.push(Line::new(format!("  {}:", cause.advice)));
-    lines.extend(cause.commands.iter().map(|command| Line::new(format!("    {command}"))));
+    let end = if cause.commands.is_empty() { '.' } else { ':' };
+    lines.push(Line::new(format!("  {}{end}", cause.advice)));
     lines
+}
+
+/// Prints a cause. A command stays on one line, so that it can be pasted.
+fn print_paragraph(cause: &Cause, nodes: &[String], now: Timestamp, out: &mut Output) -> Result<(), Error> {
+    for line in paragraph(cause, nodes, now) {
+        out.wrapped_data(&line)?;
+    }
+    for command in &cause.commands {
+        out.data(&Line::new(format!("    {command}")))?;
+    }
+    Ok(())
 }
 
 /// The pods, since when, and how often they were refused: `Blocks shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; at least 3

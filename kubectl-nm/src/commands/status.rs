@@ -17,13 +17,14 @@ use nm_core::interaction::progress;
 use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
 use nm_core::maintenance::roll::{RollRunners, halted_line};
 use nm_core::maintenance::{
-    State, attached_volumes, drain_result, error_without_details, node, pending_pods, roll_name, status,
+    State, attached_volumes, blocked_count, blocked_pods, drain_result, error_without_details, node,
+    pending_pods, roll_name, status, waiting_pods,
 };
 use nm_core::plan::leader::{self, LeaderGap};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style};
-use nm_shared::NodeMaintenance;
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -33,6 +34,9 @@ const MAX_RESULTS: usize = 10;
 
 /// How long it may take to find out who leads.
 const MAX_LEADER_WAIT: Duration = Duration::from_secs(5);
+
+/// How many remaining pods the table names. `-o json` has all.
+const MAX_PENDING: usize = 2;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -162,30 +166,30 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
     }
     if objects.len() <= MAX_RESULTS {
         for (object, result) in objects.iter().filter_map(|object| Some((object, drain_result(object)?))) {
-            out.message(&Line::new(format!("node/{}: {result}", node(object))));
+            out.wrapped_message(&Line::new(format!("node/{}: {result}", node(object))));
         }
     }
     for object in objects {
         for pod in status(object).surging_pods.iter().flatten() {
-            out.message(&Line::new(format!("node/{}: ", node(object))).join(surging_pod(pod)));
+            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(surging_pod(pod)));
         }
         if let Some(error) = error_without_details(object) {
             let line = Line::new(format!("node/{}: ", node(object))).with(Style::Bad, "error");
-            out.message(&line.and(": ").and(error));
+            out.wrapped_message(&line.and(": ").and(error));
         }
-        for pod in &status(object).blocked_pods {
-            out.message(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
+        for pod in blocked_pods(object) {
+            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
         }
         for volume in attached_volumes(object) {
-            out.message(&Line::new(format!("node/{}: ", node(object))).join(attached_volume(volume)));
+            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(attached_volume(volume)));
         }
         // A drain that has failed evicts no pod: none waits.
         let is_waiting = State::of(object) != State::Failed;
-        for pod in status(object).waiting_pods.iter().flatten().filter(|_| is_waiting) {
-            out.message(&Line::new(format!("node/{}: ", node(object))).join(waiting_pod(pod)));
+        for pod in waiting_pods(object).iter().filter(|_| is_waiting) {
+            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(waiting_pod(pod)));
         }
         for pod in status(object).returned_pods.iter().flatten() {
-            out.message(&Line::new(format!("node/{}: ", node(object))).join(returned_pod(pod)));
+            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(returned_pod(pod)));
         }
     }
     Ok(())
@@ -218,7 +222,7 @@ fn table(objects: &[NodeMaintenance], wide: bool, now: Timestamp) -> Vec<Line> {
 
 fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, String)> {
     let (state, status) = (State::of(object), status(object));
-    let blocked = match (status.pod_counts.blocked, error_without_details(object)) {
+    let blocked = match (blocked_count(object), error_without_details(object)) {
         (0, Some(_)) => (Style::Bad, String::from("<unknown>")),
         (0, None) => (Style::Plain, String::from("0")),
         (blocked, _) => (Style::Bad, blocked.to_string()),
@@ -237,10 +241,19 @@ fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, Stri
     if wide {
         row.push(plain(object.name_any()));
         row.push(plain(roll_name(object).unwrap_or_default().to_owned()));
-        row.push(plain(pending_pods(status).join(",")));
+        row.push(plain(pending(status)));
         row.push(plain(object.spec.reason.clone().unwrap_or_default()));
     }
     row
+}
+
+/// The first of the remaining pods, as kubectl cuts its lists: `shop/cart-0,shop/cart-1 + 9 more...`.
+fn pending(status: &NodeMaintenanceStatus) -> String {
+    let pods = pending_pods(status);
+    match pods.len() {
+        ..=MAX_PENDING => pods.join(","),
+        all => format!("{} + {} more...", pods[..MAX_PENDING].join(","), all - MAX_PENDING),
+    }
 }
 
 #[cfg(test)]

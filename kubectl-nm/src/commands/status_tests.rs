@@ -19,10 +19,13 @@ fn raw(object: &NodeMaintenance) -> Value {
 fn tables_look_as_in_kubectl() {
     let mut wide = with_status("n2", running(40, &[("cart-0", "m")]));
     wide.spec.reason = Some("new \x1b[31mkernel".into());
-    wide.status.as_mut().unwrap().pending_pods = vec!["cart-0".into(), "web".into()];
+    let pods = |count: usize| (0..count).map(|at| format!("cart-{at}")).collect::<Vec<_>>();
+    wide.status.as_mut().unwrap().pending_pods = pods(2);
+    let mut full = with_status("n3", running(40, &[("cart-0", "m")]));
+    full.status.as_mut().unwrap().pending_pods = pods(12);
     let mut of_roll = requested("n1");
     of_roll.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
-    let objects = [of_roll, wide];
+    let objects = [of_roll, wide, full];
     let text = |wide| table(&objects, wide, now()).iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(
         text(false),
@@ -30,14 +33,16 @@ fn tables_look_as_in_kubectl() {
             "NODE   STATE       PROGRESS   BLOCKED   AGE",
             "n1     Requested   <none>     0         3m20s",
             "n2     Blocked     40%        1         3m20s",
+            "n3     Blocked     40%        1         3m20s",
         ]
     );
     assert_eq!(
         text(true),
         [
-            "NODE   STATE       PROGRESS   BLOCKED   AGE     NAME   ROLL     PENDING      REASON",
-            "n1     Requested   <none>     0         3m20s   n1     kernel   <none>       <none>",
-            "n2     Blocked     40%        1         3m20s   n2     <none>   cart-0,web   new ^[[31mkernel",
+            "NODE   STATE       PROGRESS   BLOCKED   AGE     NAME   ROLL     PENDING                        REASON",
+            "n1     Requested   <none>     0         3m20s   n1     kernel   <none>                         <none>",
+            "n2     Blocked     40%        1         3m20s   n2     <none>   cart-0,cart-1                  new ^[[31mkernel",
+            "n3     Blocked     40%        1         3m20s   n3     <none>   cart-0,cart-1 + 10 more...     <none>",
         ]
     );
 }

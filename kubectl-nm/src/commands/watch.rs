@@ -373,7 +373,7 @@ fn conclude_recording(
     match (path, recorded) {
         (Some(path), Some(Ok(count))) => {
             let path = path.display().to_string();
-            let messages = counted(usize::try_from(count).unwrap_or(usize::MAX), "message");
+            let messages = counted(count, "message");
             let again = format!("`kubectl nm watch --replay {}` shows it again", shell_quoted(&path));
             out.message(&Line::new(format!("recorded {messages} in {path}; {again}")));
             exit

@@ -9,6 +9,7 @@ use nm_core::client::webhook_probe::ProbeResult;
 use nm_core::maintenance::Leadership;
 use nm_core::terminal::command_context;
 use nm_core::terminal::docs_url::docs_url;
+use nm_core::terminal::text::counted;
 use nm_shared::cluster::leader_lease::LeaderLeaseState;
 use nm_shared::{Grant, GroupedMaintenance};
 use serde_json::{Value, json};
@@ -131,7 +132,12 @@ fn reconciler(report: &ClusterReport) -> Fetched<Finding> {
                 ),
             )
         }
-        Ok(replicas) => ok(format!("{replicas} replicas run in namespace {}", installation.namespace)),
+        Ok(replicas) => {
+            let run = if replicas == 1 { "runs" } else { "run" };
+            let replicas = counted(replicas, "replica");
+            ok(format!("{replicas} {run} in namespace {}", installation.namespace))
+        }
+        Err(why) if why.is_only_update() => ok(why.to_string()),
         Err(why) if runs => warn(why.to_string(), describe),
         Err(why) => fail(why.to_string(), describe),
     }

@@ -90,6 +90,20 @@ fn every_check_of_a_healthy_cluster_is_ok() {
     check("leader", CheckResult::Ok, "pod-a is the leader and renewed its lease 4s ago", |_| {});
 }
 
+#[test]
+fn an_update_of_the_reconciler_is_reported_with_the_replicas_that_are_available() {
+    let updating = |available: u64| {
+        move |report: &mut ClusterReport| {
+            let mut found = deployment(available);
+            (found["status"]["updatedReplicas"], found["status"]["replicas"]) = (json!(1), json!(3));
+            report.installation.as_mut().unwrap().deployment = Some(found);
+        }
+    };
+    let all = "2 of 2 replicas are available, and an update is under way (1 of 2 updated)";
+    check("reconciler", CheckResult::Ok, all, updating(2));
+    check("reconciler", CheckResult::Warn, "1 of 2 replicas are available, and an update", updating(1));
+}
+
 /// The findings after a change to a healthy cluster.
 fn findings_after(change: impl FnOnce(&mut ClusterReport)) -> Vec<(&'static str, CheckResult, String)> {
     let mut report = healthy();

@@ -11,6 +11,8 @@ use nm_core::client::webhook_probe::{self, ProbeResult};
 use nm_core::error::Error;
 use nm_core::interaction::progress;
 use nm_core::terminal::output::Output;
+use nm_core::terminal::shortened::{beginning, last_causes};
+use nm_core::terminal::text::counted;
 use serde_json::Value;
 
 use crate::install::error::SetupError;
@@ -19,12 +21,35 @@ use crate::install::installation::Installation;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, PartialEq, thiserror::Error)]
-#[error("{available} of {wanted} replicas are available{}", cause.as_ref().map(|cause| format!("; {cause}")).unwrap_or_default())]
+#[error("{available} of {} available{}{}", replicas(*wanted), under_way(*updated, *wanted), caused_by(cause.as_deref()))]
 pub(crate) struct NotAvailable {
-    /// How many replicas of the current generation are available.
+    /// How many replicas are available, whatever their version.
     available: u64,
     wanted: u64,
+    /// How many replicas have been updated, while the Deployment replaces older ones.
+    updated: Option<u64>,
     cause: Option<String>,
+}
+
+impl NotAvailable {
+    /// Whether enough replicas are available, and nothing but an update is under way.
+    pub(crate) fn is_only_update(&self) -> bool {
+        self.available >= self.wanted && self.cause.is_none()
+    }
+}
+
+/// `1 replica is`, `2 replicas are`.
+fn replicas(wanted: u64) -> String {
+    format!("{} {}", counted(wanted, "replica"), if wanted == 1 { "is" } else { "are" })
+}
+
+fn under_way(updated: Option<u64>, wanted: u64) -> String {
+    let words = |updated| format!(", and an update is under way ({updated} of {wanted} updated)");
+    updated.map(words).unwrap_or_default()
+}
+
+fn caused_by(cause: Option<&str>) -> String {
+    cause.map(|cause| format!("; {cause}")).unwrap_or_default()
 }
 
 enum InstallReadiness {
@@ -68,7 +93,7 @@ async fn readiness(namespace: &str, cluster: &Cluster) -> Result<InstallReadines
         Ok(replicas) => replicas,
         Err(why) => return Ok(InstallReadiness::NotReady(format!("deployment.apps/nm-reconciler: {why}"))),
     };
-    let ready = format!("nm-reconciler is ready in namespace {namespace}: {replicas} replicas");
+    let ready = format!("nm-reconciler is ready in namespace {namespace}: {}", counted(replicas, "replica"));
     Ok(match webhook_probe::probe(cluster).await? {
         ProbeResult::Works => InstallReadiness::Ready(format!("{ready}, and its webhook works")),
         ProbeResult::Failed(why) => {
@@ -93,10 +118,11 @@ pub(crate) fn available_replicas(deployment: &Value, pods: &[Value]) -> Result<u
     if is_observed && updated >= wanted && available >= wanted {
         return Ok(wanted);
     }
-    // Replicas of the previous generation may still be available.
-    let available = if is_observed { available.min(updated) } else { 0 };
+    // Replicas of the previous generation may be what is available.
+    let is_updating = !is_observed || number(&status["replicas"]) > updated;
+    let updated = is_updating.then_some(if is_observed { updated } else { 0 });
     let cause = pods.iter().find_map(pod_problem).or_else(|| replica_failure(deployment));
-    Err(NotAvailable { available, wanted, cause })
+    Err(NotAvailable { available, wanted, updated, cause })
 }
 
 fn pod_problem(pod: &Value) -> Option<String> {
@@ -106,13 +132,15 @@ fn pod_problem(pod: &Value) -> Option<String> {
         let reason = waiting["reason"].as_str().filter(|reason| *reason != "ContainerCreating")?;
         let code = &container["lastState"]["terminated"]["exitCode"];
         let code = code.as_i64().map(|code| format!(" (exit code {code})")).unwrap_or_default();
-        let message = waiting["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
-        Some(format!("{reason}{code}{message}"))
+        let message = waiting["message"].as_str().map(|message| format!(": {}", last_causes(message)));
+        Some(format!("{reason}{code}{}", message.unwrap_or_default()))
     });
     let unscheduled = || {
         items(&pod["status"]["conditions"])
             .find(|condition| condition["type"] == "PodScheduled" && condition["status"] == "False")
-            .and_then(|condition| Some(format!("not scheduled: {}", condition["message"].as_str()?)))
+            .and_then(|condition| {
+                Some(format!("not scheduled: {}", beginning(condition["message"].as_str()?)))
+            })
     };
     waiting.or_else(unscheduled).map(|why| format!("pod {name}: {why}"))
 }
@@ -135,18 +163,27 @@ mod tests {
 
     fn deployment(generation: u64, updated: u64, available: u64) -> Value {
         json!({"metadata": {"generation": generation}, "spec": {"replicas": 2},
-            "status": {"observedGeneration": 2, "updatedReplicas": updated, "availableReplicas": available}})
+            "status": {"observedGeneration": 2, "updatedReplicas": updated, "availableReplicas": available,
+                "replicas": updated.max(available)}})
     }
 
     #[test]
     fn all_replicas_of_the_current_generation_must_be_available() {
-        let not_available = |available| NotAvailable { available, wanted: 2, cause: None };
+        let not_available = |available, updated| NotAvailable { available, wanted: 2, updated, cause: None };
         assert_eq!(available_replicas(&deployment(2, 2, 2), &[]), Ok(2));
-        for (generation, updated, available, counted) in [(3, 2, 2, 0), (2, 1, 2, 1), (2, 2, 1, 1)] {
-            let found = available_replicas(&deployment(generation, updated, available), &[]);
-            assert_eq!(found, Err(not_available(counted)));
+        for (generation, updated, available, of_update, words) in [
+            (3, 2, 2, Some(0), "2 of 2 replicas are available, and an update is under way (0 of 2 updated)"),
+            (2, 1, 2, Some(1), "2 of 2 replicas are available, and an update is under way (1 of 2 updated)"),
+            (2, 2, 1, None, "1 of 2 replicas are available"),
+            // Another replica is only added.
+            (2, 1, 1, None, "1 of 2 replicas are available"),
+        ] {
+            let found = available_replicas(&deployment(generation, updated, available), &[]).unwrap_err();
+            assert_eq!(found, not_available(available, of_update));
+            assert_eq!((found.to_string().as_str(), found.is_only_update()), (words, available == 2));
         }
-        let none = NotAvailable { wanted: 1, ..not_available(0) };
+        let none = NotAvailable { wanted: 1, ..not_available(0, None) };
+        assert_eq!(none.to_string(), "0 of 1 replica is available");
         assert_eq!(available_replicas(&json!({}), &[]), Err(none));
     }
 

@@ -163,7 +163,8 @@ pub fn draining(
         (ConditionReason::TimedOut | ConditionReason::DetachTimedOut, _) => Phase::Failed,
         _ => Phase::Running,
     });
-    let mut gone = format!("{} of {} pods are gone", status.pod_counts.gone, status.eviction_pods);
+    let all = usize::try_from(status.eviction_pods).unwrap_or(0);
+    let mut gone = format!("{} of {} gone", status.pod_counts.gone, pods_are(all));
     let returned = survey.staying(StayReason::Returned);
     if returned > 0 {
         let stay = if returned == 1 { "stays" } else { "stay" };
@@ -364,6 +365,13 @@ pub fn stopping(
         draft.record(ConditionType::Cordoned, true, hold.reason(), message);
     }
     draft.status.hold = Some(hold);
+    // The drain has ended: what it waited for stays on the node.
+    let status = &mut draft.status;
+    status.blocked_pods.clear();
+    status.waiting_pods = None;
+    let counts = &mut status.pod_counts;
+    counts.staying = [counts.blocked, counts.waiting].into_iter().fold(counts.staying, i32::saturating_add);
+    (counts.blocked, counts.waiting) = (0, 0);
     draft.status
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::api::group::Group;
 use crate::api::names::{LOAD_BALANCER_LABEL, PRE_DRAIN_HOOK, PRE_RETURN_HOOK};
+use crate::api::pod_state::PodCounts;
 use crate::drain::node_patch::is_cordoned;
 
 fn at(second: i64) -> Timestamp {
@@ -123,8 +124,19 @@ fn the_node_is_not_returned_before_the_hooks_are_removed() {
     let begun = maintenance(&json!({}));
     let begun = after(&begun, &decide(&begun, &observed(), now()));
     let mut ending = hooked(PRE_RETURN_HOOK, &deletion);
-    ending.status = begun.status;
+    let mut of_drain = begun.status.unwrap();
+    of_drain.blocked_pods = vec![
+        serde_json::from_value(
+            json!({"namespace": "shop", "name": "a", "reason": "DisruptionBudget", "message": "m",
+            "since": "2026-01-01T00:30:00Z", "attempts": 3}),
+        )
+        .unwrap(),
+    ];
+    of_drain.pod_counts = PodCounts { blocked: 1, waiting: 1, staying: 2, ..PodCounts::default() };
+    ending.status = Some(of_drain);
     let held = decide(&ending, &cordoned(), at(5));
+    assert!(status(&held).blocked_pods.is_empty(), "nothing is drained any more");
+    assert_eq!(status(&held).pod_counts, PodCounts { staying: 4, ..PodCounts::default() });
     assert!(
         held.node.is_none() && held.remove_finalizer.is_none() && !held.node_released && held.lease.is_some()
     );

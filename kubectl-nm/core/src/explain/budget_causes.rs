@@ -204,7 +204,7 @@ impl Group<'_> {
             now,
         };
         let waits = self.kept.iter().any(|kept| kept.ahead.is_some());
-        let Told { what, advice, commands } = match cause {
+        let Told { what, advice, commands, passes } = match cause {
             Some(cause) => words.tell(cause),
             None => words.without_facts(waits),
         };
@@ -220,7 +220,7 @@ impl Group<'_> {
             unseen: self.unseen.iter().map(unknown).collect(),
             advice,
             commands,
-            passes: cause.is_some_and(FirstCause::is_over),
+            passes,
             stays: false,
             is_pending: false,
             common: cause.cloned().map(CommonGround::FirstCause),

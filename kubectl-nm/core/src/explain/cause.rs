@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use nm_shared::BlockReason;
 
 use crate::explain::first_cause::FirstCause;
+use crate::terminal::text::counted;
 
 const MAX_EXAMPLES: usize = 3;
 
@@ -22,7 +23,7 @@ pub struct Cause {
     pub unseen: Vec<String>,
     /// What to do, as a sentence without its full stop.
     pub advice: String,
-    /// Commands to paste into a shell, with connection flags.
+    /// Commands to paste into a shell, with connection flags; none if nothing has to be done.
     pub commands: Vec<String>,
     /// Whether it is temporary or intended, so that the maintenance does not count as blocked by it.
     pub passes: bool,
@@ -61,8 +62,7 @@ pub(super) fn few_and_more(texts: Vec<String>, noun: &str) -> Vec<String> {
     distinct.dedup();
     let mut few = few(texts);
     let more = distinct.len().saturating_sub(few.len());
-    let plural = if more == 1 { "" } else { "s" };
-    few.extend((more > 0).then(|| format!("And {more} more {noun}{plural}.")));
+    few.extend((more > 0).then(|| format!("And {}.", counted(more, &format!("more {noun}")))));
     few
 }
 

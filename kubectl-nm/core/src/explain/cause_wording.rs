@@ -8,17 +8,16 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::PodReference;
 
-use crate::args::duration::age;
 use crate::explain::cause::{few, sentence};
 use crate::explain::cluster_facts::Unseen;
-use crate::explain::first_cause::{Demand, FirstCause, NeverAllows, Subject};
+use crate::explain::first_cause::{FirstCause, Subject};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
 /// A pod that has been unready for less than this may just be starting again, for example after a reboot of its node.
-const RECENTLY: SignedDuration = SignedDuration::from_mins(2);
+pub(super) const RECENTLY: SignedDuration = SignedDuration::from_mins(2);
 
 /// What the words of a cause depend on, besides the cause.
 #[derive(Debug, Clone, Copy)]
@@ -46,8 +45,10 @@ pub(super) struct Told {
     pub(super) what: Option<String>,
     /// A sentence without its full stop.
     pub(super) advice: String,
-    /// Commands to paste.
+    /// Commands to paste; none if nothing has to be done.
     pub(super) commands: Vec<String>,
+    /// Whether it is over, or ends by itself within a known time.
+    pub(super) passes: bool,
 }
 
 impl FirstCause {
@@ -93,6 +94,7 @@ impl Words<'_> {
             what: Some(sentence(&what)),
             advice: advice.to_owned(),
             commands,
+            passes: cause.is_over(),
         };
         let retried = "The eviction is retried within seconds";
         let status = || vec![nm_command(self.kubectl, &format!("status {}", shell_quoted(self.node)))];
@@ -104,10 +106,7 @@ impl Words<'_> {
             ),
             FirstCause::BudgetGone => told("The budget does not exist any more".into(), retried, status()),
             FirstCause::AllowsNow => told(
-                format!(
-                    "By now, the budget allows {}",
-                    counted(usize::try_from(self.allowed).unwrap_or(0), "eviction")
-                ),
+                format!("By now, the budget allows {}", counted(self.allowed, "eviction")),
                 retried,
                 status(),
             ),
@@ -131,16 +130,11 @@ impl Words<'_> {
             FirstCause::ItsOwnPods(obstacle) => self.own_pods(obstacle),
             FirstCause::OtherPods(obstacle) => {
                 let (advice, commands) = self.remedy(obstacle);
-                told(self.unready(obstacle), advice, commands)
+                Told { passes: self.only_starts(obstacle), ..told(self.unready(obstacle), advice, commands) }
             }
             FirstCause::NoNodeLeft(left) => self.no_node_left(left),
             FirstCause::NotCreated(owner) => told(
-                format!(
-                    "{} cannot create {}: {}",
-                    owner.owner,
-                    counted(usize::try_from(owner.missing).unwrap_or(0), "pod"),
-                    owner.message
-                ),
+                format!("{} cannot create {}: {}", owner.owner, counted(owner.missing, "pod"), owner.message),
                 "Remove what prevents it, such as a quota or a webhook",
                 self.each_budget(|namespace, _| {
                     format!("-n {namespace} describe {}", shell_quoted(&owner.owner.argument()))
@@ -153,12 +147,14 @@ impl Words<'_> {
                         "Somebody who may read the budget and its pods can find out why it allows no eviction"
                             .into(),
                     commands: vec![nm_command(self.kubectl, &format!("explain {}", shell_quoted(self.node)))],
+                    passes: false,
                 }
             }
             FirstCause::PodsUnseen(_) | FirstCause::BudgetUnseen(_) => Told {
                 what: None,
                 advice: "Find out why the budget allows no eviction before you change anything".into(),
                 commands: self.describe_budgets(),
+                passes: false,
             },
             FirstCause::TooFew => told(
                 "The pods that the budget selects are Ready, but it counts on more pods than there are"
@@ -176,62 +172,7 @@ impl Words<'_> {
         } else {
             "Find out why the budget allows no eviction before you change anything"
         };
-        Told { what: None, advice: advice.to_owned(), commands: self.describe_budgets() }
-    }
-
-    fn never_allows(&self, never: &NeverAllows) -> Told {
-        let pods = counted(usize::try_from(never.pods).unwrap_or(0), "pod");
-        let demand = match &never.demand {
-            Demand::MinAvailable(number) => format!("minAvailable is {number}"),
-            Demand::MinAvailablePercent(percent) => format!("minAvailable is {percent}"),
-            Demand::MaxUnavailable(value) => format!("maxUnavailable is {value}"),
-        };
-        let what = format!("The budget can never allow an eviction: {demand}, and it has {pods}");
-        if let Some(left) = &never.no_node {
-            let (advice, commands) = self.for_want_of_a_node(left);
-            let what = sentence(&what);
-            let why = self.why_no_node_is_left(left);
-            let what = format!("{what} A replacement fits on no other node: {why}.");
-            return Told { what: Some(what), advice, commands };
-        }
-        let fewer = never.pods.saturating_sub(1);
-        let (setting, patch) = match &never.demand {
-            Demand::MinAvailable(_) => {
-                (format!("minAvailable to {fewer}"), format!("{{\"minAvailable\":{fewer}}}"))
-            }
-            Demand::MinAvailablePercent(_) => {
-                ("maxUnavailable to 1".into(), "{\"minAvailable\":null,\"maxUnavailable\":1}".into())
-            }
-            Demand::MaxUnavailable(_) => ("maxUnavailable to 1".into(), "{\"maxUnavailable\":1}".into()),
-        };
-        let (advice, commands) = if never.pods > 1 {
-            (
-                format!("Set {setting}: one of its {pods} at a time may then be unavailable"),
-                self.each_budget(|namespace, budget| {
-                    format!("-n {namespace} patch pdb {budget} --type=merge -p '{{\"spec\":{patch}}}'")
-                }),
-            )
-        } else if never.is_of_deployment {
-            let name = shell_quoted(self.maintenance);
-            (
-                "Let the Deployment replace its only pod before the pod leaves; nm-reconciler needs the permission that \
-                 `kubectl nm install --grant surge` grants"
-                    .into(),
-                vec![format!(
-                    "{} patch nm {name} --type=merge -p '{{\"spec\":{{\"drain\":{{\"surge\":\"WhenBlocked\"}}}}}}'",
-                    self.kubectl
-                )],
-            )
-        } else {
-            (
-                format!(
-                    "Agree on a time with the owner of the pod, then set {setting}: the only pod is unavailable from its \
-                     eviction until its replacement is Ready"
-                ),
-                self.each_budget(|namespace, budget| format!("-n {namespace} edit pdb {budget}")),
-            )
-        };
-        Told { what: Some(sentence(&what)), advice, commands }
+        Told { what: None, advice: advice.to_owned(), commands: self.describe_budgets(), passes: false }
     }
 
     fn own_pods(&self, obstacle: &Obstacle) -> Told {
@@ -243,7 +184,12 @@ impl Words<'_> {
         let may_recover = obstacle.passes() || is_starting;
         // Of a silent node, the pods may well run.
         if may_recover || matches!(obstacle, Obstacle::SilentNode(_)) {
-            return Told { what: Some(sentence(&self.unready(obstacle))), advice: advice.into(), commands };
+            return Told {
+                what: Some(sentence(&self.unready(obstacle))),
+                advice: advice.into(),
+                commands,
+                passes: self.only_starts(obstacle),
+            };
         }
         let patch = "{\"spec\":{\"unhealthyPodEvictionPolicy\":\"AlwaysAllow\"}}";
         Told {
@@ -257,6 +203,7 @@ impl Words<'_> {
             commands: self.each_budget(|namespace, budget| {
                 format!("-n {namespace} patch pdb {budget} --type=merge -p '{patch}'")
             }),
+            passes: false,
         }
     }
 
@@ -268,11 +215,12 @@ impl Words<'_> {
             what: Some(format!("No node is left for the {replacements} {}: {why}.", self.subjects())),
             advice,
             commands,
+            passes: false,
         }
     }
 
     /// `n1 is in maintenance`, `its nodeSelector pool=blue selects only n1, which is in maintenance`.
-    fn why_no_node_is_left(&self, left: &NoNodeLeft) -> String {
+    pub(super) fn why_no_node_is_left(&self, left: &NoNodeLeft) -> String {
         let which = if left.selection.is_some() { ", which" } else { "" };
         let list = |nodes: &BTreeSet<String>, what: &str| {
             let names: Vec<String> = nodes.iter().cloned().collect();
@@ -313,12 +261,7 @@ impl Words<'_> {
             Selection::NodeSelector(_) => "nodeSelector",
             Selection::NodeAffinity { .. } => "node affinity",
         };
-        let edit = |subject: &Subject| {
-            let owner = subject.owner.as_ref()?.argument();
-            let (namespace, owner) = (shell_quoted(&subject.pod.namespace), shell_quoted(&owner));
-            Some(format!("{} -n {namespace} edit {owner}", self.kubectl))
-        };
-        let edit = few(self.subjects.iter().filter_map(edit));
+        let edit = self.edited_owners();
         let whose = if edit.len() == 1 { "its workload" } else { "their workloads" };
         let stopped = if is_one { "the maintenance" } else { "one of the maintenances" };
         let advice = if selection.names_nodes() {
@@ -331,137 +274,17 @@ impl Words<'_> {
         (advice, edit.into_iter().chain(stop).collect())
     }
 
-    /// What keeps the pods from being Ready, as a sentence without its full stop.
-    fn unready(&self, obstacle: &Obstacle) -> String {
-        let pods = self.subjects();
-        let be = if self.subjects.len() == 1 { "is" } else { "are" };
-        let on_node = match self.subjects {
-            [Subject { node: Some(node), .. }] => format!(" on {node}"),
-            _ => String::new(),
+    /// The commands that edit the workloads of the pods.
+    pub(super) fn edited_owners(&self) -> Vec<String> {
+        let edit = |subject: &Subject| {
+            let owner = subject.owner.as_ref()?.argument();
+            let (namespace, owner) = (shell_quoted(&subject.pod.namespace), shell_quoted(&owner));
+            Some(format!("{} -n {namespace} edit {owner}", self.kubectl))
         };
-        match obstacle {
-            Obstacle::Unschedulable(message) => {
-                format!("{pods} {be} Pending, because the scheduler finds no node: {message}")
-            }
-            Obstacle::Claim(claim) => format!("{pods} {be} Pending: {}", claim.words()),
-            Obstacle::SchedulingGates(gates) => {
-                format!("{pods} {be} Pending: scheduling gates {}", gates.join(", "))
-            }
-            Obstacle::Image { image, reason } => {
-                format!("{pods}{on_node}: the image {image} cannot be pulled ({reason})")
-            }
-            Obstacle::CrashLoop { container, exit_code, reason } => {
-                let code = exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
-                let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
-                let restarts = self.subjects.iter().map(|subject| subject.restarts).max().unwrap_or(0);
-                let restarts = counted(usize::try_from(restarts).unwrap_or(0), "restart");
-                format!(
-                    "{pods}{on_node}: container {container} keeps exiting{code}{reason}, {restarts} so far"
-                )
-            }
-            Obstacle::ContainerCreation { container, reason, message } => {
-                let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-                format!("{pods}{on_node}: container {container} cannot be created ({reason}){message}")
-            }
-            Obstacle::Volume(message) => format!("{pods}{on_node}: a volume is not available: {message}"),
-            Obstacle::Sandbox(message) => {
-                format!("{pods}{on_node}: the pod sandbox cannot be created: {message}")
-            }
-            Obstacle::ReadinessProbe { container, message } => {
-                let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-                format!("{pods}{on_node}: container {container} runs and is not ready{message}")
-            }
-            Obstacle::StartupProbe { container } => {
-                format!("{pods}{on_node}: container {container} is still starting")
-            }
-            Obstacle::ReadinessGates(gates) => {
-                format!(
-                    "{pods}{on_node}: the containers are ready, the readiness gates {} are not",
-                    gates.join(", ")
-                )
-            }
-            Obstacle::SilentNode(node) => {
-                format!("{pods} {be} not Ready, because node {node} does not report")
-            }
-            Obstacle::Terminating => self.terminating(),
-            Obstacle::Ended(reason) => format!("{pods} {be} finished ({reason}) and not replaced"),
-            Obstacle::InitContainer(container) => format!("{pods}{on_node}: init container {container} runs"),
-            Obstacle::Starting => format!("{pods} {be} starting{on_node}"),
-            Obstacle::Unscheduled => format!("{pods} {be} not scheduled yet"),
-        }
+        few(self.subjects.iter().filter_map(edit))
     }
 
-    /// What to do about pods that are not Ready.
-    fn remedy(&self, obstacle: &Obstacle) -> (&'static str, Vec<String>) {
-        let describe = || self.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));
-        let logs = |container: &str, flag: &str| {
-            let container = shell_quoted(container);
-            self.each_pod(|namespace, pod| format!("-n {namespace} logs {pod} -c {container}{flag}"))
-        };
-        match obstacle {
-            Obstacle::Unschedulable(_) => (
-                "Add capacity, or check what the pods request and select, and their volume claims",
-                describe(),
-            ),
-            Obstacle::Claim(claim) => (claim.advice(), claim.commands(self.kubectl)),
-            Obstacle::SchedulingGates(_) => ("The owners of the gates have to remove them", describe()),
-            Obstacle::Image { .. } => {
-                ("Check the name of the image, its registry and the pull secret", describe())
-            }
-            Obstacle::CrashLoop { container, .. } => {
-                ("Find out from its log why the container exits", logs(container, " --previous"))
-            }
-            Obstacle::ContainerCreation { .. } => {
-                ("Create or correct what the container refers to", describe())
-            }
-            Obstacle::Volume(_) => ("Find out why the volume is not attached or mounted", describe()),
-            Obstacle::Sandbox(_) => {
-                ("Check the network plugin and the container runtime of the node", describe())
-            }
-            Obstacle::ReadinessProbe { container, .. } => {
-                ("Find out from its log why the container is not ready", logs(container, ""))
-            }
-            Obstacle::StartupProbe { container } | Obstacle::InitContainer(container) => {
-                ("Wait until it has started; its log shows how far it is", logs(container, ""))
-            }
-            Obstacle::ReadinessGates(_) => ("The controllers of the gates have to confirm them", describe()),
-            Obstacle::SilentNode(node) => (
-                "Make the node Ready",
-                vec![format!("{} describe node {}", self.kubectl, shell_quoted(node))],
-            ),
-            Obstacle::Terminating => ("Wait until it has terminated", describe()),
-            Obstacle::Ended(_) => ("Find out why its owner does not replace it", describe()),
-            Obstacle::Starting | Obstacle::Unscheduled => {
-                ("Wait until it is Ready; its events show how far it is", describe())
-            }
-        }
-    }
-
-    /// `shop/a is terminating: 20s of its grace period are left`.
-    pub(super) fn terminating(&self) -> String {
-        let one = |subject: &Subject| {
-            let grace = subject.deadline.map(|deadline| deadline.duration_since(self.now).as_secs());
-            let grace = match grace {
-                None => String::new(),
-                Some(left) if left > 0 => format!(": {} of its grace period are left", age(left)),
-                Some(over) => format!(": its grace period ended {} ago", age(-over)),
-            };
-            format!("{} is terminating{grace}", subject.pod)
-        };
-        match self.subjects {
-            [only] => one(only),
-            several => {
-                let latest = several.iter().filter_map(|subject| subject.deadline).max();
-                let left =
-                    latest.map(|latest| latest.duration_since(self.now).as_secs()).filter(|left| *left > 0);
-                let left =
-                    left.map(|left| format!(": at most {} of their grace periods are left", age(left)));
-                format!("{} are terminating{}", self.subjects(), left.unwrap_or_default())
-            }
-        }
-    }
-
-    fn subjects(&self) -> String {
+    pub(super) fn subjects(&self) -> String {
         let names: Vec<String> = self.subjects.iter().map(|subject| subject.pod.to_string()).collect();
         first_names(&names)
     }
@@ -471,7 +294,7 @@ impl Words<'_> {
     }
 
     /// A kubectl command for each of the first budgets, by its namespace and name.
-    fn each_budget(&self, command: impl Fn(&str, &str) -> String) -> Vec<String> {
+    pub(super) fn each_budget(&self, command: impl Fn(&str, &str) -> String) -> Vec<String> {
         let named = self.budgets.iter().copied().filter(|budget| !budget.name.is_empty());
         self.each(named, command)
     }

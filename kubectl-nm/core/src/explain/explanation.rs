@@ -26,7 +26,9 @@ use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
 use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
-use crate::maintenance::{Reconcilers, State, attached_volumes, condition, node, reason, status};
+use crate::maintenance::{
+    Reconcilers, State, attached_volumes, blocked_count, blocked_pods, condition, node, reason, status,
+};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
 /// The causes, those that concern the whole node first. `kubectl` is the command with the flags for this cluster.
@@ -76,11 +78,8 @@ pub fn causes(
 
 /// How many pods are blocked beyond those that the status lists.
 pub fn unlisted(maintenance: &NodeMaintenance) -> usize {
-    if State::of(maintenance) == State::Stopping {
-        return 0;
-    }
-    let status = status(maintenance);
-    usize::try_from(status.pod_counts.blocked).unwrap_or(0).saturating_sub(status.blocked_pods.len())
+    let count = usize::try_from(blocked_count(maintenance)).unwrap_or(0);
+    count.saturating_sub(blocked_pods(maintenance).len())
 }
 
 /// Pods that are deleted if their evictions are refused for long need nobody.

@@ -59,7 +59,7 @@ pub struct NeverAllows {
     pub pods: i32,
     /// Whether all of its pods are of one Deployment, which can replace them before they leave.
     pub is_of_deployment: bool,
-    /// Why its only pod cannot be replaced on another node, if that is known.
+    /// Why its pod cannot be replaced on another node, if that is known.
     pub no_node: Option<NoNodeLeft>,
 }
 
@@ -85,6 +85,8 @@ pub struct Subject {
     pub restarts: i32,
     /// Since when it has not been Ready, as its condition shows; none if it is, or shows none.
     pub unready_since: Option<Timestamp>,
+    /// Since when it has been starting, if it is not Ready: since its container was started last, or else the pod itself.
+    pub starting_since: Option<Timestamp>,
     /// When its grace period ends, if it is terminating.
     pub deadline: Option<Timestamp>,
     /// Its owner, whose template selects its nodes; none if it has no controller.
@@ -191,7 +193,8 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<Chai
     None
 }
 
-/// The only pod of a budget that can never allow an eviction would be replaced first, if a node is left for the replacement.
+/// The pods of a budget that can never allow an eviction would be replaced first, or one by one, if a node is left for a
+/// replacement.
 fn without_a_node<'a>(
     mut end: ChainEnd,
     mut kept: impl Iterator<Item = &'a Pod>,
@@ -199,7 +202,6 @@ fn without_a_node<'a>(
 ) -> ChainEnd {
     if let (FirstCause::NeverAllows(never), Some(pod), Some(Ok(nodes))) =
         (&mut end.cause, kept.next(), &facts.nodes)
-        && never.pods == 1
     {
         never.no_node = NoNodeLeft::of(pod, nodes, &facts.in_maintenance);
         end.subjects.extend(never.no_node.is_some().then(|| subject(pod)));
@@ -330,9 +332,22 @@ pub fn subject(pod: &Pod) -> Subject {
         node: node_of(pod).map(str::to_owned),
         restarts: containers.unwrap_or_default().iter().map(|container| container.restart_count).sum(),
         unready_since: unready.and_then(|unready| Some(unready.last_transition_time.as_ref()?.0)),
+        starting_since: starting_since(pod),
         deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
         owner: owner_of(pod),
     }
+}
+
+fn starting_since(pod: &Pod) -> Option<Timestamp> {
+    let status = pod.status.as_ref();
+    let inits = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
+    let mains = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+    let started = inits.iter().chain(mains).filter(|container| !container.ready);
+    let started =
+        started.filter_map(|container| container.state.as_ref()?.running.as_ref()?.started_at.as_ref());
+    let of_pod = || status.and_then(|status| status.start_time.as_ref());
+    let created = || pod.metadata.creation_timestamp.as_ref();
+    started.max_by_key(|at| at.0).or_else(of_pod).or_else(created).map(|at| at.0)
 }
 
 fn obstacle(pod: &Pod, guarded: &GuardedPods, now: Timestamp) -> Option<Obstacle> {

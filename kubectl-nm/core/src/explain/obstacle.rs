@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition};
 
 use crate::explain::pending_claim::PendingClaim;
+use crate::explain::probe_delay;
 
 /// What keeps a pod from being Ready.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +24,8 @@ pub enum Obstacle {
         image: String,
         /// Such as `ImagePullBackOff`.
         reason: String,
+        /// Message of the kubelet; may be empty.
+        message: String,
     },
     /// A container exits again and again.
     CrashLoop {
@@ -57,6 +60,15 @@ pub enum Obstacle {
     StartupProbe {
         /// Name of the container.
         container: String,
+    },
+    /// The readiness probe of a container that has just started has not succeeded yet, and has not had the time to.
+    FirstProbe {
+        /// Name of the container.
+        container: String,
+        /// Its `initialDelaySeconds`.
+        delay: i32,
+        /// Its `periodSeconds`.
+        period: i32,
     },
     /// Readiness gates that are not met; the containers are ready.
     ReadinessGates(Vec<String>),
@@ -118,6 +130,12 @@ impl Obstacle {
         let last = |reasons: &[&str]| {
             warnings.iter().rev().find(|warning| reasons.contains(&warning.reason.as_str()))
         };
+        // The same reason is that of the other probes, of which only the kubelet's words tell. A startup probe fails until it
+        // succeeds once.
+        let is_of_readiness = |warning: &&PodWarning| {
+            warning.reason == "Unhealthy" && !warning.message.starts_with("Startup probe ")
+        };
+        let failed_probe = warnings.iter().rev().find(is_of_readiness);
         // A command that fails without a word leaves the colon before its output.
         let message = |warning: &PodWarning| warning.message.trim_end_matches([':', ' ', '\n']).to_owned();
         Some(match seen {
@@ -127,7 +145,11 @@ impl Obstacle {
                 (None, None) => Self::Starting,
             },
             Self::ReadinessProbe { container, .. } => {
-                let message = last(&["Unhealthy"]).map(message).unwrap_or_default();
+                let message = failed_probe.map(message).unwrap_or_default();
+                Self::ReadinessProbe { container, message }
+            }
+            Self::FirstProbe { container, .. } if failed_probe.is_some() => {
+                let message = failed_probe.map(message).unwrap_or_default();
                 Self::ReadinessProbe { container, message }
             }
             Self::Unschedulable(_) | Self::Unscheduled => {
@@ -160,7 +182,7 @@ impl Obstacle {
         let mains = status.container_statuses.unwrap_or_default();
         let found = inits.iter().chain(&mains).find_map(|container| failing(container, now));
         let found = found.or_else(|| inits.iter().find_map(|container| initializing(pod, container)));
-        let found = found.or_else(|| unready(&mains));
+        let found = found.or_else(|| unready(pod, &mains, now));
         Some(found.unwrap_or_else(|| {
             let unmet = |gate: &&String| condition(gate).is_none_or(|condition| condition.status != "True");
             let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
@@ -176,6 +198,7 @@ impl Obstacle {
             | Self::Sandbox(_)
             | Self::ReadinessProbe { .. }
             | Self::StartupProbe { .. }
+            | Self::FirstProbe { .. }
             | Self::ReadinessGates(_)
             | Self::SilentNode(_)
             | Self::InitContainer(_)
@@ -192,6 +215,30 @@ impl Obstacle {
         }
     }
 
+    /// Whether the pod is on its way to become Ready, as far as it shows.
+    pub fn is_start(&self) -> bool {
+        match self {
+            Self::Starting
+            | Self::InitContainer(_)
+            | Self::StartupProbe { .. }
+            | Self::FirstProbe { .. }
+            | Self::Unscheduled => true,
+            Self::Unschedulable(_)
+            | Self::Claim(_)
+            | Self::SchedulingGates(_)
+            | Self::Image { .. }
+            | Self::CrashLoop { .. }
+            | Self::ContainerCreation { .. }
+            | Self::Volume(_)
+            | Self::Sandbox(_)
+            | Self::ReadinessProbe { .. }
+            | Self::ReadinessGates(_)
+            | Self::SilentNode(_)
+            | Self::Terminating
+            | Self::Ended(_) => false,
+        }
+    }
+
     /// Whether it ends by itself as a rule.
     pub fn passes(&self) -> bool {
         matches!(
@@ -200,6 +247,7 @@ impl Obstacle {
                 | Self::Starting
                 | Self::InitContainer(_)
                 | Self::StartupProbe { .. }
+                | Self::FirstProbe { .. }
                 | Self::Terminating
         )
     }
@@ -227,7 +275,7 @@ fn failing(container: &ContainerStatus, now: Timestamp) -> Option<Obstacle> {
         return match reason.as_str() {
             "CrashLoopBackOff" => Some(crash_loop(container)),
             reason if IMAGE_REASONS.contains(&reason) => {
-                Some(Obstacle::Image { image: container.image.clone(), reason: reason.to_owned() })
+                Some(Obstacle::Image { image: container.image.clone(), reason: reason.to_owned(), message })
             }
             reason if BEING_CREATED.contains(&reason) || reason.is_empty() => None,
             _ => Some(Obstacle::ContainerCreation { container: container.name.clone(), reason, message }),
@@ -264,7 +312,7 @@ fn initializing(pod: &Pod, container: &ContainerStatus) -> Option<Obstacle> {
     (runs && !is_sidecar).then(|| Obstacle::InitContainer(container.name.clone()))
 }
 
-fn unready(containers: &[ContainerStatus]) -> Option<Obstacle> {
+fn unready(pod: &Pod, containers: &[ContainerStatus], now: Timestamp) -> Option<Obstacle> {
     let runs =
         |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
     let Some(container) = containers.iter().find(|container| !container.ready) else {
@@ -274,6 +322,13 @@ fn unready(containers: &[ContainerStatus]) -> Option<Obstacle> {
     Some(match (runs(container), container.started) {
         (false, _) => Obstacle::Starting,
         (true, Some(false)) => Obstacle::StartupProbe { container: name() },
-        (true, _) => Obstacle::ReadinessProbe { container: name(), message: String::new() },
+        (true, _) => match probe_delay::first_probe(pod, container, now) {
+            Some(probe) => Obstacle::FirstProbe {
+                container: name(),
+                delay: probe.initial_delay_seconds.unwrap_or(0),
+                period: probe.period_seconds.unwrap_or(probe_delay::PERIOD),
+            },
+            None => Obstacle::ReadinessProbe { container: name(), message: String::new() },
+        },
     })
 }

@@ -97,7 +97,7 @@ fn needs_nodes(facts: &ClusterFacts) -> bool {
     pods.any(|pod| matches!(Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH), Some(Obstacle::Unschedulable(_))))
         || budgets.any(|budget| {
             let expected = budget.status.as_ref().map(|status| status.expected_pods);
-            expected == Some(1) && Budget::from(budget).is_unsatisfiable()
+            expected.is_some_and(|pods| pods > 0) && Budget::from(budget).is_unsatisfiable()
         })
 }
 
@@ -148,7 +148,8 @@ async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) 
 
 /// Whether events or claims show more of what keeps a pod from being Ready.
 fn has_more(obstacle: &Obstacle) -> bool {
-    is_unscheduled(obstacle) || matches!(obstacle, Obstacle::Starting | Obstacle::ReadinessProbe { .. })
+    use Obstacle::{FirstProbe, ReadinessProbe, Starting};
+    is_unscheduled(obstacle) || matches!(obstacle, Starting | FirstProbe { .. } | ReadinessProbe { .. })
 }
 
 fn is_unscheduled(obstacle: &Obstacle) -> bool {

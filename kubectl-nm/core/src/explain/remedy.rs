@@ -37,7 +37,7 @@ pub struct Case<'a> {
 pub struct Remedy {
     /// A sentence without its full stop.
     pub advice: String,
-    /// Command to paste into a shell, with connection flags.
+    /// Command to paste into a shell, with connection flags; empty if nothing has to be done.
     pub command: String,
 }
 

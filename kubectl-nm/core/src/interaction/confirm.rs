@@ -54,14 +54,14 @@ impl Question<'_> {
             return Err(Error::Unconfirmed);
         }
         if !yes {
-            self.details(out).iter().for_each(|line| out.ask_with(line));
+            self.details(out).iter().for_each(|line| out.wrapped_message(line));
         }
         self.print_harms(out);
         if yes { Ok(()) } else { prompt(&self.sentence(), out, &mut std::io::stdin().lock()) }
     }
 
     fn print_harms(&self, out: &mut Output) {
-        self.harms.iter().chain(self.unknown).for_each(|line| out.ask_with(line));
+        self.harms.iter().chain(self.unknown).for_each(|line| out.wrapped_message(line));
     }
 
     fn sentence(&self) -> String {

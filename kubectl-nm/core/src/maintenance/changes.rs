@@ -10,8 +10,8 @@ use nm_shared::{
     ReturnedPod, SurgingPod, Suspension, WaitReason, WaitingPod,
 };
 
-use crate::maintenance::{node, status};
-use crate::terminal::text::{Line, Style};
+use crate::maintenance::{blocked_pods, node, status, waiting_pods};
+use crate::terminal::text::{Line, Style, counted};
 
 /// Change of a maintenance.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +81,10 @@ pub(crate) fn pod_changes<'a>(
     // pod that was refused before, as in `nm_shared::drain::transitions`.
     let all_listed =
         usize::try_from(status(now).pod_counts.blocked).is_ok_and(|count| count <= are_blocked.len());
-    let is_known = all_listed && Suspension::in_status(status(now)) != Some(Suspension::Paused);
+    // What ended is the drain: the pods may be refused as before.
+    let is_stopping = now.metadata.deletion_timestamp.is_some();
+    let is_known =
+        all_listed && !is_stopping && Suspension::in_status(status(now)) != Some(Suspension::Paused);
     for pod in were_blocked.into_keys().filter(|pod| is_known && !are_blocked.contains_key(pod)) {
         changes.entry(pod.clone()).or_insert(PodChange::Unblocked(pod));
     }
@@ -101,7 +104,7 @@ fn changed<'a, P>(
 }
 
 pub(super) fn blocked(of: &NodeMaintenance) -> BTreeMap<PodReference, &BlockedPod> {
-    status(of).blocked_pods.iter().map(|pod| (pod.reference(), pod)).collect()
+    blocked_pods(of).iter().map(|pod| (pod.reference(), pod)).collect()
 }
 
 fn migrating(of: &NodeMaintenance) -> BTreeMap<PodReference, &MigratingPod> {
@@ -111,7 +114,7 @@ fn migrating(of: &NodeMaintenance) -> BTreeMap<PodReference, &MigratingPod> {
 }
 
 fn waiting(of: &NodeMaintenance) -> BTreeMap<PodReference, &WaitingPod> {
-    status(of).waiting_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
+    waiting_pods(of).iter().map(|pod| (pod.reference(), pod)).collect()
 }
 
 fn surging(of: &NodeMaintenance) -> BTreeMap<PodReference, &SurgingPod> {
@@ -196,8 +199,7 @@ pub fn wait_in_short(pod: &WaitingPod) -> String {
         return "evicted last: nm-reconciler".to_owned();
     }
     if pod.reason == WaitReason::Order {
-        let pods = if pod.ahead == 1 { "pod" } else { "pods" };
-        return format!("order: {} {pods} before it", pod.ahead);
+        return format!("order: {} before it", counted(pod.ahead, "pod"));
     }
     let (WaitReason::BudgetTurn, Some(budget)) = (pod.reason, &pod.budget) else { return wait_progress(pod) };
     let when = match missing(budget) {
@@ -232,8 +234,7 @@ fn budget_turn(pod: &WaitingPod) -> String {
 
 /// `1 other pod of the node`.
 pub(crate) fn others_of_node(count: i32) -> String {
-    let pods = if count == 1 { "pod" } else { "pods" };
-    format!("{count} other {pods} of the node")
+    format!("{} of the node", counted(count, "other pod"))
 }
 
 /// `waiting shop/import-x since 2026-01-02T03:04:05Z: Completing, evicted at 2026-01-02T04:04:05Z`.

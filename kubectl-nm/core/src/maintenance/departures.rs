@@ -80,7 +80,7 @@ impl Departures {
 /// So many pods that are gone `in` a time, in words: `20 pods gone in 2m, including 2 deleted (no controller)`. If it is not known
 /// what became of each of them, they are just gone.
 pub fn departure_words(gone: i64, departures: &Departures, time: &str) -> String {
-    let pods = |count: i64| counted(usize::try_from(count).unwrap_or_default(), "pod");
+    let pods = |count: i64| counted(count, "pod");
     let all = departures.total();
     if all < gone {
         return format!("{} gone{time}", pods(gone));

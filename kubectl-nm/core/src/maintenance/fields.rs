@@ -4,7 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType, find};
-use nm_shared::{AttachedVolume, BlockReason, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
+use nm_shared::{
+    AttachedVolume, BlockReason, BlockedPod, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts,
+    WaitingPod,
+};
 
 /// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
 pub const PICKUP_TIMEOUT: i64 = 15;
@@ -71,6 +74,26 @@ pub fn status(maintenance: &NodeMaintenance) -> &NodeMaintenanceStatus {
     static EMPTY: std::sync::LazyLock<NodeMaintenanceStatus> =
         std::sync::LazyLock::new(NodeMaintenanceStatus::default);
     maintenance.status.as_ref().unwrap_or(&EMPTY)
+}
+
+/// The pods that block the drain. Once the maintenance is being deleted, nothing is drained, and nothing blocks.
+pub fn blocked_pods(maintenance: &NodeMaintenance) -> &[BlockedPod] {
+    if drains(maintenance) { &status(maintenance).blocked_pods } else { &[] }
+}
+
+/// How many pods block the drain: those of [`blocked_pods`], and others that the status does not list.
+pub fn blocked_count(maintenance: &NodeMaintenance) -> i32 {
+    if drains(maintenance) { status(maintenance).pod_counts.blocked } else { 0 }
+}
+
+/// The pods that the drain evicts later.
+pub fn waiting_pods(maintenance: &NodeMaintenance) -> &[WaitingPod] {
+    let waiting = status(maintenance).waiting_pods.as_deref().filter(|_| drains(maintenance));
+    waiting.unwrap_or_default()
+}
+
+fn drains(maintenance: &NodeMaintenance) -> bool {
+    maintenance.metadata.deletion_timestamp.is_none()
 }
 
 /// The error of a drain whose status has no details about it: the definition in the cluster prunes them, or the medik8s operator

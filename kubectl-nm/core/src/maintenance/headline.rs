@@ -14,7 +14,7 @@ use crate::maintenance::fields::{
 };
 use crate::maintenance::roll::{planned_begin, roll_progress};
 use crate::maintenance::state::State;
-use crate::terminal::text::Line;
+use crate::terminal::text::{Line, counted};
 
 /// A pod that appears later is moved too, and the status does not count it.
 const NOTHING_TO_MOVE: &str = "no pods had to move when the drain began";
@@ -146,7 +146,8 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
     });
     let words = departure_words(gone.into(), &departures, time.as_deref().unwrap_or_default());
     let lost = status.departed_pods.map_or(0, |departed| departed.losing_empty_dir_data);
-    Some(if lost > 0 { format!("{words}; emptyDir data of {} lost", pods(lost)) } else { words })
+    let its = if lost == 1 { "its" } else { "their" };
+    Some(if lost > 0 { format!("{words}; {} lost {its} emptyDir data", pods(lost)) } else { words })
 }
 
 /// When a drain began: when its node was cordoned. None before.
@@ -184,8 +185,7 @@ fn attached(maintenance: &NodeMaintenance) -> String {
     }
     match attached_volumes(maintenance).len() {
         0 => String::from("volumes"),
-        1 => String::from("1 volume"),
-        count => format!("{count} volumes"),
+        count => counted(count, "volume"),
     }
 }
 
@@ -197,7 +197,7 @@ fn still_attached(maintenance: &NodeMaintenance) -> String {
 }
 
 fn pods(count: i32) -> String {
-    if count == 1 { String::from("1 pod") } else { format!("{count} pods") }
+    counted(count, "pod")
 }
 
 #[cfg(test)]
@@ -243,7 +243,7 @@ mod tests {
                 mixed,
                 Some(
                     "37 pods gone in 2m10s, including 1 migrated, 1 restarted in place, 1 deleted (no controller), \
-                     2 deleted (finished before); emptyDir data of 1 pod lost",
+                     2 deleted (finished before); 1 pod lost its emptyDir data",
                 ),
             ),
             (json!({"phase": "Succeeded"}), Some("no pods had to move when the drain began")),
@@ -312,7 +312,7 @@ mod tests {
             (
                 json!({"phase": "Succeeded", "evictionPods": 25,
                     "departedPods": {"unmanaged": 2, "losingEmptyDirData": 1}}),
-                "Drained: 25 pods gone, including 2 deleted (no controller); emptyDir data of 1 pod lost",
+                "Drained: 25 pods gone, including 2 deleted (no controller); 1 pod lost its emptyDir data",
             ),
             (
                 json!({"phase": "Succeeded", "departedPods": {}}),

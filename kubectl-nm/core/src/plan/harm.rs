@@ -276,7 +276,13 @@ impl Harm {
             Self::NodeNotReady(node) => Line::new(format!("node/{node} "))
                 .with(Style::Bad, "is not Ready")
                 .and(": its pods do not leave until its kubelet reports"),
-            Self::EmptyDirData(pods) => bad("emptyDir data is lost").and(" of ").and(named(pods)),
+            Self::EmptyDirData(pods) => {
+                let loses = if pods.len() == 1 { "loses its" } else { "lose their" };
+                let line = Line::new(counted(pods.len(), "pod")).and(" ");
+                line.with(Style::Bad, format!("{loses} emptyDir data"))
+                    .and(": ")
+                    .and(first_names(&texts(pods)))
+            }
             Self::Unmanaged(pods) => bad("no controller replaces").and(" ").and(named(pods)),
             Self::FailingJobs(jobs) => {
                 let (verb, them) = if jobs.len() == 1 { ("fails", "it") } else { ("fail", "them") };

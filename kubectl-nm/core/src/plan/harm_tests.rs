@@ -46,7 +46,7 @@ fn lost_data_and_pods_without_a_controller_are_harms() {
     let report = report(&["n1"], None, snapshot, &[]);
     assert_eq!(
         shown(&report),
-        ["emptyDir data is lost of 1 pod: shop/db-0", "no controller replaces 2 pods: shop/bare, shop/other"]
+        ["1 pod loses its emptyDir data: shop/db-0", "no controller replaces 2 pods: shop/bare, shop/other"]
     );
 }
 

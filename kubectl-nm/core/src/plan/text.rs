@@ -316,18 +316,25 @@ fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line
 }
 
 fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> Vec<Line> {
-    let line = |has_loss: &dyn Fn(&PodForecast) -> bool, loss: &str| {
+    let line = |has_loss: &dyn Fn(&PodForecast) -> bool, [one, several]: [&str; 2]| {
         let pods: Vec<&PodForecast> =
             forecast.pods.iter().filter(|pod| pod.leaves && has_loss(pod)).collect();
         let names: Vec<String> = pods.iter().map(|pod| pod::reference(&pod.pod).to_string()).collect();
-        (!pods.is_empty())
-            .then(|| Line::new(format!("{loss} {}: {}", counted(pods.len(), "pod"), first_names(&names))))
+        (!pods.is_empty()).then(|| {
+            let what = if pods.len() == 1 { one } else { several };
+            Line::new(format!("{} {what}: {}", counted(pods.len(), "pod"), first_names(&names)))
+        })
     };
     let has_local = |pod: &PodForecast| local_volumes.contains_key(pod::uid(&pod.pod));
     let mut lines: Vec<Line> = harm::lost_data(forecast).iter().map(Harm::line).collect();
-    lines.extend(line(&has_local, "local volumes stay on the node of"));
+    let local = ["leaves its local volumes on the node", "leave their local volumes on the node"];
+    lines.extend(line(&has_local, local));
     let returns = |pod: &PodForecast| pod.returning.is_some();
-    lines.extend(line(&returns, "may return to the node, because they tolerate the cordon:"));
+    let returning = [
+        "may return to the node, because it tolerates the cordon",
+        "may return to the node, because they tolerate the cordon",
+    ];
+    lines.extend(line(&returns, returning));
     lines
 }
 

@@ -3,6 +3,7 @@
 pub mod command_context;
 pub mod docs_url;
 pub mod output;
+pub mod shortened;
 pub mod signals;
 pub mod table;
 pub mod text;

@@ -209,11 +209,23 @@ impl Output {
         let _ = self.messages.line(line);
     }
 
-    /// Prints a line of a question on stderr, which breaks between words where the terminal is narrower.
-    pub fn ask_with(&mut self, line: &Line) {
-        match columns() {
+    /// Prints a line on stderr, which breaks between words where the terminal is narrower.
+    pub fn wrapped_message(&mut self, line: &Line) {
+        match columns(false) {
             Some(columns) => line.wrapped(columns).iter().for_each(|line| self.message(line)),
             None => self.message(line),
+        }
+    }
+
+    /// Prints a line of data for people, which breaks between words where the terminal is narrower.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::data`].
+    pub fn wrapped_data(&mut self, line: &Line) -> Result<(), StdoutError> {
+        match columns(true) {
+            Some(columns) => line.wrapped(columns).iter().try_for_each(|line| self.data(line)),
+            None => self.data(line),
         }
     }
 
@@ -268,12 +280,16 @@ fn is_in_foreground() -> bool {
     !is_in_background
 }
 
-/// The width of the terminal on stderr, if that is one.
-fn columns() -> Option<usize> {
+/// The width of the terminal on stdout or stderr, if that is one.
+fn columns(is_stdout: bool) -> Option<usize> {
     #[cfg(unix)]
-    let columns = rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
+    let columns = {
+        use rustix::termios::tcgetwinsize;
+        let size = if is_stdout { tcgetwinsize(io::stdout()) } else { tcgetwinsize(io::stderr()) };
+        size.ok().map(|size| usize::from(size.ws_col))
+    };
     #[cfg(not(unix))]
-    let columns = None;
+    let columns = None::<usize>.filter(|_| is_stdout);
     columns.filter(|columns| *columns > 0)
 }
 

@@ -172,8 +172,9 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// `1 pod`, `2 pods`.
-pub fn counted(count: usize, what: &str) -> String {
+/// `1 pod`, `2 pods`: the words of every number of things.
+pub fn counted(count: impl TryInto<i64>, what: &str) -> String {
+    let count = count.try_into().unwrap_or(i64::MAX);
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
@@ -201,7 +202,7 @@ pub fn is_unicode_locale(variable: impl Fn(&str) -> Option<String>) -> bool {
 
 /// `1 node is` or `2 nodes are`, as a sentence begins.
 pub fn are(nodes: usize) -> String {
-    if nodes == 1 { String::from("1 node is") } else { format!("{nodes} nodes are") }
+    format!("{} {}", counted(nodes, "node"), if nodes == 1 { "is" } else { "are" })
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use nm_shared::NodeMaintenance;
 
-use crate::maintenance::{State, headline, node, pods_gone, status};
+use crate::maintenance::{State, blocked_count, headline, node, pods_gone, status};
 use crate::terminal::command_context::shell_quoted;
-use crate::terminal::text::{Line, Style};
+use crate::terminal::text::{Line, Style, counted};
 use crate::watch::goal_tracker::{Goal, GoalTracker};
 
 const MAX_NODES: usize = 10;
@@ -22,7 +22,7 @@ pub(crate) fn tally<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> L
         let status = status(object);
         gone += i64::from(pods_gone(status));
         all += i64::from(status.eviction_pods);
-        blocked += i64::from(status.pod_counts.blocked);
+        blocked += i64::from(blocked_count(object));
     }
     if by_state.is_empty() {
         return Line::new("no maintenances");
@@ -30,11 +30,10 @@ pub(crate) fn tally<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> L
     let counts: Vec<String> =
         by_state.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
     let line = Line::new(counts.join(", "));
-    let line = if all > 0 { line.and(format!(", {gone} of {all} pods gone")) } else { line };
+    let line = if all > 0 { line.and(format!(", {gone} of {} gone", counted(all, "pod"))) } else { line };
     match blocked {
         0 => line,
-        1 => line.and(", ").with(Style::Bad, "1 pod blocked"),
-        more => line.and(", ").with(Style::Bad, format!("{more} pods blocked")),
+        some => line.and(", ").with(Style::Bad, format!("{} blocked", counted(some, "pod"))),
     }
 }
 

@@ -170,7 +170,7 @@ fn draw_summary(model: &RollModel, shown: &ShownRoll, canvas: &mut Canvas<'_>, a
             PodCounts { gone: part.0, waiting: part.1.saturating_sub(part.0), ..PodCounts::default() };
         x = canvas.pod_bar(area, x + 1, area.width / 5, &counts);
     }
-    let gone = format!("{} gone", counted(usize::try_from(shown.pods).unwrap_or_default(), "pod"));
+    let gone = format!("{} gone", counted(shown.pods, "pod"));
     x = canvas.write(area, x + 2, &gone, Tone::Plain);
     let before = model.done_before();
     if before > 0 {

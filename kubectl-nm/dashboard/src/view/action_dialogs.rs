@@ -106,7 +106,7 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
 fn of_budget(dialog: &PodDialog, budget: &BudgetFacts) -> DialogLine {
     let BudgetFacts { name, desired_healthy, current_healthy, disruptions_allowed, .. } = budget;
     let allowed = disruptions_allowed.unwrap_or(0);
-    let disruptions = counted(usize::try_from(allowed).unwrap_or(0), "disruption");
+    let disruptions = counted(allowed, "disruption");
     let numbers = match (desired_healthy, current_healthy) {
         (Some(needs), Some(has)) => format!(" (needs {needs}, has {has})"),
         _ => String::new(),

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 
 const EDIT: &str = "kubectl -n shop edit deploy/web";
+const EDIT_BUDGET: &str = "kubectl -n shop edit pdb web";
+const SURGE: &str = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"surge":"WhenBlocked"}}}'"#;
 const STOP: &str = "kubectl nm stop n1";
 
 fn hostname(name: &str) -> Value {
@@ -105,15 +107,47 @@ fn the_only_pod_of_a_deployment_that_fits_no_other_node_is_not_to_be_replaced_fi
         "The budget can never allow an eviction: maxUnavailable is 0, and it has 1 pod. A replacement fits on no other node: its \
          nodeSelector kubernetes.io/hostname=n1 selects only n1, which is in maintenance."
     );
-    assert_eq!(cause.commands, [EDIT, STOP]);
-    assert!(!cause.advice.contains("replace"), "{cause:#?}");
+    assert_eq!(cause.commands, [EDIT, EDIT_BUDGET]);
     check_harmless(&cause);
     let alone = only(Situation { nodes: vec![cordoned("n1")], ..never() }.causes());
     assert!(
         alone.what[1].ends_with("A replacement fits on no other node: n1 is in maintenance."),
         "{alone:#?}"
     );
-    assert_eq!(alone.commands, [STOP]);
+    assert_eq!(alone.commands, [EDIT_BUDGET, SURGE]);
+}
+
+#[test]
+fn no_other_maintenance_is_to_be_stopped_for_a_budget_that_can_never_allow_an_eviction() {
+    let all = || ("maxUnavailable", json!(0));
+    let of_set = |mut pod: Value| {
+        pod["metadata"]["ownerReferences"][0]["kind"] = json!("StatefulSet");
+        pod
+    };
+    let allow_one = "kubectl -n shop patch pdb web --type=merge -p '{\"spec\":{\"maxUnavailable\":1}}'";
+    for (pods, is_set, commands) in [
+        (1, false, vec![EDIT_BUDGET, SURGE]),
+        (1, true, vec![EDIT_BUDGET]),
+        (3, false, vec![allow_one, SURGE]),
+        (3, true, vec![allow_one]),
+    ] {
+        let (spec, value) = all();
+        let mut situation = never(spec, value, pods);
+        (situation.nodes, situation.in_maintenance) = (["n1", "n2"].map(cordoned).into(), vec!["n1", "n2"]);
+        if is_set {
+            situation.pods = situation.pods.into_iter().map(of_set).collect();
+        }
+        let cause = only(situation.causes());
+        assert!(
+            cause.what[1].ends_with("A replacement fits on no other node: n1, n2 are in maintenance."),
+            "{cause:#?}"
+        );
+        assert!(cause.commands == commands && !cause.passes, "{cause:#?}");
+        let cost = if pods == 1 { "the only pod is unavailable" } else { "is missing until a node is left" };
+        assert!(cause.advice.contains(cost), "{cause:#?}");
+        assert!(!cause.advice.contains("return") && !cause.advice.contains("stop"), "{cause:#?}");
+        check_harmless(&cause);
+    }
 }
 
 #[test]

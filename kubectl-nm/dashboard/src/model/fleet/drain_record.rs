@@ -9,7 +9,7 @@ use nm_core::args::duration::age;
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy;
 use nm_core::maintenance::changes::MaintenanceChange;
-use nm_core::maintenance::{cordoned_since, drain_result, node, status, uid};
+use nm_core::maintenance::{blocked_pods, cordoned_since, drain_result, node, status, uid};
 use nm_core::terminal::text::counted;
 use nm_shared::{NodeMaintenance, PodReference};
 
@@ -105,7 +105,7 @@ impl DrainRecords {
 
 impl DrainRecord {
     fn observe(&mut self, before: Option<&NodeMaintenance>, object: &NodeMaintenance, now: Timestamp) {
-        for pod in &status(object).blocked_pods {
+        for pod in blocked_pods(object) {
             let blocker = remedy::common_blocker(&pod.namespace, pod.reason, &pod.facts);
             let attempts = self.blockers.entry(blocker).or_default().entry(pod.reference()).or_default();
             *attempts = pod.attempts.max(*attempts);

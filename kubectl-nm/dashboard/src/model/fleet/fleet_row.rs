@@ -8,8 +8,8 @@ use nm_core::explain::remedy;
 use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::roll::{planned_begin, roll_progress};
 use nm_core::maintenance::{
-    PICKUP_TIMEOUT, State, drain_began, drain_ended, hold, is_ending, pods_gone, reason, roll_name, status,
-    stop_progress, uid,
+    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, drain_began, drain_ended, hold, is_ending, pods_gone,
+    reason, roll_name, status, stop_progress, uid,
 };
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
 
@@ -64,7 +64,7 @@ impl FleetRow {
         let mut blockers: Vec<(String, usize)> = Vec::new();
         let mut namespaces: Vec<String> = Vec::new();
         let (mut block_reasons, mut blocking) = (Vec::new(), Vec::new());
-        for pod in &status.blocked_pods {
+        for pod in blocked_pods(maintenance) {
             let blocker = remedy::common_blocker(&pod.namespace, pod.reason, &pod.facts);
             match blockers.iter_mut().find(|(known, _)| *known == blocker) {
                 Some((_, count)) => *count += 1,
@@ -92,8 +92,8 @@ impl FleetRow {
             percent: status.drain_progress,
             gone: pods_gone(status),
             pods: status.eviction_pods,
-            blocked: status.pod_counts.blocked,
-            counts: status.pod_counts,
+            blocked: blocked_count(maintenance),
+            counts: counts(maintenance),
             started: drain_began(maintenance).or(created),
             ended,
             blockers,
@@ -162,7 +162,7 @@ impl FleetRow {
 
 fn why(maintenance: &NodeMaintenance, state: State) -> String {
     let status = status(maintenance);
-    let first = status.blocked_pods.first();
+    let first = blocked_pods(maintenance).first();
     match (state, first) {
         (State::Draining | State::Blocked, _) if let Some(hold) = hold(maintenance) => {
             format!("waiting for {hold}")
@@ -181,6 +181,13 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
         (State::Queued | State::Failed, _) => reason(maintenance).to_owned(),
         _ => status.last_error.clone(),
     }
+}
+
+/// The pods by state. A pod that blocked a drain that has ended stays.
+fn counts(maintenance: &NodeMaintenance) -> PodCounts {
+    let counts = status(maintenance).pod_counts;
+    let blocked = blocked_count(maintenance);
+    PodCounts { blocked, staying: counts.staying.saturating_add(counts.blocked - blocked), ..counts }
 }
 
 /// What all remaining pods wait for: `2 wait for budget hard2/pinned`. Empty if any of them is under way.

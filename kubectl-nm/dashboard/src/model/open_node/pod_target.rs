@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 use nm_core::explain::owner::Owner;
-use nm_core::maintenance::{State, node, status};
+use nm_core::maintenance::{State, node, waiting_pods};
 use nm_shared::{BlockReason, DrainSpec, NodeMaintenance, PodState};
 
 use crate::config::action_table::{Action, View};
@@ -82,9 +82,8 @@ impl Model {
             PodState::Surging => Some(format!("it is being replaced first: {}", row.progress.message)),
             PodState::Blocked => excluded(row.progress.reason, maintenance),
             PodState::Waiting => Some(row.progress.message.clone()).filter(|_| {
-                let waiting = status(maintenance).waiting_pods.iter().flatten();
-                waiting
-                    .into_iter()
+                waiting_pods(maintenance)
+                    .iter()
                     .any(|pod| (&pod.namespace, &pod.name) == (&row.id.namespace, &row.id.name))
             }),
             PodState::Evicting => None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nm_core::maintenance::changes::{surge_state, wait_in_short};
-use nm_core::maintenance::{status, uid};
+use nm_core::maintenance::{blocked_count, blocked_pods, status, uid, waiting_pods};
 use nm_shared::drain::plan::{StayReason, Verdict};
 use nm_shared::{
     BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference, PodState,
@@ -70,6 +70,9 @@ impl WatchedPod {
                 own
             }
             (_, Some(reported)) => reported,
+            (Some(PodState::Waiting), None) if summary.is_ending => {
+                PodProgress { message: String::from("the drain has ended"), ..PodState::Staying.into() }
+            }
             (Some(PodState::Waiting), None) if summary.all_requested => PodState::Evicting.into(),
             (Some(PodState::Waiting), None) if summary.is_cut => {
                 waiting("possibly blocked: the status does not list all blocked pods")
@@ -244,6 +247,8 @@ impl PodList {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct StatusSummary {
     in_maintenance: bool,
+    /// Whether the maintenance is being deleted, so that no more pods are evicted.
+    is_ending: bool,
     /// Whether the eviction of every pod that is not blocked, terminating or completing has been requested.
     all_requested: bool,
     /// Whether it counts more blocked pods than it lists.
@@ -267,10 +272,10 @@ impl<'a> StatusView<'a> {
         let Some(maintenance) = maintenance else { return Self::default() };
         let status = status(maintenance);
         let blocked =
-            status.blocked_pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
+            blocked_pods(maintenance).iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
         let migrating = status.migrating_pods.iter().flatten();
         let migrating = migrating.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
-        let waiting = status.waiting_pods.iter().flatten();
+        let waiting = waiting_pods(maintenance).iter();
         let waiting: HashMap<_, _> =
             waiting.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod)).collect();
         let surging = status.surging_pods.iter().flatten();
@@ -279,12 +284,13 @@ impl<'a> StatusView<'a> {
         let returned = returned.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
         let counts = &status.pod_counts;
         let others_waiting = usize::try_from(counts.waiting).unwrap_or(0).saturating_sub(waiting.len());
-        let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
+        let listed = i32::try_from(blocked_pods(maintenance).len()).unwrap_or(i32::MAX);
         Self {
             summary: StatusSummary {
                 in_maintenance: true,
+                is_ending: maintenance.metadata.deletion_timestamp.is_some(),
                 all_requested: others_waiting == 0 && counts.evicting > 0,
-                is_cut: counts.blocked > listed,
+                is_cut: blocked_count(maintenance) > listed,
                 order: spec(Some(maintenance)).order,
             },
             blocked: blocked.collect(),

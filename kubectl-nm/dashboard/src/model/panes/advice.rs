@@ -3,7 +3,7 @@
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation;
 use nm_core::explain::remedy::{self, Case, Remedy};
-use nm_core::maintenance::{Reconcilers, State, status};
+use nm_core::maintenance::{Reconcilers, State, blocked_pods};
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::text::harmless;
 use nm_shared::{NodeMaintenance, PodState};
@@ -46,7 +46,10 @@ impl Model {
             let why = format!("{}/{}: {}", row.id.namespace, row.id.name, what.trim_end_matches('.'));
             return Some((
                 why,
-                Remedy { advice: cause.advice.clone(), command: cause.commands.first()?.clone() },
+                Remedy {
+                    advice: cause.advice.clone(),
+                    command: cause.commands.first().cloned().unwrap_or_default(),
+                },
             ));
         }
         let case = Case {
@@ -97,6 +100,7 @@ impl Model {
     /// What the user most likely wants to paste: the command for the selected row, or a description of it.
     pub(crate) fn copy_text(&self) -> Option<String> {
         let command = self.remedy_of_selected().map(|(_, remedy)| remedy.command);
+        let command = command.filter(|command| !command.is_empty());
         let text = command.or_else(|| self.selected_line())?;
         // It is pasted where line breaks and control characters take effect.
         Some(harmless(&text))
@@ -122,8 +126,7 @@ impl Model {
 
 /// What blocks the first blocked pod of a node, and what to do about it; none if no pod is blocked.
 pub(crate) fn remedy_of_blocked(maintenance: &NodeMaintenance, kubectl: &str) -> Option<(String, Remedy)> {
-    let is_stopping = State::of(maintenance) == State::Stopping;
-    let pod = status(maintenance).blocked_pods.first().filter(|_| !is_stopping)?;
+    let pod = blocked_pods(maintenance).first()?;
     let case = Case {
         kubectl,
         node: &maintenance.spec.node_name,

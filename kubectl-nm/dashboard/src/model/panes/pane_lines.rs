@@ -3,7 +3,7 @@
 use nm_core::args::duration::age;
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy;
-use nm_core::maintenance::status;
+use nm_core::maintenance::{blocked_pods, status};
 use nm_core::terminal::text::harmless;
 use nm_shared::NodeMaintenance;
 
@@ -89,12 +89,14 @@ impl Model {
         };
         if let Some((why, remedy)) = self.remedy_of_selected() {
             // What to do comes before what may scroll.
-            let first = [
+            let has_command = !remedy.command.is_empty();
+            let end = if has_command { ':' } else { '.' };
+            let mut first = vec![
                 (format!("{why}."), LineKind::Bad),
-                (format!("{}:", remedy.advice), LineKind::Plain),
-                (format!("  {}", remedy.command), LineKind::Strong),
-                (String::new(), LineKind::Plain),
+                (format!("{}{end}", remedy.advice), LineKind::Plain),
             ];
+            first.extend(has_command.then(|| (format!("  {}", remedy.command), LineKind::Strong)));
+            first.push((String::new(), LineKind::Plain));
             let at = lines.len().min(1);
             lines.splice(at..at, first);
         }
@@ -143,7 +145,7 @@ impl Model {
             let is_shown = !text.is_empty() && (name != "Last error" || is_new);
             lines.extend(is_shown.then(|| named(name, text)));
         }
-        let blocked = &status(object).blocked_pods;
+        let blocked = blocked_pods(object);
         for pod in blocked.iter().take(LISTED_PODS) {
             let short = remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
             lines.push((format!("blocked {}/{}: {short}", pod.namespace, pod.name), LineKind::Bad));

@@ -1,0 +1,154 @@
+//! The words of a budget that can never allow an eviction as it is. The end of other maintenances changes nothing about that, so
+//! the advice is what does: another budget, a surge, or another node for the workload.
+
+use crate::explain::cause::{capitalized, sentence};
+use crate::explain::cause_wording::{Told, Words};
+use crate::explain::first_cause::{Demand, NeverAllows};
+use crate::explain::no_node_left::{NoNodeLeft, Selection};
+use crate::terminal::command_context::shell_quoted;
+use crate::terminal::text::counted;
+
+/// What a surge of nm-reconciler needs.
+const SURGE_NEEDS: &str = "nm-reconciler needs the permission that `kubectl nm install --grant surge` grants";
+
+/// A change of the budget with which it allows evictions.
+struct Change {
+    /// `maxUnavailable to 1`.
+    setting: String,
+    /// The fields of its spec.
+    patch: String,
+}
+
+impl Change {
+    fn of(never: &NeverAllows) -> Self {
+        let fewer = never.pods.saturating_sub(1);
+        let (setting, patch) = match &never.demand {
+            Demand::MinAvailable(_) => {
+                (format!("minAvailable to {fewer}"), format!("{{\"minAvailable\":{fewer}}}"))
+            }
+            Demand::MinAvailablePercent(_) => {
+                ("maxUnavailable to 1".into(), "{\"minAvailable\":null,\"maxUnavailable\":1}".into())
+            }
+            Demand::MaxUnavailable(_) => ("maxUnavailable to 1".into(), "{\"maxUnavailable\":1}".into()),
+        };
+        Self { setting, patch }
+    }
+}
+
+impl Words<'_> {
+    pub(super) fn never_allows(&self, never: &NeverAllows) -> Told {
+        let pods = counted(never.pods, "pod");
+        let demand = match &never.demand {
+            Demand::MinAvailable(number) => format!("minAvailable is {number}"),
+            Demand::MinAvailablePercent(percent) => format!("minAvailable is {percent}"),
+            Demand::MaxUnavailable(value) => format!("maxUnavailable is {value}"),
+        };
+        let what = sentence(&format!("The budget can never allow an eviction: {demand}, and it has {pods}"));
+        let what = match &never.no_node {
+            Some(left) => {
+                format!("{what} A replacement fits on no other node: {}.", self.why_no_node_is_left(left))
+            }
+            None => what,
+        };
+        let (advice, commands) = match &never.no_node {
+            Some(left) => self.without_a_node(never, left),
+            None if never.pods > 1 => self.one_of_several(never),
+            None => self.only_pod(never),
+        };
+        Told { what: Some(what), advice, commands, passes: false }
+    }
+
+    /// One pod at a time may be unavailable, or its Deployment replaces it first.
+    fn one_of_several(&self, never: &NeverAllows) -> (String, Vec<String>) {
+        let (setting, mut commands) = self.changed_budgets(never);
+        let mut advice =
+            format!("Set {setting}: one of its {} pods at a time may then be unavailable", never.pods);
+        if never.is_of_deployment {
+            advice.push_str(&format!(
+                "; or let the Deployment replace its pods before they leave, which restarts all of them: {SURGE_NEEDS}"
+            ));
+            commands.push(self.surge());
+        }
+        (advice, commands)
+    }
+
+    fn only_pod(&self, never: &NeverAllows) -> (String, Vec<String>) {
+        if never.is_of_deployment {
+            let advice =
+                format!("Let the Deployment replace its only pod before the pod leaves; {SURGE_NEEDS}");
+            return (advice, vec![self.surge()]);
+        }
+        let advice = format!(
+            "Agree on a time with the owner of the pod, then set {}: the only pod is unavailable from its eviction until its \
+             replacement is Ready",
+            Change::of(never).setting
+        );
+        (advice, self.edited_budgets())
+    }
+
+    /// Without a node for its replacement, no Deployment can replace the pod first.
+    fn without_a_node(&self, never: &NeverAllows, left: &NoNodeLeft) -> (String, Vec<String>) {
+        let (setting, patches) = self.changed_budgets(never);
+        let cost = "until a node is left for its replacement";
+        let (change, mut commands) = if never.pods > 1 {
+            (
+                format!(
+                    "set {setting}: one of its {} pods may then leave, and is missing {cost}",
+                    never.pods
+                ),
+                patches,
+            )
+        } else {
+            let change = format!(
+                "agree on a time with the owner of the pod, then set {setting}: the only pod is unavailable from its eviction \
+                 {cost}"
+            );
+            (change, self.edited_budgets())
+        };
+        if let Some(selection) = &left.selection {
+            let selector = match selection {
+                Selection::NodeSelector(_) => "nodeSelector",
+                Selection::NodeAffinity { .. } => "node affinity",
+            };
+            let edit = self.edited_owners();
+            let commands = edit.into_iter().chain(commands).collect();
+            return (
+                format!("Change the {selector} of its workload, so that other nodes are left; or {change}"),
+                commands,
+            );
+        }
+        if never.is_of_deployment {
+            commands.push(self.surge());
+            return (
+                format!(
+                    "Add a node, and let the Deployment replace its pods before they leave (--surge; {SURGE_NEEDS}); or \
+                     {change}"
+                ),
+                commands,
+            );
+        }
+        (capitalized(&change), commands)
+    }
+
+    /// The setting that each budget needs, and the commands that set it.
+    fn changed_budgets(&self, never: &NeverAllows) -> (String, Vec<String>) {
+        let Change { setting, patch } = Change::of(never);
+        let commands = self.each_budget(|namespace, budget| {
+            format!("-n {namespace} patch pdb {budget} --type=merge -p '{{\"spec\":{patch}}}'")
+        });
+        (setting, commands)
+    }
+
+    fn edited_budgets(&self) -> Vec<String> {
+        self.each_budget(|namespace, budget| format!("-n {namespace} edit pdb {budget}"))
+    }
+
+    /// The command that lets Deployments replace pods first in this maintenance.
+    fn surge(&self) -> String {
+        let name = shell_quoted(self.maintenance);
+        format!(
+            "{} patch nm {name} --type=merge -p '{{\"spec\":{{\"drain\":{{\"surge\":\"WhenBlocked\"}}}}}}'",
+            self.kubectl
+        )
+    }
+}

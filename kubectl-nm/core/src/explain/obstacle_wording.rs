@@ -1,0 +1,195 @@
+//! The words of what keeps pods from being Ready: a sentence, and what to do.
+
+use crate::args::duration::age;
+use crate::explain::cause_wording::{RECENTLY, Words};
+use crate::explain::first_cause::Subject;
+use crate::explain::obstacle::Obstacle;
+use crate::terminal::command_context::shell_quoted;
+use crate::terminal::shortened::{beginning, last_causes};
+use crate::terminal::text::counted;
+
+/// A message at the end of a sentence, after a colon.
+fn quoted(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(": {}", last_causes(message)) }
+}
+
+impl Words<'_> {
+    /// Whether the pods are on their way to become Ready, in the time that this may take.
+    pub(super) fn only_starts(&self, obstacle: &Obstacle) -> bool {
+        let has_just_begun = |subject: &Subject| {
+            subject.starting_since.is_some_and(|since| self.now.duration_since(since) < RECENTLY)
+        };
+        match obstacle {
+            // The kubelet restarts a container whose startup probe fails too often.
+            Obstacle::StartupProbe { .. } | Obstacle::FirstProbe { .. } => true,
+            obstacle => obstacle.is_start() && self.subjects.iter().all(has_just_begun),
+        }
+    }
+
+    /// What keeps the pods from being Ready, as a sentence without its full stop.
+    pub(super) fn unready(&self, obstacle: &Obstacle) -> String {
+        let pods = self.subjects();
+        let be = if self.subjects.len() == 1 { "is" } else { "are" };
+        let on_node = match self.subjects {
+            [Subject { node: Some(node), .. }] => format!(" on {node}"),
+            _ => String::new(),
+        };
+        match obstacle {
+            Obstacle::Unschedulable(message) => {
+                let message = beginning(message);
+                format!("{pods} {be} Pending, because the scheduler finds no node: {message}")
+            }
+            Obstacle::Claim(claim) => format!("{pods} {be} Pending: {}", claim.words()),
+            Obstacle::SchedulingGates(gates) => {
+                format!("{pods} {be} Pending: scheduling gates {}", gates.join(", "))
+            }
+            Obstacle::Image { image, reason, message } => {
+                format!("{pods}{on_node}: the image {image} cannot be pulled ({reason}){}", quoted(message))
+            }
+            Obstacle::CrashLoop { container, exit_code, reason } => {
+                let code = exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+                let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+                let restarts = self.subjects.iter().map(|subject| subject.restarts).max().unwrap_or(0);
+                let restarts = counted(restarts, "restart");
+                format!(
+                    "{pods}{on_node}: container {container} keeps exiting{code}{reason}, {restarts} so far"
+                )
+            }
+            Obstacle::ContainerCreation { container, reason, message } => {
+                let message = quoted(message);
+                format!("{pods}{on_node}: container {container} cannot be created ({reason}){message}")
+            }
+            Obstacle::Volume(message) => {
+                format!("{pods}{on_node}: a volume is not available{}", quoted(message))
+            }
+            Obstacle::Sandbox(message) => {
+                format!("{pods}{on_node}: the pod sandbox cannot be created{}", quoted(message))
+            }
+            Obstacle::ReadinessProbe { container, message } => {
+                format!("{pods}{on_node}: container {container} runs and is not ready{}", quoted(message))
+            }
+            Obstacle::StartupProbe { container } => {
+                format!(
+                    "{}: the startup probe of container {container} has not succeeded yet",
+                    self.starting()
+                )
+            }
+            Obstacle::FirstProbe { container, delay, period } => format!(
+                "{}: the readiness probe of container {container} (initialDelaySeconds {delay}, periodSeconds {period}) has not \
+                 succeeded yet",
+                self.starting()
+            ),
+            Obstacle::ReadinessGates(gates) => {
+                format!(
+                    "{pods}{on_node}: the containers are ready, the readiness gates {} are not",
+                    gates.join(", ")
+                )
+            }
+            Obstacle::SilentNode(node) => {
+                format!("{pods} {be} not Ready, because node {node} does not report")
+            }
+            Obstacle::Terminating => self.terminating(),
+            Obstacle::Ended(reason) => format!("{pods} {be} finished ({reason}) and not replaced"),
+            Obstacle::InitContainer(container) => {
+                format!("{}: init container {container} runs", self.starting())
+            }
+            Obstacle::Starting => self.starting(),
+            Obstacle::Unscheduled => format!("{pods} {be} not scheduled yet"),
+        }
+    }
+
+    /// `shop/a has been starting on n2 for 40s`.
+    fn starting(&self) -> String {
+        let since = self.subjects.iter().filter_map(|subject| subject.starting_since).min();
+        let time = since.map(|since| age(self.now.duration_since(since).as_secs().max(0)));
+        let pods = self.subjects();
+        match (self.subjects, time) {
+            ([Subject { node: Some(node), .. }], Some(time)) => {
+                format!("{pods} has been starting on {node} for {time}")
+            }
+            ([_], Some(time)) => format!("{pods} has been starting for {time}"),
+            (_, Some(time)) => format!("{pods} have been starting for up to {time}"),
+            ([Subject { node: Some(node), .. }], None) => format!("{pods} is starting on {node}"),
+            ([_], None) => format!("{pods} is starting"),
+            (_, None) => format!("{pods} are starting"),
+        }
+    }
+
+    /// What to do about pods that are not Ready.
+    pub(super) fn remedy(&self, obstacle: &Obstacle) -> (&'static str, Vec<String>) {
+        if self.only_starts(obstacle) {
+            let is_one = self.subjects.len() == 1;
+            let (one, several) =
+                ("Nothing has to be done: it becomes Ready", "Nothing has to be done: they become Ready");
+            return (if is_one { one } else { several }, Vec::new());
+        }
+        let describe = || self.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));
+        let logs = |container: &str, flag: &str| {
+            let container = shell_quoted(container);
+            self.each_pod(|namespace, pod| format!("-n {namespace} logs {pod} -c {container}{flag}"))
+        };
+        match obstacle {
+            Obstacle::Unschedulable(_) => (
+                "Add capacity, or check what the pods request and select, and their volume claims",
+                describe(),
+            ),
+            Obstacle::Claim(claim) => (claim.advice(), claim.commands(self.kubectl)),
+            Obstacle::SchedulingGates(_) => ("The owners of the gates have to remove them", describe()),
+            Obstacle::Image { .. } => {
+                ("Check the name of the image, its registry and the pull secret", describe())
+            }
+            Obstacle::CrashLoop { container, .. } => {
+                ("Find out from its log why the container exits", logs(container, " --previous"))
+            }
+            Obstacle::ContainerCreation { .. } => {
+                ("Create or correct what the container refers to", describe())
+            }
+            Obstacle::Volume(_) => ("Find out why the volume is not attached or mounted", describe()),
+            Obstacle::Sandbox(_) => {
+                ("Check the network plugin and the container runtime of the node", describe())
+            }
+            Obstacle::ReadinessProbe { container, .. } => {
+                ("Find out from its log why the container is not ready", logs(container, ""))
+            }
+            Obstacle::StartupProbe { container }
+            | Obstacle::FirstProbe { container, .. }
+            | Obstacle::InitContainer(container) => {
+                ("Wait until it has started; its log shows how far it is", logs(container, ""))
+            }
+            Obstacle::ReadinessGates(_) => ("The controllers of the gates have to confirm them", describe()),
+            Obstacle::SilentNode(node) => (
+                "Make the node Ready",
+                vec![format!("{} describe node {}", self.kubectl, shell_quoted(node))],
+            ),
+            Obstacle::Terminating => ("Wait until it has terminated", describe()),
+            Obstacle::Ended(_) => ("Find out why its owner does not replace it", describe()),
+            Obstacle::Starting | Obstacle::Unscheduled => {
+                ("Wait until it is Ready; its events show how far it is", describe())
+            }
+        }
+    }
+
+    /// `shop/a is terminating: 20s of its grace period are left`.
+    pub(super) fn terminating(&self) -> String {
+        let one = |subject: &Subject| {
+            let grace = subject.deadline.map(|deadline| deadline.duration_since(self.now).as_secs());
+            let grace = match grace {
+                None => String::new(),
+                Some(left) if left > 0 => format!(": {} of its grace period are left", age(left)),
+                Some(over) => format!(": its grace period ended {} ago", age(-over)),
+            };
+            format!("{} is terminating{grace}", subject.pod)
+        };
+        match self.subjects {
+            [only] => one(only),
+            several => {
+                let latest = several.iter().filter_map(|subject| subject.deadline).max();
+                let left =
+                    latest.map(|latest| latest.duration_since(self.now).as_secs()).filter(|left| *left > 0);
+                let left =
+                    left.map(|left| format!(": at most {} of their grace periods are left", age(left)));
+                format!("{} are terminating{}", self.subjects(), left.unwrap_or_default())
+            }
+        }
+    }
+}
