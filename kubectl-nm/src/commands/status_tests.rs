@@ -55,6 +55,17 @@ fn blocked_pods_are_printed_on_stderr() {
     assert_eq!(captured.messages(), "node/n1: blocked shop/cart-0: DisruptionBudget: m\n");
 }
 
+#[test]
+fn nothing_is_blocked_once_the_maintenance_is_being_deleted() {
+    let mut stopping = with_status("n1", running(40, &[("cart-0", "m")]));
+    stopping.metadata.deletion_timestamp = Some(serde_json::from_str("\"2026-01-02T03:06:05Z\"").unwrap());
+    let (mut out, captured) = output();
+    in_table(&[stopping], false, &mut out).unwrap();
+    let row = captured.data().lines().nth(1).unwrap().to_owned();
+    assert_eq!(row.split_whitespace().take(4).collect::<Vec<_>>(), ["n1", "Stopping", "40%", "0"]);
+    assert_eq!(captured.messages(), "");
+}
+
 /// As the medik8s operator writes it, and as nm-reconciler's is where that operator's definition prunes it.
 #[test]
 fn without_details_the_last_error_is_printed_and_no_count() {

@@ -114,6 +114,21 @@ fn a_budget_allows_no_more_evictions_than_its_replacements_fit() {
 }
 
 #[test]
+fn of_a_budget_that_lacks_ready_pods_it_is_not_known_that_capacity_is_what_lacks() {
+    // A replacement that crashes has found a node, and moves the budget with each start.
+    let mut moving = budget("cart", "cart", 0, 8);
+    let condition = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+        "lastTransitionTime": "2025-12-31T23:59:50Z"}]);
+    moving.status.as_mut().unwrap().conditions = serde_json::from_value(condition).unwrap();
+    let names = ["a", "b", "c", "d"];
+    let mut found = forecast(vec![planned("n1", carts(&names))], &[moving], &[]);
+    assert_eq!(words(&found), ["later"; 4]);
+    let reference = |name: &str| PodReference { namespace: "shop".into(), name: name.into() };
+    found.hold_back(&names.map(reference).into());
+    assert_eq!((words(&found), found.budgets[0].short_of), (vec!["later"; 4], 0));
+}
+
+#[test]
 fn a_pod_that_is_left_to_end_by_itself_is_not_asked_about_and_uses_no_disruption() {
     let job = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true}]);
     let check = |timeout: i64, leaves: bool| {

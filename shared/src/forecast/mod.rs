@@ -177,7 +177,8 @@ impl Forecast {
     /// Accounts for pods whose replacements fit on no node: a budget that lacks healthy pods for that allows no further
     /// evictions. Pods that are replaced elsewhere are assumed to be evicted first.
     pub fn hold_back(&mut self, unplaced: &BTreeSet<PodReference>) {
-        for guard in &mut self.budgets {
+        // What lacks for the first eviction are pods that are not Ready, and not nodes for those of the drain.
+        for guard in self.budgets.iter_mut().filter(|guard| guard.now > 0) {
             let is_unplaced = |expected: &PodForecast| {
                 expected.guarded_by.as_ref() == Some(&guard.budget)
                     && unplaced.contains(&pod::reference(&expected.pod))

@@ -28,7 +28,7 @@ async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
     terminal.press(&node);
     let screen = terminal.until_shown("never leaves: ").await;
     assert!(screen.contains("Plan: no nm-reconciler is seen") && screen.contains("/cart"), "{screen}");
-    assert!(screen.contains("emptyDir data is lost of 1 pod: "), "{screen}");
+    assert!(screen.contains("1 pod loses its emptyDir data: "), "{screen}");
     assert!(screen.contains("no capacity for ") && screen.contains("/here"), "{screen}");
     terminal.press("\t\t");
     terminal.until_shown("--delete-after DURATION").await;
@@ -37,7 +37,7 @@ async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
         let screen = screen.contents();
         screen.contains("Plan: no nm-reconciler")
             && !screen.contains("never leaves")
-            && !screen.contains("emptyDir data is lost")
+            && !screen.contains("emptyDir data: ")
     };
     terminal.until("a plan in which every pod stays", is_planned).await;
     terminal.press(CTRL_U);

@@ -86,7 +86,7 @@ async fn plan_reports_each_pod_and_changes_nothing() {
             ),
             "",
             &format!("budget {space}/cart (1 pod) allows no evictions until it is changed"),
-            &format!("emptyDir data is lost of 1 pod: {space}/bare"),
+            &format!("1 pod loses its emptyDir data: {space}/bare"),
             &format!("no controller replaces 1 pod: {space}/bare"),
             "capacity for 1 of 1 pod on 1 other node, estimated from requests, taints, selectors and volumes",
             UNKNOWN_LIMIT,

@@ -81,7 +81,7 @@ async fn without_a_terminal_or_with_the_flag_harm_is_printed_and_the_start_goes_
     let pod = |node: &str| format!("{}/bare-{node}", workload.namespace());
     let lost = |node: &str| {
         let pod = pod(node);
-        format!("emptyDir data is lost of 1 pod: {pod}\nno controller replaces 1 pod: {pod}\n")
+        format!("1 pod loses its emptyDir data: {pod}\nno controller replaces 1 pod: {pod}\n")
     };
     let [a, b, c] = &nodes[..3] else { panic!("three nodes") };
     let started = |node: &str| format!("node/{node} maintenance started\n");

@@ -178,7 +178,7 @@ async fn a_dry_run_shows_which_data_would_be_lost_and_which_pods_fit_nowhere_els
     let name = format!("{}/{}", workload.namespace(), pod.metadata.name.unwrap());
     let shown = plugin(&cluster, &["roll", &nodes[0], "--run", "true", "--dry-run"]).await.ok();
     for expected in [
-        format!("node/{}: emptyDir data is lost of 1 pod: {name}\n", nodes[0]),
+        format!("node/{}: 1 pod loses its emptyDir data: {name}\n", nodes[0]),
         format!("node/{}: no capacity for {name} (", nodes[0]),
     ] {
         assert!(shown.stdout.contains(&expected), "{shown:?}");

@@ -67,14 +67,20 @@ pub enum Evidence {
 pub async fn gap(cluster: &Cluster, now: Timestamp) -> Result<Option<LeaderGap>, Unread> {
     Ok(match read_lease(cluster, now).await? {
         Evidence::Served => None,
-        Evidence::Gap(gap) => unless_left_over(cluster, gap).await,
+        Evidence::Gap(gap) => unless_left_over(cluster, gap, now).await,
         Evidence::Undecided { has_lease } => read_deployments(cluster, has_lease, now).await?,
     })
 }
 
-/// The gap that the lease shows, unless the lease is left over from an earlier installation and the medik8s operator serves
-/// maintenances. Without access to Deployments, the lease decides.
-pub async fn unless_left_over(cluster: &Cluster, gap: LeaderGap) -> Option<LeaderGap> {
+/// The gap that the lease shows, unless the lease is left over from an earlier installation and something else serves
+/// maintenances: the medik8s operator, or a reconciler without leader election. Without access to Deployments, the lease decides.
+pub async fn unless_left_over(cluster: &Cluster, gap: LeaderGap, now: Timestamp) -> Option<LeaderGap> {
+    // Whoever writes statuses after the lease has expired has no lease.
+    if let Some(expired) = gap.expired()
+        && written_recently(cluster, now).await.into_iter().any(|at| at > expired)
+    {
+        return None;
+    }
     let ours = deployments(cluster, ListParams::default().labels(LABEL_SELECTOR)).await;
     if !ours.is_ok_and(|ours| ours.is_empty()) {
         return Some(gap);
@@ -123,9 +129,14 @@ pub async fn read_deployments(
 
 /// Whether the status of a maintenance was just written, by a reconciler that is not seen otherwise.
 async fn is_at_work(cluster: &Cluster, now: Timestamp) -> bool {
+    !written_recently(cluster, now).await.is_empty()
+}
+
+/// When the statuses of maintenances were last written, of those that were just written.
+async fn written_recently(cluster: &Cluster, now: Timestamp) -> Vec<Timestamp> {
     let all = cluster.maintenances().await.unwrap_or_default();
-    let mut written = all.iter().filter_map(|object| Some(status(object).last_update.as_ref()?.0));
-    written.any(|at| now.duration_since(at).abs() < AT_WORK)
+    let written = all.iter().filter_map(|object| Some(status(object).last_update.as_ref()?.0));
+    written.filter(|at| now.duration_since(*at).abs() < AT_WORK).collect()
 }
 
 async fn deployments(cluster: &Cluster, which: ListParams) -> Result<Vec<Deployment>, Unread> {
@@ -189,12 +200,17 @@ fn by_all_deployments(all: &[Deployment], has_lease: bool) -> Evidence {
 }
 
 impl LeaderGap {
+    /// When the lease expired, by the leader's clock.
+    fn expired(&self) -> Option<Timestamp> {
+        let Self::Lapsed { renewed, valid_seconds } = self else { return None };
+        renewed.checked_add(SignedDuration::from_secs((*valid_seconds).into())).ok()
+    }
+
     /// What shows that nobody leads: `no nm-reconciler leads: the last one has released its lease`.
     pub fn words(&self) -> String {
         match self {
-            Self::Lapsed { renewed, valid_seconds } => {
-                let until = renewed.saturating_add(SignedDuration::from_secs((*valid_seconds).into()));
-                let until = until.unwrap_or(*renewed);
+            Self::Lapsed { renewed, .. } => {
+                let until = self.expired().unwrap_or(*renewed);
                 format!("no nm-reconciler leads: by this computer's clock, its lease expired at {until:.0}")
             }
             Self::Released => String::from("no nm-reconciler leads: the last one has released its lease"),
@@ -310,6 +326,23 @@ mod tests {
             words.starts_with("no nm-reconciler is seen: ") && words.contains("without leader election"),
             "{words}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_left_over_does_not_matter_beside_a_reconciler_without_leader_election() {
+        let gap_with = async |written: &str| {
+            let status = json!({"phase": "Running", "lastUpdate": written});
+            let object = crate::testing::objects::with_status("n1", status);
+            let (cluster, _) = cluster(move |_, path| match path.rsplit('/').next() {
+                Some("nodemaintenances") => crate::testing::fake_server::list(std::slice::from_ref(&object)),
+                Some("leases") => items(&lease(&json!("a"), "03:03:00")),
+                _ => items(&json!([])),
+            });
+            gap(&cluster, now()).await.unwrap()
+        };
+        assert_eq!(gap_with("2026-01-02T03:04:00Z").await, None);
+        let before = gap_with("2026-01-02T03:03:10Z").await;
+        assert!(matches!(before, Some(LeaderGap::Lapsed { .. })), "its last leader wrote it: {before:?}");
     }
 
     #[tokio::test]

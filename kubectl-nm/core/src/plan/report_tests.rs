@@ -246,7 +246,7 @@ fn a_local_volume_ties_its_pod_to_the_node() {
 NODE   POD         OUTCOME   DETAILS
 n1     shop/db-0   evicted   its local volume pv-1 stays on the node
 
-local volumes stay on the node of 1 pod: shop/db-0
+1 pod leaves its local volumes on the node: shop/db-0
 capacity for 0 of 1 pod on 1 other node, estimated from requests, taints, selectors and volumes
 no capacity for shop/db-0 (1 other node: 1 cannot access its volume)
 no Ready pod until a replacement is Ready: 1 workload (StatefulSet shop/db)
@@ -322,7 +322,7 @@ fn what_needs_attention_comes_last_and_control_characters_are_escaped() {
     let rows: Vec<&str> = shown.lines().skip(1).take(3).collect();
     assert!(rows[2].contains("shop/db-0   blocked   no^[[31m"), "{shown}");
     assert!(shown.contains("\n1 node, 3 pods: 1 blocked, 2 evicted\n"), "{shown}");
-    assert!(shown.contains("emptyDir data is lost of 3 pods: shop/db-0, shop/db-1, shop/db-2\n"), "{shown}");
+    assert!(shown.contains("3 pods lose their emptyDir data: shop/db-0, shop/db-1, shop/db-2\n"), "{shown}");
     assert!(!shown.contains('\x1b'));
     let document = document::document(&report);
     assert_eq!(

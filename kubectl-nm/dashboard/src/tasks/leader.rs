@@ -65,7 +65,7 @@ impl LeaderReads {
                 {
                     return Ok(gap.clone());
                 }
-                let gap = leader::unless_left_over(cluster, gap).await;
+                let gap = leader::unless_left_over(cluster, gap, now).await;
                 self.deployments = Some((Instant::now(), gap.clone()));
                 return Ok(gap);
             }

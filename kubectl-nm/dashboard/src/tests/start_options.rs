@@ -45,7 +45,7 @@ fn made() -> Vec<Line> {
         Line::default().with(Style::Bad, "The drain would be blocked."),
         Line::new("1 node, 26 pods: 1 blocked, 23 evicted, 2 staying"),
         Line::default().with(Style::Bad, "blocked ").and("shop/cart-0: budget shop/cart allows no evictions"),
-        Line::new("emptyDir data is lost of 2 pods: web/cache-0, web/cache-1"),
+        Line::new("2 pods lose their emptyDir data: web/cache-0, web/cache-1"),
         Line::new(
             "capacity for 23 of 24 pods on 49 other nodes, estimated from requests, taints, selectors and volumes",
         ),

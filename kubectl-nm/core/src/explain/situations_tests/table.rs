@@ -78,8 +78,8 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
     let patch = |spec: &str| format!("kubectl -n shop patch pdb web --type=merge -p '{{\"spec\":{spec}}}'");
     let surge = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"surge":"WhenBlocked"}}}'"#;
     let or_surge = |command: &str| format!("{command}\n{surge}");
-    let (two, one) = (patch("{\"minAvailable\":2}"), patch("{\"maxUnavailable\":1}"));
-    let instead = patch("{\"minAvailable\":null,\"maxUnavailable\":1}");
+    let (two, one) = (or_surge(&patch("{\"minAvailable\":2}")), or_surge(&patch("{\"maxUnavailable\":1}")));
+    let instead = or_surge(&patch("{\"minAvailable\":null,\"maxUnavailable\":1}"));
     let rows: Vec<(&str, Situation, &str, &str)> = vec![
         // The scheduler.
         (
@@ -340,25 +340,25 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "minAvailable of all pods",
             never("minAvailable", json!(3), 3),
             "The budget can never allow an eviction: minAvailable is 3, and it has 3 pods.",
-            &or_surge(&two),
+            &two,
         ),
         (
             "minAvailable of 100%",
             never("minAvailable", json!("100%"), 3),
             "The budget can never allow an eviction: minAvailable is 100%, and it has 3 pods.",
-            &or_surge(&instead),
+            &instead,
         ),
         (
             "maxUnavailable of 0",
             never("maxUnavailable", json!(0), 3),
             "The budget can never allow an eviction: maxUnavailable is 0, and it has 3 pods.",
-            &or_surge(&one),
+            &one,
         ),
         (
             "maxUnavailable of 0%",
             never("maxUnavailable", json!("0%"), 2),
             "The budget can never allow an eviction: maxUnavailable is 0%, and it has 2 pods.",
-            &or_surge(&one),
+            &one,
         ),
         (
             "the only pod of a Deployment",
