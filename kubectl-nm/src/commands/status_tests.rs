@@ -39,10 +39,10 @@ fn tables_look_as_in_kubectl() {
     assert_eq!(
         text(true),
         [
-            "NODE   STATE       PROGRESS   BLOCKED   AGE     NAME   ROLL     PENDING                        REASON",
-            "n1     Requested   <none>     0         3m20s   n1     kernel   <none>                         <none>",
-            "n2     Blocked     40%        1         3m20s   n2     <none>   cart-0,cart-1                  new ^[[31mkernel",
-            "n3     Blocked     40%        1         3m20s   n3     <none>   cart-0,cart-1 + 10 more...     <none>",
+            "NODE   STATE       PROGRESS   BLOCKED   AGE     NAME   ROLL     PENDING                      REASON",
+            "n1     Requested   <none>     0         3m20s   n1     kernel   <none>                       <none>",
+            "n2     Blocked     40%        1         3m20s   n2     <none>   cart-0,cart-1                new ^[[31mkernel",
+            "n3     Blocked     40%        1         3m20s   n3     <none>   cart-0,cart-1 + 10 more...   <none>",
         ]
     );
 }

@@ -75,19 +75,22 @@ pub async fn gap(cluster: &Cluster, now: Timestamp) -> Result<Option<LeaderGap>,
 /// The gap that the lease shows, unless the lease is left over from an earlier installation and something else serves
 /// maintenances: the medik8s operator, or a reconciler without leader election. Without access to Deployments, the lease decides.
 pub async fn unless_left_over(cluster: &Cluster, gap: LeaderGap, now: Timestamp) -> Option<LeaderGap> {
-    // Whoever writes statuses after the lease has expired has no lease.
-    if let Some(expired) = gap.expired()
-        && written_recently(cluster, now).await.into_iter().any(|at| at > expired)
-    {
-        return None;
-    }
     let ours = deployments(cluster, ListParams::default().labels(LABEL_SELECTOR)).await;
     if !ours.is_ok_and(|ours| ours.is_empty()) {
         return Some(gap);
     }
     let all = deployments(cluster, ListParams::default()).await.unwrap_or_default();
     let is_by_olm = all.iter().any(|deployment| deployment.name_any() == leader_lease::NAME);
-    (is_by_olm || !all.iter().any(is_other_operator)).then_some(gap)
+    if is_by_olm {
+        return Some(gap);
+    }
+    // Whoever writes statuses after the lease has expired has no lease.
+    let is_served = all.iter().any(is_other_operator)
+        || match gap.expired() {
+            Some(expired) => written_recently(cluster, now).await.into_iter().any(|at| at > expired),
+            None => false,
+        };
+    (!is_served).then_some(gap)
 }
 
 /// Reads what the lease of the leader shows, with one request.

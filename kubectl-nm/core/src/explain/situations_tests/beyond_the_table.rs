@@ -94,7 +94,7 @@ fn a_cause_is_said_once_whatever_the_number_of_namespaces() {
     assert_eq!(cause.what, ["PDB blog/web needs 2, has 2.", "PDB shop/web needs 2, has 2.", no_node]);
     assert_eq!(cause.commands, ["kubectl nm stop n1"]);
     let causes = in_two_namespaces(&never("maxUnavailable", json!(0), 3));
-    assert_eq!((causes.len(), causes[0].commands.len()), (1, 2), "{causes:#?}");
+    assert_eq!((causes.len(), causes[0].commands.len()), (1, 3), "{causes:#?}");
     // Other exit codes are other causes.
     let causes = in_two_namespaces(&beside(crashing("web-2", "n2", 1, "Error")));
     assert_eq!(causes.len(), 1, "{causes:#?}");
