@@ -117,17 +117,14 @@ impl Words<'_> {
                 commands,
             );
         }
+        let mut advice = capitalized(&change);
         if never.is_of_deployment {
+            advice.push_str(&format!(
+                "; or add a node, and let the Deployment replace its pods before they leave: {SURGE_NEEDS}"
+            ));
             commands.push(self.surge());
-            return (
-                format!(
-                    "Add a node, and let the Deployment replace its pods before they leave (--surge; {SURGE_NEEDS}); or \
-                     {change}"
-                ),
-                commands,
-            );
         }
-        (capitalized(&change), commands)
+        (advice, commands)
     }
 
     /// The setting that each budget needs, and the commands that set it.

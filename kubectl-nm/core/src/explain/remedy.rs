@@ -309,6 +309,13 @@ pub(super) fn subject_and_reason(
     let (is, has, it) = if pods.len() == 1 { ("is", "has", "it") } else { ("are", "have", "them") };
     let names = first_names(pods);
     match reason {
+        BlockReason::MultipleDisruptionBudgets if !facts.budgets.is_empty() => {
+            let budgets: Vec<String> = facts.budgets.iter().map(|budget| budget.name.clone()).collect();
+            Some(format!(
+                "{names} {is} selected by the disruption budgets {}, and the API server evicts no pod with more than one",
+                budgets.join(", ")
+            ))
+        }
         BlockReason::Unmanaged => {
             Some(format!("{names} {has} no controller that would replace {it}, and --force=false keeps {it}"))
         }
