@@ -119,8 +119,10 @@ impl Words<'_> {
     pub(super) fn remedy(&self, obstacle: &Obstacle) -> (&'static str, Vec<String>) {
         if self.only_starts(obstacle) {
             let is_one = self.subjects.len() == 1;
-            let (one, several) =
-                ("Nothing has to be done: it becomes Ready", "Nothing has to be done: they become Ready");
+            let (one, several) = (
+                "Wait: nothing has to be done while the pod is starting",
+                "Wait: nothing has to be done while the pods are starting",
+            );
             return (if is_one { one } else { several }, Vec::new());
         }
         let describe = || self.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));

@@ -93,7 +93,7 @@ impl FleetRow {
             gone: pods_gone(status),
             pods: status.eviction_pods,
             blocked: blocked_count(maintenance),
-            counts: counts(maintenance),
+            counts: counts(maintenance, state),
             started: drain_began(maintenance).or(created),
             ended,
             blockers,
@@ -141,6 +141,10 @@ impl FleetRow {
             return PodCounts { gone: percent, waiting: 100 - percent, ..PodCounts::default() };
         }
         let counts = PodCounts { gone: self.gone, ..self.counts };
+        // Nothing waits any more.
+        if self.state == Some(State::Stopping) {
+            return counts;
+        }
         let uncounted = self.pods.saturating_sub(self.gone).saturating_sub(counts.pending());
         PodCounts { waiting: counts.waiting.saturating_add(uncounted.max(0)), ..counts }
     }
@@ -183,11 +187,14 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
     }
 }
 
-/// The pods by state. A pod that blocked a drain that has ended stays.
-fn counts(maintenance: &NodeMaintenance) -> PodCounts {
+/// The pods by state. A pod that a drain waited for stays when that has ended.
+fn counts(maintenance: &NodeMaintenance, state: State) -> PodCounts {
     let counts = status(maintenance).pod_counts;
-    let blocked = blocked_count(maintenance);
-    PodCounts { blocked, staying: counts.staying.saturating_add(counts.blocked - blocked), ..counts }
+    if state != State::Stopping {
+        return counts;
+    }
+    let staying = counts.staying.saturating_add(counts.blocked).saturating_add(counts.waiting);
+    PodCounts { blocked: 0, waiting: 0, staying, ..counts }
 }
 
 /// What all remaining pods wait for: `2 wait for budget hard2/pinned`. Empty if any of them is under way.

@@ -70,6 +70,10 @@ impl WatchedPod {
                 own
             }
             (_, Some(reported)) => reported,
+            // It is terminating, and blocks no drain.
+            (Some(PodState::Blocked), None) if summary.is_ending => {
+                PodProgress { message: own.message, ..PodState::Terminating.into() }
+            }
             (Some(PodState::Waiting), None) if summary.is_ending => {
                 PodProgress { message: String::from("the drain has ended"), ..PodState::Staying.into() }
             }

@@ -117,6 +117,19 @@ fn a_pod_that_waits_because_of_the_order_says_after_how_many() {
 }
 
 #[test]
+fn nothing_blocks_or_waits_once_the_maintenance_is_being_deleted() {
+    let ordered = json!({"namespace": "shop", "name": "db", "reason": "Order", "since": "2026-01-02T03:09:00Z", "ahead": 2});
+    let blocked = json!({"namespace": "shop", "name": "web", "reason": "DisruptionBudget", "message": "m",
+        "since": "2026-01-02T03:09:00Z", "attempts": 1});
+    let mut status = running(&json!({"waitingPods": [ordered], "blockedPods": [blocked],
+        "podCounts": {"waiting": 1, "blocked": 1}}));
+    status.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-02T03:09:30Z")).unwrap());
+    let mut pods = PodList::default();
+    pods.list(&[plain("db"), plain("web")], Some(&status), now());
+    assert_eq!(shown(&pods), ["Staying db the drain has ended", "Staying web the drain has ended"]);
+}
+
+#[test]
 fn a_pod_that_is_left_to_end_by_itself_waits_and_the_others_are_evicting() {
     let completing = |until: Option<&str>| {
         let pod = json!({"namespace": "shop", "name": "job", "reason": "Completing", "since": "2026-01-02T03:09:00Z",
