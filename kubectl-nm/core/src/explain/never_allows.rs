@@ -64,9 +64,9 @@ impl Words<'_> {
         let mut advice =
             format!("Set {setting}: one of its {} pods at a time may then be unavailable", never.pods);
         if never.is_of_deployment {
-            advice.push_str(&format!(
-                "; or let the Deployment replace its pods before they leave, which restarts all of them: {SURGE_NEEDS}"
-            ));
+            advice = format!(
+                "{advice}; or let the Deployment replace its pods before they leave, which restarts all of them: {SURGE_NEEDS}"
+            );
             commands.push(self.surge());
         }
         (advice, commands)
@@ -119,9 +119,9 @@ impl Words<'_> {
         }
         let mut advice = capitalized(&change);
         if never.is_of_deployment {
-            advice.push_str(&format!(
-                "; or add a node, and let the Deployment replace its pods before they leave: {SURGE_NEEDS}"
-            ));
+            advice = format!(
+                "{advice}; or add a node, and let the Deployment replace its pods before they leave: {SURGE_NEEDS}"
+            );
             commands.push(self.surge());
         }
         (advice, commands)

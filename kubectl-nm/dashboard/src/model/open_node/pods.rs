@@ -249,6 +249,7 @@ impl PodList {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct StatusSummary {
     in_maintenance: bool,
     /// Whether the maintenance is being deleted, so that no more pods are evicted.
