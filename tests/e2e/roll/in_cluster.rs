@@ -268,8 +268,8 @@ async fn what_the_cluster_cannot_run_is_refused_before_anything_begins() {
     run.expect(
         2,
         "",
-        "error: --run needs a person's computer, and a roll in the cluster has none\n\
-         hint: write the command as a Job: `kubectl nm roll job-template` prints one to begin with, for --job FILE\n",
+        "error: --run runs a command on your computer, and --in-cluster runs the roll without it\n\
+         hint: in the cluster, use --job FILE; `kubectl nm roll job-template` prints a Job to begin with\n",
     );
     let logs = plugin(&cluster, &["roll", "logs", "early"]).await;
     assert_eq!((logs.code, logs.stdout.as_str()), (Some(1), ""));

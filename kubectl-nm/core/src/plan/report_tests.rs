@@ -113,7 +113,10 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
     let stays = planned(ReturningPods::Stay, "a");
     let text = lines(&stays);
     assert!(text.contains("may return and then stays: it tolerates the cordon"), "{text}");
-    assert!(text.contains("tolerate the cordon: 1 pod: shop/operator-0\n"), "{text}");
+    assert!(
+        text.contains("1 pod may return to the node, because it tolerates the cordon: shop/operator-0\n"),
+        "{text}"
+    );
     assert!(!stays.is_blocked() && !stays.lacks_capacity(), "{text}");
     let document = document::document(&stays)["pods"][0].clone();
     assert_eq!((&document["outcome"], &document["mayComeBack"]), (&json!("evicted"), &json!(true)));

@@ -316,18 +316,21 @@ fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line
 }
 
 fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> Vec<Line> {
-    let line = |has_loss: &dyn Fn(&PodForecast) -> bool, loss: &str| {
-        let pods: Vec<&PodForecast> =
-            forecast.pods.iter().filter(|pod| pod.leaves && has_loss(pod)).collect();
-        let names: Vec<String> = pods.iter().map(|pod| pod::reference(&pod.pod).to_string()).collect();
-        (!pods.is_empty())
-            .then(|| Line::new(format!("{loss} {}: {}", counted(pods.len(), "pod"), first_names(&names))))
+    let line = |has_loss: &dyn Fn(&PodForecast) -> bool, words: fn(usize) -> String| {
+        let pods = forecast.pods.iter().filter(|pod| pod.leaves && has_loss(pod));
+        let names: Vec<String> = pods.map(|pod| pod::reference(&pod.pod).to_string()).collect();
+        (!names.is_empty()).then(|| Line::new(format!("{}: {}", words(names.len()), first_names(&names))))
     };
     let has_local = |pod: &PodForecast| local_volumes.contains_key(pod::uid(&pod.pod));
     let mut lines: Vec<Line> = harm::lost_data(forecast).iter().map(Harm::line).collect();
-    lines.extend(line(&has_local, "local volumes stay on the node of"));
+    lines.extend(line(&has_local, |pods| {
+        format!("local volumes stay on the node of {}", counted(pods, "pod"))
+    }));
     let returns = |pod: &PodForecast| pod.returning.is_some();
-    lines.extend(line(&returns, "may return to the node, because they tolerate the cordon:"));
+    lines.extend(line(&returns, |pods| {
+        let why = if pods == 1 { "it tolerates" } else { "they tolerate" };
+        format!("{} may return to the node, because {why} the cordon", counted(pods, "pod"))
+    }));
     lines
 }
 

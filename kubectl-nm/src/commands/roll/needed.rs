@@ -40,6 +40,7 @@ pub(super) fn is_none(names: &[String], others: usize, out: &mut Output) -> bool
     if others > 0 {
         let text = match names.len() {
             0 => format!("No node needs the roll: nothing to do for {}.", counted(others, "node")),
+            1 => format!("1 of {} needs the roll.", counted(1 + others, "node")),
             needed => format!("{needed} of {} need the roll.", counted(needed + others, "node")),
         };
         out.message(&Line::new(text));
