@@ -124,7 +124,7 @@ async fn step(
     let (roll, record) = store::update(cluster, name, |_, record| {
         let runner = Some(Runner { at: Timestamp::now(), ..me.clone() });
         if is_free(&record) {
-            Ok(RollRecord { asked: false, runner, ..record })
+            Ok(RollRecord { asked: false, runner, health: Vec::new(), ..record })
         } else {
             Err(RollError::Contended.into())
         }
