@@ -308,9 +308,7 @@ impl Failure for RollError {
             Self::NoRunnerImage => {
                 String::from("name an image that contains /kubectl-nm with --runner-image")
             }
-            Self::NoHistory(_) => {
-                String::from("the roll goes on; `kubectl nm install --grant roll` sets the permissions up")
-            }
+            Self::NoHistory(_) => String::from("`kubectl nm install --grant roll` sets the permissions up"),
             Self::NoRunnerJob(_) => String::from(
                 "`kubectl nm roll status` lists the rolls that are left. A roll on a computer prints its lines there, and the \
                  Job of a roll is deleted seven days after its end",

@@ -65,7 +65,7 @@ pub async fn show(cluster: &Cluster, name: &str, reporter: &mut dyn RollReporter
             // Without the permission to list nodes, what they wait for is not shown.
             Some(Ok(update)) = node_updates.next() => viewer.note_nodes(update),
             Some(job) = job_reads.next() => {
-                viewer.job = Some(job);
+                (viewer.is_job_read, viewer.starting) = (true, job);
                 Urgency::Now
             }
             () = sleep_until(due) => Urgency::Now,
@@ -81,7 +81,7 @@ pub async fn show(cluster: &Cluster, name: &str, reporter: &mut dyn RollReporter
         let now = Timestamp::now();
         viewer.refresh(now)?;
         if viewer.awaits_job(now) {
-            let (is_first, roll) = (viewer.job.is_none(), name.to_owned());
+            let (is_first, roll) = (!viewer.is_job_read, name.to_owned());
             if job_reads.is_empty() {
                 let wait = if is_first { Duration::ZERO } else { JOB_INTERVAL };
                 job_reads.push(async move {
@@ -94,7 +94,7 @@ pub async fn show(cluster: &Cluster, name: &str, reporter: &mut dyn RollReporter
                 continue;
             }
         } else {
-            viewer.job = None;
+            (viewer.is_job_read, viewer.starting) = (false, None);
         }
         if let Some(end) = viewer.show(reporter, now)? {
             return Ok(end);
@@ -124,8 +124,10 @@ struct Viewer<'a> {
     newest: RollRecord,
     /// A record names the nodes that are done only until their maintenances are gone.
     released: BTreeSet<String>,
-    /// What the Job shows that is to run the roll, once it was read; none within while there is none.
-    job: Option<Option<String>>,
+    /// Whether the Job of a roll that nobody runs was read.
+    is_job_read: bool,
+    /// The Job that is about to run the roll; none if there is none.
+    starting: Option<String>,
     has_changed: bool,
     /// The roll as it was seen last.
     seen: Option<SeenRoll>,
@@ -148,7 +150,8 @@ impl<'a> Viewer<'a> {
             live: (true, true),
             newest: RollRecord::default(),
             released: BTreeSet::new(),
-            job: None,
+            is_job_read: false,
+            starting: None,
             has_changed: true,
             seen: None,
         }
@@ -242,7 +245,7 @@ impl<'a> Viewer<'a> {
     fn show(&self, reporter: &mut dyn RollReporter, now: Timestamp) -> Result<Option<RollEnd>, Error> {
         let Some(seen) = &self.seen else { return Ok(None) };
         let SeenRoll { roll, record, progress, .. } = seen;
-        let state = state(seen, self.job.clone().flatten(), now);
+        let state = state(seen, self.starting.clone(), now);
         reporter.show(&RollView {
             roll,
             record,
@@ -381,7 +384,7 @@ mod tests {
     /// What a viewer prints of a roll at a time.
     fn printed(record: &RollRecord, job: Option<&str>, seconds: &[i64]) -> String {
         let mut viewer = listed(record);
-        viewer.job = Some(job.map(str::to_owned));
+        viewer.starting = job.map(str::to_owned);
         let (mut out, captured) = output();
         let mut reporter = LineReporter::new(&mut out, LineFormat::Text);
         for second in seconds {

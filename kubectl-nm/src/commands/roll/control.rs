@@ -146,7 +146,7 @@ fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut O
         out.message(&Line::new(format!("node/{name} ({step}): {}", begun(node, roll))));
     }
     let nodes: Vec<&str> = left.iter().map(|node| node.node()).collect();
-    let finished = match finisher {
+    let hint = match finisher {
         Finisher::Program(_) => format!(
             "`kubectl nm roll watch {name}` shows that, and `kubectl nm roll abort {name} --return` returns {it} to service at \
              once. A node whose command or Job fails stays in maintenance"
@@ -156,7 +156,7 @@ fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut O
             return_hint(name, &nodes)
         ),
     };
-    out.hint(&finished);
+    out.hint(&hint);
     Ok(())
 }
 
@@ -219,14 +219,15 @@ mod tests {
             object.metadata.annotations = Some(annotations.map(|(key, text)| (key.to_owned(), text)).into());
             Arc::new(object)
         });
-        Roll::find("r", &Vec::from_iter(nodes)).unwrap().unwrap()
+        Roll::find("r", &nodes.collect::<Vec<_>>()).unwrap().unwrap()
     }
 
     fn report(left: &[&str], in_cluster: bool, finisher: &Finisher) -> (String, String) {
         let roll = roll(&[&["n0"], left].concat(), in_cluster);
         let is_left = |node: &&RollNode| left.contains(&node.node());
         let (mut out, captured) = output();
-        report_left(&roll, finisher, &Vec::from_iter(roll.nodes.iter().filter(is_left)), &mut out).unwrap();
+        let left: Vec<&RollNode> = roll.nodes.iter().filter(is_left).collect();
+        report_left(&roll, finisher, &left, &mut out).unwrap();
         (captured.data(), captured.messages())
     }
 

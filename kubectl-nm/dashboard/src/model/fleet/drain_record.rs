@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_result_that_the_state_of_the_maintenance_shows_is_not_shown_again() {
         let (records, mut last) = follow(vec![draining(5, &["a"], &json!([])), draining(9, &[], &json!([]))]);
-        last.status.get_or_insert_default().departed_pods = Some(Default::default());
+        last.status.get_or_insert_default().departed_pods.get_or_insert_default();
         let result = drain_result(&last).unwrap();
         assert!(headline(&last).to_string().contains(&result), "{result}");
         let lines = |beside_states| records.ended(|_| Some(&last), beside_states)[0].1.clone();
