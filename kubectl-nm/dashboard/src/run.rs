@@ -155,11 +155,11 @@ async fn until_ended(
     })
 }
 
-/// The summaries of the drains that ended, the latest ones if there are many. `beside_states`: whether the states of the
+/// The summaries of the drains that ended, the latest ones if there are many. `with_states`: whether the states of the
 /// maintenances are printed, too.
-pub fn summaries(model: &Model, beside_states: bool) -> Vec<Line> {
+pub fn summaries(model: &Model, with_states: bool) -> Vec<Line> {
     let find = |uid: &str| model.fleet.maintenance(uid).map(AsRef::as_ref);
-    let ended = model.records.ended(find, beside_states);
+    let ended = model.records.ended(find, with_states);
     let latest = &ended[ended.len().saturating_sub(MAX_SUMMARIES)..];
     let of_node = |(node, lines): &(String, Vec<String>)| {
         lines.iter().map(|line| Line::new(format!("node/{node}: {line}"))).collect::<Vec<_>>()

@@ -354,7 +354,6 @@ async fn a_roll_that_halts_leaves_an_event_on_the_maintenance_of_its_node_if_it_
     );
     let note = event["note"].as_str().unwrap();
     assert!(note.starts_with("roll r halted: node n0 failed: xxx") && note.len() == 1024, "{note}");
-    assert_eq!(event["metadata"]["namespace"], "default");
     assert_eq!(events(false, 403).await.len(), 1, "the roll halts nevertheless");
     assert_eq!(events(true, 200).await, Vec::<Value>::new());
 }

@@ -89,7 +89,7 @@ the node and returns it to service. If none does, if the roll has halted, or if 
 maintenance: `kubectl nm stop NODE` returns it to service, and `kubectl nm roll resume NAME` finishes it first. \
 `kubectl nm roll abort NAME --return` returns all nodes to service at once.
 
-Exit codes: 0 aborted, also if nodes are still being finished or stay in maintenance, 1 error, 2 usage error or not confirmed.";
+Exit codes: 0 aborted, even if nodes are still being finished or stay in maintenance, 1 error, 2 usage error or not confirmed.";
 
 /// The flag means more to `start`.
 const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, the default, means none. When it expires, \

@@ -90,17 +90,17 @@ impl DrainRecords {
         [vec![result], seen].concat()
     }
 
-    /// The nodes whose drains were seen to end, with their summaries. `find` finds a maintenance by its uid. `beside_states`:
+    /// The nodes whose drains were seen to end, with their summaries. `find` finds a maintenance by its uid. `with_states`:
     /// whether the states of the maintenances are shown, too. Their results are not shown twice then.
     pub(crate) fn ended<'a>(
         &self,
         find: impl Fn(&str) -> Option<&'a NodeMaintenance>,
-        beside_states: bool,
+        with_states: bool,
     ) -> Vec<(String, Vec<String>)> {
         let summary = |(uid, node, last): &(String, String, Vec<String>)| {
             let Some(object) = find(uid) else { return (node.clone(), last.clone()) };
             let mut lines = self.summary(object);
-            if beside_states {
+            if with_states {
                 let state = headline(object).to_string();
                 lines.retain(|line| !state.contains(line));
             }
@@ -278,7 +278,7 @@ mod tests {
         last.status.get_or_insert_default().departed_pods.get_or_insert_default();
         let result = drain_result(&last).unwrap();
         assert!(headline(&last).to_string().contains(&result), "{result}");
-        let lines = |beside_states| records.ended(|_| Some(&last), beside_states)[0].1.clone();
+        let lines = |with_states| records.ended(|_| Some(&last), with_states)[0].1.clone();
         assert_eq!(lines(false)[0], result);
         assert_eq!(lines(true), lines(false)[1..]);
     }
