@@ -10,9 +10,7 @@ use serde_json::json;
 
 use super::super::*;
 use crate::observed::NodeView;
-use crate::record::{
-    FINALIZER, Health, LABEL, NODE, NodeRecord, SETTINGS, STATE, annotation, finalizers, hook,
-};
+use crate::record::{FINALIZER, Health, LABEL, NodeRecord, STATE, annotation, finalizers, hook};
 
 const ME: &str = "me";
 
